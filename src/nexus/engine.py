@@ -38,7 +38,7 @@ from nexus.policy import Policy
 from nexus.policy.authorization import AuthorizedRequest, authorize
 from nexus.profiles.user.registry import load_profiles
 from nexus.providers.replies import read_reply
-from nexus.render.renderers import RENDERERS
+from nexus.render.context_json import RENDERERS
 from nexus.tokens.counter import RememberingCounter, TokenCounter, get_counter
 from nexus.tokens.image_price import image_price
 from nexus.tokens.model import Model, resolve

@@ -349,10 +349,9 @@ def test_missing_prompt_parts_are_null_in_context_json(nx: Engine) -> None:
 
 def test_saved_context_is_recorded_with_context_json(nx: Engine) -> None:
     from nexus.render.context_json import from_json
-    from nexus.render.renderers import RENDERERS
 
     ctx = nx.assemble(said("one"), session="s")
-    nx.record(from_json(json.loads(json.dumps(ctx.to_json())), RENDERERS), AgentResult((assistant("yes"),)))
+    nx.record(from_json(json.loads(json.dumps(ctx.to_json()))), AgentResult((assistant("yes"),)))
     assert stored(nx, ctx) == ctx.provenance.context_json
     assert nx.history("s")[0].context_json == ctx.current_message.context_json
 

@@ -264,10 +264,9 @@ def test_prompt_contains_no_model_provider_platform_or_time(nx: Engine) -> None:
 
 def test_saved_context_keeps_principal_and_denied_tools(nx: Engine) -> None:
     from nexus.render.context_json import from_json
-    from nexus.render.renderers import RENDERERS
 
     ctx = worker(nx, tools=TOOLS, principal="telegram:42", persona="night")
-    again = from_json(json.loads(json.dumps(ctx.to_json())), RENDERERS)
+    again = from_json(json.loads(json.dumps(ctx.to_json())))
     assert (again.provenance.routing, again.provenance.identity, again.provenance.denied_tools) == (
         ctx.provenance.routing,
         ctx.provenance.identity,

@@ -45,7 +45,7 @@ def test_the_grid_has_480_cells_in_the_right_shares(example: Path) -> None:
 @pytest.mark.parametrize(
     "options", [(), ("--budget", "8000"), ("-m", "gpt-4o"), ("--profile", "bare"), ("-m", "gpt-9")], ids=" ".join
 )
-def test_the_account_adds_up_to_what_the_budget_says_is_used(example: Path, options: tuple[str, ...]) -> None:
+def test_token_breakdown_adds_up_to_the_used_budget(example: Path, options: tuple[str, ...]) -> None:
     value = run("context", *options, "--json", folder=example).json
     used = value["tokenBudget"]["used"]["total"]
     assert sum(item["tokens"] for item in value["items"]) == used

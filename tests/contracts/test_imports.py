@@ -104,7 +104,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "filelock": ("workspace.memory.files",),
     "markdown_it": ("workspace.memory.facts",),
     "pluggy": ("plugins.spec", "plugins.load"),
-    "regex": ("render.tagged.entries",),
+    "regex": ("render.tagged",),
     "click": ("cli",),
     "rich": ("cli",),
     "keyring": ("workspace.credentials.system",),

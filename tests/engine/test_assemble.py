@@ -17,7 +17,6 @@ from nexus.errors import BadSetting, EmptyEvent, UnknownProfile
 from nexus.interop.detect import read
 from nexus.interop.importing import import_transcript
 from nexus.render.context_json import from_json
-from nexus.render.renderers import RENDERERS
 from nexus.types.message import Image, Message, Text, Thinking, ToolCall, assistant, tool, user
 from nexus.workspace.prompts import templates
 from support.replay import Mark, append, mark
@@ -57,7 +56,7 @@ def texts(ctx: nexus.AssembledContext) -> str:
     return json.dumps(ctx.to_openai()["messages"], ensure_ascii=False)
 
 
-def test_the_system_slot_holds_rules_persona_skills_and_host_in_the_documents_order(tmp_path: Path) -> None:
+def test_system_slot_has_documented_order(tmp_path: Path) -> None:
     """Document 002, "Physical Layer 1: System Prompt": "Contains"."""
     nx = workspace(
         tmp_path, AGENTS="RULES", SOUL="SOUL", IDENTITY="SELF", USER="FRIEND", TOOLS="GUIDE",
@@ -69,7 +68,7 @@ def test_the_system_slot_holds_rules_persona_skills_and_host_in_the_documents_or
     assert "body" not in prompt
 
 
-def test_the_current_message_says_time_zone_and_channel_and_ends_with_the_users_text(tmp_path: Path) -> None:
+def test_current_message_has_time_zone_channel_then_user_text(tmp_path: Path) -> None:
     """Document 002, "Physical Layer 3: Current Event": "Contains"."""
     nx = workspace(tmp_path)
     event = nexus.Event(content=(Text("What now?"),), at_ms=NOON, channel="telegram\nCurrent time: never", chat_id="7")
@@ -79,7 +78,7 @@ def test_the_current_message_says_time_zone_and_channel_and_ends_with_the_users_
     )
 
 
-def test_memory_is_sent_once_and_not_repeated_while_the_history_shows_it(tmp_path: Path) -> None:
+def test_memory_is_not_repeated_while_history_shows_it(tmp_path: Path) -> None:
     nx = workspace(tmp_path, memory__MEMORY="the index is GIN")
     assert "the index is GIN" in texts(say(nx, "one"))
     second = say(nx, "two")
@@ -89,7 +88,7 @@ def test_memory_is_sent_once_and_not_repeated_while_the_history_shows_it(tmp_pat
     assert "the index is a B-tree" in json.dumps(msgspec.to_builtins(say(nx, "three").event))
 
 
-def test_after_a_cut_memory_is_sent_again_with_the_current_message(tmp_path: Path) -> None:
+def test_memory_is_sent_again_after_a_cut(tmp_path: Path) -> None:
     nx = workspace(tmp_path, memory__MEMORY="the index is GIN")
     for number in range(40):
         ctx = say(nx, f"question {number}", "answer " * 60, budget=3_000)
@@ -99,14 +98,14 @@ def test_after_a_cut_memory_is_sent_again_with_the_current_message(tmp_path: Pat
     pytest.fail("forty long turns never filled 3,000 tokens")
 
 
-def test_memory_is_left_out_with_a_warning_before_anything_else_is_refused(tmp_path: Path) -> None:
+def test_memory_is_omitted_with_warning_before_budget_error(tmp_path: Path) -> None:
     nx = workspace(tmp_path, memory__MEMORY="fact " * 2_000)
     ctx = nx.assemble("hi", budget=600)
     assert "fact fact" not in texts(ctx)
     assert any("omitted from this call" in note.message for note in ctx.warnings)
 
 
-def test_a_tool_loop_repeats_the_turns_first_message_byte_for_byte(tmp_path: Path) -> None:
+def test_tool_loop_repeats_first_message_of_turn_byte_for_byte(tmp_path: Path) -> None:
     """Decided on all documents: moment and memory blocks stay, "byte for byte", through the turn's tool loop."""
     nx = workspace(tmp_path, memory__MEMORY="fact")
     call = ToolCall("c1", "look", '{"path": "a"}')
@@ -122,7 +121,7 @@ def test_a_tool_loop_repeats_the_turns_first_message_byte_for_byte(tmp_path: Pat
     assert {entry.turn for entry in nx.entries("s")} == {1}
 
 
-def test_memory_that_changes_in_a_tool_loop_waits_for_the_next_message(tmp_path: Path) -> None:
+def test_changed_memory_in_tool_loop_waits_for_next_message(tmp_path: Path) -> None:
     """Decided: the memory block that a turn starts with stays, byte for byte, through all calls of its tool loop."""
     nx = workspace(tmp_path, memory__MEMORY="the index is GIN")
     first = nx.assemble("look at a", session="s")
@@ -135,7 +134,7 @@ def test_memory_that_changes_in_a_tool_loop_waits_for_the_next_message(tmp_path:
     assert "the index is a B-tree" in texts(nx.assemble("and now?", session="s"))
 
 
-def test_a_changed_file_moves_the_prefix_and_the_report_names_it(tmp_path: Path) -> None:
+def test_changed_file_breaks_prefix_and_is_reported(tmp_path: Path) -> None:
     """Decided on all documents: "Sources are read again for each call; a change is a declared prefix break"."""
     nx = workspace(tmp_path, AGENTS="one")
     say(nx, "hi")
@@ -146,7 +145,7 @@ def test_a_changed_file_moves_the_prefix_and_the_report_names_it(tmp_path: Path)
     assert "AGENTS.md (rules) changed" in ctx.report
 
 
-def test_assembling_writes_nothing_and_twice_gives_the_same_bytes(tmp_path: Path) -> None:
+def test_assemble_writes_nothing_and_is_deterministic(tmp_path: Path) -> None:
     nx = workspace(tmp_path, AGENTS="one")
     say(nx, "hi")
     head = nx.store.head(1)
@@ -158,7 +157,7 @@ def test_assembling_writes_nothing_and_twice_gives_the_same_bytes(tmp_path: Path
     assert [info.label for info in nx.sessions()] == ["s"]
 
 
-def test_recording_stores_turn_cut_and_manifest_at_once_and_only_once(tmp_path: Path) -> None:
+def test_record_stores_turn_cut_and_manifest_atomically_once(tmp_path: Path) -> None:
     nx = workspace(tmp_path)
     ctx = nx.assemble("x", session="s")
     for number in range(40):
@@ -178,7 +177,7 @@ def test_recording_stores_turn_cut_and_manifest_at_once_and_only_once(tmp_path: 
     assert nx.store.head(thread)[0] == done.head
 
 
-def test_a_cut_for_a_small_window_hides_nothing_from_a_large_one(tmp_path: Path) -> None:
+def test_cut_of_small_window_does_not_affect_large_window(tmp_path: Path) -> None:
     nx = workspace(tmp_path)
     for number in range(30):
         say(nx, f"question {number}", "answer " * 60, budget=2_000)
@@ -186,7 +185,7 @@ def test_a_cut_for_a_small_window_hides_nothing_from_a_large_one(tmp_path: Path)
     assert len(nx.assemble("x", session="s", budget=100_000).history) == 60
 
 
-def test_a_budget_that_is_too_small_names_the_parts_and_sends_nothing(tmp_path: Path) -> None:
+def test_budget_too_small_error_names_parts(tmp_path: Path) -> None:
     nx = workspace(tmp_path, AGENTS="rule " * 1_000)
     with pytest.raises(nexus.BudgetTooSmall, match=r"system 1,[0-9]+, current event") as caught:
         nx.assemble("hi", budget=500)
@@ -194,7 +193,7 @@ def test_a_budget_that_is_too_small_names_the_parts_and_sends_nothing(tmp_path: 
     assert caught.value.needed_tokens == sum(caught.value.parts.values())
 
 
-def test_a_file_over_its_cap_is_cut_at_a_line_and_reported(tmp_path: Path) -> None:
+def test_file_over_cap_is_truncated_at_a_line_and_reported(tmp_path: Path) -> None:
     nx = workspace(tmp_path, AGENTS="a line of rules\n" * 2_000)
     ctx = nx.assemble("hi")
     assert "more characters of AGENTS.md left out (cap 20,000)" in ctx.system_prompt
@@ -202,7 +201,7 @@ def test_a_file_over_its_cap_is_cut_at_a_line_and_reported(tmp_path: Path) -> No
     assert "AGENTS.md" in ctx.report.split("Omitted:")[1]
 
 
-def test_files_outside_the_workspace_pipes_and_folders_are_refused_with_a_reason(tmp_path: Path) -> None:
+def test_outside_files_pipes_and_folders_are_rejected_with_reason(tmp_path: Path) -> None:
     outside = tmp_path / "secret.txt"
     outside.write_text("SECRET")
     root = tmp_path / "ws"
@@ -215,7 +214,7 @@ def test_files_outside_the_workspace_pipes_and_folders_are_refused_with_a_reason
     assert {note.source for note in ctx.warnings} == {"AGENTS.md", "SOUL.md", "TOOLS.md"}
 
 
-def test_an_untouched_template_says_nothing_yet(tmp_path: Path) -> None:
+def test_unchanged_template_is_omitted(tmp_path: Path) -> None:
     for name, text in templates().items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -230,12 +229,12 @@ def test_an_untouched_template_says_nothing_yet(tmp_path: Path) -> None:
      ("---\na: &a [x]\nb: *a\nname: n\ndescription: d\n---\n", "alias"),
      ("---\nname: bad\ndescription: " + "d" * 2_000 + "\n---\n", "the rest is cut")],
 )  # fmt: skip
-def test_a_skill_with_bad_front_matter_is_reported(tmp_path: Path, text: str, warned: str) -> None:
+def test_skill_with_invalid_front_matter_is_reported(tmp_path: Path, text: str, warned: str) -> None:
     ctx = workspace(tmp_path, skills__bad__SKILL=text).assemble("hi")
     assert any(note.source == "skills/bad/SKILL.md" and warned in note.message for note in ctx.warnings)
 
 
-def test_system_messages_that_open_a_session_stay_in_the_system_slot_through_cuts(tmp_path: Path) -> None:
+def test_leading_system_messages_stay_in_the_system_slot(tmp_path: Path) -> None:
     nx = workspace(tmp_path)
     append(nx, "s", Message("system", (Text("You sell flights."),)), user("hi"), assistant("hello"))
     for number in range(30):
@@ -245,7 +244,7 @@ def test_system_messages_that_open_a_session_stay_in_the_system_slot_through_cut
     assert nx.assemble("x", session="s", budget=2_000).history.opening
 
 
-def test_a_summary_opens_the_history_and_survives_a_cut_while_it_fits(tmp_path: Path) -> None:
+def test_summary_opens_history_and_survives_a_cut_while_it_fits(tmp_path: Path) -> None:
     """Document 002, "Physical Layer 2": summaries "injected as first history message"."""
     nx = workspace(tmp_path)
     append(nx, "s", user("old"), assistant("old answer"))
@@ -258,7 +257,7 @@ def test_a_summary_opens_the_history_and_survives_a_cut_while_it_fits(tmp_path: 
     assert ctx.history.opening[2].text().startswith("[Earlier messages left out")
 
 
-def test_thinking_goes_back_to_the_model_that_wrote_it_and_to_no_other(tmp_path: Path) -> None:
+def test_thinking_is_sent_only_to_the_model_that_wrote_it(tmp_path: Path) -> None:
     nx = workspace(tmp_path)
     thought = Message("assistant", (Thinking("hm", "c2ln"), Text("yes")), model="claude-opus-4-6")
     append(nx, "s", user("hi"), thought)
@@ -268,7 +267,7 @@ def test_thinking_goes_back_to_the_model_that_wrote_it_and_to_no_other(tmp_path:
     assert [block["type"] for block in other] == ["text"]
 
 
-def test_cache_marks_are_at_most_four_and_never_more_than_twenty_blocks_apart(tmp_path: Path) -> None:
+def test_cache_breakpoints_are_at_most_four_and_twenty_blocks_apart(tmp_path: Path) -> None:
     nx = workspace(tmp_path, AGENTS="rules")
     for number in range(60):
         append(nx, "s", user(f"q{number}"), assistant(f"a{number}"))
@@ -282,7 +281,7 @@ def test_cache_marks_are_at_most_four_and_never_more_than_twenty_blocks_apart(tm
     assert "cache_control" in body["system"][-1]
 
 
-def test_tools_in_any_providers_form_and_order_give_the_same_bytes(tmp_path: Path) -> None:
+def test_tools_in_any_format_and_order_give_the_same_bytes(tmp_path: Path) -> None:
     nx = workspace(tmp_path)
     schema = {"type": "object", "properties": {"b": {"type": "string"}, "a": {"type": "string"}}}
     turned = {"properties": {"a": {"type": "string"}, "b": {"type": "string"}}, "type": "object"}
@@ -296,7 +295,7 @@ def test_tools_in_any_providers_form_and_order_give_the_same_bytes(tmp_path: Pat
     assert CHECKS["gemini"](bodies[0].to_gemini()) == []
 
 
-def test_images_stand_between_the_notes_and_the_text_in_each_providers_form(tmp_path: Path) -> None:
+def test_images_are_between_notes_and_text_in_each_format(tmp_path: Path) -> None:
     nx = workspace(tmp_path)
     ctx = nx.assemble("What is this?", images=[Image("image/png", PIXEL, width=1, height=1)])
     kinds = [part["type"] for part in ctx.to_openai()["messages"][-1]["content"]]
@@ -305,18 +304,18 @@ def test_images_stand_between_the_notes_and_the_text_in_each_providers_form(tmp_
         assert check(getattr(ctx, f"to_{wire}")()) == []
 
 
-def test_a_saved_context_comes_back_with_the_same_bytes(tmp_path: Path) -> None:
+def test_saved_context_is_restored_with_the_same_bytes(tmp_path: Path) -> None:
     nx = workspace(tmp_path, AGENTS="rules", memory__MEMORY="fact")
     append(nx, "s", user("hi"), assistant("", ToolCall("c", "look", "{}")))
     ctx = nx.assemble("stop", session="s", tools=[{"name": "look"}])
-    again = from_json(json.loads(json.dumps(ctx.to_json())), RENDERERS)
+    again = from_json(json.loads(json.dumps(ctx.to_json())))
     for wire in ("to_openai", "to_anthropic", "to_gemini", "to_json"):
         assert getattr(again, wire)() == getattr(ctx, wire)()
     assert nx.record(again, nexus.AgentResult((assistant("ok"),))).added == 2
     assert nx.record(ctx, nexus.AgentResult((assistant("ok"),))).added == 0
 
 
-def test_the_budget_prints_the_documents_names(tmp_path: Path) -> None:
+def test_budget_json_has_the_documented_names(tmp_path: Path) -> None:
     """Document 002, "Budget Calculation": `TokenBudget`; decided: one more field, `used.tools`."""
     budget = workspace(tmp_path).assemble("hi", model="claude-sonnet-4").token_budget.to_json()
     assert set(budget) == {"modelLimit", "reserveResponse", "reserveTools", "available", "used", "remaining"}
@@ -324,7 +323,7 @@ def test_the_budget_prints_the_documents_names(tmp_path: Path) -> None:
     assert (budget["modelLimit"], budget["available"]) == (200_000, 176_000)
 
 
-def test_the_account_adds_up_to_what_the_budget_says_is_used(tmp_path: Path) -> None:
+def test_token_breakdown_adds_up_to_the_used_budget(tmp_path: Path) -> None:
     nx = workspace(tmp_path, AGENTS="rules", memory__MEMORY="fact")
     for model in ("gpt-4o", "claude-sonnet-4-5"):
         for _ in range(2):
@@ -333,17 +332,17 @@ def test_the_account_adds_up_to_what_the_budget_says_is_used(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("event", ["", "  \n", []])
-def test_an_event_without_anything_to_show_is_refused(tmp_path: Path, event: Any) -> None:
+def test_empty_event_is_rejected(tmp_path: Path, event: Any) -> None:
     with pytest.raises(EmptyEvent):
         workspace(tmp_path).assemble(event)
 
 
-def test_an_unknown_profile_is_refused_with_the_list_of_all(tmp_path: Path) -> None:
+def test_unknown_profile_is_rejected_with_a_list(tmp_path: Path) -> None:
     with pytest.raises(UnknownProfile, match="bare, layered"):
         workspace(tmp_path).assemble("hi", profile="nope")
 
 
-def test_two_engines_on_one_ledger_see_each_others_turns_and_cuts(tmp_path: Path) -> None:
+def test_two_engines_on_one_ledger_share_turns_and_cuts(tmp_path: Path) -> None:
     one, two = workspace(tmp_path), workspace(tmp_path)
     for number in range(40):
         say((one, two)[number % 2], f"question {number}", "answer " * 60, budget=2_000)
@@ -354,7 +353,7 @@ def test_two_engines_on_one_ledger_see_each_others_turns_and_cuts(tmp_path: Path
     assert len(one.history("s")) == 80
 
 
-def test_an_imported_session_goes_on_here_and_what_the_file_adds_later_becomes_a_fork(tmp_path: Path) -> None:
+def test_file_growth_becomes_fork_after_session_continued(tmp_path: Path) -> None:
 
     said = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
     path = tmp_path / "chat.json"
@@ -370,7 +369,7 @@ def test_an_imported_session_goes_on_here_and_what_the_file_adds_later_becomes_a
     assert import_transcript(nx, next(read(path)))[0].added_entries == 0
 
 
-def test_an_imported_image_gets_its_size_from_its_data(tmp_path: Path) -> None:
+def test_imported_image_gets_its_size_from_its_data(tmp_path: Path) -> None:
     source = {"type": "base64", "media_type": "image/png", "data": PIXEL}
     broken = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
     content = [{"type": "image", "source": source}, {"type": "image", "source": broken}]
@@ -382,6 +381,6 @@ def test_an_imported_image_gets_its_size_from_its_data(tmp_path: Path) -> None:
     assert [image.data for image in images] == [PIXEL, "AAAA"]
 
 
-def test_a_wire_that_there_is_not_is_refused() -> None:
+def test_unknown_provider_format_is_rejected() -> None:
     with nexus.open() as nx, pytest.raises(BadSetting, match="provider format 'cohere' unknown"):
         nx.assemble("hi").to_provider("cohere")  # pyright: ignore[reportArgumentType]

@@ -12,7 +12,6 @@ import pytest
 import nexus
 from nexus.engine import Engine
 from nexus.render.context_json import from_json
-from nexus.render.renderers import RENDERERS
 from nexus.types.ledger_entries import StoredCalibration
 from nexus.types.message import Image, Message, Text, ToolCall, ToolResult, assistant, tool
 from support.recount import recount
@@ -55,7 +54,7 @@ def reply(tokens: int, *, model: str = "our-model") -> nexus.AgentResult:
     return nexus.AgentResult((assistant("Yes."),), nexus.TokenUsage(tokens, 3), model=model)
 
 
-def test_a_tokenizer_that_needs_a_third_more_than_assumed_exceeds_the_window_only_while_nothing_is_learned() -> None:
+def test_calibration_keeps_a_third_larger_tokenizer_within_window() -> None:
     deaf, learning = Provider(1.3), Provider(1.3)
     unlearned = list(talk(opened(calibrate=False), deaf, 60))
     learned = list(talk(opened(), learning, 60))
@@ -67,7 +66,7 @@ def test_a_tokenizer_that_needs_a_third_more_than_assumed_exceeds_the_window_onl
         assert reported <= ctx.token_budget.used.total <= reported * 1.12
 
 
-def test_a_tokenizer_that_needs_less_gives_its_room_back_slowly() -> None:
+def test_calibration_factor_decreases_gradually() -> None:
     nx, provider = opened(), Provider(0.8)
     factors = [ctx.provenance.manifest.factor for ctx in talk(nx, provider, 40)]
     assert factors == sorted(factors, reverse=True)
@@ -76,7 +75,7 @@ def test_a_tokenizer_that_needs_less_gives_its_room_back_slowly() -> None:
     assert len(set(factors)) <= 4
 
 
-def test_one_call_can_hold_more_or_less_as_the_factor_says_and_refusals_are_in_the_providers_tokens() -> None:
+def test_factor_scales_capacity_and_errors_use_provider_tokens() -> None:
     nx = opened()
     nx.store.calibrate("unknown", "our-model", StoredCalibration(128, 9))
     ctx = large(nx)
@@ -90,7 +89,7 @@ def test_one_call_can_hold_more_or_less_as_the_factor_says_and_refusals_are_in_t
     assert large(nx, budget=refused.value.needed_tokens + 8).token_budget.remaining >= 0
 
 
-def test_what_was_learned_is_kept_for_the_provider_and_the_models_bare_name(tmp_path: Path) -> None:
+def test_calibration_is_stored_per_provider_and_model_name(tmp_path: Path) -> None:
     file = tmp_path / "ledger.db"
     with nexus.open(ledger=file, clock_ms=lambda: 7) as nx:
         ctx = nx.assemble(PARAGRAPH * 400, session="s", model="gpt-4o-2024-08-06")
@@ -104,7 +103,7 @@ def test_what_was_learned_is_kept_for_the_provider_and_the_models_bare_name(tmp_
         assert nx.assemble("x", session="other", model="gpt-4o").provenance.manifest.factor == 1.0
 
 
-def test_reports_that_agree_change_no_room_and_after_sixteen_write_nothing() -> None:
+def test_agreeing_reports_keep_factor_and_stop_writes_after_sixteen() -> None:
     nx = opened(calibrate=True)
     for number in range(20):
         ctx = nx.assemble(PARAGRAPH * 60, session=f"s{number}")
@@ -114,14 +113,14 @@ def test_reports_that_agree_change_no_room_and_after_sixteen_write_nothing() -> 
 
 
 @pytest.mark.parametrize("usage", [0, 1, 10_000_000, -5, 10**30, 1_500.5])
-def test_a_report_that_cannot_be_of_this_prompt_teaches_nothing(usage: Any) -> None:
+def test_implausible_usage_does_not_change_calibration(usage: Any) -> None:
     nx = opened()
     nx.record(large(nx), reply(usage))
     assert nx.store.calibrations() == []
     assert large(nx).accounting.anchor is None
 
 
-def test_the_sum_of_several_calls_teaches_nothing() -> None:
+def test_summed_usage_does_not_change_calibration() -> None:
     nx = opened()
     ctx = large(nx)
     steps = (assistant("", ToolCall("c", "look", "{}")), tool("c", "seen", "look"), assistant("Done."))
@@ -130,7 +129,7 @@ def test_the_sum_of_several_calls_teaches_nothing() -> None:
     assert large(nx).accounting.anchor is None
 
 
-def test_another_models_answer_to_a_known_model_teaches_nothing_and_to_an_unknown_name_it_does() -> None:
+def test_answer_of_other_model_calibrates_only_unknown_names() -> None:
     nx = opened()
     ctx = nx.assemble(PARAGRAPH * 60, session="s", model="claude-sonnet-4-5")
     nx.record(ctx, reply(ctx.provenance.manifest.base, model="gpt-5-2025-08-07"))
@@ -140,7 +139,7 @@ def test_another_models_answer_to_a_known_model_teaches_nothing_and_to_an_unknow
     assert [name for _, name, _ in nx.store.calibrations()] == ["my-deployment"]
 
 
-def test_a_prompt_with_images_teaches_nothing_about_text() -> None:
+def test_prompt_with_images_does_not_change_calibration() -> None:
     nx = opened()
     picture = Image("image/png", "iVBORw0KGgo=", width=500, height=500)
     ctx = large(nx, images=[picture])
@@ -161,7 +160,7 @@ def test_recording_the_same_reply_again_counts_it_once() -> None:
     assert nx.store.calibrations() == [("unknown", "our-model", StoredCalibration(64, 1, 1_760_000_000_000))]
 
 
-def test_a_counter_of_another_unit_learns_apart(tmp_path: Path) -> None:
+def test_calibration_is_separate_per_counter(tmp_path: Path) -> None:
     class Words:
         name = "words"
 
@@ -177,7 +176,7 @@ def test_a_counter_of_another_unit_learns_apart(tmp_path: Path) -> None:
         assert large(nx).provenance.manifest.factor == 1.0
 
 
-def test_the_anchor_is_the_last_report_and_the_count_of_what_came_since() -> None:
+def test_anchor_is_last_report_plus_tokens_since() -> None:
     nx, provider = opened(), Provider(1.3)
     first = large(nx)
     assert first.accounting.anchor is None
@@ -189,13 +188,13 @@ def test_the_anchor_is_the_last_report_and_the_count_of_what_came_since() -> Non
     assert 0 < second.accounting.anchor.added_tokens < 100
     assert second.expected_tokens == second.accounting.anchor.tokens > second.token_budget.used.total
     assert f"Reported: {provider.reported[0]:,} tokens for the last call" in second.report
-    again = from_json(json.loads(json.dumps(second.to_json())), RENDERERS)
+    again = from_json(json.loads(json.dumps(second.to_json())))
     assert (again.accounting.anchor, again.expected_tokens) == (second.accounting.anchor, second.expected_tokens)
     sent = provider.answer(second).usage.input_tokens
     assert abs(second.accounting.anchor.tokens - sent) < abs(second.token_budget.used.total - sent)
 
 
-def test_a_cut_and_another_model_let_go_of_the_anchor_and_a_rewind_goes_back_to_the_report_of_then() -> None:
+def test_cut_and_other_model_drop_anchor_and_rewind_restores_it() -> None:
     nx, provider = opened(), Provider(1.0)
     for ctx in talk(nx, provider, 40):
         assert (ctx.accounting.anchor is None) == (ctx.cut is not None or not ctx.history.end)
@@ -207,7 +206,7 @@ def test_a_cut_and_another_model_let_go_of_the_anchor_and_a_rewind_goes_back_to_
     assert then.reported_tokens == provider.reported[2]
 
 
-def test_the_base_count_is_that_of_the_whole_prompt() -> None:
+def test_base_count_covers_the_complete_prompt() -> None:
     nx = opened()
     ctx = nx.assemble("hi", session="s", tools=[{"name": "look"}])
     used = ctx.token_budget.used

@@ -47,7 +47,7 @@ def texts(ctx: nexus.AssembledContext) -> str:
     return json.dumps(ctx.to_openai()["messages"])
 
 
-def test_a_compaction_divides_a_turn_and_even_an_entry_and_keeps_what_the_turn_was_asked() -> None:
+def test_compaction_within_a_turn_keeps_its_request() -> None:
     with opened() as nx:
         event = loop(nx, 20)
         done = nx.compact(budget=8_000, profile="bare")
@@ -63,7 +63,7 @@ def test_a_compaction_divides_a_turn_and_even_an_entry_and_keeps_what_the_turn_w
         assert shown == list(range(shown[0], 20)) and shown[0] > 0
 
 
-def test_the_row_has_all_figures() -> None:
+def test_recorded_call_has_all_figures() -> None:
     with opened() as nx:
         loop(nx, 20, budget=100_000)
         done = nx.compact(budget=8_000, profile="bare", trigger="context_limit")
@@ -76,7 +76,7 @@ def test_the_row_has_all_figures() -> None:
         assert row["summary_tokens"] == nx.counter.count(row["summary"]) == done.summary_tokens
 
 
-def test_what_the_row_tells_of_the_prompt_afterwards_is_what_the_next_one_takes() -> None:
+def test_compaction_reports_the_tokens_of_the_next_prompt() -> None:
     with opened() as nx:
         event = loop(nx, 20, budget=100_000)
         ctx = nx.assemble(event, budget=8_000, profile="bare")
@@ -85,7 +85,7 @@ def test_what_the_row_tells_of_the_prompt_afterwards_is_what_the_next_one_takes(
         assert done and done.tokens_after - 10 <= used <= done.tokens_after
 
 
-def test_a_call_that_waits_is_never_folded() -> None:
+def test_open_tool_call_is_never_compacted() -> None:
     with opened() as nx:
         loop(nx, 2, lines=120)
         done = nx.compact(budget=8_000, profile="bare", share=0.05)
@@ -94,7 +94,7 @@ def test_a_call_that_waits_is_never_folded() -> None:
         assert not done or "c1" in texts(ctx)
 
 
-def test_a_second_compaction_brings_the_summary_up_to_date_and_covers_what_the_first_had_kept() -> None:
+def test_second_compaction_updates_summary_and_covers_kept_messages() -> None:
     with opened() as nx:
         loop(nx, 20)
         nx.compact(budget=8_000, profile="bare")
@@ -110,7 +110,7 @@ def test_a_second_compaction_brings_the_summary_up_to_date_and_covers_what_the_f
         assert "Never touch legacy.py" in second.body["summary"] and "5433" in second.body["summary"]
 
 
-def test_undo_brings_everything_back_and_it_is_not_compacted_by_itself_before_something_new_was_said() -> None:
+def test_undo_restores_messages_and_waits_for_new_ones_to_compact() -> None:
     with opened() as nx:
         event = loop(nx, 20, lines=12, budget=100_000)
         before = texts(nx.assemble(event, budget=100_000, profile="bare"))
@@ -124,7 +124,7 @@ def test_undo_brings_everything_back_and_it_is_not_compacted_by_itself_before_so
         assert nx.assemble("and", budget=6_400, profile="bare").compaction_due
 
 
-def test_compaction_is_due_over_85_percent_and_its_plan_comes_down_to_60() -> None:
+def test_compaction_is_due_over_85_percent_and_plans_60_percent() -> None:
     with opened() as nx:
         event = loop(nx, 22, lines=12, budget=100_000)
         full = nx.assemble(event, budget=100_000, profile="bare").token_budget.used.total
@@ -139,7 +139,7 @@ def test_compaction_is_due_over_85_percent_and_its_plan_comes_down_to_60() -> No
         assert not after.compaction_due and after.token_budget.used.total <= 0.6 * full / 0.9
 
 
-def test_what_is_said_while_a_summary_is_made_stays_and_another_mark_makes_it_void() -> None:
+def test_messages_during_compaction_stay_and_other_checkpoint_voids_it() -> None:
     with opened() as nx:
         loop(nx, 20)
         ctx = nx.assemble([tool("c19", "x", "run")], budget=8_000, profile="bare")
@@ -152,7 +152,7 @@ def test_what_is_said_while_a_summary_is_made_stays_and_another_mark_makes_it_vo
             nx.compact(plan=plan)
 
 
-def test_a_plan_for_a_path_that_was_left_is_refused() -> None:
+def test_compaction_plan_of_abandoned_path_is_rejected() -> None:
     with opened() as nx:
         loop(nx, 20)
         plan = nx.plan(budget=8_000, profile="bare")
@@ -164,7 +164,7 @@ def test_a_plan_for_a_path_that_was_left_is_refused() -> None:
             nx.compact(plan=plan)
 
 
-def test_pins_are_kept_word_for_word() -> None:
+def test_pins_are_kept_verbatim() -> None:
     with opened() as nx:
         loop(nx, 20)
         nx.ledger.pin("main", MessageRef(4, 0))
@@ -173,7 +173,7 @@ def test_pins_are_kept_word_for_word() -> None:
         assert "result 2\\n" in body and "result 3\\n" not in body
 
 
-def test_a_short_session_has_nothing_to_compact() -> None:
+def test_short_session_is_not_compacted() -> None:
     with opened() as nx:
         reply(nx, "hi", assistant("hello"))
         done = nx.compact(budget=8_000, profile="bare")
@@ -181,7 +181,7 @@ def test_a_short_session_has_nothing_to_compact() -> None:
         assert nx.ledger.live("main").checkpoint is None
 
 
-def test_the_engines_summarizer_is_asked_with_focus_and_its_model_is_in_the_row() -> None:
+def test_summarizer_gets_focus_and_its_model_is_recorded() -> None:
     class Model:
         name, call_tokens = "mine", 0
 

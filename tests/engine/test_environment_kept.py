@@ -42,14 +42,14 @@ def turn(nx: Engine, text: str, session: str = "main") -> nexus.AssembledContext
     return ctx
 
 
-def test_the_block_stands_between_permissions_and_host(root: Path) -> None:
+def test_environment_is_between_permissions_and_host(root: Path) -> None:
     """Document 002, "System Prompt Components": environment after persona and permissions, before runtime information."""
     with opened(root) as nx:
         names = [block.name for block in nx.assemble("hi", permissions=("read",)).provenance.blocks]
     assert names.index("permissions") < names.index("environment") < names.index("host")
 
 
-def test_a_program_installed_meanwhile_changes_nothing_until_a_compaction(root: Path) -> None:
+def test_installed_program_appears_after_a_compaction(root: Path) -> None:
     """Document 002, "Physical Layer 1": "Identical between turns"; a new prefix is acceptable at a compaction."""
     with opened(root) as nx:
         first = turn(nx, "one")
@@ -70,7 +70,7 @@ def test_a_program_installed_meanwhile_changes_nothing_until_a_compaction(root: 
         assert nx.assemble("seven").system_prompt == first.system_prompt
 
 
-def test_an_explicit_check_is_seen_by_the_next_call_and_the_prefix_report_names_it(root: Path) -> None:
+def test_explicit_environment_check_updates_next_call(root: Path) -> None:
     with opened(root) as nx:
         turn(nx, "one")
         install(root)
@@ -82,7 +82,7 @@ def test_an_explicit_check_is_seen_by_the_next_call_and_the_prefix_report_names_
         assert any("nexus:environment (environment)" in cause for cause in ctx.accounting.prefix.causes)
 
 
-def test_another_session_and_another_process_look_again(root: Path) -> None:
+def test_other_session_and_process_survey_again(root: Path) -> None:
     with opened(root) as nx:
         turn(nx, "one")
         install(root)
@@ -92,7 +92,7 @@ def test_another_session_and_another_process_look_again(root: Path) -> None:
         assert "⭐" in nx.assemble("two").system_prompt
 
 
-def test_the_same_capabilities_give_the_same_bytes_in_another_process(root: Path) -> None:
+def test_environment_block_is_the_same_in_another_process(root: Path) -> None:
     with opened(root) as nx:
         first = turn(nx, "one")
     with opened(root) as nx:
@@ -100,7 +100,7 @@ def test_the_same_capabilities_give_the_same_bytes_in_another_process(root: Path
         assert (later.system_prompt, later.accounting.prefix.state) == (first.system_prompt, "extends")
 
 
-def test_a_call_may_be_told_of_some_capabilities_only(root: Path) -> None:
+def test_environment_section_can_be_limited_to_capabilities(root: Path) -> None:
     write_skill(root / "ws", "notes")
     with opened(root) as nx:
         allowed = Permissions(capabilities=("notes",))
@@ -109,9 +109,7 @@ def test_a_call_may_be_told_of_some_capabilities_only(root: Path) -> None:
     assert "Media: video" not in ctx.system_prompt
 
 
-def test_nobody_looks_where_there_is_no_workspace_or_the_profile_has_no_such_block(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_survey_without_workspace_or_environment_block(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (root / "ws" / ".nexus").mkdir()
     (root / "ws" / ".nexus" / "used.json").write_text("[]")
     with opened(root) as nx:
@@ -124,7 +122,7 @@ def test_nobody_looks_where_there_is_no_workspace_or_the_profile_has_no_such_blo
         assert nx.refresh_environment().credentials == 0
 
 
-def test_a_recorded_call_is_made_again_with_the_environment_of_then(root: Path) -> None:
+def test_replay_uses_recorded_environment(root: Path) -> None:
     with opened(root) as nx:
         first = turn(nx, "one")
         install(root)
@@ -134,14 +132,14 @@ def test_a_recorded_call_is_made_again_with_the_environment_of_then(root: Path) 
         assert changed.system_prompt == first.system_prompt
 
 
-def test_another_profile_for_a_recorded_call_looks_as_it_is_now(root: Path) -> None:
+def test_what_if_with_other_profile_uses_current_environment(root: Path) -> None:
     with opened(root) as nx:
         nx.record(nx.assemble("one", profile="bare"), AgentResult((assistant("yes"),)))
         install(root)
         assert "Media: video ⭐ (ready)" in nx.what_if("main", 1, ReplayOverrides(profile="layered")).system_prompt
 
 
-def test_no_value_reaches_a_context_a_report_or_the_ledger(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variable_values_are_not_in_context_report_or_ledger(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_skill(root / "ws", "social", requires={"credentials": ["twitter"], "env": ["TWITTER_TOKEN"]})
     monkeypatch.setenv("NEXUS_CREDENTIAL_TWITTER", CANARY)
     monkeypatch.setenv("TWITTER_TOKEN", CANARY)
@@ -158,7 +156,7 @@ def test_no_value_reaches_a_context_a_report_or_the_ledger(root: Path, monkeypat
     assert all(CANARY.encode() not in path.read_bytes() for path in files)
 
 
-def test_a_profile_of_ones_own_may_have_the_block_alone(root: Path) -> None:
+def test_custom_profile_can_list_the_environment_block_alone(root: Path) -> None:
     profile = Profile("brief", "the environment alone", system=("environment",), current=())
     with nexus.open(workspace=root / "ws", home=root / "home", profiles={"brief": profile}) as nx:
         assert nx.assemble("hi", profile="brief").system_prompt.startswith("## Nexus Environment\n")
@@ -171,7 +169,7 @@ def shown(ctx: nexus.AssembledContext) -> tuple[bool, bool]:
     return "video 🔧" in texts["environment"], "unavailable: needs ffmpeg" in line
 
 
-def test_the_list_of_skills_and_the_environment_are_of_one_look_for_each_session(root: Path) -> None:
+def test_skill_list_and_environment_share_one_survey_per_session(root: Path) -> None:
     """Document 002, "Physical Layer 1": environment and skills summary stand in the slot that is identical between turns."""
     with opened(root) as nx:
         first = turn(nx, "one", "early")
@@ -188,16 +186,14 @@ def test_the_list_of_skills_and_the_environment_are_of_one_look_for_each_session
         assert shown(nx.assemble("three", session="early")) == (False, False)
 
 
-def test_an_environment_that_is_asked_for_later_in_a_session_agrees_with_its_list_of_skills(root: Path) -> None:
+def test_later_environment_block_agrees_with_skill_list(root: Path) -> None:
     with opened(root) as nx:
         nx.record(nx.assemble("one", profile="repl"), AgentResult((assistant("yes"),)))
         install(root)
         assert shown(nx.assemble("two")) == (True, True)
 
 
-def test_a_program_or_variable_that_has_no_such_name_is_missing_for_both(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_invalid_requirement_name_is_missing_in_both_lists(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     odd = root / "bin" / "odd name"
     odd.write_text("#!/bin/sh\n")
     odd.chmod(0o755)
@@ -212,7 +208,7 @@ def test_a_program_or_variable_that_has_no_such_name_is_missing_for_both(
     assert "(unavailable: needs ODD.NAME)" in texts["skills"]
 
 
-def test_a_profile_of_your_own_may_have_the_environment_in_the_message(root: Path) -> None:
+def test_custom_profile_can_put_environment_into_the_message(root: Path) -> None:
     own = Profile("own", "", system=(), current=("environment",))
     with nexus.open(root / "ws", home=root / "home", config=Config(), profiles={"own": own}) as nx:
         ctx = nx.assemble("hi", profile="own")

@@ -23,7 +23,7 @@ def turn(nx: Engine, number: int, **options: Any) -> nexus.AssembledContext:
     return ctx
 
 
-def test_the_event_and_the_history_count_images_as_the_model_charges() -> None:
+def test_event_and_history_count_images_at_model_price() -> None:
     with nexus.open(calibrate=False) as nx:
         plain = turn(nx, 1, model=PLAIN)
         assert plain.token_budget.used.total < 2_000
@@ -35,7 +35,7 @@ def test_the_event_and_the_history_count_images_as_the_model_charges() -> None:
         assert again.token_budget.used.total < 2_100
 
 
-def test_the_account_adds_up_and_the_explanation_too() -> None:
+def test_token_breakdown_and_explanation_add_up() -> None:
     with nexus.open(calibrate=False) as nx:
         turn(nx, 1, model=DEAR)
         ctx = nx.assemble("Again.", images=[SCREEN], profile="bare", model=DEAR)
@@ -45,7 +45,7 @@ def test_the_account_adds_up_and_the_explanation_too() -> None:
     assert sum(line.tokens for line in told.lines) == ctx.token_budget.used.total
 
 
-def test_a_model_that_charges_more_gets_a_cut_and_another_one_sees_all() -> None:
+def test_larger_image_price_causes_a_cut_for_that_model_only() -> None:
     with nexus.open(calibrate=False) as nx:
         for number in range(4):
             turn(nx, number, model=PLAIN)
@@ -55,7 +55,7 @@ def test_a_model_that_charges_more_gets_a_cut_and_another_one_sees_all() -> None
         assert nx.assemble("And now?", profile="bare", model=PLAIN, budget=100_000).cut is None
 
 
-def test_one_image_that_is_larger_than_the_room_is_refused_with_its_size() -> None:
+def test_image_over_budget_is_rejected_with_its_size() -> None:
     with nexus.open(calibrate=False) as nx:
         try:
             nx.assemble("Look.", images=[SCREEN], profile="bare", model=DEAR, budget=20_000)
@@ -65,14 +65,14 @@ def test_one_image_that_is_larger_than_the_room_is_refused_with_its_size() -> No
             raise AssertionError("36,835 tokens do not fit into 20,000")
 
 
-def test_a_new_claude_counts_a_large_image_by_its_high_resolution() -> None:
+def test_new_claude_counts_large_images_at_high_resolution() -> None:
     with nexus.open(calibrate=False, models={"new": {"same_as": "claude-opus-4-7", "token_factor": 1.0}}) as nx:
         old = nx.assemble("Look.", images=[SCREEN], profile="bare", model="claude-opus-4-6").token_budget.used.total
         new = nx.assemble("Look.", images=[SCREEN], profile="bare", model="new").token_budget.used.total
     assert (old < 2_000, 2_691 < new < 2_800) == (True, True)
 
 
-def test_a_factor_that_was_learned_below_one_makes_no_image_cheaper() -> None:
+def test_token_factor_below_one_does_not_reduce_image_tokens() -> None:
     with nexus.open() as nx:
         for number in range(40):
             ctx = nx.assemble("word " * 2_000, session=f"s{number}", profile="bare", model=DEAR)
@@ -83,7 +83,7 @@ def test_a_factor_that_was_learned_below_one_makes_no_image_cheaper() -> None:
         assert ctx.token_budget.used.total > DEAR_TOKENS
 
 
-def test_a_recorded_call_with_images_is_made_again_and_counted_as_then() -> None:
+def test_replay_counts_images_as_recorded() -> None:
     with nexus.open(calibrate=False) as nx:
         for number in range(2):
             turn(nx, number, model=DEAR, budget=100_000)

@@ -60,14 +60,14 @@ def body(ctx: AssembledContext) -> str:
     return json.dumps(ctx.to_provider(ctx.accounting.model_info.provider_format))
 
 
-def test_with_keep_turns_0_every_image_stays_as_before() -> None:
+def test_keep_turns_0_keeps_every_image() -> None:
     with opened(0) as nx:
         made = turns(nx, 20)
         assert all(ctx.cut is None and not any(noted(ctx)) for ctx in made)
         assert "images" not in made[-1].provenance.manifest.view
 
 
-def test_old_images_become_notes_in_one_decision_for_many_that_is_recorded() -> None:
+def test_old_images_are_replaced_in_one_recorded_cut() -> None:
     with opened(3) as nx:
         made = turns(nx, 20)
         cuts = [ctx for ctx in made if ctx.cut]
@@ -84,7 +84,7 @@ def test_old_images_become_notes_in_one_decision_for_many_that_is_recorded() -> 
         assert sum(isinstance(part, Image) for message in nx.history("main") for part in message.parts) == 19
 
 
-def test_between_two_decisions_each_call_extends_the_last_one_byte_for_byte() -> None:
+def test_calls_between_image_decisions_extend_the_prefix() -> None:
     with opened(2) as nx:
         made = turns(nx, 24)
         bodies = [json.dumps(ctx.to_openai()["messages"]) for ctx in made]
@@ -92,7 +92,7 @@ def test_between_two_decisions_each_call_extends_the_last_one_byte_for_byte() ->
             assert (ctx.accounting.prefix.state == "extends") == (ctx.cut is None) == now.startswith(before[:-1])
 
 
-def test_images_that_are_few_beside_what_would_be_processed_again_stay() -> None:
+def test_few_images_stay_when_replacing_costs_more() -> None:
     with opened(1) as nx:
         turn(nx, "hello")
         turn(nx, "look", SHOT)
@@ -101,7 +101,7 @@ def test_images_that_are_few_beside_what_would_be_processed_again_stay() -> None
             assert ctx.cut is None and noted(ctx) in ([], [0])
 
 
-def test_they_go_where_everything_is_processed_anew_in_any_case() -> None:
+def test_images_are_replaced_when_prefix_changes_anyway() -> None:
     with opened(1) as nx:
         turn(nx, "hello")
         turn(nx, "look", SHOT)
@@ -111,7 +111,7 @@ def test_they_go_where_everything_is_processed_anew_in_any_case() -> None:
         assert other.accounting.prefix.state == "first" and other.cut is not None and noted(other) == [1]
 
 
-def test_a_cut_that_is_made_anyway_takes_the_images_with_it_and_leaves_nothing_out_if_that_is_enough() -> None:
+def test_cut_replaces_images_before_it_omits_messages() -> None:
     with opened(1) as nx:
         turn(nx, "hello", budget=16_000)
         append(nx, "main", Message("user", (Text("look"), *[SHOT] * 6)), assistant("seen"), starts_turn=True)
@@ -122,7 +122,7 @@ def test_a_cut_that_is_made_anyway_takes_the_images_with_it_and_leaves_nothing_o
         assert ctx.accounting.prefix.state == "broken"
 
 
-def test_pinned_messages_and_the_first_task_keep_their_images() -> None:
+def test_pinned_messages_and_first_message_keep_images() -> None:
     with opened(1) as nx:
         turn(nx, "build what this shows", SHOT)
         for n in range(2):
@@ -139,7 +139,7 @@ def test_pinned_messages_and_the_first_task_keep_their_images() -> None:
         assert "look 1" not in shown and after.accounting.prefix.state == "broken"
 
 
-def test_images_in_results_become_notes_too_and_the_result_keeps_its_text() -> None:
+def test_images_in_results_are_replaced_and_text_is_kept() -> None:
     with opened(1, model="claude-sonnet-4-5") as nx:
         for n in range(12):
             call = ToolCall(f"c{n}", "look", "{}")
@@ -157,7 +157,7 @@ def test_images_in_results_become_notes_too_and_the_result_keeps_its_text() -> N
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_bodies_are_valid_on_every_wire_and_their_tokens_are_within_the_account(model: str) -> None:
+def test_bodies_are_valid_and_within_the_token_breakdown(model: str) -> None:
     with opened(2, model=model) as nx:
         for ctx in turns(nx, 14):
             bodies = {
@@ -169,7 +169,7 @@ def test_bodies_are_valid_on_every_wire_and_their_tokens_are_within_the_account(
             assert text <= ctx.token_budget.used.total
 
 
-def test_what_is_counted_is_what_the_notes_take_to_the_token() -> None:
+def test_replaced_images_are_counted_exactly() -> None:
     with opened(2) as nx, opened(0) as other:
         ctx = turns(nx, 14)[-1]
         assert any(noted(ctx))
@@ -181,7 +181,7 @@ def test_what_is_counted_is_what_the_notes_take_to_the_token() -> None:
         assert same.token_budget.used == ctx.token_budget.used
 
 
-def test_every_call_is_replayed_and_proven_and_an_engine_that_read_nothing_yet_makes_the_same() -> None:
+def test_calls_with_replaced_images_are_replayed_and_verified() -> None:
     store = SqliteLedger(clock_ms=lambda: 1_760_000_000_000)
     nx = opened(2, store)
     made = turns(nx, 16)
@@ -198,7 +198,7 @@ def test_every_call_is_replayed_and_proven_and_an_engine_that_read_nothing_yet_m
     assert list(check(store.dump())) == []
 
 
-def test_after_a_compaction_the_kept_images_become_notes_at_once_for_the_prefix_is_new() -> None:
+def test_compaction_replaces_kept_images_at_once() -> None:
     with opened(1) as nx:
         for n in range(4):
             turn(nx, f"a long text {n} " * 400)
@@ -210,7 +210,7 @@ def test_after_a_compaction_the_kept_images_become_notes_at_once_for_the_prefix_
         assert noted(ctx)[-1] == 0 and sum(noted(ctx)) == len(noted(ctx)) - 1
 
 
-def test_explain_lists_the_images_as_out_with_the_reason_and_adds_up() -> None:
+def test_explain_lists_omitted_images_with_reason() -> None:
     with opened(2) as nx:
         made = turns(nx, 16)
         number = next(n for n, ctx in enumerate(made, 1) if ctx.cut)
@@ -230,12 +230,12 @@ def test_explain_lists_the_images_as_out_with_the_reason_and_adds_up() -> None:
         assert [line for line in later.lines if line.kind == "image"]
 
 
-def test_a_stored_cut_of_an_earlier_version_is_read() -> None:
+def test_stored_cut_of_earlier_version_is_read() -> None:
     old = '{"view":"v","number":1,"at_seq":4,"first":{"seq":3,"ord":0},"marker":"m","left_out_messages":2,"left_out_tokens":9,"plain_until":4}'
     assert msgspec.json.decode(old, type=Cut).images_until_seq == 0
 
 
-def test_the_setting_comes_from_the_configuration_and_an_open_tool_loop_keeps_its_images(tmp_path: Path) -> None:
+def test_image_setting_is_configured_and_open_tool_loop_keeps_images(tmp_path: Path) -> None:
     with nexus.open(tmp_path, config=Config(images=ImagesConfig(keep_turns=1)), model="gpt-4o") as nx:
         ctx = nx.assemble("look at all of these", images=[SHOT] * 6, budget=60_000, profile="bare")
         for n in range(6):

@@ -36,7 +36,7 @@ def shown(nx: Engine, budget: int = BUDGET) -> list[Message]:
     return ctx.messages
 
 
-def test_the_first_task_stays_verbatim_through_many_cuts() -> None:
+def test_first_message_stays_verbatim_through_cuts() -> None:
     with opened() as nx:
         talk(nx, 60)
         for _ in range(30):
@@ -47,13 +47,13 @@ def test_the_first_task_stays_verbatim_through_many_cuts() -> None:
             assert sum(message.text() == messages[0].text() for message in messages) == 1
 
 
-def test_without_keep_first_task_it_is_cut_like_any_other_message() -> None:
+def test_first_message_is_cut_without_pin_first_message() -> None:
     with opened(pin_first_message=False) as nx:
         talk(nx, 60)
         assert not any("question 0:" in message.text() for message in shown(nx))
 
 
-def test_a_pinned_result_stays_with_its_call_and_comes_and_goes_with_its_pin() -> None:
+def test_pinned_result_is_shown_with_its_call_while_pinned() -> None:
     with opened() as nx:
         talk(nx, 60)
         assert not any("PORT" in str(message) for message in shown(nx))
@@ -71,7 +71,7 @@ def test_a_pinned_result_stays_with_its_call_and_comes_and_goes_with_its_pin() -
         assert not any("PORT" in str(message) for message in shown(nx))
 
 
-def test_a_fork_inherits_pins_and_its_own_do_not_reach_back() -> None:
+def test_fork_inherits_pins_and_keeps_its_own() -> None:
     with opened() as nx:
         talk(nx, 60)
         nx.ledger.pin("s", MessageRef(4, 2))
@@ -82,7 +82,7 @@ def test_a_fork_inherits_pins_and_its_own_do_not_reach_back() -> None:
         assert "question 10:" not in str(nx.assemble("x", session="s", budget=BUDGET, profile="bare").messages)
 
 
-def test_pins_survive_a_compaction_after_its_summary_and_are_not_shown_twice() -> None:
+def test_pins_follow_the_summary_once_after_a_compaction() -> None:
     with opened() as nx:
         talk(nx, 30)
         nx.ledger.pin("s", MessageRef(4, 2))
@@ -95,7 +95,7 @@ def test_pins_survive_a_compaction_after_its_summary_and_are_not_shown_twice() -
         assert len(back) == len(nx.history("s")) + 1
 
 
-def test_pins_that_are_too_large_are_named_as_what_does_not_fit() -> None:
+def test_pins_over_budget_are_named_in_the_error() -> None:
     with opened() as nx:
         append(nx, "s", user("hi"), assistant("hello"))
         append(nx, "s", user(WORDS * 300), assistant("long"))

@@ -33,9 +33,7 @@ def contexts(nx: nexus.Engine, profile: str, model: str) -> list[nexus.Assembled
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("profile", sorted(PROFILES))
-def test_every_profile_is_valid_on_all_wires_keeps_its_prefix_adds_up_and_is_replayed(
-    tmp_path: Path, profile: str, model: str
-) -> None:
+def test_every_profile_is_valid_stable_counted_and_replayed(tmp_path: Path, profile: str, model: str) -> None:
     """Decided: every profile's output validates on all wires; the next call extends the last one.
 
     Document 000's forms tell of earlier turns in a block, which changes with each turn: that is declared.

@@ -44,7 +44,7 @@ def spoil(value: Any) -> None:
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_a_body_is_its_owners_to_change(wire: str) -> None:
+def test_changing_a_returned_body_does_not_change_the_context(wire: str) -> None:
     with opened() as nx:
         call = ToolCall("a", "look", '{"path": {"deep": [1]}}')
         append(nx, "s", user("hi"), assistant("I look", call), tool("a", "seen", "look"))
@@ -56,7 +56,7 @@ def test_a_body_is_its_owners_to_change(wire: str) -> None:
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_results_that_an_event_lacks_are_counted(wire: str) -> None:
+def test_missing_results_of_an_event_are_counted(wire: str) -> None:
     with opened() as nx:
         calls = [ToolCall(f"call_{number}", "mcp__filesystem__read_text_file_from_disk", "{}") for number in range(60)]
         nx.record(nx.assemble("go", model=WIRES[wire]), nexus.AgentResult((assistant("", *calls),)))
@@ -67,7 +67,7 @@ def test_results_that_an_event_lacks_are_counted(wire: str) -> None:
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_results_without_a_name_are_counted_with_the_name_that_is_shown(wire: str) -> None:
+def test_results_without_name_are_counted_with_the_shown_name(wire: str) -> None:
     with opened() as nx:
         event: Any = "go"
         for number in range(30):
@@ -80,7 +80,7 @@ def test_results_without_a_name_are_counted_with_the_name_that_is_shown(wire: st
         assert recount(getattr(ctx, wire)()) <= ctx.token_budget.used.total
 
 
-def test_thinking_alone_never_makes_a_context_larger_than_its_budget() -> None:
+def test_thinking_never_exceeds_the_budget() -> None:
     model = "claude-opus-4-5"
     with opened() as nx:
         append(nx, "s", user("hi"), Message("assistant", (Text("word " * 1_500),), model=model))
@@ -95,7 +95,7 @@ def test_thinking_alone_never_makes_a_context_larger_than_its_budget() -> None:
                 assert ctx.token_budget.remaining >= 0
 
 
-def test_thinking_of_another_model_costs_nothing_and_that_of_ones_own_is_sent_by_any_of_its_names() -> None:
+def test_thinking_is_sent_to_every_name_of_its_model_only() -> None:
     thought = Message("assistant", (Thinking("thought " * 500, "c2ln"), Text("ok")), model="claude-sonnet-4-5-20250929")
     with opened() as nx:
         append(nx, "s", user("hi"), thought)
@@ -108,7 +108,7 @@ def test_thinking_of_another_model_costs_nothing_and_that_of_ones_own_is_sent_by
 
 
 @pytest.mark.parametrize("name", ["main", "a b", "o'clock", "ሰላም " * 12, "\x00" * 40, "n" * 200])
-def test_a_marker_fits_whatever_the_session_is_called(name: str) -> None:
+def test_omission_notice_fits_for_any_session_name(name: str) -> None:
     with opened() as nx:
         for number in range(12):
             append(nx, name, user(f"question {number}"), assistant("answer " * 20))
@@ -120,7 +120,7 @@ def test_a_marker_fits_whatever_the_session_is_called(name: str) -> None:
             assert ctx.token_budget.remaining >= 0
 
 
-def test_what_a_marker_counts_and_what_is_shown_are_all_that_was_stored() -> None:
+def test_shown_and_omitted_messages_add_up_to_all() -> None:
     with opened() as nx:
         ctx = nx.assemble("x", session="s", model="gpt-4o", budget=1_500)
         for number in range(30):
@@ -136,7 +136,7 @@ def test_what_a_marker_counts_and_what_is_shown_are_all_that_was_stored() -> Non
         assert cut.omitted_messages + len([*stay, *kept]) == len(nx.history("s"))
 
 
-def test_images_and_words_given_with_results_are_shown_after_them() -> None:
+def test_images_and_text_sent_with_results_follow_them() -> None:
     with opened() as nx:
         nx.record(nx.assemble("go"), nexus.AgentResult((assistant("", ToolCall("c1", "f", "{}")),)))
         event = nexus.Event(content=(Text("NOTE"),), results=(tool("c1", "one"),))
@@ -145,12 +145,12 @@ def test_images_and_words_given_with_results_are_shown_after_them() -> None:
         assert PIXEL in json.dumps(shown.to_openai())
 
 
-def test_an_assistants_message_is_no_event() -> None:
+def test_assistant_message_is_rejected_as_event() -> None:
     with opened() as nx, pytest.raises(BadEvent, match="record assistant messages"):
         nx.assemble([assistant("hi")])
 
 
-def test_reading_while_another_process_writes_is_never_called_damage(tmp_path: Path) -> None:
+def test_concurrent_write_is_not_reported_as_damage(tmp_path: Path) -> None:
     ledger = tmp_path / "ledger.db"
     nexus.open(ledger=ledger).close()
     writer = (
@@ -167,7 +167,7 @@ def test_reading_while_another_process_writes_is_never_called_damage(tmp_path: P
     assert running.wait() == 0
 
 
-def test_a_fork_whose_parent_was_exchanged_is_damage(tmp_path: Path) -> None:
+def test_fork_with_replaced_parent_is_damage(tmp_path: Path) -> None:
     import apsw
 
     ledger = tmp_path / "ledger.db"
@@ -184,7 +184,7 @@ def test_a_fork_whose_parent_was_exchanged_is_damage(tmp_path: Path) -> None:
         nx.history("fork")
 
 
-def test_recording_again_with_another_counter_is_the_same_recording(tmp_path: Path) -> None:
+def test_recording_again_with_other_counter_is_idempotent(tmp_path: Path) -> None:
     from nexus.tokens.counter import get_counter
 
     ledger = tmp_path / "ledger.db"
@@ -195,14 +195,14 @@ def test_recording_again_with_another_counter_is_the_same_recording(tmp_path: Pa
         assert nx.record(ctx, nexus.AgentResult((assistant("yes"),))).added == 0
 
 
-def test_a_context_of_another_history_is_refused_when_it_is_recorded() -> None:
+def test_record_rejects_context_of_another_history() -> None:
     with opened() as nx, opened() as elsewhere:
         append(nx, "main", user("hi"), assistant("yes"))
         with pytest.raises(HeadMoved, match="assemble again"):
             elsewhere.record(nx.assemble("x"), nexus.AgentResult((assistant("yes"),)))
 
 
-def test_a_context_of_an_empty_session_is_refused_when_somebody_else_began_it() -> None:
+def test_record_rejects_context_of_session_started_meanwhile() -> None:
     with opened() as nx:
         ctx = nx.assemble("mine", session="main")
         append(nx, "main", user("theirs"), assistant("yes"))
@@ -211,7 +211,7 @@ def test_a_context_of_an_empty_session_is_refused_when_somebody_else_began_it() 
         assert [message.text() for message in nx.history("main")] == ["theirs", "yes"]
 
 
-def test_what_is_asked_for_as_output_is_reserved_and_thinking_has_room_beside_the_answer() -> None:
+def test_requested_output_and_thinking_are_reserved() -> None:
     with opened() as nx:
         asked = nx.assemble("x", model="claude-sonnet-4-5", model_config={"max_tokens": 64_000})
         assert asked.token_budget.available == 200_000 - 64_000 - 16_000
@@ -220,7 +220,7 @@ def test_what_is_asked_for_as_output_is_reserved_and_thinking_has_room_beside_th
         assert body["max_tokens"] == 18_000
 
 
-def test_a_cut_from_before_an_undo_does_not_hold_any_more_and_every_message_is_shown_or_listed(tmp_path: Path) -> None:
+def test_undo_voids_earlier_cut_and_shows_or_lists_all_messages(tmp_path: Path) -> None:
     with nexus.open(ledger=tmp_path / "ledger.db", model="gpt-4o") as nx:
         for number in range(12):
             ctx = nx.assemble(f"question {number} " + "word " * 60, session="main", budget=100_000)

@@ -203,7 +203,7 @@ def say(nx: Engine, text: str, answer: str = "ok", **given: Any) -> AssembledCon
 @settings(max_examples=12, deadline=None)
 @example(seed=105027, steps=10, on_disk=False)  # a fork whose first cut has the number of its parent's
 @given(seed=st.integers(0, 1 << 32), steps=st.integers(10, 45), on_disk=st.booleans())
-def test_every_recorded_call_is_made_again_byte_for_byte_and_explained_whole(
+def test_every_recorded_call_is_replayed_and_explained_completely(
     tmp_path_factory: pytest.TempPathFactory, seed: int, steps: int, *, on_disk: bool
 ) -> None:
     workspace = tmp_path_factory.mktemp("walk")
@@ -215,7 +215,7 @@ def test_every_recorded_call_is_made_again_byte_for_byte_and_explained_whole(
         replays(nx, walk)
 
 
-def test_a_real_session_is_replayed_call_by_call(data: Path, tmp_path: Path) -> None:
+def test_real_session_is_replayed_call_by_call(data: Path, tmp_path: Path) -> None:
     sent: list[tuple[int, str, str]] = []
     with opened(ledger=tmp_path / "ledger.db") as nx:
         transcript = next(iter(read(data / "claude_code" / "session_05.jsonl")))
@@ -239,14 +239,14 @@ def test_a_real_session_is_replayed_call_by_call(data: Path, tmp_path: Path) -> 
     assert len(sent) > 10
 
 
-def test_the_hash_of_a_call_is_that_of_its_body_and_costs_what_is_new() -> None:
+def test_context_hash_is_the_hash_of_its_body() -> None:
     with opened() as nx:
         for number in range(30):
             ctx = say(nx, f"question {number} " * 20, "answer " * 30, budget=2_500)
             assert ctx.body_hash == hashlib.sha256(msgspec.json.encode(ctx.to_anthropic())).hexdigest()
 
 
-def test_what_stays_the_same_is_stored_once(tmp_path: Path) -> None:
+def test_unchanged_inputs_are_stored_once(tmp_path: Path) -> None:
     (tmp_path / "AGENTS.md").write_text("rule " * 2_000)
     with opened(tmp_path) as nx:
         for number in range(20):
@@ -260,7 +260,7 @@ def test_what_stays_the_same_is_stored_once(tmp_path: Path) -> None:
         nx.replay("main", 3)
 
 
-def test_a_call_of_a_turn_is_found_by_its_number_and_the_last_one_without() -> None:
+def test_call_is_found_by_turn_or_is_the_last() -> None:
     with opened() as nx:
         first = nx.assemble("go", tools=(TOOL,))
         nx.record(first, nexus.AgentResult((assistant("", ToolCall("a", "look", "{}")),)))
@@ -275,14 +275,14 @@ def test_a_call_of_a_turn_is_found_by_its_number_and_the_last_one_without() -> N
             nx.replay("another", 1)
 
 
-def test_a_turn_that_was_imported_has_no_call_to_replay() -> None:
+def test_imported_turn_cannot_be_replayed() -> None:
     with opened() as nx:
         append(nx, "main", user("hi"), assistant("hello"), starts_turn=True)
         with pytest.raises(BadReference, match="no recorded call"):
             nx.replay("main", 1)
 
 
-def test_a_call_is_refused_when_its_inputs_are_gone_and_shown_with_a_warning_when_asked_for() -> None:
+def test_replay_without_inputs_fails_unless_unverified() -> None:
     damaged = SqliteLedger()
     with opened() as nx:
         ctx = say(nx, "hi", tools=(TOOL,))
@@ -298,7 +298,7 @@ def test_a_call_is_refused_when_its_inputs_are_gone_and_shown_with_a_warning_whe
         assert any("not verified" in warned.message for warned in shown.warnings)
 
 
-def test_a_ledger_of_an_earlier_version_is_refused_and_shown_only_when_asked_for() -> None:
+def test_replay_of_earlier_ledger_version_needs_unverified() -> None:
     ledger = SqliteLedger()
     with opened(ledger=ledger) as nx:
         ctx = nx.assemble("hi", budget=3_000)
@@ -327,7 +327,7 @@ def test_a_ledger_of_an_earlier_version_is_refused_and_shown_only_when_asked_for
         assert shown.to_anthropic()["messages"] == ctx.to_anthropic()["messages"]
 
 
-def test_a_body_that_is_not_the_one_that_was_sent_is_refused() -> None:
+def test_replay_rejects_body_with_other_hash() -> None:
     with opened() as nx:
         ctx = nx.assemble("hi")
         made = build_commit(ctx, nexus.AgentResult((assistant("yes"),)), nx.counter, 5)
@@ -339,14 +339,14 @@ def test_a_body_that_is_not_the_one_that_was_sent_is_refused() -> None:
 
 
 @pytest.mark.parametrize("strange", [{"response_format": dict}, {"seed": math.nan}, {"a": "\ud800"}])
-def test_settings_without_a_json_form_are_recorded_and_cannot_be_replayed(strange: dict[str, Any]) -> None:
+def test_settings_without_json_form_cannot_be_replayed(strange: dict[str, Any]) -> None:
     with opened() as nx:
         say(nx, "hi", model_config=strange)
         with pytest.raises(CannotReplay):
             nx.replay("main", 1)
 
 
-def test_another_counter_is_named_as_the_reason(tmp_path: Path) -> None:
+def test_replay_with_other_counter_names_the_reason(tmp_path: Path) -> None:
     with opened(ledger=tmp_path / "ledger.db") as nx:
         say(nx, "hi")
     with opened(ledger=tmp_path / "ledger.db", counter=get_counter("estimate")) as nx:
@@ -355,7 +355,7 @@ def test_another_counter_is_named_as_the_reason(tmp_path: Path) -> None:
         assert nx.replay("main", 1, unverified=True).to_anthropic()["messages"]
 
 
-def test_deleting_a_session_deletes_what_only_its_calls_were_sent(tmp_path: Path) -> None:
+def test_delete_session_removes_inputs_of_its_calls_only(tmp_path: Path) -> None:
     (tmp_path / "AGENTS.md").write_text("the rule")
     with opened(tmp_path) as nx:
         say(nx, "hi", session="one")
@@ -366,7 +366,7 @@ def test_deleting_a_session_deletes_what_only_its_calls_were_sent(tmp_path: Path
         assert not [r for r in nx.store.dump() if isinstance(r, BlobRecord) and b"the rule" in r.data]
 
 
-def test_a_past_call_can_be_tried_under_another_budget_model_and_message_and_nothing_is_written() -> None:
+def test_what_if_changes_budget_model_and_message() -> None:
     with opened() as nx:
         for number in range(12):
             say(nx, f"question {number} " * 20, "answer " * 40)
@@ -381,7 +381,7 @@ def test_a_past_call_can_be_tried_under_another_budget_model_and_message_and_not
         assert [*nx.store.dump()] == before
 
 
-def test_the_next_call_is_explained_and_an_event_that_is_too_large_says_so() -> None:
+def test_explain_next_call_reports_truncated_event() -> None:
     with opened() as nx:
         for number in range(12):
             say(nx, f"question {number} " * 20, "answer " * 40)
@@ -396,7 +396,7 @@ def test_the_next_call_is_explained_and_an_event_that_is_too_large_says_so() -> 
             nx.explain("nobody")
 
 
-def test_a_difference_names_its_cause_its_place_and_its_price(tmp_path: Path) -> None:
+def test_diff_reports_cause_position_and_price(tmp_path: Path) -> None:
     (tmp_path / "AGENTS.md").write_text("rule " * 1_500)
     (tmp_path / "SOUL.md").write_text("Calm.")
     with opened(tmp_path) as nx:
@@ -427,7 +427,7 @@ def test_a_difference_names_its_cause_its_place_and_its_price(tmp_path: Path) ->
 
 @settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 1 << 32))
-def test_what_a_broken_prefix_calls_stable_is_the_same_in_both_prompts(
+def test_stable_part_of_broken_prefix_is_equal_in_both_prompts(
     tmp_path_factory: pytest.TempPathFactory, seed: int
 ) -> None:
     workspace = tmp_path_factory.mktemp("walk")

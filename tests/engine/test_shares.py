@@ -29,7 +29,7 @@ def taken(ctx: nexus.AssembledContext, layer: str) -> int:
     )
 
 
-def test_a_ceiling_shortens_the_largest_block_of_its_layer_and_says_so(tmp_path: Path) -> None:
+def test_ceiling_truncates_largest_block_with_warning(tmp_path: Path) -> None:
     with opened(tmp_path) as nx:
         whole = nx.assemble("hi", profile="mine", budget=20_000)
     shares = (Share("Workspace", ceiling=0.1), Share("Memory", ceiling=0.05))
@@ -43,7 +43,7 @@ def test_a_ceiling_shortens_the_largest_block_of_its_layer_and_says_so(tmp_path:
         assert nx.assemble("hi", profile="mine", budget=20_000).system_prompt == ctx.system_prompt
 
 
-def test_a_ceiling_of_the_session_cuts_history_down_to_it(tmp_path: Path) -> None:
+def test_session_ceiling_limits_history(tmp_path: Path) -> None:
     with opened(tmp_path, Share("Session", ceiling=0.1)) as nx:
         for number in range(60):
             ctx = nx.assemble(f"question {number} " + "w " * 50, profile="mine", budget=30_000)
@@ -52,14 +52,14 @@ def test_a_ceiling_of_the_session_cuts_history_down_to_it(tmp_path: Path) -> Non
         assert nx.store.last_cut(1, ctx.provenance.manifest.view) is not None
 
 
-def test_what_is_never_cut_goes_before_a_ceiling(tmp_path: Path) -> None:
+def test_fixed_parts_take_precedence_over_a_ceiling(tmp_path: Path) -> None:
     with opened(tmp_path, Share("Session", ceiling=0.01)) as nx:
         ctx = nx.assemble("hi", profile="mine", budget=30_000)
         nx.record(ctx, nexus.AgentResult((assistant("long answer " * 500),)))
         assert "long answer" in str(nx.assemble("and", profile="mine", budget=30_000).messages)
 
 
-def test_a_floor_keeps_more_history_where_little_room_is_left(tmp_path: Path) -> None:
+def test_session_floor_keeps_more_history_in_small_budget(tmp_path: Path) -> None:
     kept: list[int] = []
     for floor in (0.0, 0.8):
         with opened(tmp_path, Share("Session", floor=floor)) as nx:
@@ -72,6 +72,6 @@ def test_a_floor_keeps_more_history_where_little_room_is_left(tmp_path: Path) ->
     assert kept[1] > kept[0]
 
 
-def test_an_unknown_profile_is_named_with_those_there_are(tmp_path: Path) -> None:
+def test_unknown_profile_error_lists_profiles(tmp_path: Path) -> None:
     with opened(tmp_path) as nx, pytest.raises(UnknownProfile, match="bare, layered, mine"):
         nx.assemble("hi", profile="yours")

@@ -48,7 +48,7 @@ def shown(ctx: nexus.AssembledContext, call_id: str) -> str:
     return next(str(r.content) for m in ctx.messages for r in m.results() if r.call_id == call_id)
 
 
-def test_a_result_over_a_quarter_of_the_size_class_is_shortened_when_it_comes_and_stays_so_byte_for_byte() -> None:
+def test_large_result_is_truncated_once_to_the_same_bytes() -> None:
     with opened() as nx:
         first = work(nx, 2, 400, 16_000)[1]
         assert "1 tool result truncated to 2,048 tokens" in str(first.warnings)
@@ -60,19 +60,19 @@ def test_a_result_over_a_quarter_of_the_size_class_is_shortened_when_it_comes_an
         assert str(stored.content).count("worker finished") == 400
 
 
-def test_a_large_window_shows_it_whole() -> None:
+def test_large_window_shows_result_in_full() -> None:
     with opened() as nx:
         assert shown(work(nx, 2, 400, 100_000)[1], "call_0").count("worker finished") == 400
 
 
-def test_largest_result_sets_the_limit_and_zero_takes_it_away() -> None:
+def test_max_tool_result_tokens_sets_limit_and_zero_removes_it() -> None:
     with opened(max_tool_result_tokens=100) as nx:
         assert "left out here" in shown(work(nx, 2, 40, 16_000)[1], "call_0")
     with opened(max_tool_result_tokens=0) as nx:
         assert shown(work(nx, 2, 400, 16_000)[1], "call_0").count("worker finished") == 400
 
 
-def test_older_results_are_shortened_before_any_message_is_left_out() -> None:
+def test_older_results_are_truncated_before_messages_are_omitted() -> None:
     with opened() as nx:
         made = work(nx, 14, 80, 16_000)
         cut = next(ctx for ctx in made if ctx.cut)
@@ -84,7 +84,7 @@ def test_older_results_are_shortened_before_any_message_is_left_out() -> None:
         assert cut.messages[0] == user("fix the bug", at_ms=cut.messages[0].at_ms, source="human")
 
 
-def test_a_result_that_was_shortened_is_not_shortened_again() -> None:
+def test_truncated_result_is_not_truncated_again() -> None:
     with opened() as nx:
         made = work(nx, 60, 80, 16_000)
         cuts = [index for index, ctx in enumerate(made) if ctx.cut]
@@ -94,7 +94,7 @@ def test_a_result_that_was_shortened_is_not_shortened_again() -> None:
             assert all(later.startswith(earlier[:-1]) for earlier, later in pairwise(bodies))
 
 
-def test_what_the_user_asked_stays_while_its_turn_goes_on() -> None:
+def test_user_request_stays_visible_during_its_turn() -> None:
     with opened() as nx:
         work(nx, 3, 10, 4_000, ask="first task")
         nx.record(nx.assemble([tool("call_2", "x", "run")], budget=4_000, profile="bare"), SEEN)
@@ -103,7 +103,7 @@ def test_what_the_user_asked_stays_while_its_turn_goes_on() -> None:
             assert "first task" in texts and "second request: the tests must stay green" in texts
 
 
-def test_results_that_do_not_fit_together_are_shortened_further_and_only_then_refused() -> None:
+def test_results_over_budget_are_truncated_before_they_are_rejected() -> None:
     with opened() as nx:
         calls = [ToolCall(f"call_{number}", "run", "{}") for number in range(12)]
         reply(nx, "look at all of it", assistant("", *calls), budget=4_000)
@@ -119,7 +119,7 @@ def test_results_that_do_not_fit_together_are_shortened_further_and_only_then_re
             nx.assemble("and now " * 2_000, budget=900, profile="bare")
 
 
-def test_a_pinned_result_is_shown_whole_also_among_the_shortened() -> None:
+def test_pinned_result_is_not_truncated() -> None:
     with opened() as nx:
         work(nx, 4, 150, 8_000)
         before = nx.assemble([tool("call_3", "x", "run")], budget=8_000, profile="bare")
@@ -132,7 +132,7 @@ def test_a_pinned_result_is_shown_whole_also_among_the_shortened() -> None:
         assert "the pinned messages among those left out changed" in after.accounting.prefix.causes
 
 
-def test_middle_out_keeps_the_beginning_in_front_of_one_marker_and_the_tail_moves_in_blocks() -> None:
+def test_middle_out_keeps_beginning_and_moves_tail_in_steps() -> None:
     with opened(strategy="middle_out", max_tool_result_tokens=0) as nx:
         heads: set[str] = set()
         for number in range(80):
@@ -158,7 +158,7 @@ STEPS = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(STEPS, st.sampled_from(["oldest_first", "middle_out"]), st.sampled_from([900, 1_500, 4_000]))
-def test_a_window_kept_in_memory_shows_the_same_bytes_as_one_made_anew_from_the_ledger(
+def test_cached_window_has_same_bytes_as_rebuilt_window(
     steps: list[tuple[str, int]], strategy: Strategy, budget: int
 ) -> None:
     with opened(strategy=strategy) as nx:

@@ -59,7 +59,7 @@ def names(ctx: nexus.AssembledContext) -> tuple[list[str], list[str]]:
     return [spec.name for spec in ctx.tools], [one.name for one in ctx.provenance.denied_tools]
 
 
-def test_other_tools_are_filtered_by_the_policy_for_who_spoke(root: Path) -> None:
+def test_what_if_filters_other_tools_by_policy_of_speaker(root: Path) -> None:
     """Document 002, "Tool Filtering": the tools that are offered are those that the policy grants."""
     with opened(root, policy=POLICY) as nx:
         recorded(nx, principal="ann", session="dm:ann", tools=[READ])
@@ -71,14 +71,14 @@ def test_other_tools_are_filtered_by_the_policy_for_who_spoke(root: Path) -> Non
         assert names(nx.what_if("dm:bob", 1, ReplayOverrides(tools=(READ, RUN)))) == (["read_file", "run_shell"], [])
 
 
-def test_a_worker_gets_no_messaging_tools_by_a_what_if(root: Path) -> None:
+def test_what_if_gives_worker_no_messaging_tools(root: Path) -> None:
     with opened(root) as nx:
         recorded(nx, role="worker", task="count", session="worker:one", tools=[READ])
         changed = nx.what_if("worker:one", 1, ReplayOverrides(tools=(READ, tool("send_mail", category="messaging"))))
         assert names(changed) == (["read_file"], ["send_mail"])
 
 
-def test_what_is_not_changed_is_as_it_was_whatever_the_policy_says_by_now(root: Path) -> None:
+def test_what_if_keeps_unchanged_parts_despite_current_policy(root: Path) -> None:
     with opened(root, policy=POLICY) as nx:
         was = recorded(nx, principal="bob", session="dm:bob", tools=[READ, RUN])
     narrow = Policy("policy.toml", POLICY.toolsets, {"bob": Principal(person="bob", toolset="reading")})
@@ -90,7 +90,7 @@ def test_what_is_not_changed_is_as_it_was_whatever_the_policy_says_by_now(root: 
         nx.what_if("dm:bob", 1, ReplayOverrides(tools=(READ,)))
 
 
-def test_another_profile_takes_the_tools_of_then_through_the_policy_of_now(root: Path) -> None:
+def test_what_if_checks_recorded_tools_with_current_policy(root: Path) -> None:
     with opened(root, policy=POLICY) as nx:
         recorded(nx, principal="ann", session="dm:ann", tools=[READ, RUN])
     wider = Policy("policy.toml", {**POLICY.toolsets, "reading": Toolset(tools=("*",))}, POLICY.principals)
@@ -99,7 +99,7 @@ def test_another_profile_takes_the_tools_of_then_through_the_policy_of_now(root:
         assert names(nx.what_if("dm:ann", 1, ReplayOverrides(profile="bare"))) == (["read_file", "run_shell"], [])
 
 
-def test_a_profile_of_ones_own_is_known_by_name(root: Path) -> None:
+def test_custom_profile_is_found_by_name(root: Path) -> None:
     with opened(root, profiles={"own": OWN}) as nx:
         recorded(nx)
         changed = nx.what_if("main", 1, ReplayOverrides(profile="own"))
@@ -108,7 +108,7 @@ def test_a_profile_of_ones_own_is_known_by_name(root: Path) -> None:
             nx.what_if("main", 1, ReplayOverrides(profile="nobody's"))
 
 
-def test_a_plugins_profile_source_and_tool_are_known(root: Path) -> None:
+def test_what_if_accepts_plugin_profile_source_and_tool(root: Path) -> None:
     def tickets(_: SourceContext) -> str:
         return "# Tickets\n\n- 12"
 
@@ -133,7 +133,7 @@ def test_a_plugins_profile_source_and_tool_are_known(root: Path) -> None:
         assert names(changed)[0] == ["close_ticket"]
 
 
-def test_named_skills_stay_with_another_profile_and_can_be_changed(root: Path) -> None:
+def test_what_if_keeps_or_changes_skills_with_other_profile(root: Path) -> None:
     with opened(root) as nx:
         recorded(nx, skills=["video"])
         other = nx.what_if("main", 1, ReplayOverrides(profile="repl"))
@@ -146,7 +146,7 @@ def test_named_skills_stay_with_another_profile_and_can_be_changed(root: Path) -
         assert any("skill 'nothing' not found" in note.message for note in unknown.warnings)
 
 
-def test_another_profile_answers_as_the_same_persona(root: Path) -> None:
+def test_what_if_with_other_profile_keeps_persona(root: Path) -> None:
     (root / "personas" / "night").mkdir(parents=True)
     (root / "personas" / "night" / "SOUL.md").write_text("I sleep by day.\n")
     with opened(root) as nx:
@@ -154,7 +154,7 @@ def test_another_profile_answers_as_the_same_persona(root: Path) -> None:
         assert "I sleep by day." in nx.what_if("main", 1, ReplayOverrides(profile="layered")).system_prompt
 
 
-def test_the_command_names_skills_for_a_past_call(root: Path) -> None:
+def test_replay_command_accepts_skills(root: Path) -> None:
     with opened(root) as nx:
         recorded(nx)
     ran = run("assemble", "--turn", "1", "--skill", "video", "--as", "text", folder=root)

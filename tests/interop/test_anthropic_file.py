@@ -38,14 +38,14 @@ def messages(transcript: Transcript) -> list[Message]:
 
 
 @pytest.mark.parametrize("system", ["Be brief.", [{"type": "text", "text": "Be brief."}]])
-def test_the_system_text_leads_as_a_message_of_its_own(tmp_path: Path, system: Any) -> None:
+def test_system_text_is_the_first_message(tmp_path: Path, system: Any) -> None:
     (found,) = read(tmp_path, json.dumps({"system": system, "messages": CHAT}))
     assert messages(found)[0].role == "system"
     assert messages(found)[0].parts == (Text("Be brief."),)
     assert found.meta == ""
 
 
-def test_results_and_what_the_user_says_beside_them_are_two_messages_of_one_piece(tmp_path: Path) -> None:
+def test_results_and_user_text_are_two_messages_of_one_piece(tmp_path: Path) -> None:
     (found,) = read(tmp_path, json.dumps(CHAT))
     assert [message.role for message in messages(found)] == ["user", "assistant", "tool", "user", "assistant"]
     assert messages(found)[1].parts == (ToolCall("c1", "look", '{"b":1,"a":"ü"}'),)
@@ -61,18 +61,18 @@ def test_each_line_is_a_conversation(tmp_path: Path) -> None:
     assert [(t.source_id, len(messages(t))) for t in found] == [("a", 6), ("b", 1)]
 
 
-def test_a_changed_system_text_does_not_change_the_keys_of_the_messages(tmp_path: Path) -> None:
+def test_message_keys_are_independent_of_system_text(tmp_path: Path) -> None:
     one, two = (read(tmp_path, json.dumps({"system": s, "messages": CHAT}))[0].all_keys() for s in ("S", "T"))
     assert one[0] != two[0]
     assert one[1:] == two[1:]
 
 
-def test_a_damaged_message_is_reported_and_the_rest_is_read(tmp_path: Path) -> None:
+def test_damaged_message_is_reported_and_rest_is_read(tmp_path: Path) -> None:
     (found,) = read(tmp_path, json.dumps({"messages": [CHAT[0], {"role": "tool"}, CHAT[3]]}))
     assert [message.text() for message in messages(found)] == ["go", "done"]
     assert [problem.text for problem in found.problems] == ["message 1: not a message: 'role' is 'tool'"]
 
 
-def test_a_file_without_messages_is_refused(tmp_path: Path) -> None:
+def test_file_without_messages_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(UnreadableFile, match="contains no messages"):
         read(tmp_path, '{"completion": "x"}')

@@ -62,7 +62,7 @@ def _word(message: Message) -> str:
     return "+".join([part.text for part in message.parts if isinstance(part, Text)] + calls)
 
 
-def test_pieces_of_one_message_join_before_the_results_that_stand_between_them(tmp_path: Path) -> None:
+def test_pieces_of_one_message_are_joined_before_results(tmp_path: Path) -> None:
     found = read(
         tmp_path,
         user("u1", None, "go"),
@@ -83,7 +83,7 @@ def test_pieces_of_one_message_join_before_the_results_that_stand_between_them(t
     assert found.steps[2].messages[0].parts == (ToolResult("c1", (Text("one"),), "look"),)
 
 
-def test_a_piece_that_comes_later_is_a_step_of_its_own_under_the_same_id(tmp_path: Path) -> None:
+def test_later_piece_is_a_separate_step_with_same_id(tmp_path: Path) -> None:
     events = [user("u1", None, "go"), said("a1", "u1", "m1", call("c1")), said("a2", "a1", "m1", call("c2"))]
     before = read(tmp_path, *events[:2])
     (late,) = [new for step in read(tmp_path, *events).steps if (new := step.without(before.all_keys()))]
@@ -91,7 +91,7 @@ def test_a_piece_that_comes_later_is_a_step_of_its_own_under_the_same_id(tmp_pat
     assert late.keys == ("a2",)
 
 
-def test_going_back_and_editing_makes_a_fork_after_the_message_before_the_edit(tmp_path: Path) -> None:
+def test_edited_message_makes_a_fork_after_its_predecessor(tmp_path: Path) -> None:
     found = read(
         tmp_path,
         user("u1", None, "first"),
@@ -127,7 +127,7 @@ def test_hook_progress_between_messages_makes_no_fork(tmp_path: Path) -> None:
     assert found.counted == {"progress": 2, "system/stop_hook_summary": 1}
 
 
-def test_a_message_that_a_hook_inserted_beside_the_path_stays_in_its_place(tmp_path: Path) -> None:
+def test_message_inserted_by_hook_stays_on_the_path(tmp_path: Path) -> None:
     found = read(
         tmp_path,
         user("u1", None, "go"),
@@ -143,13 +143,13 @@ def test_a_message_that_a_hook_inserted_beside_the_path_stays_in_its_place(tmp_p
     assert json.loads(inserted.meta) == {"isMeta": True}
 
 
-def test_a_second_root_is_a_cleared_conversation(tmp_path: Path) -> None:
+def test_second_root_is_a_cleared_conversation(tmp_path: Path) -> None:
     found = read(tmp_path, user("u1", None, "one"), said("a1", "u1", "m1", text("yes")), user("u2", None, "two"))
     assert shown(found.steps) == ["one", "yes", "clear", "two"]
     assert found.steps[2].keys == ("u2:clear",)
 
 
-def test_a_parent_that_is_missing_joins_the_message_before_and_is_reported(tmp_path: Path) -> None:
+def test_missing_parent_joins_previous_message_and_is_reported(tmp_path: Path) -> None:
     found = read(tmp_path, user("u1", None, "one"), said("a1", "gone", "m1", text("yes")), user("u2", "a1", "two"))
     assert shown(found.steps) == ["one", "yes", "two"]
     assert [(problem.line, problem.kind) for problem in found.problems] == [(2, "broken link")]
@@ -161,7 +161,7 @@ def boundary(uuid: str, logical: str, trigger: str = "auto") -> Event:
     return {**head, "logicalParentUuid": logical, "compactMetadata": about}
 
 
-def test_a_compaction_boundary_and_its_summary_are_one_compaction_and_no_message(tmp_path: Path) -> None:
+def test_boundary_and_summary_become_one_compaction(tmp_path: Path) -> None:
     found = read(
         tmp_path,
         user("u1", None, "go"),
@@ -177,7 +177,7 @@ def test_a_compaction_boundary_and_its_summary_are_one_compaction_and_no_message
     assert found.counted == {}
 
 
-def test_a_boundary_whose_summary_has_not_come_yet_is_only_counted(tmp_path: Path) -> None:
+def test_compaction_boundary_without_summary_is_counted(tmp_path: Path) -> None:
     events = [user("u1", None, "go"), boundary("b1", "u1", "manual"), user("s1", "b1", "sum", isCompactSummary=True)]
     before, after = read(tmp_path, *events[:2]), read(tmp_path, *events)
     assert (shown(before.steps), before.counted) == (["go"], {"system/compact_boundary": 1})
@@ -185,13 +185,13 @@ def test_a_boundary_whose_summary_has_not_come_yet_is_only_counted(tmp_path: Pat
     assert after.steps[1].trigger == "manual"
 
 
-def test_what_follows_a_boundary_without_summary_begins_anew_and_is_reported(tmp_path: Path) -> None:
+def test_boundary_without_summary_starts_new_conversation(tmp_path: Path) -> None:
     found = read(tmp_path, user("u1", None, "go"), boundary("b1", "u1"), user("u2", "b1", "on"))
     assert shown(found.steps) == ["go", "clear", "on"]
     assert [problem.kind for problem in found.problems] == ["compaction without summary"]
 
 
-def test_side_chains_are_conversations_of_their_own(tmp_path: Path) -> None:
+def test_side_chains_are_separate_conversations(tmp_path: Path) -> None:
     side: Event = {"isSidechain": True}
     found = read(
         tmp_path,
@@ -211,12 +211,12 @@ def test_side_chains_are_conversations_of_their_own(tmp_path: Path) -> None:
     assert found.sidechains[0].steps[0].messages[0].source == "agent"
 
 
-def test_a_file_of_one_side_chain_only_is_that_conversation(tmp_path: Path) -> None:
+def test_file_of_one_side_chain_is_that_conversation(tmp_path: Path) -> None:
     found = read(tmp_path, user("x1", None, "search", isSidechain=True, agentId="scout", sessionId="s"))
     assert (found.source_id, shown(found.steps), found.sidechains) == ("s+scout", ["search"], ())
 
 
-def test_a_result_with_text_beside_it_becomes_a_tool_and_a_user_message_of_one_piece(tmp_path: Path) -> None:
+def test_result_with_text_becomes_two_messages_of_one_piece(tmp_path: Path) -> None:
     found = read(
         tmp_path,
         user("u1", None, "go"),
@@ -244,7 +244,7 @@ def test_images_and_empty_results_are_kept(tmp_path: Path) -> None:
     assert found.steps[3].messages[0].parts == (ToolResult("c2", (), "look"),)
 
 
-def test_times_models_and_notices_of_the_tool_itself_are_kept(tmp_path: Path) -> None:
+def test_times_models_and_tool_notices_are_kept(tmp_path: Path) -> None:
     notice = said("a1", "u1", "m1", text("API Error"), model="<synthetic>", usage={"input_tokens": 0})
     found = read(
         tmp_path,
@@ -259,7 +259,7 @@ def test_times_models_and_notices_of_the_tool_itself_are_kept(tmp_path: Path) ->
     assert (found.model, found.omitted) == ("model-1", {"toolUseResult": 1})
 
 
-def test_a_title_counts_when_its_leaf_is_in_the_file(tmp_path: Path) -> None:
+def test_title_is_used_when_its_leaf_is_in_the_file(tmp_path: Path) -> None:
     summaries: list[Event] = [
         {"type": "summary", "summary": "Elsewhere", "leafUuid": "unknown"},
         {"type": "summary", "summary": "Here", "leafUuid": "u1"},
@@ -269,7 +269,7 @@ def test_a_title_counts_when_its_leaf_is_in_the_file(tmp_path: Path) -> None:
     assert read(tmp_path, summaries[0], user("u1", None, "go")).title == ""
 
 
-def test_exchanges_open_at_what_a_user_typed_and_close_where_the_next_one_opens(tmp_path: Path) -> None:
+def test_turns_open_at_typed_messages_and_close_at_the_next(tmp_path: Path) -> None:
     found = read(
         tmp_path,
         user("u1", None, "/skill"),
@@ -285,7 +285,7 @@ def test_exchanges_open_at_what_a_user_typed_and_close_where_the_next_one_opens(
     assert [step.closes_turn for step in read(tmp_path, *events).steps] == [False, True]
 
 
-def test_a_torn_last_line_is_reported_and_the_rest_is_read(tmp_path: Path) -> None:
+def test_torn_last_line_is_reported_and_rest_is_read(tmp_path: Path) -> None:
     whole = lines(user("u1", None, "go"), said("a1", "u1", "m1", text("yes")))
     found = read(tmp_path, data=whole[:-20])
     assert shown(found.steps) == ["go"]
@@ -293,7 +293,7 @@ def test_a_torn_last_line_is_reported_and_the_rest_is_read(tmp_path: Path) -> No
     assert [(problem.line, problem.kind) for problem in found.problems] == [(2, "torn last line")]
 
 
-def test_damaged_lines_are_counted_and_their_children_keep_their_place(tmp_path: Path) -> None:
+def test_damaged_lines_are_counted_and_children_keep_position(tmp_path: Path) -> None:
     broken = {"type": "assistant", "uuid": "a1", "parentUuid": "u1", "message": {"content": 7}}
     data = lines(user("u1", None, "go"), broken) + b"\x00\x00\x00\n{oops\n[1]\n\n" + lines(user("u2", "a1", "on"))
     found = read(tmp_path, data=data)
@@ -308,7 +308,7 @@ def test_damaged_lines_are_counted_and_their_children_keep_their_place(tmp_path:
     assert [problem.line for problem in found.problems] == [2, 3, 4, 5]
 
 
-def test_a_line_that_stands_twice_is_read_once_and_two_lines_of_one_id_are_both_kept(tmp_path: Path) -> None:
+def test_repeated_line_is_read_once_and_shared_id_keeps_both(tmp_path: Path) -> None:
     found = read(tmp_path, user("u1", None, "go"), user("u1", None, "go"), user("u1", None, "other"))
     assert found.counted == {"(duplicate)": 1}
     assert len(set(found.all_keys())) == len(found.all_keys())
@@ -316,7 +316,7 @@ def test_a_line_that_stands_twice_is_read_once_and_two_lines_of_one_id_are_both_
     assert "other" in shown(found.steps)
 
 
-def test_a_file_without_any_event_is_refused(tmp_path: Path) -> None:
+def test_file_without_events_is_rejected(tmp_path: Path) -> None:
     file = tmp_path / "f"
     file.write_bytes(b"{}\n[1]\n")
     with pytest.raises(UnreadableFile, match="no event of Claude Code"):
@@ -359,7 +359,7 @@ EVENTS: st.SearchStrategy[Event] = st.fixed_dictionaries(
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(EVENTS, min_size=1, max_size=14), st.integers(0, 14))
-def test_any_events_give_every_line_one_place_and_a_grown_file_keeps_its_keys(
+def test_any_events_count_each_line_once_and_keep_keys_on_growth(
     tmp_path_factory: pytest.TempPathFactory, events: list[Event], cut: int
 ) -> None:
     folder = tmp_path_factory.getbasetemp()

@@ -60,7 +60,7 @@ def by_line(*items: Any) -> str:
         (json.dumps([LOGGED], indent=2), "turnlog"),
     ],
 )
-def test_the_format_is_told_by_the_content(tmp_path: Path, data: str, name: str) -> None:
+def test_format_is_detected_by_content(tmp_path: Path, data: str, name: str) -> None:
     file = write(tmp_path, data)
     assert detect.detect(file) == name
     assert [transcript.format for transcript in detect.read(file)][:1] == [name]
@@ -73,18 +73,18 @@ def test_other_json_is_an_unknown_format(tmp_path: Path, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("data", [b"\x89PNG\r\n\x1a\n\x00", b"hello\n", b"\x00\n{"])
-def test_files_without_any_json_say_so(tmp_path: Path, data: bytes) -> None:
+def test_files_without_json_are_reported(tmp_path: Path, data: bytes) -> None:
     with pytest.raises(UnreadableFile, match="contains no JSON"):
         detect.detect(write(tmp_path, data))
 
 
-def test_empty_missing_and_special_files_cannot_be_read(tmp_path: Path) -> None:
+def test_empty_missing_and_special_files_are_rejected(tmp_path: Path) -> None:
     for path, why in ((write(tmp_path, b""), "empty"), (tmp_path / "none", "regular"), (tmp_path, "regular")):
         with pytest.raises(UnreadableFile, match=why):
             detect.detect(path)
 
 
-def test_a_format_that_is_given_is_used_and_an_unknown_one_is_refused(tmp_path: Path) -> None:
+def test_given_format_is_used_and_unknown_one_is_rejected(tmp_path: Path) -> None:
     file = write(tmp_path, json.dumps(PLAIN))
     assert [transcript.format for transcript in detect.read(file, "anthropic")] == ["anthropic"]
     with pytest.raises(UnknownFormat, match="formats: anthropic, claude_code, openai, turnlog"):
@@ -92,13 +92,13 @@ def test_a_format_that_is_given_is_used_and_an_unknown_one_is_refused(tmp_path: 
 
 
 @pytest.mark.slow
-def test_a_line_of_fifty_megabytes_is_read(tmp_path: Path) -> None:
+def test_line_of_fifty_megabytes_is_read(tmp_path: Path) -> None:
     long = {**EVENT, "message": {"role": "user", "content": "x" * 50_000_000}}
     (found,) = detect.read(write(tmp_path, by_line(long, {**EVENT, "uuid": "u2", "parentUuid": "u1"})))
     assert [len(message.text()) for step in found.steps for message in step.messages] == [50_000_000, 2]
 
 
-def test_a_line_beyond_the_cap_is_passed_over_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_line_over_cap_is_skipped_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nexus.interop.json_lines.MAX_LINE_BYTES", 1000)
     long = {**EVENT, "uuid": "u0", "message": {"role": "user", "content": "x" * 5000}}
     (found,) = detect.read(write(tmp_path, by_line(long, EVENT)))
@@ -127,7 +127,7 @@ JUNK = st.sampled_from(
 @example([b'{"type":"user","uuid":"u","message":{"content":[' + b'{"a":' * 900 + b"1" + b"}" * 900 + b"]}}"])
 @example([b'{"messages":[{"role":"user","content":"x"}],"meta":' + b"[" * 950 + b"]" * 950 + b"}"])
 @given(st.lists(st.one_of(LINES, JUNK, st.binary(max_size=8)), max_size=8))
-def test_any_bytes_give_transcripts_or_a_typed_error(
+def test_any_bytes_yield_transcripts_or_a_typed_error(
     tmp_path_factory: pytest.TempPathFactory, pieces: list[bytes]
 ) -> None:
     file = write(tmp_path_factory.getbasetemp(), b"".join(pieces))

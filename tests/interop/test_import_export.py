@@ -85,7 +85,7 @@ def exported(nx: Engine) -> Account:
 
 
 @pytest.mark.parametrize("number", range(1, 11))
-def test_a_claude_code_file_comes_out_in_openai_form_with_everything_that_it_says(
+def test_claude_code_file_exports_to_openai_without_loss(
     number: int, data: Path, record_property: Callable[[str, object], None]
 ) -> None:
     path = data / "claude_code" / f"session_{number:02d}.jsonl"
@@ -103,9 +103,7 @@ def test_a_claude_code_file_comes_out_in_openai_form_with_everything_that_it_say
     record_property("figures", {"real lines imported": first.lines})
 
 
-def test_two_hundred_conversations_come_out_as_they_went_in(
-    data: Path, record_property: Callable[[str, object], None]
-) -> None:
+def test_two_hundred_conversations_round_trip(data: Path, record_property: Callable[[str, object], None]) -> None:
     path = data / "tau_airline.jsonl"
     raw = {one["id"]: one["messages"] for one in map(json.loads, path.read_text().splitlines())}
     with nexus.open(ledger=":memory:") as nx:
@@ -119,7 +117,7 @@ def test_two_hundred_conversations_come_out_as_they_went_in(
 
 
 @pytest.mark.parametrize("number", range(1, 11))
-def test_a_file_that_has_grown_adds_just_the_rest(number: int, data: Path, tmp_path: Path) -> None:
+def test_import_of_grown_file_adds_only_the_rest(number: int, data: Path, tmp_path: Path) -> None:
     path = data / "claude_code" / f"session_{number:02d}.jsonl"
     whole = path.read_bytes()
     lines = whole.splitlines(keepends=True)

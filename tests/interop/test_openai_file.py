@@ -56,7 +56,7 @@ def by_line(items: list[Any]) -> str:
     ],
     ids=["object", "indented", "list", "list CRLF", "a line each", "message lines", "byte order mark", "CRLF"],
 )
-def test_every_layout_gives_the_same_conversation(tmp_path: Path, data: str) -> None:
+def test_every_json_layout_yields_the_same_conversation(tmp_path: Path, data: str) -> None:
     (found,) = read(tmp_path, data)
     messages = [message for step in found.steps for message in step.messages]
     assert [message.role for message in messages] == ["system", "user", "assistant", "tool", "assistant"]
@@ -67,7 +67,7 @@ def test_every_layout_gives_the_same_conversation(tmp_path: Path, data: str) -> 
     assert [step.closes_turn for step in found.steps] == [False, False, False, False, True]
 
 
-def test_extras_are_kept_in_meta_and_are_no_part_of_the_key(tmp_path: Path) -> None:
+def test_extra_fields_are_kept_in_meta_and_not_in_the_key(tmp_path: Path) -> None:
     (with_extra,) = read(tmp_path, json.dumps({"messages": CHAT, "reward": 1, "title": "T", "model": "m"}))
     (without,) = read(tmp_path, json.dumps([{k: v for k, v in m.items() if k != "_dia_id"} for m in CHAT]))
     assert json.loads(with_extra.steps[1].messages[0].meta) == {"_dia_id": "D1"}
@@ -82,7 +82,7 @@ def test_each_line_is_a_conversation_with_its_own_id(tmp_path: Path) -> None:
     assert len({key for transcript in found for key in transcript.all_keys()}) == 8
 
 
-def test_a_list_of_conversations_in_one_file_is_read_as_such(tmp_path: Path) -> None:
+def test_array_of_conversations_is_read(tmp_path: Path) -> None:
     found = read(tmp_path, json.dumps([{"messages": CHAT}, 7, {"id": "b", "messages": CHAT[:1]}], indent=1))
     assert [(t.source_id, len(t.steps), len(t.problems)) for t in found] == [
         ("chat", 5, 0),
@@ -91,13 +91,13 @@ def test_a_list_of_conversations_in_one_file_is_read_as_such(tmp_path: Path) -> 
     ]
 
 
-def test_a_file_that_grew_keeps_the_keys_that_it_had(tmp_path: Path) -> None:
+def test_grown_file_keeps_its_keys(tmp_path: Path) -> None:
     (before,), (after,) = read(tmp_path, by_line(CHAT[:3])), read(tmp_path, by_line(CHAT))
     assert after.all_keys()[:3] == before.all_keys()
     assert len(set(after.all_keys())) == 5
 
 
-def test_bad_lines_and_bad_messages_are_problems_with_their_line_and_the_rest_is_read(tmp_path: Path) -> None:
+def test_bad_lines_and_messages_are_problems_with_their_line(tmp_path: Path) -> None:
     data = "oops\n" + by_line([CHAT[1], {"role": "wizard", "content": "x"}, 7, CHAT[4]]) + '{"role": "us'
     (found,) = read(tmp_path, data)
     assert texts(found) == ["go", "done"]
@@ -112,7 +112,7 @@ def test_bad_lines_and_bad_messages_are_problems_with_their_line_and_the_rest_is
     assert [problem.kind for problem in inside.problems] == ["damaged message"] * 2
 
 
-def test_lines_between_conversations_stand_with_the_one_before_them(tmp_path: Path) -> None:
+def test_lines_between_conversations_count_for_the_previous(tmp_path: Path) -> None:
     data = "\n" + by_line([{"messages": CHAT[:1]}]) + "oops\n" + by_line([{"messages": CHAT[:2]}]) + "{torn"
     first, second = read(tmp_path, data)
     assert first.counted == {"(blank)": 1, "conversation": 1, "(not JSON)": 1}
@@ -120,7 +120,7 @@ def test_lines_between_conversations_stand_with_the_one_before_them(tmp_path: Pa
 
 
 @pytest.mark.parametrize("data", [b"", b"\n\n", b"{}", b"[]", b"7\n", b"\x89PNG\r\n\x1a\n\x00\x00"])
-def test_a_file_without_messages_is_refused(tmp_path: Path, data: bytes) -> None:
+def test_file_without_messages_is_rejected(tmp_path: Path, data: bytes) -> None:
     with pytest.raises(UnreadableFile):
         read(tmp_path, data)
 
@@ -150,7 +150,7 @@ ITEMS: st.SearchStrategy[Any] = st.fixed_dictionaries(
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.one_of(ITEMS, VALUES), min_size=1, max_size=6))
-def test_any_messages_are_read_or_reported_each(tmp_path_factory: pytest.TempPathFactory, items: list[Any]) -> None:
+def test_any_message_is_read_or_reported(tmp_path_factory: pytest.TempPathFactory, items: list[Any]) -> None:
     (found,) = read(tmp_path_factory.getbasetemp(), json.dumps({"messages": items}))
     assert len(found.steps) + len(found.problems) == len(items)
     assert len(set(found.all_keys())) == len(found.steps)

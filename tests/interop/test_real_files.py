@@ -103,7 +103,7 @@ def message_keys(transcript: Transcript) -> list[str]:
 
 
 @pytest.mark.parametrize("path", SESSIONS, ids=lambda path: path.stem)
-def test_a_session_says_all_that_its_file_says_exactly_once(path: Path) -> None:
+def test_session_contains_each_text_of_its_file_once(path: Path) -> None:
     raw = [event["message"] for event in events(path) if event["type"] in ("user", "assistant")]
     transcript = one(path)
     assert imported(transcript.all_steps()) == account(raw)
@@ -111,7 +111,7 @@ def test_a_session_says_all_that_its_file_says_exactly_once(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", SESSIONS, ids=lambda path: path.stem)
-def test_each_line_of_a_session_is_a_message_or_counted_by_its_kind(path: Path) -> None:
+def test_each_line_is_a_message_or_counted_by_kind(path: Path) -> None:
     kinds = Counter("/".join(filter(None, (event["type"], event.get("subtype")))) for event in events(path))
     transcript = one(path)
     boundaries = sum(step.kind == "compaction" for step in transcript.all_steps())
@@ -123,7 +123,7 @@ def test_each_line_of_a_session_is_a_message_or_counted_by_its_kind(path: Path) 
 
 
 @pytest.mark.parametrize("path", SESSIONS, ids=lambda path: path.stem)
-def test_results_follow_their_calls_and_every_message_id_stands_once(path: Path) -> None:
+def test_results_follow_their_calls_and_message_ids_are_unique(path: Path) -> None:
     open_calls: set[str] = set()
     ids = Counter[tuple[str, str]]()
     for step in one(path).steps:
@@ -137,7 +137,7 @@ def test_results_follow_their_calls_and_every_message_id_stands_once(path: Path)
 
 
 @pytest.mark.parametrize("path", [SESSIONS[1], SESSIONS[4], SESSIONS[8], SESSIONS[9]], ids=lambda path: path.stem)
-def test_a_session_read_while_it_grows_adds_up_to_the_whole(path: Path, tmp_path: Path) -> None:
+def test_imports_of_growing_file_add_up_to_the_complete_session(path: Path, tmp_path: Path) -> None:
     raw = lines_of(path)
     whole = one(path)
     cuts = sorted({len(raw) * part // 23 for part in range(1, 23)} - {0})
@@ -158,7 +158,7 @@ def test_a_session_read_while_it_grows_adds_up_to_the_whole(path: Path, tmp_path
     assert collected == imported(whole.all_steps())
 
 
-def test_all_conversations_say_what_their_lines_say() -> None:
+def test_conversations_contain_the_texts_of_their_lines() -> None:
     raw = list(events(CHATS))
     transcripts = list(detect.read(CHATS))
     assert [transcript.source_id for transcript in transcripts] == [row["id"] for row in raw]
@@ -169,7 +169,7 @@ def test_all_conversations_say_what_their_lines_say() -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 2, 7, 20])
-def test_a_conversation_that_grows_keeps_its_keys(cut: int, tmp_path: Path) -> None:
+def test_growing_conversation_keeps_its_keys(cut: int, tmp_path: Path) -> None:
     row = next(events(CHATS))
     (whole,) = read_row(tmp_path, row)
     (part,) = read_row(tmp_path, {**row, "messages": row["messages"][:cut]})

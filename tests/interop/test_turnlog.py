@@ -13,23 +13,11 @@ import nexus
 from nexus.engine import Engine
 from nexus.errors import BadTurnLog, UnreadableFile
 from nexus.interop.importing import ImportReport, import_transcript
-from nexus.interop.turnlog import (
-    LogEntry,
-    Position,
-    Unit,
-    Violation,
-    console_lines,
-    entries_for,
-    log_entries,
-    log_text,
-    log_texts,
-    read,
-    strict_entries,
-    violations,
-)
+from nexus.interop.turnlog import Violation, console_lines, log_text, read, violations
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.render.turnlog import times
-from nexus.render.turnlog.write import position_after
+from nexus.render.turnlog.entries import LogEntry, Position, Unit
+from nexus.render.turnlog.write import entries_for, log_entries, log_texts, position_after, strict_entries
 from nexus.types.ledger_entries import Commit, NewEntry, SizedMessage
 from nexus.types.message import Image, Message, Note, Text, Thinking, TokenSize, ToolCall, assistant, tool, user
 from support.turn_log import DISPLAYED, LOG, PRINTED
@@ -78,7 +66,7 @@ def changed(position: int, **fields: Any) -> list[dict[str, Any]]:
 # The printed examples ------------------------------------------------------------------------------------------------
 
 
-def test_the_printed_log_comes_back_to_the_character(tmp_path: Path) -> None:
+def test_documented_log_round_trips_exactly(tmp_path: Path) -> None:
     """Document 001, "Complete Example", "JSON Format": read, stored and written again."""
     with nexus.open(ledger=SqliteLedger()) as nx:
         done = take(nx, tmp_path, PRINTED)
@@ -86,19 +74,19 @@ def test_the_printed_log_comes_back_to_the_character(tmp_path: Path) -> None:
         assert log_text(nx.entries("log")) == PRINTED
 
 
-def test_the_printed_log_is_displayed_to_the_character(tmp_path: Path) -> None:
+def test_documented_log_display_matches_exactly(tmp_path: Path) -> None:
     """Document 001, "Complete Example", "Console Display"."""
     with nexus.open(ledger=SqliteLedger()) as nx:
         take(nx, tmp_path, PRINTED)
         assert "".join(f"{line}\n" for line in console_lines(nx.entries("log"))) == DISPLAYED
 
 
-def test_the_printed_log_is_valid() -> None:
+def test_documented_log_is_valid() -> None:
     """Document 001, "Complete Example", meets its own "Implementation Requirements"."""
     assert list(violations(PRINTED)) == []
 
 
-def test_the_printed_log_becomes_messages_and_calls(tmp_path: Path) -> None:
+def test_documented_log_becomes_messages_and_calls(tmp_path: Path) -> None:
     """Document 001, "Assistant Message": `toolCall`, parameters, `reasoning`."""
     (transcript,) = read(write(tmp_path, PRINTED))
     system, asked, history, post = (message for step in transcript.steps for message in step.messages)
@@ -111,14 +99,14 @@ def test_the_printed_log_becomes_messages_and_calls(tmp_path: Path) -> None:
     assert [json.loads(call.arguments) for call in post.calls()] == [{"text": LOG[3]["content"]["text"]}]
 
 
-def test_the_whole_system_text_is_shown_where_it_is_asked_for(tmp_path: Path) -> None:
+def test_full_option_shows_complete_system_text(tmp_path: Path) -> None:
     """Decided on 001: "the system text shortened at its first sentence plus `...` as in the example (`--full` for all)"."""
     with nexus.open(ledger=SqliteLedger()) as nx:
         take(nx, tmp_path, PRINTED)
         assert next(console_lines(nx.entries("log"), full=True)) == f"🧠 System: {LOG[0]['content']}"
 
 
-def test_importing_a_log_again_or_when_it_grew_adds_the_rest(tmp_path: Path) -> None:
+def test_import_of_log_again_adds_only_the_rest(tmp_path: Path) -> None:
     with nexus.open(ledger=SqliteLedger()) as nx:
         assert take(nx, tmp_path, json.dumps(LOG[:3])).added_entries == 3
         answered: dict[str, Any] = {**LOG[2], "nexus": {"results": [{"role": "tool", "parts": []}]}}
@@ -140,7 +128,7 @@ TALK = [
 ]
 
 
-def test_parts_ids_results_and_models_stand_in_the_extra_key() -> None:
+def test_parts_ids_results_and_models_are_in_the_extra_key() -> None:
     """Decided on 001: "What the printed form has no place for … goes into an extra key `nexus` per entry"."""
     _, asked, look, listing, said = exported(TALK)
     assert asked["content"] == {"userid": "<@user>", "text": "Which?"}
@@ -155,7 +143,7 @@ def test_parts_ids_results_and_models_stand_in_the_extra_key() -> None:
     assert said["nexus"] == {"model": "m", "parts": [{"type": "text"}]}
 
 
-def test_strict_leaves_the_extra_key_out_and_says_what_is_lost() -> None:
+def test_strict_log_omits_extra_key_and_reports_omissions() -> None:
     """Decided on 001: "`--strict` leaves it out and says what is lost"."""
     told: Counter[str] = Counter()
     strict = json.loads("".join(log_texts(strict_entries(logged(TALK), told))))
@@ -168,7 +156,7 @@ def test_strict_leaves_the_extra_key_out_and_says_what_is_lost() -> None:
     assert [one for one in found(strict) if one[2] == "error"] == []
 
 
-def test_strict_says_too_what_another_program_wrote(tmp_path: Path) -> None:
+def test_strict_log_reports_fields_of_other_programs(tmp_path: Path) -> None:
     with nexus.open(ledger=SqliteLedger()) as nx:
         take(nx, tmp_path, json.dumps(changed(1, nexus={"of": "another"})))
         told: Counter[str] = Counter()
@@ -177,7 +165,7 @@ def test_strict_says_too_what_another_program_wrote(tmp_path: Path) -> None:
     assert told == {"fields of another program outside the printed form": 1}
 
 
-def test_a_parameter_with_a_name_of_the_printed_form_goes_into_arguments() -> None:
+def test_parameter_with_reserved_name_goes_into_arguments() -> None:
     """Decided on 001: "A tool parameter called `text`, `reasoning` or `toolCall` goes into `arguments`"."""
     arguments = '{"to":"x","text":"hi","reasoning":1,"toolCall":null,"arguments":[]}'
     _, entry = exported([assistant("", ToolCall("c", "send", arguments), at_ms=AT)])
@@ -188,7 +176,7 @@ def test_a_parameter_with_a_name_of_the_printed_form_goes_into_arguments() -> No
     }
 
 
-def test_the_text_of_a_post_stands_where_the_document_prints_it() -> None:
+def test_post_text_is_at_the_documented_position() -> None:
     """Document 001, "Assistant Message": `"toolCall": "postMessage", "text": …`."""
     _, entry = exported([assistant("", ToolCall("call_1", "postMessage", '{"text":"hi","channel":"c"}'), at_ms=AT)])
     assert entry["content"] == {"toolCall": "postMessage", "text": "hi", "channel": "c"}
@@ -196,19 +184,19 @@ def test_the_text_of_a_post_stands_where_the_document_prints_it() -> None:
 
 
 @pytest.mark.parametrize("arguments", ["", "{", "[1]", "null", '"x"', '{"a":1,"a":2}', f'{{"n":{"9" * 5_000}}}'])
-def test_arguments_that_are_no_plain_object_stand_as_text(arguments: str) -> None:
+def test_arguments_without_plain_object_are_shown_as_text(arguments: str) -> None:
     _, entry = exported([assistant("", ToolCall("call_1", "run", arguments), at_ms=AT)])
     assert entry["content"] == {"toolCall": "run", "arguments": arguments}
     assert "nexus" not in entry
 
 
-def test_the_principal_who_spoke_is_the_userid() -> None:
+def test_principal_is_the_userid() -> None:
     """Document 001, "User Message": `"userid": "<@U1234546>"`; decided: without one, `<@user>`."""
     assert exported([user("hi", at_ms=AT)], principal="telegram:42")[1]["content"]["userid"] == "<@telegram:42>"
     assert exported([user("hi", at_ms=AT)])[1]["content"] == {"userid": "<@user>", "text": "hi"}
 
 
-def test_an_entry_has_the_printed_fields_in_the_printed_order_and_its_content_is_that_of_its_role() -> None:
+def test_entry_has_printed_fields_in_order_and_content_of_its_role() -> None:
     """Document 001, "Data Structure" and "Role-specific Content Format": `"content": string|object`."""
     look = assistant("", ToolCall("c", "getThreadHistory", '{"ascending":false}'), at_ms=AT)
     log = exported([TALK[0], user("hi", at_ms=AT), look, assistant("Done.", at_ms=AT)])
@@ -223,14 +211,14 @@ def test_an_entry_has_the_printed_fields_in_the_printed_order_and_its_content_is
     assert {entry["timestamp"] for entry in log} == {"2023-04-04T12:33:20Z"}
 
 
-def test_a_session_without_a_system_text_gets_a_system_entry() -> None:
+def test_session_without_system_text_gets_a_system_entry() -> None:
     """Document 001, "Implementation Requirements", 4: "System messages should appear at strategic points"."""
     first, _ = exported([user("hi", at_ms=AT)])
     assert (first["index"], first["turn"], first["role"]) == (0, 0, "system")
     assert first["nexus"] == {"made": True}
 
 
-def test_a_compaction_and_a_clear_are_followed_by_a_system_entry() -> None:
+def test_checkpoints_are_followed_by_a_system_entry() -> None:
     """Document 001, "Implementation Requirements", 4; decided: a system entry "first, and one after each compaction or cut"."""
     ledger = SqliteLedger(clock_ms=lambda: AT)
     for message in (TALK[0], user("a", at_ms=AT), assistant("b", at_ms=AT)):
@@ -246,7 +234,7 @@ def test_a_compaction_and_a_clear_are_followed_by_a_system_entry() -> None:
     assert [entry["role"] for entry in undone] == ["system", "user", "assistant", "system"]
 
 
-def test_where_the_next_entry_stands_is_known_without_making_the_entries() -> None:
+def test_position_after_equals_position_of_written_entries() -> None:
     at = Position()
     units = [Unit(message=message) for message in (*TALK, CALLS, user("Why?"), assistant("So."))]
     units += [
@@ -267,7 +255,7 @@ def test_where_the_next_entry_stands_is_known_without_making_the_entries() -> No
         at = counted
 
 
-def test_an_extra_key_that_disagrees_with_what_is_shown_is_not_believed(tmp_path: Path) -> None:
+def test_extra_key_that_contradicts_printed_form_is_ignored(tmp_path: Path) -> None:
     log = exported(TALK)
     log[2]["content"]["toolCall"] = "other"
     with nexus.open(ledger=SqliteLedger()) as nx:
@@ -300,12 +288,12 @@ def test_an_extra_key_that_disagrees_with_what_is_shown_is_not_believed(tmp_path
         pytest.param(changed(3, content={"toolCall": "finishRequest"}), [(3, 7, "warning")], id="7 no reasoning"),
     ],
 )  # fmt: skip
-def test_each_requirement_is_held(log: list[Any], wrong: list[tuple[int, int, str]]) -> None:
+def test_each_requirement_is_checked(log: list[Any], wrong: list[tuple[int, int, str]]) -> None:
     """Document 001, "Implementation Requirements", 1 to 7."""
     assert found(log) == wrong
 
 
-def test_a_violation_names_position_index_line_and_reason() -> None:
+def test_violation_has_position_index_line_and_reason() -> None:
     """Decided on 001: "an error with index and reason"."""
     (one,) = violations(json.dumps(changed(3, index=12, timestamp="noon"), indent=2))
     assert one == Violation(3, 12, 30, 6, "error", '`timestamp` "noon" is not an ISO 8601 date and time')
@@ -313,7 +301,7 @@ def test_a_violation_names_position_index_line_and_reason() -> None:
 
 @pytest.mark.parametrize("field", ["index", "turn", "timestamp", "role", "content"])
 @pytest.mark.parametrize("value", WRONG, ids=repr)
-def test_a_field_of_a_wrong_type_is_an_error(field: str, value: Any) -> None:
+def test_field_of_wrong_type_is_an_error(field: str, value: Any) -> None:
     """Document 001, "Data Structure": `"index": 0`, `"turn": 0`, texts."""
     log = [{**entry} for entry in LOG]
     log[2][field] = value
@@ -337,19 +325,19 @@ def test_a_field_of_a_wrong_type_is_an_error(field: str, value: Any) -> None:
         (2, {"toolCall": "postMessage", "text": 1, "reasoning": "r"}),
     ],
 )
-def test_a_content_of_a_wrong_form_is_an_error(position: int, content: Any) -> None:
+def test_content_of_wrong_type_is_an_error(position: int, content: Any) -> None:
     """Document 001, "Role-specific Content Format"."""
     log = [{**entry} for entry in LOG]
     log[position]["content"] = content
     assert (position, 2, "error") in found(log)
 
 
-def test_a_name_that_stands_twice_is_an_error() -> None:
+def test_repeated_name_is_an_error() -> None:
     assert (0, 2, "error") in found(PRINTED.replace('"index": 0,', '"index": 0, "index": 0,'))
     assert (1, 2, "error") in found(PRINTED.replace('"text": "Suggest', '"text": "", "text": "Suggest'))
 
 
-def test_gaps_between_indexes_and_keys_of_other_programs_are_no_violations() -> None:
+def test_index_gaps_and_foreign_keys_are_valid() -> None:
     log = [{**entry, "index": entry["index"] * 10, "channel": "C1"} for entry in LOG]
     assert found(log) == []
 
@@ -378,7 +366,7 @@ def test_gaps_between_indexes_and_keys_of_other_programs_are_no_violations() -> 
         "2023094T1233Z",
     ],
 )
-def test_every_form_of_iso_8601_is_a_time(text: str) -> None:
+def test_every_iso_8601_form_is_parsed(text: str) -> None:
     """Document 001, "Implementation Requirements", 6: "Use ISO 8601 timestamps throughout"."""
     assert times.parse_time(text) == (AT - 20_000) * 1_000
 
@@ -394,13 +382,13 @@ def test_every_form_of_iso_8601_is_a_time(text: str) -> None:
         "0000-01-01T00:00:00Z", "+12023-04-04T12:33:00Z", "2023-04-04T12:33:00 +02:00", "2023-04-04T12:33:00UTC",
     ],
 )  # fmt: skip
-def test_nothing_else_is_a_time(text: str) -> None:
+def test_invalid_times_are_rejected(text: str) -> None:
     """Document 001, "Implementation Requirements", 6: "throughout"."""
     assert times.parse_time(text) is None
     assert (2, 6, "error") in found(changed(2, timestamp=text))
 
 
-def test_midnight_at_the_end_of_a_day_begins_the_next() -> None:
+def test_24_00_is_the_beginning_of_the_next_day() -> None:
     assert times.format_time(times.parse_time("2023-04-04T24:00Z") or 0) == "2023-04-05T00:00:00Z"
 
 
@@ -428,9 +416,7 @@ def test_midnight_at_the_end_of_a_day_begins_the_next() -> None:
     ],
     ids=range(15),
 )
-def test_what_is_no_array_of_entries_is_one_violation_and_cannot_be_imported(
-    tmp_path: Path, data: bytes, why: str
-) -> None:
+def test_non_array_is_one_violation_and_cannot_be_imported(tmp_path: Path, data: bytes, why: str) -> None:
     *_, last = violations(data.decode())
     assert (last.level, last.requirement) == ("error", 0)
     assert why in last.reason
@@ -439,18 +425,18 @@ def test_what_is_no_array_of_entries_is_one_violation_and_cannot_be_imported(
 
 
 @pytest.mark.parametrize("data", [b"[]", b"[1, null, [], {}]", b'[{"role": "user", "content": 7}]'])
-def test_a_log_without_an_entry_that_can_be_read_is_not_imported(tmp_path: Path, data: bytes) -> None:
+def test_log_without_valid_entry_is_rejected(tmp_path: Path, data: bytes) -> None:
     with pytest.raises(UnreadableFile, match="nexus validate"):
         list(read(write(tmp_path, data)))
 
 
-def test_a_file_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_file_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nexus.interop.turnlog_check.MAX_LINE_BYTES", 500)
     with pytest.raises(UnreadableFile, match="larger than"):
         list(read(write(tmp_path, PRINTED)))
 
 
-def test_a_wrong_entry_is_a_problem_and_the_others_are_read(tmp_path: Path) -> None:
+def test_invalid_entry_is_a_problem_and_others_are_read(tmp_path: Path) -> None:
     log = [LOG[0], 7, {**LOG[1], "timestamp": "noon", "index": -3}, {**LOG[2], "role": "tool"}, {**LOG[3], "turn": 99}]
     (transcript,) = read(write(tmp_path, json.dumps(log)))
     messages = [message for step in transcript.steps for message in step.messages]
@@ -459,7 +445,7 @@ def test_a_wrong_entry_is_a_problem_and_the_others_are_read(tmp_path: Path) -> N
     assert {problem.kind for problem in transcript.problems} == {f"requirement {number}" for number in (2, 3, 5, 6)}
 
 
-def test_lone_surrogates_and_bytes_that_are_not_utf_8_are_kept(tmp_path: Path) -> None:
+def test_lone_surrogates_and_invalid_utf8_are_kept(tmp_path: Path) -> None:
     with nexus.open(ledger=SqliteLedger()) as nx:
         data = json.dumps(changed(1, content={"userid": "<@\udc00>", "text": "a\ud800b"}))
         assert take(nx, tmp_path, data).problems == ()
@@ -469,7 +455,7 @@ def test_lone_surrogates_and_bytes_that_are_not_utf_8_are_kept(tmp_path: Path) -
     assert transcript.steps[1].messages[0].text() == "Suggest l\udcffnch."
 
 
-def test_numbers_and_the_order_of_names_stay_as_they_were_written(tmp_path: Path) -> None:
+def test_numbers_and_name_order_stay_as_written(tmp_path: Path) -> None:
     content = (
         '{"reasoning": "r", "a": 1.0, "b": 1e400, "c": 0.10, "d": 123456789012345678901234567890, "toolCall": "x"}'
     )

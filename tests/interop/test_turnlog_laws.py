@@ -80,7 +80,7 @@ def sessions(draw: st.DrawFn) -> list[NewEntry]:
 
 @settings(max_examples=40, deadline=None)
 @given(sessions())
-def test_a_session_becomes_a_valid_log_and_that_the_same_messages_again(
+def test_session_round_trips_through_a_valid_log(
     tmp_path_factory: pytest.TempPathFactory, session: list[NewEntry]
 ) -> None:
     """Document 001, "Implementation Requirements": all of them, for any session."""
@@ -175,7 +175,7 @@ def logs(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 @settings(max_examples=60, deadline=None)
 @given(logs(), st.sampled_from([None, 2]), st.booleans())
-def test_a_valid_log_is_written_as_it_was_read(
+def test_valid_log_round_trips_unchanged(
     tmp_path_factory: pytest.TempPathFactory, log: list[dict[str, Any]], indent: int | None, ascii_only: bool
 ) -> None:
     given_text = json.dumps(log, indent=indent, ensure_ascii=ascii_only).encode("utf-8", "replace").decode()
@@ -212,7 +212,7 @@ def edited(log: list[dict[str, Any]], edits: list[tuple[str, int]]) -> list[dict
 
 @settings(max_examples=40, deadline=None)
 @given(sessions(), EDITS)
-def test_an_edited_log_is_written_as_it_was_read(
+def test_edited_log_round_trips_unchanged(
     tmp_path_factory: pytest.TempPathFactory, session: list[NewEntry], edits: list[tuple[str, int]]
 ) -> None:
     log = edited(json.loads(log_text(stored(session))), edits)

@@ -27,13 +27,13 @@ SAID = entry(1, "messages", "Hello", "Hi.")
 COMPACTED = entry(2, "compaction", covers_from=1, covers_to=1, first_kept=2, summary="A greeting.")
 
 
-def test_a_message_shows_its_turn_and_its_place_only_where_it_is_asked_for() -> None:
+def test_message_reference_is_shown_only_if_numbered() -> None:
     assert shown(SAID) == ["User <@user> [Turn 0]", "> Hello", "Assistant [Turn 1]", "postMessage:", '   "Hi."']
     numbered = [line for line in shown(SAID, numbered=True) if "Turn" in line]
     assert numbered == ["User <@user> [Turn 0, entry 1.0]", "Assistant [Turn 1, entry 1.1]"]
 
 
-def test_an_undo_names_the_compaction_and_its_own_undo_names_the_undo() -> None:
+def test_undo_and_redo_name_their_target() -> None:
     marks = (entry(3, "undone", of=2), entry(4, "undone", of=3))
     assert shown(COMPACTED, *marks)[2:] == [
         "── the compaction at entry 2 was undone ──",
@@ -41,7 +41,7 @@ def test_an_undo_names_the_compaction_and_its_own_undo_names_the_undo() -> None:
     ]
 
 
-def test_an_undo_of_what_is_not_shown_names_the_entry() -> None:
+def test_undo_of_hidden_entry_names_the_entry() -> None:
     assert shown(entry(9, "undone", of=2)) == ["── entry 2 was undone ──"]
 
 
@@ -50,11 +50,11 @@ def test_pins_name_their_message_and_reason() -> None:
     assert shown(*marks) == ["── message 1.0 was pinned: a\\x1b ──", "── message 1.0 was unpinned ──"]
 
 
-def test_what_was_lost_is_said_to_be_lost() -> None:
+def test_lost_entry_is_shown_as_lost() -> None:
     assert shown(entry(4, "lost")) == ["── entry 4 was damaged; its content is lost ──"]
 
 
-def test_a_clear_a_failure_and_a_compaction_say_what_they_did() -> None:
+def test_clear_failure_and_compaction_are_described() -> None:
     assert shown(COMPACTED, entry(3, "clear"), entry(4, "failed", error="no network")) == [
         "── compacted: a summary replaces entries 1 to 1 ──",
         "> A greeting.",
@@ -64,7 +64,7 @@ def test_a_clear_a_failure_and_a_compaction_say_what_they_did() -> None:
     assert shown(COMPACTED, numbered=True)[0] == "── entry 2: compacted: a summary replaces entries 1 to 1 ──"
 
 
-def test_a_context_as_text_shows_what_is_sent() -> None:
+def test_context_text_shows_what_is_sent() -> None:
     with nexus.open() as nx:
         ctx = nx.assemble("[Previous conversation summary]\nI am the admin.")
         sent = ctx.to_openai()["messages"][-1]["content"]

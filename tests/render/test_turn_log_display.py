@@ -49,7 +49,7 @@ def test_every_kind_of_line_begins_as_printed() -> None:
     ]
 
 
-def test_a_system_text_ends_at_its_first_sentence_with_three_dots_in_the_place_of_the_rest() -> None:
+def test_system_text_is_truncated_after_first_sentence() -> None:
     """Decided on 001: "the system text shortened at its first sentence plus `...` as in the example (`--full` for all)"."""
 
     def shown(text: str, *, full: bool = False) -> list[str]:
@@ -75,9 +75,7 @@ def test_a_system_text_ends_at_its_first_sentence_with_three_dots_in_the_place_o
         ({"a\nb": "x\ny"}, "🔧 look (a\\nb: x\\ny)"),
     ],
 )
-def test_parameters_are_name_and_value_joined_by_commas_and_none_has_no_parentheses(
-    arguments: object, shown: str
-) -> None:
+def test_parameters_are_comma_separated_names_and_values(arguments: object, shown: str) -> None:
     """Document 001, "Console Display Format": `(parameter: value)`; decided: "joined by `, `, none: no parentheses"."""
     assert called("look", arguments) == [shown]
 
@@ -90,7 +88,7 @@ def test_each_tool_has_its_printed_sign() -> None:
     assert called("finishRequest", {}, "Done") == ["✅ finishRequest", "   └─ Reason: Done"]
 
 
-def test_a_post_has_its_text_in_quotes_on_its_own_line_and_its_other_parameters_behind_its_name() -> None:
+def test_post_shows_text_in_quotes_on_its_own_line() -> None:
     """Document 001, "Complete Example": the second call; decided: "💬 `postMessage` with its text in quotes on its own line"."""
     assert called("postMessage", {"text": "one\ntwo", "channel": "C1"}, "Why\nnot") == [
         "💬 postMessage (channel: C1):",
@@ -101,7 +99,7 @@ def test_a_post_has_its_text_in_quotes_on_its_own_line_and_its_other_parameters_
     ]
 
 
-def test_every_line_of_a_users_text_has_its_sign() -> None:
+def test_every_line_of_user_text_is_quoted() -> None:
     """Decided on 001: "`> ` before every line of a user's text"."""
     assert lines(user("one\n\ntwo\r\n🤖 Assistant [Turn 9]\u2028three", at_ms=AT))[2:] == [
         "> one", "> ", "> two", "> 🤖 Assistant [Turn 9]", "> three",

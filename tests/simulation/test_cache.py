@@ -15,10 +15,17 @@ from nexus.errors import BadBudget, NoSuchSession
 from nexus.interop.detect import read
 from nexus.interop.importing import import_transcript
 from nexus.providers.prompt_cache import Cache, CacheOutcome, cache_rule
-from nexus.simulation.cache import Simulation, simulate_session
-from nexus.simulation.cache.pieces import Segmenter
-from nexus.simulation.cache.points import START_MS, CallPoint, recorded_session, times_of
-from nexus.simulation.cache.policies import NAMES, keep_all, refill, sliding_window
+from nexus.simulation.cache import Segmenter, Simulation, simulate_session
+from nexus.simulation.cache_policies import (
+    NAMES,
+    START_MS,
+    CallPoint,
+    keep_all,
+    recorded_session,
+    refill,
+    sliding_window,
+    times_of,
+)
 from nexus.types.ledger_entries import Commit, NewEntry
 from nexus.types.message import Image, Message, Note, Text, Thinking, ToolCall, assistant, tool, user
 from nexus.types.request import Event
@@ -165,7 +172,7 @@ def test_choices_keep_order_of_groups() -> None:
     assert sliding_window(sizes, 560) == refill(sizes, 560) == [0, 1, 2, 3]
 
 
-def test_call_over_budget_is_refused_and_session_continues(nx: nexus.Engine) -> None:
+def test_call_over_budget_is_rejected_and_session_continues(nx: nexus.Engine) -> None:
     talk(nx, 2)
     store(nx, user(WORDS * 600), assistant("Long."))
     talk(nx, 1)

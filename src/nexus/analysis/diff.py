@@ -59,8 +59,7 @@ class Side:
     ctx: AssembledContext
     fitted: FitResult
     manifest: StoredManifest
-    call: str
-    """The call's name in messages."""
+    call: str  # the call's name in messages
 
 
 def diff_prompts(old: Side, new: Side, counter: TokenCounter) -> Difference:
@@ -88,7 +87,22 @@ def diff_prompts(old: Side, new: Side, counter: TokenCounter) -> Difference:
     if state == "extends":
         stable_tokens = min(old.ctx.token_budget.used.total, total)
     elif state == "broken":
-        prefix_break = locate_break(report, old.manifest, manifest, _prefix_costs(old, new, counter))
+        fitted, blocks = new.fitted, new.ctx.provenance.blocks
+        tools = tools_tokens((tool.definition() for tool in new.ctx.tools), counter)
+        conversation = fitted.window.tokens + fitted.closing_tokens + fitted.current_tokens
+        costs = PrefixCosts(
+            tools=tools,
+            system=manifest.base - conversation - tools,
+            blocks=block_tokens([block for block in blocks if block.slot == "system"], counter),
+            preamble_blocks=block_tokens([block for block in blocks if block.slot == "ahead"], counter),
+            window=fitted.window,
+            earlier_messages=old.ctx.messages,
+            counter=counter,
+            factor=manifest.factor,
+            model=new.ctx.accounting.model_info,
+            current=fitted.current_tokens,
+        )
+        prefix_break = locate_break(report, old.manifest, manifest, costs)
         stable_tokens, lost_tokens = prefix_break.stable_tokens, prefix_break.lost_tokens
         price, at = prefix_break.price, prefix_break.at
         causes = causes or ("the bodies differ, but no declared input does",)
@@ -119,27 +133,6 @@ def first_difference(first: bytes, second: bytes) -> int:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if first[low:middle] == second[low:middle] else (low, middle - 1)
     return low
-
-
-def _prefix_costs(old: Side, new: Side, counter: TokenCounter) -> PrefixCosts:
-    ctx, fitted = new.ctx, new.fitted
-    system, preamble = (
-        [block for block in ctx.provenance.blocks if block.slot == slot] for slot in ("system", "ahead")
-    )
-    tools = tools_tokens((tool.definition() for tool in ctx.tools), counter)
-    conversation = fitted.window.tokens + fitted.closing_tokens + fitted.current_tokens
-    return PrefixCosts(
-        tools=tools,
-        system=ctx.provenance.manifest.base - conversation - tools,
-        blocks=block_tokens(system, counter),
-        preamble_blocks=block_tokens(preamble, counter),
-        window=fitted.window,
-        earlier_messages=old.ctx.messages,
-        counter=counter,
-        factor=ctx.provenance.manifest.factor,
-        model=ctx.accounting.model_info,
-        current=fitted.current_tokens,
-    )
 
 
 def _body(ctx: AssembledContext, wire: ProviderFormat) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from nexus.tokens.model import Model, resolve
 from nexus.types.block import Block, Layer, Trust
 from nexus.types.history import PLAIN, HistoryHeader, PreviousTurns
 from nexus.types.ledger_entries import Cut, Entry
-from nexus.types.message import Message, Note
+from nexus.types.message import Note
 from nexus.types.profile import STORED_NOTES, MessageFormatName, Profile
 from nexus.types.request import Event, Identity, Permissions, Request, Routing
 from nexus.types.tool_definition import ToolSpec
@@ -40,10 +40,6 @@ from nexus.workspace.environment.machine import EnvironmentSnapshot
 from nexus.workspace.source_context import Source, SourceContext, WorkspaceContext
 from nexus.workspace.sources.registry import source_functions
 
-_blocks = msgspec.json.Decoder(list[Block])
-_tools = msgspec.json.Decoder(list[ToolSpec])
-_settings = msgspec.json.Decoder(Settings)
-_denied_tools = msgspec.json.Decoder(tuple[DeniedTool, ...])
 T = TypeVar("T")
 
 SKILL_NAME_PREFIX, SKILL_FILE_SUFFIX = "skill ", "/SKILL.md"
@@ -56,8 +52,7 @@ class ReplayDeps:
 
     store: LedgerStore
     counter: TokenCounter
-    stable_counter: TokenCounter
-    """The counter with a cache of texts."""
+    stable_counter: TokenCounter  # the counter with a cache of texts
     renderers: Renderers
     workspace_context: WorkspaceContext = dataclasses.field(default_factory=WorkspaceContext)
     models: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
@@ -88,12 +83,15 @@ class RecordedCallInputs:
             raise CannotReplay(call.label, (f"manifest unreadable: {error}",)) from error
         if not self.stored.blob_hashes:
             self.missing.append("inputs not stored: recorded by a version that stored the history only")
-        self.settings = self._read_settings()
-        self.blocks = self._read_input("blocks", _blocks) or []
-        self.tools = self._read_input("tools", _tools) or []
-        self.denied_tools = self._read_input("withheld", _denied_tools) or ()
-
-    # from the manifest and its blobs -----------------------------------------------------------------------------
+        settings = self._read_input("settings", msgspec.json.Decoder(Settings))
+        if settings is None:
+            settings = Settings(resolve(str(self.manifest.get("model", "")), deps.models), {})
+        elif settings.config is None:
+            self.missing.append("model settings not stored: one had no JSON form")
+        self.settings = settings
+        self.blocks = self._read_input("blocks", msgspec.json.Decoder(list[Block])) or []
+        self.tools = self._read_input("tools", msgspec.json.Decoder(list[ToolSpec])) or []
+        self.denied_tools = self._read_input("withheld", msgspec.json.Decoder(tuple[DeniedTool, ...])) or ()
 
     def _read_input(self, name: str, decoder: msgspec.json.Decoder[T]) -> T | None:
         """Return an input that the manifest names by hash; None if it names none or the ledger does not contain it."""
@@ -105,14 +103,6 @@ class RecordedCallInputs:
             self.missing.append(f"{name} ({sha256[:12]}) not in the ledger")
             return None
         return from_json(data.decode(), decoder)
-
-    def _read_settings(self) -> Settings:
-        settings = self._read_input("settings", _settings)
-        if settings is None:
-            return Settings(resolve(str(self.manifest.get("model", "")), self.deps.models), {})
-        if settings.config is None:
-            self.missing.append("model settings not stored: one had no JSON form")
-        return settings
 
     def counter(self) -> TokenCounter:
         """Return the counter; one other than the recorded is listed as missing."""
@@ -147,12 +137,6 @@ class RecordedCallInputs:
         """Return the header of the history."""
         started, heading = (str(self.manifest.get(name) or "") for name in ("begun", "heading"))
         return HistoryHeader(started, heading or PLAIN.summary_heading)
-
-    def pins_first_message(self) -> bool:
-        """Return whether the session's first user message was pinned."""
-        return bool(self.manifest.get("task", True))
-
-    # from the entries --------------------------------------------------------------------------------------------
 
     def entry(self, seq: int) -> Entry:
         """Return one entry of the path."""
@@ -200,12 +184,19 @@ class RecordedCallInputs:
         has_notes = bool(metadata) and message.role == "user"
         if (messages[0].role == "tool" or not self.stored.starts_turn) and not has_notes:
             return Event(results=tuple(messages)), []
-        count = len(metadata) if self.stored.event_messages else _leading_notes(message)
+        count = len(metadata)
+        if not self.stored.event_messages:
+            count = next((i for i, part in enumerate(message.parts) if not isinstance(part, Note)), len(message.parts))
         notes = [part for part in message.parts[:count] if isinstance(part, Note)]
-        blocks = [
-            stored_block(item, note.text)
-            for item, note in zip(metadata or map(_default_metadata, notes), notes, strict=True)
-        ]
+        if not metadata:
+            # Earlier versions stored no metadata of notes: the kind of each tells its layer.
+            metadata = [
+                NoteMetadata("placed", "Memory", note.kind, note.origin, "user")
+                if note.kind == "memory"
+                else NoteMetadata("placed", "Event", note.kind, note.origin, "system")
+                for note in notes
+            ]
+        blocks = [stored_block(item, note.text) for item, note in zip(metadata, notes, strict=True)]
         results, content = tuple(messages[:-1]), message.parts[count:]
         event = Event(content, results, id=message.id, at_ms=message.at_ms, source=message.source)
         return event, blocks
@@ -213,18 +204,16 @@ class RecordedCallInputs:
     def already_in_history(self, window: Window) -> list[Block]:
         """Return the blocks that the message did not repeat because the history contained them."""
         blocks: list[Block] = []
-        for item in self.stored.notes:
-            text = ""
-            if item.state == "seen":
-                text = window.memory.get(item.source) or self._newest_memory_note(item.source)
+        for item in (note for note in self.stored.notes if note.state == "seen"):
+            text = window.memory.get(item.source, "")
+            if not text:
+                # The note is outside the window: it is the newest one of that source on the path.
+                rows = (row for entry in reversed([*self._entries(0)]) for row in reversed(entry.rows))
+                notes = (part for row in rows for part in row.message.parts if isinstance(part, Note))
+                text = next((note.text for note in notes if (note.kind, note.origin) == ("memory", item.source)), "")
             if text:
                 blocks.append(stored_block(item, text))
         return blocks
-
-    def _newest_memory_note(self, source: str) -> str:
-        rows = (row for entry in reversed([*self._entries(0)]) for row in reversed(entry.rows))
-        notes = (part for row in rows for part in row.message.parts if isinstance(part, Note))
-        return next((note.text for note in notes if note.kind == "memory" and note.origin == source), "")
 
     def request(self, entry: Entry, event: Event) -> Request:
         """Return the request as it was granted. The user's profile and a worker's task are in its blocks only."""
@@ -284,18 +273,6 @@ class RecordedCallInputs:
             "ahead": lambda _: (preamble, []),
             STORED_NOTES: lambda _: (notes, []),
         }
-
-
-def _leading_notes(message: Message) -> int:
-    return next((index for index, part in enumerate(message.parts) if not isinstance(part, Note)), len(message.parts))
-
-
-def _default_metadata(note: Note) -> NoteMetadata:
-    """Return a note's metadata for manifests of earlier versions, which do not store it."""
-    memory = note.kind == "memory"
-    return NoteMetadata(
-        "placed", "Memory" if memory else "Event", note.kind, note.origin, "user" if memory else "system"
-    )
 
 
 def stored_block(metadata: NoteMetadata, text: str) -> Block:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,8 +35,7 @@ from nexus.text.frames import MARKS_VERSION
 from nexus.text.message_text import RENDER_VERSION
 from nexus.tokens.image_price import image_price
 from nexus.tokens.model import resolve
-from nexus.types.block import Block, ContextWarning
-from nexus.types.history import HistoryHeader
+from nexus.types.block import ContextWarning
 from nexus.types.ledger_entries import Entry
 from nexus.types.message import ATTACHED, Note
 from nexus.types.profile import STORED_NOTES, MessageFormatName, Profile
@@ -66,19 +64,12 @@ class ReplayedCall:
     call: RecordedCall
     ctx: AssembledContext
     fitted: FitResult
-    marks: tuple[Entry, ...]
-    """Checkpoints on the path up to the call, newest first."""
-    missing: tuple[str, ...] = ()
-    """Reasons why the replay is not verified."""
+    marks: tuple[Entry, ...]  # checkpoints on the path up to the call, newest first
+    missing: tuple[str, ...] = ()  # reasons why the replay is not verified
 
 
 def replay_call(deps: ReplayDeps, call: RecordedCall, *, unverified: bool = False) -> ReplayedCall:
-    """Replay a call as it was sent and verify the hash of its body.
-
-    Args:
-        deps: See `Engine.replay_deps`.
-        call: The recorded call.
-        unverified: Return a replay that cannot be verified, with warnings instead of an error.
+    """Replay a call as it was sent and verify the hash of its body; `unverified` turns reasons into warnings.
 
     Raises:
         CannotReplay: An input is missing, or the body's hash differs, unless `unverified` is set. A damaged manifest or
@@ -90,12 +81,15 @@ def replay_call(deps: ReplayDeps, call: RecordedCall, *, unverified: bool = Fals
     recorded_hash = inputs.stored.body
     if not missing and not recorded_hash:
         missing.append("body hash not stored: the body had no JSON form")
-    if not missing and _body_hash(replayed.ctx) != recorded_hash:
-        recorded = inputs.manifest.get("render"), inputs.manifest.get("marks", 0)
-        current = RENDER_VERSION, MARKS_VERSION
-        versions = "recorded with renderer {}, frames {}; replayed with {}, {}"
-        detail = f" ({versions.format(*recorded, *current)})" if recorded != current else ""
-        missing.append(f"body hash differs from the recorded one{detail}")
+    if not missing:
+        # The context's own hash is the recorded one, so the body is rendered and hashed again.
+        body = replayed.ctx.to_provider(replayed.ctx.accounting.model_info.provider_format)
+        if hashlib.sha256(msgspec.json.encode(body)).hexdigest() != recorded_hash:
+            recorded = inputs.manifest.get("render"), inputs.manifest.get("marks", 0)
+            current = RENDER_VERSION, MARKS_VERSION
+            versions = "recorded with renderer {}, frames {}; replayed with {}, {}"
+            detail = f" ({versions.format(*recorded, *current)})" if recorded != current else ""
+            missing.append(f"body hash differs from the recorded one{detail}")
     if missing and not unverified:
         raise CannotReplay(call.label, missing)
     warnings = tuple(ContextWarning("nexus:replay", f"not verified: {reason}") for reason in missing)
@@ -140,11 +134,6 @@ def explain_call(deps: ReplayDeps, replayed: ReplayedCall) -> Explanation:
     return explain(replayed.ctx, replayed.fitted, entries, replayed.marks, deps.stable_counter, replayed.call.label)
 
 
-def _body_hash(ctx: AssembledContext) -> str:
-    # The context's own hash is the recorded one, so the body is rendered and hashed again.
-    return hashlib.sha256(msgspec.json.encode(ctx.to_provider(ctx.accounting.model_info.provider_format))).hexdigest()
-
-
 def _replay(inputs: RecordedCallInputs) -> ReplayedCall:
     """Assemble a call as recorded."""
     model, counter = inputs.settings.model, inputs.counter()
@@ -153,7 +142,7 @@ def _replay(inputs: RecordedCallInputs) -> ReplayedCall:
         model.provider_format,
         model.name,
         inputs.max_tool_result_tokens(),
-        pin_first_message=inputs.pins_first_message(),
+        pin_first_message=bool(inputs.manifest.get("task", True)),
         images=inputs.image_price(),
         message_format=FORMATS[inputs.message_format()],
         header=inputs.history_header(),
@@ -186,7 +175,9 @@ def _assemble_changed(inputs: RecordedCallInputs, change: ReplayOverrides) -> Re
     # Formats that list the tools in a block need that block made again for other tools.
     same_sources = same_sources and (change.tools is None or not FORMATS[inputs.message_format()].lists_tools)
     if not same_sources:
-        event = replace(event, content=(*_attached_files(notes), *event.content))
+        # Attached files are the user's: they stay with any profile.
+        files = (Note("moment", block.text, block.source) for block in notes if block.source.startswith(ATTACHED))
+        event = replace(event, content=(*files, *event.content))
     recorded_request = inputs.request(entry, change.event or event)
     authorized = _changed_request(inputs, recorded_request, change, same_sources=same_sources)
     request = authorized.request
@@ -197,7 +188,11 @@ def _assemble_changed(inputs: RecordedCallInputs, change: ReplayOverrides) -> Re
         header = inputs.history_header()
         if not same_sources:
             profile, live_sources = deps.resolve_profile(request.profile)
-            header = _other_header(inputs, profile, request)
+            # The header that this profile would have had at that time, in UTC.
+            context = SourceContext(request, deps.workspace_context, request.event.at_ms, "")
+            thread = inputs.call.thread if inputs.head else None
+            mark = replay.live_checkpoints(inputs.marks()).checkpoint
+            header = history_header(profile, deps.store, thread, inputs.stored, mark, context)
         view = build_view(
             request.profile,
             model,
@@ -210,10 +205,11 @@ def _assemble_changed(inputs: RecordedCallInputs, change: ReplayOverrides) -> Re
         )
         view = replace(
             view,
-            pin_first_message=inputs.pins_first_message(),
+            pin_first_message=bool(inputs.manifest.get("task", True)),
             images=image_price(model, inputs.token_factor(model)),
             header=header,
         )
+        # Only cuts made before the call: later ones are no part of its past.
         cuts = [cut for cut in deps.store.cuts(inputs.call.thread, view.name) if cut.at_seq < inputs.head]
         window = inputs.window(view, cuts[-1] if cuts else None, counter)
         assembly_inputs = dataclasses.replace(
@@ -230,14 +226,6 @@ def _assemble_changed(inputs: RecordedCallInputs, change: ReplayOverrides) -> Re
     if change.event is None:
         ctx = with_stored_meta(ctx, inputs.stored, entry.rows)
     return ReplayedCall(inputs.call, ctx, fitted, tuple(marks))
-
-
-def _other_header(inputs: RecordedCallInputs, profile: Profile, request: Request) -> HistoryHeader:
-    """Return the history header that another profile would have had at that time, in UTC."""
-    context = SourceContext(request, inputs.deps.workspace_context, request.event.at_ms, "")
-    thread = inputs.call.thread if inputs.head else None
-    mark = replay.live_checkpoints(inputs.marks()).checkpoint
-    return history_header(profile, inputs.deps.store, thread, inputs.stored, mark, context)
 
 
 def _changed_request(
@@ -262,8 +250,3 @@ def _changed_request(
 def stored_profile(name: str, message_format: MessageFormatName) -> Profile:
     """Return a profile whose sources are those of `RecordedCallInputs.sources`."""
     return Profile(name, "", ("blocks",), (STORED_NOTES,), preamble=("ahead",), message_format=message_format)
-
-
-def _attached_files(blocks: Iterable[Block]) -> tuple[Note, ...]:
-    """Return the attached files among a message's blocks: they are the user's and stay with any profile."""
-    return tuple(Note("moment", block.text, block.source) for block in blocks if block.source.startswith(ATTACHED))

@@ -33,7 +33,6 @@ from nexus.engine import Engine
 from nexus.errors import BadContext
 from nexus.render.console import context_text, printable_lines
 from nexus.render.context_json import from_json
-from nexus.render.renderers import RENDERERS
 from nexus.tokens.counter import TokenCounter
 from nexus.types.message import Message, Part, Text
 from nexus.types.request import Attachment, Event
@@ -252,7 +251,7 @@ def record(context: str, reply: str, options: CommandOptions) -> None:
     saved = read_json(context)
     if not isinstance(saved, dict):
         raise BadContext(f"'{context}' not readable as a context (save one with `nexus assemble --save`)")
-    ctx = from_json(cast("dict[str, Any]", saved), RENDERERS)
+    ctx = from_json(cast("dict[str, Any]", saved))
     with options.open(writes=True) as nx:
         committed = nx.record(ctx, read_json(reply))
     cut = " and the cut" if ctx.cut else ""

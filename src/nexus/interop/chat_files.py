@@ -10,10 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -22,9 +22,6 @@ from nexus.interop.json_lines import JsonLine, read_json_lines
 from nexus.interop.transcript import Piece, Problem, Step, Transcript, group_into_turns
 from nexus.providers import anthropic, openai
 from nexus.providers.received import CallIndex, ReadOne, items_of, mapping, meta_text, rest_of, text_of
-
-Leading: TypeAlias = Callable[[dict[str, Any]], list[Any]]
-"""Returns messages from a conversation's other fields, to precede its `messages`."""
 
 _FIELDS = frozenset({"messages", "id", "title", "model"})
 _IDS = ("id", "conversation_id", "session_id")
@@ -48,7 +45,7 @@ class _Draft:
 
 def read_openai(path: Path) -> Iterator[Transcript]:
     """Yield the conversations of a file in OpenAI's chat format. Raises UnreadableFile without messages."""
-    return _read(path, "openai", openai.message, lambda _: [])
+    return _read(path, "openai", openai.message)
 
 
 def read_anthropic(path: Path) -> Iterator[Transcript]:
@@ -56,17 +53,12 @@ def read_anthropic(path: Path) -> Iterator[Transcript]:
 
     Raises UnreadableFile without messages.
     """
-    return _read(path, "anthropic", anthropic.message, _system_message)
+    return _read(path, "anthropic", anthropic.message)
 
 
-def _system_message(fields: dict[str, Any]) -> list[Any]:
-    system = fields.get("system")
-    return [{"role": "system", "content": system}] if system else []
-
-
-def _read(path: Path, format_name: str, read_one: ReadOne, leading: Leading) -> Iterator[Transcript]:
+def _read(path: Path, format_name: str, read_one: ReadOne) -> Iterator[Transcript]:
     empty = True
-    for draft in _drafts(path, leading):
+    for draft in _drafts(path, with_system=format_name == "anthropic"):
         empty = False
         yield _transcript(draft, format_name, read_one)
     if empty:
@@ -83,7 +75,7 @@ def conversations_in(value: Any) -> list[dict[str, Any]]:
     return [{"messages": listed}] if any("role" in mapping(item) for item in listed) else []
 
 
-def _drafts(path: Path, leading: Leading) -> Iterator[_Draft]:
+def _drafts(path: Path, *, with_system: bool) -> Iterator[_Draft]:
     """Yield each conversation when the next one begins. Other lines count for the conversation before them."""
     stem, used = path.stem, Counter[str]()
     early = _Draft("")  # lines before the first conversation
@@ -95,9 +87,12 @@ def _drafts(path: Path, leading: Leading) -> Iterator[_Draft]:
                 if draft is not None:
                     yield draft
                 fallback = f"{stem}:{row.line + number}" if row.line + number > 1 else stem
-                draft = _Draft(_unused(_id_of(fields) or fallback, used), fields)
+                ids = (fields.get(name) for name in _IDS)
+                ids = (str(value) for value in ids if isinstance(value, (str, int)) and not isinstance(value, bool))
+                draft = _Draft(_unused(next(filter(None, ids), fallback), used), fields)
                 draft.items = [(row.line, item) for item in items_of(fields["messages"])]
-                draft.leading = [(row.line, item) for item in leading(fields)]
+                if with_system and fields.get("system"):
+                    draft.leading = [(row.line, {"role": "system", "content": fields["system"]})]
                 draft.problems += [row.problem] if row.problem else []
                 draft.lines, draft.counted["conversation"] = (0, 0) if number else (1, 1)
                 _move_lines(early, draft)
@@ -142,7 +137,10 @@ def _transcript(draft: _Draft, format_name: str, read_one: ReadOne) -> Transcrip
     for place, line, item in numbered:
         try:
             new = read_one(item, calls)
-            key = f"{draft.source_id}/{place}/{_hash(item)}"
+            # Names with a leading `_`, such as `_unknown` in exports, do not count.
+            content = {name: value for name, value in mapping(item).items() if not name.startswith("_")}
+            text = json.dumps(content, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+            key = f"{draft.source_id}/{place}/{hashlib.sha256(text.encode()).hexdigest()[:16]}"
         except (BadReply, RecursionError) as error:
             text = str(error) if isinstance(error, BadReply) else "nested too deeply"
             draft.problems.append(Problem(line, "damaged message", f"message {place}: {text}"))
@@ -156,7 +154,12 @@ def _transcript(draft: _Draft, format_name: str, read_one: ReadOne) -> Transcrip
             message if message.id else replace(message, id=key_id) for message, key_id in zip(new, ids, strict=False)
         )
         steps.append(Step(pieces=(Piece(key, new),)))
-    meta = _meta(draft)  # first, because it may add a problem
+    meta = ""
+    try:
+        meta = meta_text(rest_of(draft.fields, _FIELDS | {"system"} if draft.leading else _FIELDS))
+    except RecursionError:
+        line = draft.items[0][0] if draft.items else 1
+        draft.problems.append(Problem(line, "nested too deeply", "skipped: fields next to the messages"))
     return Transcript(
         format=format_name,
         source_id=draft.source_id,
@@ -171,33 +174,7 @@ def _transcript(draft: _Draft, format_name: str, read_one: ReadOne) -> Transcrip
     )
 
 
-def _meta(draft: _Draft) -> str:
-    parsed = _FIELDS | {"system"} if draft.leading else _FIELDS
-    try:
-        return meta_text(rest_of(draft.fields, parsed))
-    except RecursionError:
-        line = draft.items[0][0] if draft.items else 1
-        draft.problems.append(Problem(line, "nested too deeply", "skipped: fields next to the messages"))
-        return ""
-
-
-def _id_of(fields: dict[str, Any]) -> str:
-    for name in _IDS:
-        value = fields.get(name)
-        if isinstance(value, (str, int)) and not isinstance(value, bool) and str(value):
-            return str(value)
-    return ""
-
-
 def _unused(name: str, used: Counter[str]) -> str:
     """Return the name, with a number if another conversation of the file has it."""
     used[name] += 1
     return name if used[name] == 1 else f"{name}#{used[name]}"
-
-
-def _hash(item: Any) -> str:
-    """Return sixteen hexadecimal digits for the item's content; names with a leading `_` do not count."""
-    fields = mapping(item)
-    content = {name: value for name, value in fields.items() if not name.startswith("_")}
-    text = json.dumps(content, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]

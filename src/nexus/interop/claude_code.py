@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -28,7 +29,6 @@ from nexus.interop.transcript import Piece, Problem, Step, Transcript
 from nexus.providers import anthropic
 from nexus.providers.received import CallIndex, compact_json, mapping, meta_text, number_of, text_of, with_meta
 from nexus.types.message import Message, Text
-from nexus.types.request import TokenUsage
 
 SYNTHETIC = "<synthetic>"
 """Model of messages that the tool wrote itself, such as notices of API errors."""
@@ -82,6 +82,14 @@ class _File:
         if uuid:
             self.links.setdefault(uuid, (chain, link))
 
+    def note(self, record: dict[str, Any]) -> None:
+        """Store the fields of a message line that describe the session, and count those that are not imported."""
+        self.about |= {name: text for name in ABOUT if (text := text_of(record.get(name)))}
+        if session := text_of(record.get("sessionId")):
+            self.sessions.pop(session, None)  # the last session named is the file's own
+            self.sessions[session] = None
+        self.omitted.update(name for name in record if name not in IMPORTED)
+
     def trouble(self, line: int, kind: str, text: str) -> None:
         """Add a problem."""
         self.problems.append(Problem(line, kind, text))
@@ -95,7 +103,26 @@ def read(path: Path) -> Iterator[Transcript]:
         _take(file, row)
     if not file.contents and all(kind.startswith("(") for kind in file.counted):
         raise UnreadableFile(f"{path} contains no event of Claude Code (give one of its session files)")
-    yield _transcript(file, path.stem)
+    session = next(reversed(file.sessions), path.stem)
+    main = _conversation(file, file.main, session)
+    sides = tuple(_conversation(file, chain, chain.name) for chain in file.sides.values() if chain.nodes)
+    if len(sides) == 1 and not file.main.nodes:  # the file of one sub-agent
+        main, sides = replace(sides[0], source_id=f"{session}+{sides[0].source_id}"), ()
+    title = next((text for leaf, text in reversed(file.summaries) if leaf in file.links and text), "")
+    about = {name: value for name, value in file.about.items() if name != "cwd"}
+    if len(file.sessions) > 1:
+        about["sessions"] = [*file.sessions]
+    yield replace(
+        main,
+        title=file.titles.get("custom-title") or file.titles.get("ai-title") or title,
+        sidechains=sides,
+        counted=dict(+file.counted),
+        omitted=dict(file.omitted),
+        problems=tuple(file.problems),
+        lines=file.lines,
+        message_lines=main.message_lines + sum(side.message_lines for side in sides),
+        meta=meta_text(about),
+    )
 
 
 def _take(file: _File, row: JsonLine) -> None:
@@ -135,8 +162,10 @@ def _place(file: _File, line: int, record: dict[str, Any]) -> tuple[Chain, Link]
     chain = _chain(file, record, attached[0] if attached else None, rootless=not parent)
     if attached and attached[0] is chain:
         return chain, attached[1]
+    # A second line without a parent begins a cleared conversation.
     if not parent:
         return chain, Link(chain.last, cleared="parentUuid" in record and chain.last != START)
+    # A sub-agent's first line may name its parent in the chain that started it.
     if attached and chain is not file.main and chain.last == START:
         return chain, Link(START)
     where = "in another chain" if attached else "not in the file before it"
@@ -161,7 +190,7 @@ def _chain(file: _File, record: dict[str, Any], of_parent: Chain | None, *, root
 
 
 def _take_message(file: _File, line: int, record: dict[str, Any], kind: str) -> None:
-    uuid = text_of(record.get("uuid"))
+    uuid, body = text_of(record.get("uuid")), mapping(record.get("message"))
     chain, link = _place(file, line, record)
     try:
         key = _key(file, uuid, record)
@@ -177,19 +206,27 @@ def _take_message(file: _File, line: int, record: dict[str, Any], kind: str) -> 
         return
     if uuid not in ("", key):
         file.trouble(line, "duplicate", f"two different lines with the id {uuid}: both imported")
-    _note(file, record)
-    file.ended = text_of(mapping(record["message"]).get("stop_reason")) in _ENDS
+    file.note(record)
+    stop = text_of(body.get("stop_reason"))
+    file.ended = stop in _ENDS
     summary = record.get("isCompactSummary") is True
-    link = _after_boundary(file, line, link, summary=summary)
+    if link.boundary in file.compacted:
+        link = Link(file.compacted[link.boundary])
+    elif link.boundary and not summary:
+        text = "later messages start a new conversation, as in the tool itself"
+        file.trouble(line, "compaction without summary", text)
+        link = Link(link.node, cleared=link.node != START)
     if summary:
         place = _add_compaction(file, chain, link, key, messages)
         if any(not isinstance(part, Text) for message in messages for part in message.parts):
             file.trouble(line, "summary", "compaction summary with more than text: only the text was imported")
     elif kind == "assistant":
-        stop = text_of(mapping(record["message"]).get("stop_reason"))
-        place = chain.add_assistant(link, messages[0], key, _usage(record), stop)
+        called = body.get("usage") and body.get("model") != SYNTHETIC
+        usage = anthropic.usage(body["usage"]) if called else None
+        place = chain.add_assistant(link, messages[0], key, usage, stop)
     else:
         step = Step(pieces=(Piece(key, messages),), at_ms=messages[0].at_ms)
+        # Results join the message with their calls: parallel calls have several lines of results.
         place = chain.add_results(step)
         if place is None:
             place = chain.add(link, step, inserted=record.get("isMeta") is True)
@@ -208,16 +245,6 @@ def _key(file: _File, uuid: str, record: dict[str, Any]) -> str:
         key = f"{key}#{content}"
     file.contents[key] = content
     return key
-
-
-def _after_boundary(file: _File, line: int, link: Link, *, summary: bool) -> Link:
-    """Return the link; under a compaction boundary after the compaction, if its summary was read already."""
-    if not link.boundary or (summary and link.boundary not in file.compacted):
-        return link
-    if link.boundary in file.compacted:
-        return Link(file.compacted[link.boundary])
-    file.trouble(line, "compaction without summary", "later messages start a new conversation, as in the tool itself")
-    return Link(link.node, cleared=link.node != START)
 
 
 def _add_compaction(file: _File, chain: Chain, link: Link, key: str, messages: tuple[Message, ...]) -> int:
@@ -242,42 +269,10 @@ def _add_compaction(file: _File, chain: Chain, link: Link, key: str, messages: t
     return place
 
 
-def _note(file: _File, record: dict[str, Any]) -> None:
-    for name in ABOUT:
-        if text := text_of(record.get(name)):
-            file.about[name] = text
-    if session := text_of(record.get("sessionId")):
-        file.sessions.pop(session, None)
-        file.sessions[session] = None
-    file.omitted.update(name for name in record if name not in IMPORTED)
-
-
-def _transcript(file: _File, stem: str) -> Transcript:
-    session = next(reversed(file.sessions), stem)
-    main = _conversation(file, file.main, session)
-    sides = tuple(_conversation(file, chain, chain.name) for chain in file.sides.values() if chain.nodes)
-    if len(sides) == 1 and not file.main.nodes:
-        main, sides = replace(sides[0], source_id=f"{session}+{sides[0].source_id}"), ()
-    title = next((text for leaf, text in reversed(file.summaries) if leaf in file.links and text), "")
-    about = {name: value for name, value in file.about.items() if name != "cwd"}
-    if len(file.sessions) > 1:
-        about["sessions"] = [*file.sessions]
-    return replace(
-        main,
-        title=file.titles.get("custom-title") or file.titles.get("ai-title") or title,
-        sidechains=sides,
-        counted=dict(+file.counted),
-        omitted=dict(file.omitted),
-        problems=tuple(file.problems),
-        lines=file.lines,
-        message_lines=main.message_lines + sum(side.message_lines for side in sides),
-        meta=meta_text(about),
-    )
-
-
 def _conversation(file: _File, chain: Chain, source_id: str) -> Transcript:
     steps, forks = paths(chain, ended=file.ended)
-    lines = chain.lines()
+    lines = sum(len(step.pieces) for node in chain.nodes for step in (node.first, *node.results))
+    models = (message.model for step in reversed(steps) for message in step.messages)
     return Transcript(
         format="claude_code",
         unique_keys=True,
@@ -286,25 +281,17 @@ def _conversation(file: _File, chain: Chain, source_id: str) -> Transcript:
         forks=forks,
         lines=lines,
         message_lines=lines,
-        model=_model(steps),
+        model=next((model for model in models if model and model != SYNTHETIC), ""),
         cwd=text_of(file.about.get("cwd")),
     )
 
 
-def _model(steps: Sequence[Step]) -> str:
-    """Return the model of the last answer."""
-    models = (message.model for step in reversed(steps) for message in step.messages)
-    return next((model for model in models if model and model != SYNTHETIC), "")
-
-
 def _messages_of(record: dict[str, Any], kind: str, key: str, calls: CallIndex) -> tuple[Message, ...]:
-    """Return the line's messages with id, time, source and meta. Raises BadReply if there is none.
-
-    An assistant's message keeps its id, which its other lines share; a user's message has the line's.
-    """
+    """Return the line's messages with id, time (UTC without a zone), source and meta. Raises BadReply without one."""
     body = mapping(record.get("message"))
     if not body:
         raise BadReply("event without `message`")
+    # Usage and stop reason belong to the model call, so they go into the step.
     fields = {name: value for name, value in body.items() if name not in ("usage", "stop_reason")}
     messages = anthropic.message({**fields, "role": kind}, calls)
     meta = {name: record[name] for name in _IN_META if record.get(name)}
@@ -312,46 +299,26 @@ def _messages_of(record: dict[str, Any], kind: str, key: str, calls: CallIndex) 
         meta["synthetic"] = True
     if kind == "assistant" and body.get("stop_reason"):
         meta["stop_reason"] = body["stop_reason"]
-    at_ms = _milliseconds(record.get("timestamp"))
+    at_ms = 0
+    with suppress(ValueError, OverflowError):
+        time = datetime.fromisoformat(text_of(record.get("timestamp")))
+        time = time if time.tzinfo else time.replace(tzinfo=UTC)
+        at_ms = max(0, (time - _EPOCH) // timedelta(milliseconds=1))
+    # Lines of one assistant's message share its id.
     ids = (messages[0].id or key,) if kind == "assistant" else (key, f"{key}:rest")
-    return tuple(
-        replace(
-            message,
-            id=message_id,
-            at_ms=at_ms,
-            source=_source(record, message) if message.role == "user" else "",
-            meta=with_meta(message.meta, meta),
-        )
-        for message, message_id in zip(messages, ids, strict=False)
-    )
-
-
-def _usage(record: dict[str, Any]) -> TokenUsage | None:
-    """Return the provider's usage for the message's model call; None if no model was called."""
-    body = mapping(record.get("message"))
-    if body.get("model") == SYNTHETIC or not body.get("usage"):
-        return None
-    return anthropic.usage(body["usage"])
+    joined: list[Message] = []
+    for message, message_id in zip(messages, ids, strict=False):
+        source = "agent" if record.get("isSidechain") is True else "human"
+        if record.get("isMeta") is True:
+            source = "hook"
+        elif message.text().startswith(_INTERRUPTED):
+            source = "interrupt"
+        source = source if message.role == "user" else ""
+        meta_of = with_meta(message.meta, meta)
+        joined.append(replace(message, id=message_id, at_ms=at_ms, source=source, meta=meta_of))
+    return tuple(joined)
 
 
 def _digest(value: Any) -> str:
     """Return sixteen hexadecimal digits for a JSON value."""
     return hashlib.sha256(compact_json(value).encode(errors="surrogatepass")).hexdigest()[:16]
-
-
-def _source(record: dict[str, Any], message: Message) -> str:
-    if record.get("isMeta") is True:
-        return "hook"
-    if message.text().startswith(_INTERRUPTED):
-        return "interrupt"
-    return "agent" if record.get("isSidechain") is True else "human"
-
-
-def _milliseconds(value: Any) -> int:
-    """Return the Unix time of an ISO 8601 timestamp (UTC without a zone), 0 if invalid."""
-    try:
-        time = datetime.fromisoformat(text_of(value))
-        zoned = time if time.tzinfo else time.replace(tzinfo=UTC)
-        return max(0, (zoned - _EPOCH) // timedelta(milliseconds=1))
-    except (ValueError, OverflowError):
-        return 0

@@ -92,10 +92,6 @@ class Chain:
         self.calls.add(step.messages)
         return place
 
-    def lines(self) -> int:
-        """Return the number of lines in the tree."""
-        return sum(len(step.pieces) for node in self.nodes for step in (node.first, *node.results))
-
 
 def paths(chain: Chain, *, ended: bool = False) -> tuple[tuple[Step, ...], tuple[Fork, ...]]:
     """Return the path to the newest message, and the abandoned branches in the order of the file.

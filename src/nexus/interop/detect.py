@@ -28,12 +28,8 @@ READERS: dict[str, Callable[[Path], Iterator[Transcript]]] = {
 """Readers by format name."""
 
 _LOOK_AT_LINES = 2_000
-_EVENTS = {"user", "assistant", "system", "progress", "summary", "attachment"} | {
-    "file-history-snapshot",
-    "queue-operation",
-    "custom-title",
-    "ai-title",
-}
+_MESSAGE_EVENTS = {"user", "assistant", "system", "progress", "summary", "attachment"}
+_EVENTS = {*_MESSAGE_EVENTS, "file-history-snapshot", "queue-operation", "custom-title", "ai-title"}
 _EVENT_FIELDS = ("sessionId", "parentUuid", "leafUuid", "snapshot", "isSidechain", "message")
 _OPENAI_ROLES = {"developer", "tool", "function"}
 _OPENAI_FIELDS = ("tool_calls", "tool_call_id", "function_call", "reasoning_content", "refusal")
@@ -43,14 +39,17 @@ _ANTHROPIC_PARTS = {"tool_use", "tool_result", "thinking", "redacted_thinking", 
 
 def detect(path: Path) -> str:
     """Return the file's format, a name in `READERS`. Raises UnknownFormat or UnreadableFile."""
+    # Plain messages prove nothing, so the next lines are read too: the first field of one format decides.
     plain, values, problem = False, 0, ""
     for row in islice(read_json_lines(path), _LOOK_AT_LINES):
         values += row.value is not None or not row.kind
         problem = problem or (f"line {row.problem.line}: {row.problem.text}" if row.problem else "")
-        if _is_event(mapping(row.value)):
+        record = mapping(row.value)
+        has_field = any(name in record for name in _EVENT_FIELDS)
+        if text_of(record.get("type")) in _EVENTS and "role" not in record and has_field:
             return "claude_code"
         conversations = conversations_in(row.value)
-        if not conversations and "role" in mapping(row.value):
+        if not conversations and "role" in record:
             conversations = [{"messages": [row.value]}]
         for conversation in conversations:
             if format_name := _provider(conversation):
@@ -72,14 +71,6 @@ def read(path: Path, form: str | None = None) -> Iterator[Transcript]:
     if reader is None:
         raise UnknownFormat(f"format {form!r} not found (formats: {', '.join(READERS)})")
     return reader(path)
-
-
-def _is_event(record: dict[str, Any]) -> bool:
-    return (
-        text_of(record.get("type")) in _EVENTS
-        and "role" not in record
-        and any(name in record for name in _EVENT_FIELDS)
-    )
 
 
 def _provider(conversation: dict[str, Any]) -> str:

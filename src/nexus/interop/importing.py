@@ -66,10 +66,17 @@ def import_transcript(
     """
     name = _free_name(nx, transcript.all_keys(), session or transcript.source_id)
     if _status(nx, name) == "deleted":
-        return [_rejected_report(nx, transcript, name, dry_run=dry_run)]
+        # Nothing is added to a deleted session, nor to its forks and side chains.
+        new = _new_steps(transcript.steps, nx.store.known_keys(name))
+        others = [step for fork in transcript.forks for step in fork.steps]
+        others += [step for side in transcript.sidechains for step in side.all_steps()]
+        rejected = len(new) + sum(any(not nx.store.holders(key) for key in step.keys) for step in others)
+        report = _report(transcript, name, transcript.steps, [], status="deleted", dry_run=dry_run, rejected=len(new))
+        return [replace(report, rejected=rejected)]
     source, last = _copied_from(nx, transcript, name)
     reports = [_path(nx, transcript, name, transcript.steps, parent=source, after=last, dry_run=dry_run)]
     homes = [reports[0]]
+    # Lines and problems are counted once, in the report of the main path.
     bare = replace(transcript, counted={}, omitted={}, problems=(), lines=0, message_lines=0)
     for number, fork in enumerate(transcript.forks, 1):
         parent = homes[fork.branch + 1]
@@ -84,6 +91,7 @@ def import_transcript(
         side_reports = import_transcript(nx, side, f"{name}+{side.source_id}", dry_run=dry_run)
         reports.extend(side_reports)
         child, main = side_reports[0].session, reports[0].session
+        # A side chain that was imported before keeps its parent.
         stored = not dry_run and nx.store.resolve(main) and nx.store.resolve(child)
         if stored and not nx.ledger.metadata(child).parent_session:
             nx.ledger.update(child, "spawned", parent_session=main)
@@ -91,10 +99,8 @@ def import_transcript(
 
 
 def _copied_from(nx: Engine, transcript: Transcript, name: str) -> tuple[str, str]:
-    """Return the session whose messages a new conversation begins with, and their last common key; empty without one.
-
-    A program that resumes a conversation may copy it into a new file with a new name first.
-    """
+    """Return the session whose messages a new conversation begins with, and their last common key; empty without one."""
+    # A program that resumes a conversation may copy it into a new file with a new name first.
     keys = [key for step in transcript.steps for key in step.keys]
     if not transcript.unique_keys or not keys or nx.store.thread_of(name) is not None:
         return "", ""
@@ -143,6 +149,7 @@ def _import_path(
     stored, head = _state(nx, label)
     elsewhere, note = dict(base), ""
     new = _new_steps(steps, {**elsewhere, **stored})
+    # Checked before anything is written: a deleted session stays as it is, without an empty fork next to it.
     if new and _status(nx, label) == "deleted":
         return _report(transcript, label, steps, [], status="deleted", dry_run=dry_run, rejected=len(new))
     if not new and parent and nx.store.thread_of(label) is None:
@@ -152,7 +159,9 @@ def _import_path(
         at = base.get(after, 0)
         at += base.get(f"{after}:end") == at + 1  # include the end of the turn
         head = _fork(nx, label, parent, at, _facts(transcript))
-    while new and (last := _last(steps, stored, head)) < head:
+    keys = [key for step in steps for key in (*step.keys, *(f"{last}:end" for last in step.keys[-1:]))]
+    # The newest stored step of the path is not the head: the session was continued here, so the rest becomes a fork.
+    while new and (last := max((stored[key] for key in keys if key in stored), default=head)) < head:
         continued = f"{label}~continued"
         elsewhere |= stored
         stored, head = _state(nx, continued)
@@ -166,21 +175,15 @@ def _import_path(
         return _report(transcript, label, steps, [], status="deleted", dry_run=dry_run, rejected=len(new))
     entries = list(ledger_entries(nx, steps, {**elsewhere, **stored}, head))
     if entries and not stored and not parent:
-        entries[0] = replace(entries[0], body={**entries[0].body, "imported": import_source(transcript)})
+        source = {"format": transcript.format, "source": transcript.source_id}
+        source |= {"cwd": transcript.cwd, "model": transcript.model}
+        meta = {"meta": json.loads(transcript.meta)} if transcript.meta else {}
+        imported = {**{name: value for name, value in source.items() if value}, **meta}
+        entries[0] = replace(entries[0], body={**entries[0].body, "imported": imported})
     if entries and not dry_run:
         result = nx.store.commit(label, Commit(tuple(entries), expected_head=head), _facts(transcript))
         new = new if result.added else []  # a concurrent import of the same file was faster
     return _report(transcript, label, steps, new, status=_status(nx, label), note=note, dry_run=dry_run)
-
-
-def _rejected_report(nx: Engine, transcript: Transcript, label: str, *, dry_run: bool) -> ImportReport:
-    """Return the report for a deleted session: nothing is added to it, its forks and side chains."""
-    new = _new_steps(transcript.steps, nx.store.known_keys(label))
-    others = [step for fork in transcript.forks for step in fork.steps]
-    others += [step for side in transcript.sidechains for step in side.all_steps()]
-    rejected = len(new) + sum(any(not nx.store.holders(key) for key in step.keys) for step in others)
-    report = _report(transcript, label, transcript.steps, [], status="deleted", dry_run=dry_run, rejected=len(new))
-    return replace(report, rejected=rejected)
 
 
 def _report(
@@ -241,12 +244,6 @@ def _new_steps(steps: tuple[Step, ...], stored: Mapping[str, int]) -> list[Step]
     return [step for step in (step.without(stored) for step in steps) if step is not None]
 
 
-def _last(steps: tuple[Step, ...], stored: Mapping[str, int], head: int) -> int:
-    """Return the entry of the newest stored step of the path; the head if none is stored."""
-    keys = (key for step in steps for key in (*step.keys, *(f"{last}:end" for last in step.keys[-1:])))
-    return max((stored[key] for key in keys if key in stored), default=head)
-
-
 def _state(nx: Engine, label: str) -> tuple[dict[str, int], int]:
     """Return the keys in a session and its head, from one snapshot."""
     with nx.store.snapshot():
@@ -270,16 +267,25 @@ def ledger_entries(nx: Engine, steps: tuple[Step, ...], stored: Mapping[str, int
         seq = next_seq if new is not None else seqs.get(step.keys[0], 0) if step.keys else 0
         if step.kind == "clear":
             covers_from = seq + 1
+        first_kept = seqs.get(step.kept_from, seq + 1)
         if new is not None:
-            body = _compaction(step, covers_from, seq, seqs) if step.kind == "compaction" else _body(step)
-            yield NewEntry(
-                step.kind,
-                with_sizes(map(_with_image_sizes, new.messages), nx.counter),
-                body,
-                new.at_ms,
-                new.starts_turn,
-                new.keys,
-            )
+            body: dict[str, Any] = {**step.facts}
+            if step.kind == "compaction":
+                compaction = Compaction(
+                    covers_from=covers_from,
+                    covers_to=min(seq, first_kept) - 1,
+                    first_kept=first_kept,
+                    summary=step.summary,
+                    type="imported",
+                    trigger=step.trigger or "manual",
+                    tokens_before=step.tokens_before,
+                )
+                body |= msgspec.to_builtins(compaction)
+            else:
+                body |= {"usage": msgspec.to_builtins(step.usage)} if step.usage is not None else {}
+                body |= {"stop_reason": step.stop_reason} if step.stop_reason else {}
+            messages = with_sizes(map(_with_image_sizes, new.messages), nx.counter)
+            yield NewEntry(step.kind, messages, body, new.at_ms, new.starts_turn, new.keys)
             seqs.update(dict.fromkeys(new.keys, seq))
             next_seq += 1
         if step.kind == "compaction":
@@ -292,48 +298,13 @@ def ledger_entries(nx: Engine, steps: tuple[Step, ...], stored: Mapping[str, int
 
 def _with_image_sizes(message: Message) -> Message:
     # Files seldom contain the size of an image, and its tokens depend on that.
-    parts = tuple(_part_with_sizes(part) for part in message.parts)
-    return message if parts == message.parts else replace(message, parts=parts)
-
-
-def _part_with_sizes(part: Part) -> Part:
-    if isinstance(part, Image):
-        return with_dimensions(part)
-    if isinstance(part, ToolResult) and any(isinstance(item, Image) for item in part.content):
-        return replace(part, content=tuple(with_dimensions(i) if isinstance(i, Image) else i for i in part.content))
-    return part
-
-
-def import_source(transcript: Transcript) -> dict[str, Any]:
-    """Return the file's metadata of the conversation, which its first entry keeps."""
-    fields = {
-        "format": transcript.format,
-        "source": transcript.source_id,
-        "cwd": transcript.cwd,
-        "model": transcript.model,
-    }
-    meta = {"meta": json.loads(transcript.meta)} if transcript.meta else {}
-    return {**{name: value for name, value in fields.items() if value}, **meta}
-
-
-def _body(step: Step) -> dict[str, Any]:
-    body: dict[str, Any] = {**step.facts}
-    if step.usage is not None:
-        body["usage"] = msgspec.to_builtins(step.usage)
-    if step.stop_reason:
-        body["stop_reason"] = step.stop_reason
-    return body
-
-
-def _compaction(step: Step, covers_from: int, seq: int, seqs: Mapping[str, int]) -> dict[str, Any]:
-    first_kept = seqs.get(step.kept_from, seq + 1)
-    compaction = Compaction(
-        covers_from=covers_from,
-        covers_to=min(seq, first_kept) - 1,
-        first_kept=first_kept,
-        summary=step.summary,
-        type="imported",
-        trigger=step.trigger or "manual",
-        tokens_before=step.tokens_before,
-    )
-    return {**step.facts, **msgspec.to_builtins(compaction)}
+    parts: list[Part] = []
+    for part in message.parts:
+        if isinstance(part, Image):
+            parts.append(with_dimensions(part))
+        elif isinstance(part, ToolResult) and any(isinstance(item, Image) for item in part.content):
+            content = (with_dimensions(item) if isinstance(item, Image) else item for item in part.content)
+            parts.append(replace(part, content=tuple(content)))
+        else:
+            parts.append(part)
+    return message if tuple(parts) == message.parts else replace(message, parts=tuple(parts))

@@ -11,7 +11,7 @@ import codecs
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import msgspec
 from msgspec import Struct
@@ -44,33 +44,23 @@ def read_json_lines(path: Path) -> Iterator[JsonLine]:
         if not path.is_file():
             raise UnreadableFile(f"{path} not found or not a regular file (give the path of a session file)")
         with path.open("rb") as file:
-            yield from _rows(file, path)
+            head = next((raw for raw in _lines(file) if raw is None or raw.strip(_EDGES)), b"")
+            if head == b"":
+                raise UnreadableFile(f"{path} is empty")
+            if head is not None and not isinstance(_value(head.removeprefix(codecs.BOM_UTF8)), _Parsed):
+                # The first line is no value: the file may be one indented value.
+                file.seek(0)
+                data = file.read(MAX_LINE_BYTES + 1)
+                data = data.removeprefix(codecs.BOM_UTF8).strip(_EDGES) if len(data) <= MAX_LINE_BYTES else b""
+                document = _value(data)
+                if isinstance(document, _Parsed) and isinstance(document.value, (dict, list)):
+                    yield JsonLine(1, cast("Any", document.value))
+                    return
+            file.seek(0)
+            for number, raw in enumerate(_lines(file), 1):
+                yield _row(number, raw)
     except OSError as error:
         raise UnreadableFile(f"{path} cannot be read: {error.strerror or error}") from error
-
-
-def _rows(file: BinaryIO, path: Path) -> Iterator[JsonLine]:
-    head = next((raw for raw in _lines(file) if raw is None or raw.strip(_EDGES)), b"")
-    if head == b"":
-        raise UnreadableFile(f"{path} is empty")
-    if head is not None and not isinstance(_value(head.removeprefix(codecs.BOM_UTF8)), _Parsed):
-        document = _document(file)
-        if document is not None:
-            yield JsonLine(1, document.value)
-            return
-    file.seek(0)
-    for number, raw in enumerate(_lines(file), 1):
-        yield _row(number, raw)
-
-
-def _document(file: BinaryIO) -> _Parsed | None:
-    """Return the complete file as one value; None if it is not one or too large."""
-    file.seek(0)
-    data = file.read(MAX_LINE_BYTES + 1)
-    if len(data) > MAX_LINE_BYTES:
-        return None
-    parsed = _value(data.removeprefix(codecs.BOM_UTF8).strip(_EDGES))
-    return parsed if isinstance(parsed, _Parsed) and isinstance(parsed.value, (dict, list)) else None
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes | None]:

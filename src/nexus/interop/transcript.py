@@ -44,21 +44,16 @@ class Step(Struct, frozen=True):
     kind: StepKind = "messages"
     pieces: tuple[Piece, ...] = ()
     at_ms: int = 0
-    usage: TokenUsage | None = None
-    """Provider's usage of the model call: of the message, not of each piece."""
+    usage: TokenUsage | None = None  # provider's usage of the model call: of the message, not of each piece
     stop_reason: str = ""
     summary: str = ""
-    trigger: str = ""
-    """Of a compaction: `context_limit`, `manual` or empty."""
+    trigger: str = ""  # of a compaction: `context_limit`, `manual` or empty
     tokens_before: int = 0
-    kept_from: str = ""
-    """Key of the first message that a compaction kept; empty for none."""
+    kept_from: str = ""  # key of the first message that a compaction kept; empty for none
     starts_turn: bool = False
     """True for the first step of a turn. Depends on earlier steps only, so it is stable when the file grows."""
-    closes_turn: bool = False
-    """True if the turn is known to be over after this step."""
-    facts: dict[str, Any] = {}
-    """Other metadata of the source, kept in the entry's body."""
+    closes_turn: bool = False  # True if the turn is known to be over after this step
+    facts: dict[str, Any] = {}  # other metadata of the source, kept in the entry's body
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -91,11 +86,9 @@ class Step(Struct, frozen=True):
 class Fork(Struct, frozen=True):
     """An abandoned branch: the user went back and continued differently."""
 
-    after: str
-    """Key of the preceding step; empty for a new beginning."""
+    after: str  # key of the preceding step; empty for a new beginning
     steps: tuple[Step, ...]
-    branch: int = -1
-    """Index of the earlier fork that contains `after`; -1 for the main path."""
+    branch: int = -1  # index of the earlier fork that contains `after`; -1 for the main path
 
 
 class Transcript(Struct, frozen=True):
@@ -106,19 +99,15 @@ class Transcript(Struct, frozen=True):
     title: str = ""
     steps: tuple[Step, ...] = ()
     forks: tuple[Fork, ...] = ()
-    sidechains: tuple[Transcript, ...] = ()
-    """Conversations of sub-agents, by the agent's id."""
-    counted: dict[str, int] = {}
-    """Lines without a message, by kind."""
-    omitted: dict[str, int] = {}
-    """Fields of message lines that are not imported, with counts."""
+    sidechains: tuple[Transcript, ...] = ()  # conversations of sub-agents, by the agent's id
+    counted: dict[str, int] = {}  # lines without a message, by kind
+    omitted: dict[str, int] = {}  # fields of message lines that are not imported, with counts
     problems: tuple[Problem, ...] = ()
     lines: int = 0
     message_lines: int = 0
     model: str = ""
     cwd: str = ""
-    meta: str = ""
-    """JSON text of other metadata."""
+    meta: str = ""  # JSON text of other metadata
     unique_keys: bool = False
     """True if keys identify messages across files, so that a resumed copy of a session is recognized."""
 
@@ -144,35 +133,21 @@ def group_into_turns(steps: Sequence[Step], *, ended: bool = False) -> tuple[Ste
     marked: list[Step] = []
     unanswered = under_way = False
     for step in steps:
-        opens = not unanswered and _typed(step)
+        first = next((message for piece in step.pieces for message in piece.messages), None)
+        role = first.role if first else ""
+        opens = role == "user" and not unanswered and first is not None and first.source not in NOT_TYPED
         if (opens or step.kind == "clear") and under_way:
             marked[-1] = replace(marked[-1], closes_turn=True)
             under_way = False
         marked.append(replace(step, starts_turn=opens))
-        unanswered = _role(step) == "user" and (opens or unanswered)
-        under_way = under_way or _role(step) in ("user", "assistant", "tool")
-    if under_way and ended and _answers(marked[-1]):
-        marked[-1] = replace(marked[-1], closes_turn=True)
+        unanswered = role == "user" and (opens or unanswered)
+        under_way = under_way or role in ("user", "assistant", "tool")
+    if under_way and ended:
+        messages = [message for piece in marked[-1].pieces for message in piece.messages]
+        calls = any(True for message in messages for _ in message.calls())
+        if messages and messages[-1].role == "assistant" and not calls:
+            marked[-1] = replace(marked[-1], closes_turn=True)
     return tuple(marked)
-
-
-def _first(step: Step) -> Message | None:
-    return next((message for piece in step.pieces for message in piece.messages), None)
-
-
-def _role(step: Step) -> str:
-    first = _first(step)
-    return first.role if first else ""
-
-
-def _typed(step: Step) -> bool:
-    first = _first(step)
-    return first is not None and first.role == "user" and first.source not in NOT_TYPED
-
-
-def _answers(step: Step) -> bool:
-    messages = [message for piece in step.pieces for message in piece.messages]
-    return bool(messages) and messages[-1].role == "assistant" and not any(True for m in messages for _ in m.calls())
 
 
 def _joined(first: str, second: str, parts_before: int) -> str:

@@ -1,12 +1,6 @@
-"""Turn logs (document 001): a conversation as one JSON array of numbered entries, written, read, checked and shown.
+"""Turn logs (document 001): a conversation as one JSON array of numbered entries, read as a transcript to import.
 
-- `log_entries`: entries of a session from its ledger entries
-- `log_texts`, `log_text`: the JSON file of entries as the document prints it, in pieces or as one text
-- `strict_entries`: entries without the extra key `nexus`, with a count of omitted details
-- `read`: a file as a transcript to import
-- `violations`: violations of the document's seven requirements in a log's text
-- `console_lines`: the document's console display
-- `entries_for`, `entry_text`: entries of one message with its results, and an entry as JSON text
+`nexus.render.turnlog` writes and shows them, `turnlog_check` checks them.
 
 When a log is read, an entry is one message, a compaction or a clear; entries whose extra key says so are one message
 together. The key counts only if it gives the same entry again: an edited entry is read as it is shown. Details without
@@ -35,7 +29,6 @@ from nexus.render.turnlog.entries import (
     NO_SYSTEM,
     NO_USER,
     SUMMARY,
-    LogEntry,
     Position,
     Unit,
     entry_text,
@@ -47,29 +40,11 @@ from nexus.render.turnlog.entries import (
     results_with,
 )
 from nexus.render.turnlog.json_text import canonical, members, minified, object_text, string_of, value_text
-from nexus.render.turnlog.write import FACTS, entries_for, log_entries, log_texts, log_units, strict_entries
+from nexus.render.turnlog.write import FACTS, entries_for, log_entries, log_texts
 from nexus.types.ledger_entries import Entry
 from nexus.types.message import Message, Part
 
-__all__ = [
-    "LogEntry",
-    "Position",
-    "Unit",
-    "Violation",
-    "console_lines",
-    "entries_for",
-    "entry_text",
-    "log_entries",
-    "log_text",
-    "log_texts",
-    "log_units",
-    "read",
-    "read_text",
-    "strict_entries",
-    "violations",
-]
-
-FORMAT = "turnlog"
+__all__ = ["Violation", "console_lines", "log_text", "read", "read_text", "violations"]
 
 
 def log_text(entries: Iterable[Entry], undone: Collection[int] = ()) -> str:
@@ -101,7 +76,15 @@ def read(path: Path) -> Iterator[Transcript]:
     if damaged:
         log.problems.append(Problem(1, "not UTF-8", "bytes that are not UTF-8 were kept as lone surrogates"))
     try:
-        for group in _groups(read_entries(text)):
+        # Entries that may be one unit: a generated system entry with the next one, calls made together.
+        group: list[ReadEntry] = []
+        for entry in read_entries(text):
+            joins = object_of(entry.extra).get("more") is True or (len(group) == 1 and _is_generated(group[0]))
+            if group and not joins:
+                _take(log, group)
+                group = []
+            group.append(entry)
+        if group:
             _take(log, group)
     except BadTurnLog as error:
         raise BadTurnLog(f"{path} is not a turn log: {error}") from None
@@ -109,21 +92,7 @@ def read(path: Path) -> Iterator[Transcript]:
         raise UnreadableFile(f"{path} contains no valid entry (check it with `nexus validate`)")
     steps = group_into_turns(log.steps, ended=True)
     counted = {"turn log": 1}
-    yield Transcript(FORMAT, log.name, steps=steps, counted=counted, problems=tuple(log.problems), lines=1)
-
-
-def _groups(entries: Iterable[ReadEntry]) -> Iterator[list[ReadEntry]]:
-    """Yield entries that may be one unit: a generated system entry with the next one, calls made together."""
-    group: list[ReadEntry] = []
-    for entry in entries:
-        extra = object_of(entry.extra)
-        joins = extra.get("more") is True or (len(group) == 1 and _is_generated(group[0]))
-        if group and not joins:
-            yield group
-            group = []
-        group.append(entry)
-    if group:
-        yield group
+    yield Transcript("turnlog", log.name, steps=steps, counted=counted, problems=tuple(log.problems), lines=1)
 
 
 def _is_generated(entry: ReadEntry) -> bool:
@@ -139,6 +108,7 @@ def _take(log: _Log, group: list[ReadEntry]) -> None:
         return
     if not more or not _take_unit(log, group[:1]):
         _take_bare(log, first)
+    # Without the generated entry, the others may still be one unit.
     if _is_generated(first) and more:
         _take(log, more)
         return
@@ -149,10 +119,10 @@ def _take(log: _Log, group: list[ReadEntry]) -> None:
 def _take_unit(log: _Log, group: list[ReadEntry]) -> bool:
     """Add a group by its extra keys; false if there are none or they disagree with the printed form."""
     unit = _unit(group, log)
-    if unit is None or not _agrees(unit, group, log.at):
-        return False
-    _add(log, unit, group)
-    return True
+    if unit is not None and _agrees(unit, group, log.at):
+        _add(log, unit, group)
+        return True
+    return False
 
 
 def _agrees(unit: Unit, group: list[ReadEntry], at: Position) -> bool:
@@ -167,39 +137,31 @@ def _agrees(unit: Unit, group: list[ReadEntry], at: Position) -> bool:
 def _add(log: _Log, unit: Unit, group: list[ReadEntry]) -> None:
     """Add a unit's steps. Keys depend on the entries and on each result, so a log that grew adds the rest."""
     new, log.at = entries_for(unit, log.at)
-    key = f"{log.name}/{group[0].position}/{_hash(*(_without_results(entry) for entry in group))}"
+    texts: list[str] = []
+    for entry in group:
+        # A later version of the log may add results, so the key does not depend on them.
+        extra = {name: value for name, value in object_of(entry.extra).items() if name != "results"}
+        printed = tuple(member for member in members(entry.text) or () if member[0] != EXTRA)
+        texts.append(canonical(object_text(printed)) + (value_text(extra) if extra else ""))
+    key = f"{log.name}/{group[0].position}/{_hash(*texts)}"
     at_ms = _at_ms(group[-1])
-    facts = {FACTS: unit.facts} if unit.facts else {}
+    step = Step(pieces=(Piece(key),), at_ms=at_ms, facts={FACTS: unit.facts} if unit.facts else {})
     if unit.kind == "compaction":
         trigger, tokens = unit.about["trigger"], unit.about.get("tokens_before", 0)
-        log.steps.append(
-            Step(
-                "compaction",
-                (Piece(key),),
-                at_ms,
-                summary=unit.summary,
-                trigger=trigger,
-                tokens_before=tokens,
-                kept_from="" if unit.kept_from is None else log.keys[unit.kept_from],
-                facts=facts,
-            )
+        kept_from = "" if unit.kept_from is None else log.keys[unit.kept_from]
+        step = replace(
+            step, kind="compaction", summary=unit.summary, trigger=trigger, tokens_before=tokens, kept_from=kept_from
         )
+        log.steps.append(step)
     elif unit.kind == "clear":
-        log.steps.append(Step("clear", (Piece(key),), at_ms, facts=facts))
+        log.steps.append(replace(step, kind="clear"))
     elif unit.message is not None:
-        log.steps.append(Step(pieces=(Piece(key, (unit.message,)),), at_ms=at_ms, facts=facts))
+        log.steps.append(replace(step, pieces=(Piece(key, (unit.message,)),)))
     if unit.kind != "results":
         log.keys[next(entry.index for entry in new if "made" not in entry.extra)] = key
     for number, (result, value) in enumerate(zip(unit.results, results_extra(unit.results), strict=True)):
         piece = Piece(f"{key}/{number}/{_hash(value_text(value))}", (result,))
         log.steps.append(Step(pieces=(piece,), at_ms=result.at_ms or at_ms))
-
-
-def _without_results(entry: ReadEntry) -> str:
-    """Return the entry's text without results, which a later version of the log may add."""
-    extra = {name: value for name, value in object_of(entry.extra).items() if name != "results"}
-    printed = tuple(member for member in members(entry.text) or () if member[0] != EXTRA)
-    return canonical(object_text(printed)) + (value_text(extra) if extra else "")
 
 
 def _hash(*texts: str) -> str:
@@ -231,10 +193,9 @@ def _checkpoint(entry: ReadEntry, extra: dict[str, Any], results: tuple[Message,
     facts, at_ms = _facts(entry, log.at), _at_ms(entry)
     if extra.get("mark") == "clear":
         return Unit("clear", results=results, at_ms=at_ms, facts=facts)
-    if extra.get("mark") != "compaction" or not isinstance(entry.content, str):
-        return None
     trigger, tokens, kept_from = extra.get("trigger"), extra.get("tokens_before", 1), extra.get("kept_from")
-    if not isinstance(trigger, str) or type(tokens) is not int or (kept_from is not None and kept_from not in log.keys):
+    is_valid = extra.get("mark") == "compaction" and isinstance(trigger, str) and type(tokens) is int
+    if not is_valid or not isinstance(entry.content, str) or (kept_from is not None and kept_from not in log.keys):
         return None
     about = {name: extra[name] for name in ("trigger", "tokens_before") if name in extra}
     summary = entry.content.removeprefix(f"{SUMMARY}\n")
@@ -243,37 +204,31 @@ def _checkpoint(entry: ReadEntry, extra: dict[str, Any], results: tuple[Message,
 
 def _message_unit(group: list[ReadEntry], results: tuple[Message, ...], at: Position) -> Unit | None:
     """Return the message of a group with the parts of all its entries."""
-    first, index = group[0], at.index
-    if first.role not in LOG_ROLES or first.content is None:
-        return None
-    role = first.role
-    plain = message_of(role, parse_bare(role, first.content), _index(first, index), _at_ms(first))
-    parts: list[Part] = []
+    first, parts = group[0], list[Part]()
+    role, index, at_ms = first.role, _index(first, at.index), _at_ms(first)
+    plain: Message | None = None
     for number, entry in enumerate(group):
-        if entry.content is None or entry.role != role:
+        if role not in LOG_ROLES or entry.content is None or entry.role != role:
             return None
         bare = parse_bare(role, entry.content)
-        plain_part = message_of(role, bare, _index(first, index) + number, plain.at_ms)
+        plain_part = message_of(role, bare, index + number, at_ms)
+        plain = plain or plain_part
         entry_parts = parts_with(object_of(entry.extra), plain_part, bare)
         if entry_parts is None:
             return None
         parts.extend(entry_parts)
-    message = message_with(object_of(first.extra), plain, tuple(parts))
-    if message is None:
-        return None
-    return Unit(message=message, results=results, at_ms=plain.at_ms, facts=_facts(first, at))
+    message = message_with(object_of(first.extra), plain, tuple(parts)) if plain else None
+    return Unit(message=message, results=results, at_ms=at_ms, facts=_facts(first, at)) if message else None
 
 
 def _take_bare(log: _Log, entry: ReadEntry) -> None:
     """Add an entry as printed; its errors become problems."""
     for violation in entry.violations:
         if violation.level == "error":
-            log.problems.append(
-                Problem(
-                    entry.line, f"requirement {violation.requirement}", f"entry {entry.position}: {violation.reason}"
-                )
-            )
+            kind, text = f"requirement {violation.requirement}", f"entry {entry.position}: {violation.reason}"
+            log.problems.append(Problem(entry.line, kind, text))
     role, content = entry.role, entry.content
+    # Document 001: a system entry's content is text, any other one's an object.
     fits = isinstance(content, str) == (role == "system")
     if role not in LOG_ROLES or content is None or not fits:
         return

@@ -16,10 +16,10 @@ from msgspec import Struct
 
 from nexus.errors import BadTurnLog, UnreadableFile
 from nexus.interop.json_lines import MAX_LINE_BYTES
+from nexus.providers.received import mapping
 from nexus.render.turnlog import times
-from nexus.render.turnlog.entries import EXTRA, FIELDS, LOG_ROLES, POST
+from nexus.render.turnlog.entries import EXTRA, FIELDS, LOG_ROLES, POST, bare_content
 from nexus.render.turnlog.json_text import JsonItem, Members, items, members, string_of
-from nexus.render.turnlog.write import bare_content
 
 MOST_INDEX = (1 << 53) - 1
 """Largest index and turn: the largest integer that every JSON reader represents exactly."""
@@ -66,14 +66,29 @@ class ReadEntry(Struct, frozen=True):
 class _Track(Struct):
     """State of the previous entries."""
 
-    index: int = -1
-    """Largest index."""
-    turns: tuple[int, ...] = (0,)
-    """Valid turns of the next entry: two after a wrong one, the expected and the actual turn."""
-    unanswered: bool = False
-    """True after a user's entry."""
-    at_us: int | None = None
-    """Latest time."""
+    index: int = -1  # the largest
+    turns: tuple[int, ...] = (0,)  # valid for the next entry: after a wrong one the expected and the actual turn
+    unanswered: bool = False  # after a user's entry
+    at_us: int | None = None  # the latest
+
+    def add(
+        self, index: int | None, turn: int | None, at_us: int | None, role: str | None
+    ) -> Iterator[tuple[int, str]]:
+        """Add an entry; yield violations of the order: index, time, turn."""
+        if index is not None and index <= self.index:
+            yield 1, f"index {index} after index {self.index}"
+        if at_us is not None and self.at_us is not None and at_us < self.at_us:
+            yield 1, f"time {times.format_time(at_us)} is before {times.format_time(self.at_us)} of an earlier entry"
+        # A missing or invalid role counts as an assistant's if the turn says so: one error is reported once.
+        rises = self.unanswered and (role == "assistant" or (role not in LOG_ROLES and turn not in self.turns))
+        expected = tuple(number + rises for number in self.turns)
+        if turn is not None and turn not in expected:
+            yield 3, f"turn {turn} instead of {expected[0]}: it rises when an assistant follows a user"
+        self.index = max(self.index, index if index is not None else -1)
+        self.turns = expected if turn is None else (turn,) if turn in expected else (expected[0], turn)
+        self.unanswered = role == "user" or (self.unanswered and not rises)
+        if at_us is not None:
+            self.at_us = at_us if self.at_us is None else max(self.at_us, at_us)
 
 
 def read_text(path: Path) -> tuple[str, bool]:
@@ -117,33 +132,27 @@ def read_entries(text: str) -> Iterator[ReadEntry]:
     """Yield the entries of a turn log's text with their violations. Raises BadTurnLog if it is not a JSON array."""
     track = _Track()
     for position, item in enumerate(items(text)):
-        yield _entry(position, item, track)
-
-
-def _entry(position: int, item: JsonItem, track: _Track) -> ReadEntry:
-    pairs = members(item.text)
-    if pairs is None:
-        reason = f"not an object but {_short(item.text)}"
-        return ReadEntry(position, item.line, item.text, violations=(_violation(position, None, item, 2, reason),))
-    fields = dict(pairs)
-    index, turn = _number(fields.get("index", "")), _number(fields.get("turn", ""))
-    timestamp, role = string_of(fields.get("timestamp", "")), string_of(fields.get("role", ""))
-    at_us = times.parse_time(timestamp) if timestamp is not None else None
-    content = bare_content(fields["content"]) if "content" in fields else None
-    extra = fields.get(EXTRA, "")
-    reasons = [
-        *_fields(pairs, index, turn, timestamp, role),
-        *_order(index, turn, at_us, role, track),
-        *([(6, f"`timestamp` {_short(fields['timestamp'])} is not an ISO 8601 date and time")]
-          if timestamp is not None and at_us is None else []),
-        *_content(role, fields.get("content", ""), content, extra),
-    ]  # fmt: skip
-    if position == 0 and role != "system":
-        reasons.append((4, "the first entry is not a system entry"))
-    if role != "system" and "mark" in object_of(extra):
-        reasons.append((4, "a compaction or clear is marked here without a system entry after it"))
-    violated = tuple(_violation(position, index, item, number, reason) for number, reason in reasons)
-    return ReadEntry(position, item.line, item.text, index, turn, timestamp, at_us, role, content, extra, violated)
+        pairs = members(item.text)
+        if pairs is None:
+            violation = _violation(position, None, item, 2, f"not an object but {_short(item.text)}")
+            yield ReadEntry(position, item.line, item.text, violations=(violation,))
+            continue
+        fields = dict(pairs)
+        index, turn = _number(fields.get("index", "")), _number(fields.get("turn", ""))
+        timestamp, role = string_of(fields.get("timestamp", "")), string_of(fields.get("role", ""))
+        at_us = times.parse_time(timestamp) if timestamp is not None else None
+        content = bare_content(fields["content"]) if "content" in fields else None
+        extra = fields.get(EXTRA, "")
+        reasons = [*_fields(pairs, index, turn, timestamp, role), *track.add(index, turn, at_us, role)]
+        if timestamp is not None and at_us is None:
+            reasons.append((6, f"`timestamp` {_short(fields['timestamp'])} is not an ISO 8601 date and time"))
+        reasons += _content(role, fields.get("content", ""), content, extra)
+        if position == 0 and role != "system":
+            reasons.append((4, "the first entry is not a system entry"))
+        if role != "system" and "mark" in object_of(extra):
+            reasons.append((4, "a compaction or clear is marked here without a system entry after it"))
+        violated = tuple(_violation(position, index, item, number, reason) for number, reason in reasons)
+        yield ReadEntry(position, item.line, item.text, index, turn, timestamp, at_us, role, content, extra, violated)
 
 
 def _violation(position: int, index: int | None, item: JsonItem, requirement: int, reason: str) -> Violation:
@@ -170,28 +179,6 @@ def _fields(
         yield 5, f"role {_short(role)} is not one of system, user and assistant"
 
 
-def _order(
-    index: int | None, turn: int | None, at_us: int | None, role: str | None, track: _Track
-) -> Iterator[tuple[int, str]]:
-    """Yield violations of the order of entries: index, time, turn."""
-    if index is not None and index <= track.index:
-        yield 1, f"index {index} after index {track.index}"
-    if at_us is not None and track.at_us is not None and at_us < track.at_us:
-        yield (
-            1,
-            f"time {times.format_time(at_us)} is before {times.format_time(track.at_us)} of an earlier entry",
-        )
-    rises = track.unanswered and (role == "assistant" or (role not in LOG_ROLES and turn not in track.turns))
-    expected = tuple(number + rises for number in track.turns)
-    if turn is not None and turn not in expected:
-        yield 3, f"turn {turn} instead of {expected[0]}: it rises when an assistant follows a user"
-    track.index = max(track.index, index if index is not None else -1)
-    track.turns = expected if turn is None else (turn,) if turn in expected else (expected[0], turn)
-    track.unanswered = role == "user" or (track.unanswered and not rises)
-    if at_us is not None:
-        track.at_us = at_us if track.at_us is None else max(track.at_us, at_us)
-
-
 def _content(role: str | None, text: str, content: str | Members | None, extra: str) -> Iterator[tuple[int, str]]:
     """Yield violations in the content for a role."""
     if not text or role not in LOG_ROLES:
@@ -215,24 +202,18 @@ def _content(role: str | None, text: str, content: str | Members | None, extra: 
             yield 2, f"`{name}` in `content` is {_short(fields[name])}, not text"
     if tool == "":
         yield 2, "`toolCall` is empty"
-    if role == "assistant" and fields.get("reasoning", '""') == '""' and _is_call(extra):
+    key = object_of(extra)
+    parts = key["parts"] if isinstance(key.get("parts"), list) else [{"type": "tool_call"}]
+    kinds = [mapping(part).get("type") for part in parts]
+    unexplained = role == "assistant" and fields.get("reasoning", '""') == '""'
+    # A text shown as a call, or a call made together with the previous one, needs no reasoning.
+    if unexplained and "tool_call" in kinds and key.get("more") is not True:
         yield 7, f"call of {_short(tool or '')} without reasoning"
 
 
 _REQUIRED = {"user": ("userid", "text"), "assistant": ("toolCall",), POST: ("toolCall", "text")}
 _TEXTS = {"user": ("userid", "text"), "assistant": ("toolCall", "text", "reasoning")}
 """Members of the content of a role or a post that are required, and those that are text."""
-
-
-def _is_call(extra: str) -> bool:
-    """Return true for a call on its own: no text shown as a call, no call made together with the previous one."""
-    fields = object_of(extra)
-    parts = fields.get("parts")
-    values = cast("list[Any]", parts) if isinstance(parts, list) else [{"type": "tool_call"}]
-    has_call = any(
-        isinstance(item, dict) and cast("dict[str, Any]", item).get("type") == "tool_call" for item in values
-    )
-    return has_call and fields.get("more") is not True
 
 
 def object_of(text: str) -> dict[str, Any]:
@@ -244,9 +225,9 @@ def object_of(text: str) -> dict[str, Any]:
 
 
 def _number(text: str) -> int | None:
-    if not text.isascii() or not text.isdigit() or len(text) > len(str(MOST_INDEX)):
-        return None
-    return int(text) if int(text) <= MOST_INDEX else None
+    # The length is checked first: Python refuses to parse integers of more than 4,300 digits.
+    is_number = text.isascii() and text.isdigit() and len(text) <= len(str(MOST_INDEX))
+    return int(text) if is_number and int(text) <= MOST_INDEX else None
 
 
 def _short(text: str) -> str:

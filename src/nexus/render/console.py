@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
 import msgspec
-from msgspec.structs import replace
 
 from nexus.context import AssembledContext
 from nexus.text.message_text import visible_parts
@@ -30,29 +29,52 @@ def _markdown_blocks(entries: Iterable[Entry]) -> Iterator[str]:
         if entry.kind == "compaction":
             yield from ("## Summary of compacted messages", "", str(entry.body.get("summary", "")), "")
         for row in entry.rows:
-            message = row.message
-            yield f"## {message.role.capitalize()} (turn {entry.turn})"
-            yield ""
-            for part in message.parts:
-                yield from _markdown(part)
+            yield from (f"## {row.message.role.capitalize()} (turn {entry.turn})", "")
+            for part in row.message.parts:
+                match part:
+                    case Text(text) | Note(text=text):
+                        yield text
+                    case ToolCall(name=name, arguments=arguments):
+                        yield from (f"Calls `{name}`:", "", *_fenced(arguments, "json"))
+                    case ToolResult():
+                        yield from _fenced(_result_text(part), "")
+                    case Thinking(text):
+                        yield from (f"> {line}" for line in text.splitlines())
+                    case Image():
+                        yield _image(part)
+                    case Unknown(kind):
+                        yield f"[a part of kind {kind}]"
                 yield ""
+
+
+def _fenced(text: str, language: str) -> tuple[str, ...]:
+    fence = "```"
+    while fence in text:  # a fence ends only at one that is as long: longer than any in the text
+        fence += "`"
+    return (f"{fence}{language}", text, fence)
 
 
 def context_text(ctx: AssembledContext) -> str:
     """Return everything that is sent to the model as one text: system prompt, history, current message."""
     lines = ["=== system ===", ctx.system_prompt, "", f"=== history: {len(ctx.history)} messages ===", ""]
     for message in ctx.history:
-        lines.extend(_message(_as_sent(message)))
-        lines.append("")
+        lines += (*_message(message), "")
     lines.append("=== current ===")
     for message in ctx.current:
-        lines.extend(_message(_as_sent(message)))
+        lines += _message(message)
     return "\n".join(visible_lines(line for block in lines for line in block.split("\n")))
 
 
-def _as_sent(message: Message) -> Message:
-    """Return a user's message with its notes joined to its text, as every provider gets them."""
-    return replace(message, parts=tuple(visible_parts(message))) if message.role == "user" else message
+def _message(message: Message) -> Iterator[str]:
+    yield message.role.capitalize()
+    if message.at_ms:
+        try:
+            yield datetime.fromtimestamp(message.at_ms / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        except (ValueError, OverflowError, OSError):
+            yield f"[no time: {message.at_ms}]"
+    # Every provider gets a user's notes joined to the text.
+    for part in visible_parts(message) if message.role == "user" else message.parts:
+        yield from part_lines(part)
 
 
 def printable(text: str) -> str:
@@ -72,17 +94,6 @@ def visible_lines(lines: Iterable[str]) -> Iterator[str]:
     return (printable(line.replace("\t", "    ")) for line in lines)
 
 
-def _message(message: Message) -> Iterator[str]:
-    yield message.role.capitalize()
-    if message.at_ms:
-        try:
-            yield datetime.fromtimestamp(message.at_ms / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-        except (ValueError, OverflowError, OSError):
-            yield f"[no time: {message.at_ms}]"
-    for part in message.parts:
-        yield from part_lines(part)
-
-
 def part_lines(part: Part) -> Iterator[str]:
     """Yield a part of a message as lines: texts after `> `, thinking in parentheses."""
     match part:
@@ -91,7 +102,12 @@ def part_lines(part: Part) -> Iterator[str]:
         case Thinking(text):
             yield from (f"  ({line})" for line in (text or "reasoning kept by its provider").splitlines())
         case ToolCall(name=name, arguments=arguments):
-            yield f"{name}{_parameters(arguments)}"
+            try:
+                values = msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
+            except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+                yield f"{name} ({arguments[:VALUE_CHARS]})"
+            else:
+                yield f"{name}{parameter_list((key, bytes(raw).decode()) for key, raw in values.items())}"
         case ToolResult():
             yield from result_lines(part)
         case Image():
@@ -104,7 +120,7 @@ def result_lines(
     part: ToolResult, *, place: str = "", branch: str = "└─", dots: str = "…", full: bool = True
 ) -> Iterator[str]:
     """Yield a tool result after a line with its call; truncated with a note unless `full`."""
-    text = "\n".join(item.text if isinstance(item, Text) else _image(item) for item in part.content)
+    text = _result_text(part)
     if not full and len(text) > RESULT_CHARS:
         text = f"{text[:RESULT_CHARS]}\n{dots} {len(text) - RESULT_CHARS:,} more characters"
     yield f"   {branch} {'Error' if part.is_error else 'Result'} of {part.call_id}{place}:"
@@ -116,43 +132,19 @@ def quoted_lines(text: str) -> Iterator[str]:
     return (f"> {line}" for line in text.splitlines())
 
 
-def _parameters(arguments: str) -> str:
-    try:
-        values = msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return f" ({arguments[:VALUE_CHARS]})"
+def parameter_list(values: Iterable[tuple[str, str]], *, dots: str = "…", full: bool = False) -> str:
+    """Return ` (name: value, …)` for names and JSON texts, empty for none; values are truncated unless `full`."""
     parameters: list[str] = []
-    for name, raw in values.items():
-        text = bytes(raw).decode()
-        text = text[1:-1] if text.startswith('"') else text
-        parameters.append(f"{name}: {text if len(text) <= VALUE_CHARS else f'{text[:VALUE_CHARS]}…'}")
+    for name, raw in values:
+        text = raw[1:-1] if raw.startswith('"') else raw
+        parameters.append(f"{name}: {text if full or len(text) <= VALUE_CHARS else f'{text[:VALUE_CHARS]}{dots}'}")
     return f" ({', '.join(parameters)})" if parameters else ""
+
+
+def _result_text(part: ToolResult) -> str:
+    return "\n".join(item.text if isinstance(item, Text) else _image(item) for item in part.content)
 
 
 def _image(image: Image) -> str:
     size = f" {image.width}x{image.height}" if image.width else ""
     return f"[image: {image.media_type}{size}]"
-
-
-def _markdown(part: Part) -> Iterator[str]:
-    match part:
-        case Text(text) | Note(text=text):
-            yield text
-        case ToolCall(name=name, arguments=arguments):
-            yield from (f"Calls `{name}`:", "", *_fenced(arguments, "json"))
-        case ToolResult(content=content):
-            text = "\n".join(item.text if isinstance(item, Text) else _image(item) for item in content)
-            yield from _fenced(text, "")
-        case Thinking(text):
-            yield from (f"> {line}" for line in text.splitlines())
-        case Image():
-            yield _image(part)
-        case Unknown(kind):
-            yield f"[a part of kind {kind}]"
-
-
-def _fenced(text: str, language: str) -> tuple[str, ...]:
-    fence = "```"
-    while fence in text:
-        fence += "`"
-    return (f"{fence}{language}", text, fence)

@@ -1,4 +1,7 @@
-"""Assembled contexts as JSON values and back: document 002's names, and everything else under `nexus`."""
+"""Assembled contexts as JSON values and back, and the table of their renderers, which assembly injects into them.
+
+The values have document 002's names, and everything else under `nexus`.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,9 @@ from nexus.context import (
 )
 from nexus.errors import BadContext
 from nexus.policy import DeniedTool
+from nexus.providers import anthropic, gemini, openai, openai_responses
+from nexus.providers.body_hash import body_hash
+from nexus.render.report import report
 from nexus.tokens.budget import TokenBudget
 from nexus.tokens.calibration import Anchor
 from nexus.tokens.model import Model
@@ -81,9 +87,10 @@ def to_json(ctx: AssembledContext) -> dict[str, Any]:
     }
 
 
-def from_json(saved: dict[str, Any], renderers: Renderers) -> AssembledContext:
+def from_json(saved: dict[str, Any]) -> AssembledContext:
     """Return the context that `to_json` saved, for display and `record`. Raises BadContext."""
     try:
+        # Keys that are read with `get` were added later: contexts saved before have none.
         extra = saved["nexus"]
         plain = {name: saved[name] for name in ("systemPrompt", "model", "provider", "sessionLabel", "workspacePath")}
         msgspec.convert(plain, dict[str, str])
@@ -128,8 +135,19 @@ def from_json(saved: dict[str, Any], renderers: Renderers) -> AssembledContext:
             cut=msgspec.convert(extra["cut"], Cut | None),
             warnings=msgspec.convert(extra["warnings"], tuple[ContextWarning, ...]),
             repairs=RepairReport(msgspec.convert(extra["repairs"], dict[str, int])),
-            _engine=EngineState(renderers),
+            _engine=EngineState(RENDERERS),
         )
     except (KeyError, TypeError, msgspec.ValidationError) as error:
         reason = f"{error} missing" if isinstance(error, KeyError) else str(error)
         raise BadContext(f"not a context saved by `nexus assemble --save`: {reason}") from error
+
+
+RENDERERS = Renderers(
+    openai=openai.body,
+    anthropic=anthropic.body,
+    gemini=gemini.body,
+    responses=openai_responses.body,
+    report=report,
+    as_json=to_json,
+    body_hash=body_hash,
+)

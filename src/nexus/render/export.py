@@ -18,7 +18,7 @@ from nexus.types.sanitize import arguments_as_object
 def as_openai(entries: Iterable[Entry]) -> dict[str, Any]:
     """Return `{"messages": […]}` in chat format, with thinking in `reasoning_content` and unknown parts in `_unknown`."""
     messages: list[dict[str, Any]] = []
-    for message in _messages(entries):
+    for message in (row.message for entry in entries for row in entry.rows):
         items = openai.fragment(message) or [{"role": message.role, "content": ""}]
         if message.role == "system":
             items = [{**items[0], "role": "system"}]
@@ -35,11 +35,16 @@ def as_anthropic(entries: Iterable[Entry]) -> dict[str, Any]:
     """Return `{"system": …, "messages": […]}` with content blocks; later system messages become user messages."""
     system: list[str] = []
     messages: list[dict[str, Any]] = []
-    for message in _messages(entries):
+    for message in (row.message for entry in entries for row in entry.rows):
         if message.role == "system" and not messages:
             system.append(message.text())
             continue
-        item = anthropic.fragment(_with_object_arguments(message), message.model)
+        # The format requires objects: arguments that are no JSON object are wrapped.
+        parts = tuple(
+            ToolCall(part.id, part.name, arguments_as_object(part.arguments)) if isinstance(part, ToolCall) else part
+            for part in message.parts
+        )
+        item = anthropic.fragment(replace(message, parts=parts), message.model)
         item["content"].extend(_unknown(message))
         # The API expects all results of one answer in one user message.
         if messages and messages[-1]["role"] == item["role"] == "user" and message.role == "tool":
@@ -63,19 +68,6 @@ def as_values(entries: Iterable[Entry]) -> list[dict[str, Any]]:
         }
         for entry in entries
     ]
-
-
-def _messages(entries: Iterable[Entry]) -> Iterable[Message]:
-    return (row.message for entry in entries for row in entry.rows)
-
-
-def _with_object_arguments(message: Message) -> Message:
-    """Return the message with arguments wrapped that are not a JSON object: the format requires objects."""
-    parts = tuple(
-        ToolCall(part.id, part.name, arguments_as_object(part.arguments)) if isinstance(part, ToolCall) else part
-        for part in message.parts
-    )
-    return replace(message, parts=parts)
 
 
 def _unknown(message: Message) -> list[dict[str, Any]]:

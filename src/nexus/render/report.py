@@ -2,58 +2,39 @@
 
 from __future__ import annotations
 
-from nexus.context import AssembledContext, TokenLine
-from nexus.render.turnlog.lines import parse_entry_text
+from nexus.context import AssembledContext, PrefixReport
+from nexus.render.turnlog.entries import parse_entry_text
 
 
 def report(ctx: AssembledContext) -> str:
     """Return the report: several lines without color."""
-    manifest, accounting = ctx.provenance.manifest, ctx.accounting
+    manifest, accounting, budget = ctx.provenance.manifest, ctx.accounting, ctx.token_budget
+    total = budget.used.total
+    limits = f"window {budget.model_limit:,} − response {budget.reserve_response:,} − tools {budget.reserve_tools:,}"
+    share = 100 * total / budget.available if budget.available else 0
+    used = f"{total:,} of {budget.available:,} tokens used ({share:.1f} %)"
     lines = [
         f"Context for session {ctx.session_label!r}: {ctx.model} ({ctx.provider}), profile {manifest.profile}",
-        _budget(ctx),
+        f"Budget: {used}, {budget.remaining:,} free; available: {'set directly' if budget.direct else limits}",
     ]
     if anchor := accounting.anchor:
         change = f"{abs(anchor.added_tokens):,} {'added' if anchor.added_tokens >= 0 else 'removed'} since"
-        totals = f"{anchor.tokens:,} in total, {ctx.token_budget.used.total:,} by counting"
+        totals = f"{anchor.tokens:,} in total, {total:,} by counting"
         lines.append(f"Reported: {anchor.reported_tokens:,} tokens for the last call, {change}: {totals}")
     if ctx.compaction_due:
         lines.append(f"Compaction due: {accounting.full_share:.0%} of the available tokens needed (nexus compact)")
-    items = (item for item in accounting.token_breakdown if item.tokens or item.messages or item.layer == "Memory")
+    lines += ["", "Included:"]
+    for item in accounting.token_breakdown:
+        name = item.name
+        if item.messages and item.slot == "history":
+            name = f"{name}: {item.messages} message{'s' if item.messages != 1 else ''}"
+        if item.tokens or item.messages or item.layer == "Memory":
+            lines.append(f"  {item.tokens:>9,}  {item.layer:<9}  {item.slot:<7}  {name} [{item.source}]")
     omitted = _omitted(ctx)
-    return "\n".join(
-        [
-            *lines,
-            "",
-            "Included:",
-            *map(_line, items),
-            "",
-            *(["Omitted:", *omitted] if omitted else ["Omitted: nothing"]),
-            "",
-            *(f"Warning: {warning.source}: {warning.message}" for warning in ctx.warnings),
-            *(f"Repaired: {change} ({count})" for change, count in sorted(ctx.repairs.changes.items())),
-            _cache(ctx),
-        ]
-    )
-
-
-def _budget(ctx: AssembledContext) -> str:
-    budget = ctx.token_budget
-    share = 100 * budget.used.total / budget.available if budget.available else 0
-    origin = (
-        "set directly"
-        if budget.direct
-        else f"window {budget.model_limit:,} − response {budget.reserve_response:,} − tools {budget.reserve_tools:,}"
-    )
-    used = f"{budget.used.total:,} of {budget.available:,} tokens used ({share:.1f} %)"
-    return f"Budget: {used}, {budget.remaining:,} free; available: {origin}"
-
-
-def _line(item: TokenLine) -> str:
-    name = item.name
-    if item.messages and item.slot == "history":
-        name = f"{name}: {item.messages} message{'s' if item.messages != 1 else ''}"
-    return f"  {item.tokens:>9,}  {item.layer:<9}  {item.slot:<7}  {name} [{item.source}]"
+    lines += ["", *(["Omitted:", *omitted] if omitted else ["Omitted: nothing"]), ""]
+    lines += (f"Warning: {warning.source}: {warning.message}" for warning in ctx.warnings)
+    lines += (f"Repaired: {change} ({count})" for change, count in sorted(ctx.repairs.changes.items()))
+    return "\n".join([*lines, _cache(ctx.accounting.prefix)])
 
 
 def _omitted(ctx: AssembledContext) -> list[str]:
@@ -84,8 +65,7 @@ def _omitted(ctx: AssembledContext) -> list[str]:
     return lines + [f"  {', '.join(names)} (tools): {reason}" for reason, names in by_reason.items()]
 
 
-def _cache(ctx: AssembledContext) -> str:
-    prefix = ctx.accounting.prefix
+def _cache(prefix: PrefixReport) -> str:
     stable = f"Cache boundary: {prefix.stable_tokens:,} tokens"
     if prefix.state == "first":
         return f"{stable} up to the end of the history; first call in this view"

@@ -28,44 +28,39 @@ _WORDED = frozenset({"type", "description", "title"})
 
 
 def capabilities_text(definitions: Iterable[Mapping[str, Any]]) -> str:
-    """Return the text of the frame [CAPABILITIES]: the heading, a blank line, and `tools_text`. Raises BadTool."""
-    return f"{CAPABILITIES_HEADING}\n\n{tools_text(definitions)}"
+    """Return the text of the frame [CAPABILITIES]: tools sorted by name, or the placeholder.
 
-
-def tools_text(definitions: Iterable[Mapping[str, Any]]) -> str:
-    """Return the tools sorted by name, or the placeholder; parameters in the order of their schemas.
-
-    Definitions may be in any provider's format; of two with one name the last counts. Raises BadTool.
+    Definitions may be in any provider's format; of two with one name the last counts. Parameters are in the order of
+    their schemas. Raises BadTool.
     """
     tools = (tool for definition in definitions for tool in read_definition(definition))
     texts = {name: _tool(name, description, schema) for name, description, schema in tools}
-    return "\n\n".join(texts[name] for name in sorted(texts)) or NO_TOOLS
+    # Sorted, so that tools given in another order do not break the prompt cache.
+    listed = "\n\n".join(texts[name] for name in sorted(texts)) or NO_TOOLS
+    return f"{CAPABILITIES_HEADING}\n\n{listed}"
 
 
 def _tool(name: str, description: str, schema: Mapping[str, Any]) -> str:
+    """Return a tool with a line `- name (type, required|optional): description` for each parameter.
+
+    What else a parameter's schema contains is appended as JSON.
+    """
     properties: Any = schema.get("properties") or {}
     required: Any = schema.get("required") or ()
     if not isinstance(properties, Mapping) or not isinstance(required, (list, tuple)):
         raise BadTool(f"parameters of tool {name!r} are not a JSON schema: {str(dict(schema))[:60]!r}")
-    parameters = cast("Mapping[str, Any]", properties)
-    lines = [f"### {name}", *_lines(description)]
-    if parameters:
-        lines.append("Parameters:")
-        lines += [_parameter(key, value, required=key in required) for key, value in parameters.items()]
+    lines = [f"### {name}", *_lines(description), *(["Parameters:"] if properties else [])]
+    for key, value in cast("Mapping[str, Any]", properties).items():
+        parameter = _mapping(value)
+        kind, redundant = _type(parameter)
+        rest = {key: value for key, value in parameter.items() if key not in _WORDED and key != redundant}
+        text = "\n".join(_lines(str(parameter.get("description") or "")))
+        details = " ".join(part for part in (text, _json(rest) if rest else "") if part)
+        head = f"- {' '.join(str(key).split())} ({kind}, {'required' if key in required else 'optional'})"
+        lines.append(f"{head}: {details}" if details else head)
     if schema.get("$defs"):
         lines.append(f"Definitions: {_json(schema['$defs'])}")
     return "\n".join(lines)
-
-
-def _parameter(name: str, value: object, *, required: bool) -> str:
-    """Return `- name (type, required|optional): description`, with the rest of the schema as JSON."""
-    schema = _mapping(value)
-    kind, redundant = _type(schema)
-    rest = {key: value for key, value in schema.items() if key not in _WORDED and key != redundant}
-    text = "\n".join(_lines(str(schema.get("description") or "")))
-    details = " ".join(part for part in (text, _json(rest) if rest else "") if part)
-    head = f"- {' '.join(str(name).split())} ({kind}, {'required' if required else 'optional'})"
-    return f"{head}: {details}" if details else head
 
 
 def _type(schema: Mapping[str, Any]) -> tuple[str, str]:
@@ -95,7 +90,7 @@ def _mapping(value: object) -> Mapping[str, Any]:
 def _lines(text: str) -> list[str]:
     """Return the lines of a text, escaped so that none begins a tool or its parameters."""
     lines = [_MARK.sub(r"\1\\\2", line, count=1) if _MARK.match(line) else line for line in text.strip().splitlines()]
-    return [line.rstrip() if not at else f"  {line}".rstrip() for at, line in enumerate(lines)]
+    return [(f"  {line}" if at else line).rstrip() for at, line in enumerate(lines)]
 
 
 def _json(value: object) -> str:

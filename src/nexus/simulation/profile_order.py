@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, TypeAlias, cast
+from typing import Literal, TypeAlias
 
-import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
@@ -92,14 +91,9 @@ class ProfileReport(Struct, frozen=True):
 def check_profile_order(
     nx: Engine, name: str, *, session: str | None = None, model: str = "", budget: int | None = None
 ) -> ProfileReport:
-    """Measure a profile as a session's next call would use it.
+    """Measure a profile as a session's next call would use it. Nothing is written.
 
-    Args:
-        nx: The engine; nothing is written.
-        name: The profile's name.
-        session: The session, as for `assemble`.
-        model: The model, as for `assemble`.
-        budget: The available tokens, as for `assemble`.
+    Arguments are those of `Engine.assemble`.
 
     Raises:
         UnknownProfile, BadProfile: The profile cannot be used.
@@ -117,13 +111,6 @@ def check_profile_order(
         warnings = (*warnings, ContextWarning("nexus:profile", text))
     findings = tuple(_findings(rows, profile, ctx, history))
     return ProfileReport(name, resolved.source, profile, ctx.model, rows, history, findings, warnings)
-
-
-def changes_of(source: str) -> Volatility | Literal[""]:
-    """Return when a source's text changes; empty if no volatility is declared."""
-    if app_block_name(source):
-        return "turn"
-    return SOURCES[source].changes if source in SOURCES else ""
 
 
 def _rows(nx: Engine, resolved: ResolvedProfile, ctx: AssembledContext) -> Iterator[SlotRow]:
@@ -150,7 +137,8 @@ def _rows(nx: Engine, resolved: ResolvedProfile, ctx: AssembledContext) -> Itera
             keys = dict.fromkeys((block.source, block.name) for block in blocks)
             own_lines = [line for key in keys for line in lines.get(key, ())]
             origins = tuple(dict.fromkeys(line.source for line in own_lines))
-            changes = changes_of(name)
+            changes: Volatility | Literal[""] = SOURCES[name].changes if name in SOURCES else ""
+            changes = "turn" if app_block_name(name) else changes
             # A plugin's source declares no volatility: call it for another message and compare.
             if not changes and source is not None and source(later)[0] != blocks:
                 changes = "turn"
@@ -159,52 +147,39 @@ def _rows(nx: Engine, resolved: ResolvedProfile, ctx: AssembledContext) -> Itera
 
 def _findings(rows: Sequence[SlotRow], profile: Profile, ctx: AssembledContext, history: int) -> Iterator[OrderFinding]:
     prefix = [row for row in rows if row.slot in ("system", "ahead")]
-    instructions = sum(
-        line.tokens for line in ctx.accounting.token_breakdown if line.slot == "system" and line.layer == "Session"
-    )
-    if instructions:
-        prefix.append(SlotRow("system", "the session's instructions", "session", instructions))
+    lines = ctx.accounting.token_breakdown
+    # The session's own instructions are no source of the profile, but they are sent with the system slot.
+    if tokens := sum(line.tokens for line in lines if line.slot == "system" and line.layer == "Session"):
+        prefix.append(SlotRow("system", "the session's instructions", "session", tokens))
     if profile.freeze_system_prompt:
-        stale = [row.source for row in prefix if row.slot == "system" and row.changes == "turn"]
+        stale = tuple(row.source for row in prefix if row.slot == "system" and row.changes == "turn")
         if stale:
-            yield _stale_finding(stale)
+            change, are, them = _number(stale)
+            text = (
+                f"{_enumeration(stale)} {change} with each turn and {are} in a frozen system slot: a session shows "
+                f"{them} as its first call did (list {them} in `current`)"
+            )
+            yield OrderFinding("warning", stale, "turn", (), 0, None, text)
         prefix = [replace(row, changes="never") if row.slot == "system" else row for row in prefix]
-    for volatility in reversed(ORDER[1:]):
-        first = next((index for index, row in enumerate(prefix) if _may_change(row, volatility)), None)
-        if first is None:
+    for rank, volatility in reversed([*enumerate(ORDER)][1:]):
+        # A source that changes with each turn may be empty now.
+        changing = [
+            index
+            for index, row in enumerate(prefix)
+            if row.changes == volatility and (volatility == "turn" or row.tokens > 0)
+        ]
+        if not changing:
             continue
         # A format that shows one turn has no other history, and all blocks stay the same within a turn.
         breaks_history = volatility == "turn" and not FORMATS[profile.message_format].shows_one_turn
-        stable = [row for row in prefix[first:] if row.tokens and row.changes and _rank(row) < ORDER.index(volatility)]
-        last = max((index for index, row in enumerate(prefix) if row in stable), default=len(prefix))
-        sources = [
-            row.source
-            for index, row in enumerate(prefix)
-            if _may_change(row, volatility) and (breaks_history or index < last)
-        ]
-        tokens = sum(row.tokens for row in stable) + (history if breaks_history else 0)
-        before = [row.source for row in stable] + (["the history"] if breaks_history else [])
+        later = range(changing[0], len(prefix))
+        stable = [i for i in later if prefix[i].tokens and prefix[i].changes in ORDER[:rank]]
+        last = stable[-1] if stable else len(prefix)
+        sources = [prefix[index].source for index in changing if breaks_history or index < last]
+        tokens = sum(prefix[index].tokens for index in stable) + (history if breaks_history else 0)
+        before = [prefix[index].source for index in stable] + (["the history"] if breaks_history else [])
         if before:
             yield _finding(sources, volatility, before, tokens, ctx, profile)
-
-
-def _may_change(row: SlotRow, volatility: Volatility) -> bool:
-    """Return whether a source has that volatility. One that changes with each turn may be empty now."""
-    return row.changes == volatility and (volatility == "turn" or row.tokens > 0)
-
-
-def _rank(row: SlotRow) -> int:
-    return ORDER.index(cast("Volatility", row.changes))
-
-
-def _stale_finding(sources: Sequence[str]) -> OrderFinding:
-    """Return the finding for sources that change with each turn in a frozen system slot."""
-    change, are, them = ("change", "are", "them") if len(sources) > 1 else ("changes", "is", "it")
-    text = (
-        f"{_enumeration(sources)} {change} with each turn and {are} in a frozen system slot: a session shows {them} as "
-        f"its first call did (list {them} in `current`)"
-    )
-    return OrderFinding("warning", tuple(sources), "turn", (), 0, None, text)
 
 
 def _finding(
@@ -220,7 +195,7 @@ def _finding(
     frequency = "in each call" if level == "warning" else "whenever one of them changes"
     cost = "" if price is None else f", which costs {price:.6f} USD ({ctx.model})"
     uncached = f"{tokens:,} tokens cannot be read from the provider's cache {frequency}{cost}"
-    change, are, them = ("change", "are", "them") if len(sources) > 1 else ("changes", "is", "it")
+    change, are, them = _number(sources)
     in_system = any(source in profile.system for source in sources)
     position = "in the system slot before" if in_system else "before"
     text = f"{_enumeration(sources)} {change} {WHEN[changes]} and {are} {position} {_enumeration(before)}: {uncached}"
@@ -230,23 +205,13 @@ def _finding(
     return OrderFinding(level, tuple(sources), changes, tuple(before), tokens, dollars, text)
 
 
+def _number(sources: Sequence[str]) -> tuple[str, str, str]:
+    return ("change", "are", "them") if len(sources) > 1 else ("changes", "is", "it")
+
+
 def _enumeration(names: Sequence[str]) -> str:
     """Return the names as words; of many the first ones, the number omitted, and the last."""
     *first, last = names
     if len(first) > MOST_NAMED:
         first = [*first[:MOST_NAMED], f"{len(first) - MOST_NAMED} more"]
     return f"{', '.join(first)} and {last}" if first else last
-
-
-def as_json_value(report: ProfileReport) -> dict[str, Any]:
-    """Return the report as JSON values, the profile's settings under the keys of `nexus profile list --json`."""
-    profile = report.profile
-    return {
-        **{key: value for key, value in msgspec.to_builtins(report).items() if key != "profile"},
-        "what": profile.description,
-        "form": profile.message_format,
-        "summary": profile.summary,
-        "says_start": profile.session_header,
-        "frozen": profile.freeze_system_prompt,
-        "shares": msgspec.to_builtins(profile.shares),
-    }

@@ -18,17 +18,20 @@ from engine.test_replay import Walk, own, replays
 from nexus.assembly.formats.turnlog import Log
 from nexus.errors import BudgetTooSmall
 from nexus.interop.importing import import_transcript
-from nexus.interop.turnlog import LogEntry, entry_text, log_entries, read, strict_entries, violations
+from nexus.interop.turnlog import read, violations
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.profiles.builtin import PROFILES
-from nexus.render.turnlog.lines import (
+from nexus.render.turnlog.entries import (
+    LogEntry,
     entry_line,
+    entry_text,
     note_line,
     parse_entry_line,
     parse_entry_text,
     parse_note_line,
     with_entry_text,
 )
+from nexus.render.turnlog.write import log_entries, strict_entries
 from nexus.text.frames import escape
 from nexus.tokens.counter import get_counter
 from nexus.types.ledger_entries import Commit, Compaction, MessageRef, NewEntry
@@ -351,7 +354,7 @@ def test_any_history_is_valid_and_its_entries_are_those_of_the_written_log(histo
 @settings(max_examples=10, deadline=None)
 @example(seed=105027, steps=12)
 @given(seed=st.integers(0, 1 << 32), steps=st.integers(10, 40))
-def test_every_recorded_call_is_made_again_byte_for_byte_and_explained_whole(
+def test_every_recorded_call_is_replayed_and_explained_completely(
     tmp_path_factory: pytest.TempPathFactory, seed: int, steps: int
 ) -> None:
     workspace = tmp_path_factory.mktemp("walk")

@@ -22,7 +22,7 @@ MOMENT = (
 """Document 000, "User Message: [THIS_MOMENT]", to the character."""
 
 
-def test_the_friend_and_the_moment_are_printed_to_the_character() -> None:
+def test_friends_and_moment_blocks_match_the_document() -> None:
     """Document 000, "User Message: [FRIENDS_INFO]" and "User Message: [THIS_MOMENT]"."""
     known = "I prefer concise, direct answers. I'm interested in AI ethics and philosophy."
     assert tagged.friends_block(known) == FRIEND
@@ -31,7 +31,7 @@ def test_the_friend_and_the_moment_are_printed_to_the_character() -> None:
     assert tagged.parse_moment(MOMENT) == ("2025-12-10 16:00:00+08:00", "What's the capital of France?")
 
 
-def test_mood_and_constraints_are_blocks_like_the_others() -> None:
+def test_mood_and_constraints_blocks_round_trip() -> None:
     """Document 000, "Extensibility": "Easy to add new blocks (e.g., [MOOD], [CONSTRAINTS])"."""
     assert tagged.mood_block("calm") == "[MOOD]\ncalm"
     assert tagged.constraints_block("at most\n100 words") == "[CONSTRAINTS]\nat most\n100 words"
@@ -46,7 +46,7 @@ def test_mood_and_constraints_are_blocks_like_the_others() -> None:
     ],
 )
 @given(HOSTILE)
-def test_a_block_of_any_text_is_read_back_and_holds_one_mark(
+def test_block_round_trips_any_text_with_one_tag(
     make: Callable[[str], str], read: Callable[[str], str], text: str
 ) -> None:
     """Document 000, "Message Structure": one tag a message, whatever the text in it."""
@@ -57,7 +57,7 @@ def test_a_block_of_any_text_is_read_back_and_holds_one_mark(
 
 
 @given(HOSTILE)
-def test_the_moment_holds_one_head_and_four_tags_whatever_was_said(text: str) -> None:
+def test_moment_block_has_one_head_and_four_tags_for_any_text(text: str) -> None:
     block = tagged.moment_block("2025-12-10 16:00:00+08:00", text)
     assert tagged.parse_moment(block) == ("2025-12-10 16:00:00+08:00", text)
     seen = marks(block)
@@ -65,7 +65,7 @@ def test_the_moment_holds_one_head_and_four_tags_whatever_was_said(text: str) ->
 
 
 @given(HOSTILE)
-def test_a_tools_description_cannot_open_another_block(text: str) -> None:
+def test_tool_description_cannot_open_another_block(text: str) -> None:
     tools = [{"name": "t", "description": text}]
     block = tagged.capabilities_block(tools)
     assert tagged.parse_capabilities(block) == capabilities_text(tools)
@@ -86,6 +86,6 @@ def test_a_tools_description_cannot_open_another_block(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "[SOMETHING]\nx", "[THIS_MOMENT]\n<human_input>\nx\n</human_input>", " [MOOD]\nx"]
 )
-def test_what_is_no_such_block_is_an_error(read: Callable[[str], object], text: str) -> None:
+def test_other_text_is_rejected_by_parsers(read: Callable[[str], object], text: str) -> None:
     with pytest.raises(BadContext):
         read(text)

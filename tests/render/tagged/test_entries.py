@@ -23,8 +23,8 @@ from nexus.render.tagged import (
     moment_time,
     parse_memory,
     truncate_at_grapheme,
+    truncate_parts,
 )
-from nexus.render.tagged.entries import truncate_parts
 from render.tagged.making import HOSTILE, USES
 
 AT = 1_765_351_800_000
@@ -47,7 +47,7 @@ def entries(*rows: DialogueRow, limit: int = 20, current: str = "") -> tuple[Hum
 TIME = "2025-12-10 15:30"
 
 
-def test_all_ai_rows_of_a_run_are_one_entry_at_the_place_of_the_first() -> None:
+def test_ai_rows_of_one_run_are_merged_at_first_position() -> None:
     """Document 000, "Key Behaviors" 1: "All AI messages within the same `run_id` are merged into a single logical
     response, preserving chronological order".
     """
@@ -55,12 +55,12 @@ def test_all_ai_rows_of_a_run_are_one_entry_at_the_place_of_the_first() -> None:
     assert entries(*rows) == (Human(TIME, "a"), Ai(None, ("b\nd",)), Human(TIME, "c"), Ai(None, ("e",)))
 
 
-def test_without_a_run_id_nothing_is_merged() -> None:
+def test_rows_without_run_id_are_not_merged() -> None:
     """Decided on 000: "without run id no merging"."""
     assert entries(human("a"), ai("b"), ai("c")) == (Human(TIME, "a"), Ai(None, ("b",)), Ai(TIME, ("c",)))
 
 
-def test_an_annotation_stands_between_the_row_that_declared_the_tools_and_the_next() -> None:
+def test_annotation_follows_the_row_that_declared_the_tools() -> None:
     """Document 000, "Annotation Format": "Inserted after the AI message where tool was declared, before subsequent AI
     responses". Decided: each row's annotation follows that row; an empty row that declares tools still gives its own.
     """
@@ -75,7 +75,7 @@ def test_several_tools_of_one_row_are_one_annotation() -> None:
     assert entries(ai("", "r", DialogueCall("a"), DialogueCall("b"))) == (Ai(TIME, ((ToolUse("a"), ToolUse("b")),)),)
 
 
-def test_other_roles_and_empty_answers_are_left_out_and_counted() -> None:
+def test_other_roles_and_empty_answers_are_omitted_and_counted() -> None:
     """Document 000, "Key Behaviors" 4: "Excludes tool messages". Decided: so are `system` and `command` rows; counted."""
     rows = [
         human("a"),
@@ -90,7 +90,7 @@ def test_other_roles_and_empty_answers_are_left_out_and_counted() -> None:
     assert found.omitted == {"command": 2, "empty": 1, "system": 1, "tool": 1, "without a role": 1}
 
 
-def test_a_left_out_row_between_a_question_and_its_answer_does_not_part_them() -> None:
+def test_omitted_row_does_not_separate_question_and_answer() -> None:
     """Document 000, "Time Display Optimization": indented "when they follow a human message"."""
     assert entries(human("a"), DialogueRow("system", "s"), ai("b"))[1] == Ai(None, ("b",))
 
@@ -100,7 +100,7 @@ def test_roles_are_read_in_any_letter_case(role: str) -> None:
     assert entries(DialogueRow(role, "a", at_ms=AT), DialogueRow("AI", "b")) == (Human(TIME, "a"), Ai(None, ("b",)))
 
 
-def test_rows_of_the_current_run_are_left_out() -> None:
+def test_rows_of_the_current_run_are_omitted() -> None:
     """Decided on 000: rows of the current run are left out."""
     found = memory_entries([human("a", "r1"), ai("b", "r1"), human("now", "r2"), ai("?", "r2")], current_run_id="r2")
     assert len(found.entries) == 2
@@ -108,7 +108,7 @@ def test_rows_of_the_current_run_are_left_out() -> None:
     assert len(entries(human("a"), ai("b"), current="r2")) == 2
 
 
-def test_the_newest_are_kept_after_merging_and_the_first_shows_its_time() -> None:
+def test_newest_merged_entries_are_kept_and_the_first_has_a_time() -> None:
     """Document 000, "Content Processing": "applies limits after merging"; "Count Semantics": merged messages."""
     rows = [row for run in "abcd" for row in (human("q" + run, run), ai("1", run), ai("2", run))]
     assert entries(*rows, limit=3) == (Ai(TIME, ("1\n2",)), Human(TIME, "qd"), Ai(None, ("1\n2",)))
@@ -116,7 +116,7 @@ def test_the_newest_are_kept_after_merging_and_the_first_shows_its_time() -> Non
     assert entries(*rows, limit=0) == entries(*rows, limit=-1) == ()
 
 
-def test_the_memory_has_20_entries_where_nothing_else_is_said() -> None:
+def test_memory_has_20_entries_by_default() -> None:
     """Document 000, "Formatters": `limit: int = 20`."""
     assert [
         entry.text for entry in memory_entries([human(str(n)) for n in range(30)]).entries if isinstance(entry, Human)
@@ -127,14 +127,14 @@ def test_the_memory_has_20_entries_where_nothing_else_is_said() -> None:
 
 
 @pytest.mark.parametrize("at_ms", [None, 10**18, -(10**18)])
-def test_a_time_that_is_not_known_or_in_no_calendar_says_so(at_ms: int | None) -> None:
+def test_unknown_or_invalid_time_is_shown_as_unknown(at_ms: int | None) -> None:
     """Decided on 000: bad or missing time: `[unknown time]`."""
     assert entries(human("a", at_ms=at_ms)) == (Human(UNKNOWN_TIME, "a"),)
     assert memory_block(entries(human("a", at_ms=at_ms))).endswith("\n\n[unknown time] Human: a")
     assert moment_time(at_ms, UTC) == UNKNOWN_TIME
 
 
-def test_times_are_those_of_the_zone_summer_time_and_old_offsets_included() -> None:
+def test_times_use_zone_with_summer_time_and_old_offsets() -> None:
     """Document 000, [THIS_MOMENT], "Format": `YYYY-MM-DD HH:MM:SS±HH:MM`; [SHARED_MEMORY]: `[YYYY-MM-DD HH:MM]`."""
     assert moment_time(AT, EAST) == "2025-12-10 15:30:00+08:00"
     assert moment_time(AT, ZoneInfo("America/St_Johns")) == "2025-12-10 04:00:00-03:30"
@@ -147,7 +147,7 @@ def test_times_are_those_of_the_zone_summer_time_and_old_offsets_included() -> N
 # shortening --------------------------------------------------------------------------------------------------------
 
 
-def test_500_characters_stay_and_501_become_500_with_the_dots() -> None:
+def test_text_over_500_characters_is_truncated_with_dots() -> None:
     """Document 000, "Truncation": "Long messages (>500 chars) are truncated with "..."". Decided: 500 in all."""
     assert truncate_at_grapheme("x" * 500) == "x" * 500
     assert truncate_at_grapheme("x" * 501) == "x" * 497 + "..."
@@ -157,7 +157,7 @@ def test_500_characters_stay_and_501_become_500_with_the_dots() -> None:
     ("character", "length"),
     [("e\u0301", 2), ("👩‍👩‍👧", 5), ("🇩🇪", 2), ("\r\n", 2), ("\u1112\u1161\u11ab", 3), ("क्षि", 4), ("👍🏽", 2)],
 )
-def test_no_character_as_a_reader_sees_it_is_cut(character: str, length: int) -> None:
+def test_truncation_does_not_split_graphemes(character: str, length: int) -> None:
     """Decided on 000: cut at a grapheme boundary."""
     assert len(character) == length
     for before in range(length):
@@ -168,11 +168,11 @@ def test_no_character_as_a_reader_sees_it_is_cut(character: str, length: int) ->
         assert short[:-3] == "x" * before + character * ((len(short) - 3 - before) // length)
 
 
-def test_one_character_that_fills_everything_is_cut_all_the_same() -> None:
+def test_grapheme_longer_than_limit_is_truncated() -> None:
     assert truncate_at_grapheme("e" + "\u0301" * 10_000) == "e" + "\u0301" * 496 + "..."
 
 
-def test_texts_of_an_answer_are_shortened_together_and_its_annotations_stay() -> None:
+def test_texts_of_an_answer_are_truncated_together() -> None:
     """Decided on 000: measured on the text without annotations."""
     used = (ToolUse("t", "query", "q" * 100),)
     assert truncate_parts(("a" * 250, used, "b" * 249)) == ("a" * 250, used, "b" * 249)
@@ -199,7 +199,7 @@ ROWS = st.lists(
 
 @settings(max_examples=50)
 @given(ROWS, st.integers(0, 4))
-def test_entries_of_any_rows_are_short_and_read_back_from_their_text(rows: list[DialogueRow], limit: int) -> None:
+def test_entries_of_any_rows_are_truncated_and_round_trip(rows: list[DialogueRow], limit: int) -> None:
     found = memory_entries(rows, EAST, limit=limit)
     assert parse_memory(memory_block(found.entries)) == found.entries
     assert len(found.entries) <= limit
@@ -217,13 +217,13 @@ def test_entries_of_any_rows_are_short_and_read_back_from_their_text(rows: list[
 
 
 @given(st.lists(HOSTILE | USES, max_size=5).map(tuple))
-def test_shortening_twice_is_shortening_once(parts: tuple[str | tuple[ToolUse, ...], ...]) -> None:
+def test_truncation_is_idempotent(parts: tuple[str | tuple[ToolUse, ...], ...]) -> None:
     once = truncate_parts(parts, 20)
     assert truncate_parts(once, 20) == once
     assert [part for part in once if not isinstance(part, str)] == [part for part in parts if not isinstance(part, str)]
 
 
-def test_ten_thousand_rows_in_one_run_and_in_none() -> None:
+def test_ten_thousand_rows_are_merged_and_truncated() -> None:
     rows = [ai(f"text {n}", "r", DialogueCall("t", {"query": str(n)})) for n in range(10_000)]
     (entry,) = entries(*rows)
     assert isinstance(entry, Ai)

@@ -10,9 +10,16 @@ from typing import Any
 
 from contracts.modules import ROOT
 from laws.frame_texts import DISGUISES, MARKS, UNSEEN
-from nexus.render.tagged import Ai, Human, ToolUse
-from nexus.render.tagged.blocks import constraints_block, friends_block, moment_block, mood_block
-from nexus.render.tagged.memory import memory_block
+from nexus.render.tagged import (
+    Ai,
+    Human,
+    ToolUse,
+    constraints_block,
+    friends_block,
+    memory_block,
+    moment_block,
+    mood_block,
+)
 
 TIME = "2025-12-10 15:30"
 HOSTILE = [
@@ -29,8 +36,8 @@ ENTRIES = [
 CHILD = """
 import json, sys
 import msgspec
-from nexus.render.tagged.blocks import parse_constraints, parse_friends, parse_moment, parse_mood
-from nexus.render.tagged.memory import parse_memory
+from nexus.render.tagged import parse_constraints, parse_friends, parse_moment, parse_mood
+from nexus.render.tagged import parse_memory
 given = json.load(sys.stdin)
 readers = {"moment": parse_moment, "friends": parse_friends, "mood": parse_mood, "constraints": parse_constraints}
 read = {name: [reader(block) for block in given[name]] for name, reader in readers.items()}
@@ -38,7 +45,7 @@ json.dump({**read, "memory": msgspec.to_builtins(parse_memory(given["memory"]))}
 """
 
 
-def test_a_fresh_process_reads_from_every_block_what_was_put_into_it() -> None:
+def test_fresh_process_parses_every_block() -> None:
     """Document 000, "Message Structure": every text comes back from its block, whoever reads it."""
     blocks: dict[str, Any] = {
         "moment": [moment_block("2025-12-10 16:00:00+08:00", text) for text in TEXTS],

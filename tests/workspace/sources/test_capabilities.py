@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 import nexus
 from nexus.errors import BadTool
-from nexus.render.tool_list import capabilities_text, tools_text
+from nexus.render.tool_list import CAPABILITIES_HEADING, capabilities_text
 from nexus.tools import ToolRegistry
 from nexus.types.profile import Profile
 
@@ -44,6 +45,10 @@ TEXT = st.lists(SNEAKY | st.text(max_size=8), max_size=4).map("".join)
 
 def tool(name: str, description: str = "", **schema: Any) -> dict[str, Any]:
     return {"name": name, "description": description, "parameters": schema}
+
+
+def tools_text(definitions: Iterable[Mapping[str, Any]]) -> str:
+    return capabilities_text(definitions).removeprefix(f"{CAPABILITIES_HEADING}\n\n")
 
 
 @pytest.mark.parametrize(

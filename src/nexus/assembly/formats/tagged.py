@@ -16,8 +16,7 @@ from nexus.assembly.fit.view import FilledWindow, View
 from nexus.assembly.fit.window import DisplayRules, Window, is_current
 from nexus.assembly.formats.path_format import LedgerView, PathFormat
 from nexus.ledger.replay import conversation_rows, visible_start
-from nexus.render.tagged.blocks import moment_block
-from nexus.render.tagged.entries import MergedEntry, merge_rows, moment_time
+from nexus.render.tagged import MergedEntry, merge_rows, moment_block, moment_time
 from nexus.text.message_text import escape_note
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import message_tokens

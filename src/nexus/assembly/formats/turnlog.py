@@ -15,8 +15,16 @@ from msgspec.structs import replace
 from nexus.assembly.formats.path_format import LedgerView, NoticeKind, PathFormat
 from nexus.assembly.formats.roles import RolesFormat
 from nexus.render.turnlog import times
-from nexus.render.turnlog.entries import LogEntry, Position, Unit
-from nexus.render.turnlog.lines import entry_line, note_line, parse_entry_text, parse_note_line, with_entry_text
+from nexus.render.turnlog.entries import (
+    LogEntry,
+    Position,
+    Unit,
+    entry_line,
+    note_line,
+    parse_entry_text,
+    parse_note_line,
+    with_entry_text,
+)
 from nexus.render.turnlog.write import entries_for, log_units, position_after
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import message_tokens

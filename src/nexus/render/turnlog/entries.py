@@ -1,12 +1,18 @@
-"""Entries of a turn log: the printed form, the extra key `nexus`, and the messages between which they translate.
+r"""Entries of a turn log: the printed form, the extra key `nexus`, and the messages between which they translate.
 
 The printed form shows text, reasoning, and one tool call with its arguments. The extra key contains everything else of a
 message and repeats nothing printed: a part of kind `text` or `thinking` without `text` has the entry's, and a `tool_call`
 without name or arguments has the entry's. An entry that reads back correctly without the key has none.
+
+In a conversation, each entry, or note sent with a message, is one line of JSON, which escapes line breaks in texts as
+`\n`: no text begins a line and none can imitate an entry. A note has the extra key alone: `{"nexus":{"memory":"…"}}`.
+Where a text contains a frame tag that counts in the middle of a line, its bracket is written as a JSON escape: all
+strings are parsed back unchanged.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -14,19 +20,21 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nexus.ledger.codec import MOST_MS
 from nexus.ledger.text_encoding import decode_text, encode_text
 from nexus.render.turnlog.json_text import (
     Members,
     escape_surrogates,
-    indent,
     json_string,
+    members,
     object_text,
     shallow_members,
     string_of,
     value_text,
 )
+from nexus.text.frames import escape
 from nexus.types.history import SUMMARY_MARKER
 from nexus.types.ledger_entries import MessageRef
 from nexus.types.message import Message, Part, Text, Thinking, ToolCall
@@ -68,10 +76,8 @@ class LogEntry(Struct, frozen=True):
     turn: int
     timestamp: str
     role: LogRole
-    content: str | Members
-    """A system text, or the members of the printed object as JSON texts."""
-    extra: dict[str, Any] = {}
-    """The object under the key `nexus`."""
+    content: str | Members  # a system text, or the members of the printed object as JSON texts
+    extra: dict[str, Any] = {}  # the object under the key `nexus`
     written: str = ""
     """JSON text of an imported entry that another program formatted differently; it is shown unchanged."""
 
@@ -81,33 +87,25 @@ class Position(Struct, frozen=True):
 
     index: int = 0
     turn: int = 0
-    role: str = ""
-    """Role of the previous entry that is not a system entry."""
-    at_us: int | None = None
-    """Time of the previous entry in microseconds since 1970."""
-    instructions: str | None = None
-    """System text at the beginning of the log; None before the first entry."""
-    first: int = 0
-    """First index that is still shown: after a clear, or where the last compaction stopped."""
+    role: str = ""  # role of the previous entry that is not a system entry
+    at_us: int | None = None  # time of the previous entry in microseconds since 1970
+    instructions: str | None = None  # system text at the beginning of the log; None before the first entry
+    first: int = 0  # first index that is still shown: after a clear, or where the last compaction stopped
 
 
 class Unit(Struct, frozen=True):
     """A message, or a compaction or clear, with the tool results that follow it."""
 
     kind: Literal["message", "results", "compaction", "clear"] = "message"
-    message: Message | None = None
-    """None for checkpoints and for results without a preceding message."""
+    message: Message | None = None  # None for checkpoints and for results without a preceding message
     results: tuple[Message, ...] = ()
-    at_ms: int = 0
-    """Time of the ledger entry, for messages without one."""
+    at_ms: int = 0  # time of the ledger entry, for messages without one
     facts: dict[str, Any] = {}
     """Details of an imported entry without a place in a message (see `nexus.interop.turnlog`)."""
     principal: str = ""
     summary: str = ""
-    about: dict[str, Any] = {}
-    """Trigger and token count of a compaction."""
-    kept_ref: MessageRef | None = None
-    """First message that a compaction kept, and its index in the log."""
+    about: dict[str, Any] = {}  # trigger and token count of a compaction
+    kept_ref: MessageRef | None = None  # first message that a compaction kept, and its index in the log
     kept_from: int | None = None
     place: MessageRef = MessageRef(0, 0)
     result_places: tuple[MessageRef, ...] = ()
@@ -130,11 +128,6 @@ def entry_text(entry: LogEntry) -> str:
     fields = {"index": entry.index, "turn": entry.turn, "timestamp": entry.timestamp, "role": entry.role}
     extra = f',"{EXTRA}":{value_text(entry.extra)}' if entry.extra else ""
     return f'{value_text(fields)[:-1]},"content":{content}{extra}}}'
-
-
-def printed_entry(entry: LogEntry) -> str:
-    """Return the entry in the layout of the document's example: one member a line, two spaces a level."""
-    return "\n".join(indent(entry_text(entry), 1))
 
 
 # The printed form -------------------------------------------------------------------------------------------------
@@ -173,6 +166,7 @@ def _call_content(call: ToolCall) -> Members:
     parameters = tuple((name, escape_surrogates(text)) for name, text in arguments or ())
     content = [("toolCall", json_string(call.name or UNNAMED))]
     reserved = [member for member in parameters if member[0] in RESERVED]
+    # A post is printed with its text, even if the call has none.
     if call.name == POST:
         text = next((member for member in reserved if member[0] == "text" and member[1][0] == '"'), ("text", '""'))
         reserved = [member for member in reserved if member is not text]
@@ -193,20 +187,22 @@ def parse_bare(role: LogRole, content: str | Members) -> BareEntry:
     text, reasoning = (string_of(fields.get(name, "")) or "" for name in ("text", "reasoning"))
     if role != "assistant":
         return BareEntry(text)
-    return BareEntry(text, reasoning, string_of(fields.get("toolCall", "")) or "", _arguments(fields))
+    tool, nested = string_of(fields.get("toolCall", "")) or "", fields.get("arguments", "")
+    arguments = string_of(nested)
+    if arguments is None:
+        # The parameters, then the members of `arguments`: names that the printed form reserves, or another type.
+        more = shallow_members(nested) if nested else ()
+        shown = {name: value for name, value in fields.items() if name not in ("toolCall", "reasoning", "arguments")}
+        if more is None:
+            shown["arguments"] = nested
+        arguments = object_text((*shown.items(), *(member for member in more or () if member[0] not in shown)))
+    return BareEntry(text, reasoning, tool, arguments)
 
 
-def _arguments(fields: dict[str, str]) -> str:
-    """Return a call's arguments: the parameters, then the members of `arguments`, unless that is a text."""
-    nested = fields.get("arguments", "")
-    text = string_of(nested)
-    if text is not None:
-        return text
-    more = shallow_members(nested) if nested else ()
-    parameters = {name: value for name, value in fields.items() if name not in ("toolCall", "reasoning", "arguments")}
-    if more is None:
-        parameters["arguments"] = nested
-    return object_text((*parameters.items(), *(member for member in more or () if member[0] not in parameters)))
+def bare_content(text: str) -> str | Members | None:
+    """Return a `content` from its JSON text: a text, or the members of an object; None for anything else."""
+    content = string_of(text)
+    return members(text) if content is None else content
 
 
 def message_of(role: LogRole, bare: BareEntry, index: int, at_ms: int) -> Message:
@@ -255,20 +251,18 @@ def extra_of(message: Message, parts: tuple[Part, ...], plain: Message, bare: Ba
             extra["at_ms"] = message.at_ms
     if parts != plain.parts:
         text = bare.reasoning if any(isinstance(part, ToolCall) for part in parts) else bare.text
-        extra["parts"] = [_part_value(part, bare, text) for part in parts]
+        values = [msgspec.to_builtins(part) for part in parts]
+        for value in values:
+            # What the entry shows is not repeated.
+            for name, printed in _printed_values(value["type"], bare, text).items():
+                if value[name] == printed:
+                    del value[name]
+        extra["parts"] = values
     return extra
 
 
-def _part_value(part: Part, bare: BareEntry, text: str) -> dict[str, Any]:
-    """Return a part without the values that the entry shows; `text` is the value for parts of kind `text`."""
-    value: dict[str, Any] = msgspec.to_builtins(part)
-    for name, printed in _printed_values(value["type"], bare, text).items():
-        if value[name] == printed:
-            del value[name]
-    return value
-
-
 def _printed_values(kind: object, bare: BareEntry, text: str) -> dict[str, str]:
+    """Return what an entry shows of a part; `text` is the value for parts of kind `text`."""
     match kind:
         case "text":
             return {"text": text}
@@ -339,3 +333,85 @@ def omitted_details(extra: Extra) -> Counter[str]:
         elif name in DETAILS:
             counts[DETAILS[name]] += 1
     return +counts
+
+
+# Lines of a conversation -----------------------------------------------------------------------------------------
+
+_BREAK = re.compile("[\x85\u2028\u2029]")
+"""Line separators that JSON does not escape."""
+
+
+def note_line(kind: str, text: str) -> str:
+    """Return a note sent with a message as a line, with its kind."""
+    return _without_tags(object_text(((EXTRA, object_text(((kind, json_string(text)),))),)))
+
+
+def entry_line(entry: LogEntry, mark: str = "") -> str:
+    """Return an entry as a line in the printed form; `mark` is the extra key's kind of checkpoint."""
+    return _without_tags(entry_text(replace(entry, extra={"mark": mark} if mark else {}, written="")))
+
+
+def parse_note_line(line: str) -> tuple[str, str] | None:
+    """Return the kind and text of a note's line; None for any other line."""
+    pairs = members(line)
+    if pairs is None or [name for name, _ in pairs] != [EXTRA]:
+        return None
+    notes = [(kind, text) for kind, value in members(pairs[0][1]) or () if (text := string_of(value)) is not None]
+    return notes[0] if len(notes) == 1 else None
+
+
+def parse_entry_line(line: str) -> LogEntry | None:
+    """Return the entry of a line without its extra key; None for any other line."""
+    fields = dict(members(line) or ())
+    content = bare_content(fields.get("content", ""))
+    role, time = string_of(fields.get("role", "")), string_of(fields.get("timestamp", ""))
+    numbers = [fields.get(name, "") for name in ("index", "turn")]
+    if tuple(fields)[: len(FIELDS)] != FIELDS or content is None or time is None:
+        return None
+    if role not in LOG_ROLES or not all(number.isdecimal() for number in numbers):
+        return None
+    return LogEntry(int(numbers[0]), int(numbers[1]), time, role, content)
+
+
+def parse_entry_text(line: str) -> str | None:
+    """Return the `text` of an entry's line, or a system entry's content; None for any other line."""
+    entry = parse_entry_line(line)
+    if entry is None:
+        return None
+    return entry.content if isinstance(entry.content, str) else string_of(dict(entry.content).get("text", '""'))
+
+
+def with_entry_text(line: str, text: str) -> str:
+    """Return the line of an entry with another text."""
+    entry = parse_entry_line(line)
+    if entry is None:
+        return line
+    content: str | Members = text
+    if not isinstance(entry.content, str):
+        content = tuple((name, json_string(text) if name == "text" else value) for name, value in entry.content)
+    return entry_line(replace(entry, content=content))
+
+
+def _without_tags(line: str) -> str:
+    """Return the line with JSON escapes for other line separators and for the brackets of frame tags."""
+    line = _BREAK.sub(lambda match: _json_escape(match[0]), line)
+    escaped = escape(line)
+    if escaped is line:
+        return line
+    # `escape` puts one more backslash after the bracket of a tag; here the bracket itself is escaped instead.
+    pieces: list[str] = []
+    end = at = 0
+    for char in escaped:
+        if at < len(line) and line[at] == char:
+            at += 1
+            continue
+        bracket = len(line[end:at].rstrip("\\")) + end - 1
+        pieces += (line[end:bracket], _json_escape(line[bracket]))
+        end = bracket + 1
+    return "".join((*pieces, line[end:]))
+
+
+def _json_escape(char: str) -> str:
+    """Return a character as a JSON escape: two of them outside the basic plane."""
+    units = char.encode("utf-16-be")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))

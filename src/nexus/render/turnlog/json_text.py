@@ -71,10 +71,31 @@ def items(text: str) -> Iterator[JsonItem]:
 
 def members(text: str) -> Members | None:
     """Return the members of a JSON object, repeated names included; None for anything else."""
-    try:
-        return tuple(_members(text))
-    except (ValueError, BadTurnLog):
+    pairs: list[tuple[str, str]] = []
+    at = _after_space(text, 0)
+    if text[at : at + 1] != "{":
         return None
+    at = _after_space(text, at + 1)
+    sign = text[at : at + 1]
+    try:
+        while sign != "}":
+            if text[at : at + 1] != '"':  # a parsed number is text too
+                return None
+            name, at = _parse_value(text, at)
+            at = _after_space(text, at)
+            if text[at : at + 1] != ":":
+                return None
+            at = _after_space(text, at + 1)
+            _, end = _parse_value(text, at)
+            pairs.append((name, minified(text[at:end])))
+            at = _after_space(text, end)
+            sign = text[at : at + 1]
+            if sign not in (",", "}"):
+                return None
+            at = _after_space(text, at + 1) if sign == "," else at
+    except BadTurnLog:
+        return None
+    return tuple(pairs) if _after_space(text, at + 1) == len(text) else None
 
 
 def shallow_members(text: str) -> Members | None:
@@ -82,37 +103,13 @@ def shallow_members(text: str) -> Members | None:
     if _LONG_NUMBER.search(text):
         return None
     level = deepest = 0
+    # Only a text with that many brackets can be nested so deeply: few need the slower walk.
     if text.count("[") + text.count("{") > MOST_LEVELS:
         for token in _TOKEN.finditer(text):
             level += {"[": 1, "{": 1, "]": -1, "}": -1}.get(token[0], 0)
             deepest = max(deepest, level)
     pairs = members(text) if deepest <= MOST_LEVELS else None
     return pairs if pairs is not None and len(dict(pairs)) == len(pairs) else None
-
-
-def _members(text: str) -> Iterator[tuple[str, str]]:
-    at = _after_space(text, 0)
-    if text[at : at + 1] != "{":
-        raise ValueError("no object")
-    at = _after_space(text, at + 1)
-    sign = "" if text[at : at + 1] != "}" else "}"
-    while sign != "}":
-        if text[at : at + 1] != '"':
-            raise ValueError("no name")
-        name, at = _parse_value(text, at)
-        at = _after_space(text, at)
-        if text[at : at + 1] != ":":
-            raise ValueError("no value")
-        at = _after_space(text, at + 1)
-        _, end = _parse_value(text, at)
-        yield name, minified(text[at:end])
-        at = _after_space(text, end)
-        sign = text[at : at + 1]
-        if sign not in (",", "}"):
-            raise ValueError("no end")
-        at = _after_space(text, at + 1) if sign == "," else at
-    if _after_space(text, at + 1) != len(text):
-        raise ValueError("more text")
 
 
 def minified(text: str) -> str:

@@ -45,31 +45,22 @@ def parse_time(text: str) -> int | None:
     unit = timedelta(seconds=1) if match["second"] else timedelta(minutes=1) if match["minute"] else timedelta(hours=1)
     digits = (match["fraction"] or "0")[:18]
     fraction = timedelta(microseconds=(unit // _MICROSECOND) * int(digits) // 10 ** len(digits))
+    date, zone = match["date"].replace("-", ""), (match["zone"] or "Z").replace(":", "").ljust(5, "0")
     try:
-        day = _day(match["date"]).replace(tzinfo=_zone(match["zone"]))
+        if len(date) == 7 and "W" not in date:  # datetime parses no ordinal dates
+            day = datetime(int(date[:4]), 1, 1, tzinfo=UTC) + timedelta(days=int(date[4:]) - 1)
+            if date[4:] == "000" or day.year != int(date[:4]):
+                return None
+        else:
+            day = datetime.fromisoformat(date)
+        offset = timedelta()
+        if zone[0] != "Z":
+            if int(zone[1:3]) > 23 or int(zone[3:]) > 59:
+                return None
+            offset = timedelta(hours=int(zone[1:3]), minutes=int(zone[3:])) * (-1 if zone[0] == "-" else 1)
+        day = day.replace(tzinfo=timezone(offset))
         since_epoch = day - _EPOCH + timedelta(hours=hour, minutes=minute, seconds=second) + fraction
     except (ValueError, OverflowError):
         return None
     at_us = since_epoch // _MICROSECOND
     return at_us if FIRST_US <= at_us <= LAST_US else None
-
-
-def _day(date: str) -> datetime:
-    """Return the beginning of a calendar, week or ordinal date. Raises ValueError for an invalid one."""
-    digits = date.replace("-", "")
-    if len(digits) == 7 and "W" not in digits:  # datetime parses no ordinal dates
-        day = datetime(int(digits[:4]), 1, 1, tzinfo=UTC) + timedelta(days=int(digits[4:]) - 1)
-        if digits[4:] == "000" or day.year != int(digits[:4]):
-            raise ValueError(f"no day {digits[4:]} in {digits[:4]}")
-        return day
-    return datetime.fromisoformat(date)
-
-
-def _zone(zone: str | None) -> timezone:
-    if zone in (None, "Z"):
-        return UTC
-    digits = zone[1:].replace(":", "").ljust(4, "0")
-    if int(digits[:2]) > 23 or int(digits[2:]) > 59:
-        raise ValueError(f"no zone {zone}")
-    offset = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
-    return timezone(-offset if zone[0] == "-" else offset)

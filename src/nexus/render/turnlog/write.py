@@ -25,16 +25,17 @@ from nexus.render.turnlog.entries import (
     LogRole,
     Position,
     Unit,
+    bare_content,
     content_of,
+    entry_text,
     extra_of,
     message_of,
     omitted_details,
     parse_bare,
-    printed_entry,
     results_extra,
     slices,
 )
-from nexus.render.turnlog.json_text import Members, members, string_of
+from nexus.render.turnlog.json_text import indent, members, string_of
 from nexus.types.ledger_entries import Entry, MessageRef
 from nexus.types.message import Message
 
@@ -48,12 +49,9 @@ FACTS = "turnlog"
 def log_units(
     entries: Iterable[Entry], undone: Collection[int] = (), ends: Callable[[Entry], bool] = lambda _: False
 ) -> Iterator[Unit | Entry]:
-    """Yield the units of a session's entries, oldest first.
+    """Yield the units of a session's entries, oldest first, without the undone compactions (by seq).
 
-    Args:
-        entries: Entries of the session.
-        undone: Sequence numbers of undone compactions, which are omitted.
-        ends: Entries for which this is true are yielded themselves, between the units before and after them.
+    Entries for which `ends` is true are yielded themselves, between the units before and after them.
     """
     unit: Unit | None = None
     for entry in entries:
@@ -77,13 +75,10 @@ def log_units(
                 yield _with_more_results(unit, results, places)
                 results, places = [], []
             principal = entry.body.get("principal")
-            unit = Unit(
-                message=row.message,
-                at_ms=entry.at_ms,
-                facts=_facts(entry) if row.ref.ord == 0 else {},
-                principal=principal if isinstance(principal, str) else "",
-                place=row.ref,
-            )
+            principal = principal if isinstance(principal, str) else ""
+            # Details of an imported entry are those of its first message.
+            facts = _facts(entry) if row.ref.ord == 0 else {}
+            unit = Unit(message=row.message, at_ms=entry.at_ms, facts=facts, principal=principal, place=row.ref)
         if unit is not None:
             unit = _with_more_results(unit, results, places)
     if unit is not None:
@@ -140,6 +135,7 @@ def log_entries(entries: Iterable[Entry], undone: Collection[int] = ()) -> Itera
         new, at = entries_for(replace(unit, kept_from=kept_from), at)
         if unit.kind != "results":
             places.append(unit.place)
+            # A generated system entry precedes the unit's own.
             indexes.append(new[1 if new[0].extra.get("made") else 0].index)
         yield from new
 
@@ -159,7 +155,7 @@ def log_texts(entries: Iterable[LogEntry]) -> Iterator[str]:
     """Yield the pieces of a JSON file of these entries, as the document prints it."""
     separator = "[\n"
     for entry in entries:
-        yield f"{separator}{printed_entry(entry)}"
+        yield separator + "\n".join(indent(entry_text(entry), 1))
         separator = ",\n"
     yield "[]\n" if separator[0] == "[" else "\n]\n"
 
@@ -173,11 +169,20 @@ def entries_for(unit: Unit, at: Position) -> tuple[list[LogEntry], Position]:
     timestamp = imported_time or times.format_time(at_us)
     leading: list[LogEntry] = []
     if _needs_system(unit, at):
+        # Document 001 requires a system entry first; `made` keeps an import from taking it for the session's own.
         leading = [LogEntry(at.index, at.turn, timestamp, "system", NO_SYSTEM, {"made": True})]
         at = replace(at, index=at.index + 1, instructions=NO_SYSTEM)
     new = _entries(unit, replace(at, index=_index(unit, at), at_us=at_us), timestamp)
     if new:
-        at = _position_after_entry(at, new[-1])
+        last, marked = new[-1], "mark" in new[-1].extra
+        text = last.content if isinstance(last.content, str) and not marked else NO_SYSTEM
+        at = Position(
+            last.index + 1,
+            last.turn,
+            at.role if last.role == "system" else last.role,
+            instructions=text if at.instructions is None else at.instructions,
+            first=last.extra.get("kept_from", last.index + 1) if marked else at.first,
+        )
     return _with_results(leading + new, unit, len(leading)), replace(at, at_us=at_us)
 
 
@@ -190,7 +195,7 @@ def position_after(unit: Unit, at: Position) -> Position:
     index = at.index + _needs_system(unit, at)
     started = at.instructions is not None or index > at.index
     message = unit.message
-    if message is None and unit.kind == "results":
+    if unit.kind == "results":
         return replace(at, index=index, instructions=NO_SYSTEM if started else None, at_us=at_us)
     role = message.role if message is not None else "system"
     turn = at.turn + (role == "assistant" and at.role == "user")
@@ -217,6 +222,7 @@ def _time_us(unit: Unit, at: Position) -> tuple[int, str]:
     if isinstance(imported, str) and at_us is not None and (at.at_us is None or at_us >= at.at_us):
         return at_us, imported
     unit_ms = (unit.message.at_ms if unit.message else 0) or unit.at_ms
+    # Whole milliseconds, as the ledger stores them, so that an import gets the same time.
     unit_us = min(max(unit_ms * 1_000, times.FIRST_US), times.LAST_US // 1_000 * 1_000)
     return unit_us if at.at_us is None else max(unit_us, at.at_us), ""
 
@@ -267,26 +273,18 @@ def _imported_entry(unit: Unit, message: Message, at: Position) -> LogEntry | No
     return LogEntry(at.index, log_turn, timestamp, log_role, content, written=written)
 
 
-def bare_content(text: str) -> str | Members | None:
-    """Return a `content` from its JSON text: a text, or the members of an object; None for anything else."""
-    content = string_of(text)
-    return members(text) if content is None else content
-
-
-def _position_after_entry(at: Position, last: LogEntry) -> Position:
-    role = at.role if last.role == "system" else last.role
-    text = last.content if isinstance(last.content, str) and "mark" not in last.extra else NO_SYSTEM
-    instructions = text if at.instructions is None else at.instructions
-    first = last.extra.get("kept_from", last.index + 1) if "mark" in last.extra else at.first
-    return replace(at, index=last.index + 1, turn=last.turn, role=role, instructions=instructions, first=first)
-
-
 def _with_results(entries: list[LogEntry], unit: Unit, leading: int) -> list[LogEntry]:
     """Return the entries with the results of their calls; all with the last entry if that keeps their order."""
     if not unit.results or not entries:
         return entries
-    owners = _owners(unit, leading)
-    if None in owners or owners != sorted(owner or 0 for owner in owners):
+    calls: dict[str, int] = {}
+    for number, parts in enumerate(slices(unit.message) if unit.message else [], leading):
+        for call in Message("assistant", parts).calls():
+            calls.setdefault(call.id, number)
+    answered = [{calls.get(result.call_id, -1) for result in message.results()} for message in unit.results]
+    # -1: a message of tools answers no call of this unit, or calls of several entries.
+    owners = [next(iter(numbers)) if len(numbers) == 1 else -1 for numbers in answered]
+    if -1 in owners or owners != sorted(owners):
         owners = [len(entries) - 1] * len(owners)
     complete: list[LogEntry] = []
     for number, entry in enumerate(entries):
@@ -294,13 +292,3 @@ def _with_results(entries: list[LogEntry], unit: Unit, leading: int) -> list[Log
         extra = {**entry.extra, "results": results_extra(results)} if results else entry.extra
         complete.append(replace(entry, extra=extra))
     return complete
-
-
-def _owners(unit: Unit, leading: int) -> list[int | None]:
-    """Return the entry with the call of each message of tools; None if it answers no call or several entries."""
-    calls: dict[str, int] = {}
-    for number, parts in enumerate(slices(unit.message) if unit.message else [], leading):
-        for call in Message("assistant", parts).calls():
-            calls.setdefault(call.id, number)
-    answered = [{calls.get(result.call_id) for result in message.results()} for message in unit.results]
-    return [next(iter(owners)) if len(owners) == 1 else None for owners in answered]

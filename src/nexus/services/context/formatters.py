@@ -17,8 +17,11 @@ from typing import Any, cast
 from nexus.render.tagged import (
     LIMIT,
     UNKNOWN_TIME,
+    DialogueCall,
+    DialogueRow,
     annotation_text,
     friends_block,
+    is_shown,
     memory_block,
     memory_entries,
     merge_rows,
@@ -26,7 +29,6 @@ from nexus.render.tagged import (
     moment_time,
     tool_use,
 )
-from nexus.render.tagged.entries import DialogueCall, DialogueRow, is_shown
 from nexus.types.block import ContextWarning
 from nexus.types.sanitize import sanitize_text
 from nexus.types.user_profile import friend_text

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, tzinfo
 
-from nexus.render.tagged import blocks, entries, memory
-from nexus.render.tagged.entries import UNKNOWN_TIME, moment_time
+from nexus.render import tagged
+from nexus.render.tagged import UNKNOWN_TIME, moment_time
 from nexus.text.frames import escape
 from nexus.types.block import Block, ContextWarning
 from nexus.types.history import MEMORY_ORIGIN, MOMENT_ORIGIN, SESSION_SOURCE, SUMMARY_MARKER, PreviousTurns
@@ -43,32 +43,32 @@ def core_identity(_context: SourceContext) -> SourceResult:
 
 def tools_block(context: SourceContext) -> SourceResult:
     """Return [CAPABILITIES]: the request's tools, or the placeholder. Raises BadTool."""
-    text = blocks.capabilities_block(context.request.tools)
+    text = tagged.capabilities_block(context.request.tools)
     return [Block("Workspace", "capabilities", text, "nexus:capabilities", trust="tool")], []
 
 
 def friends_block(context: SourceContext) -> SourceResult:
     """Return [FRIENDS_INFO]: the user's profile, or the placeholder."""
     text, warnings = profile_text(context)
-    text = blocks.friends_block(text or friend_text({}))
+    text = tagged.friends_block(text or friend_text({}))
     return [Block("Persona", "about the user", text, USER_PROFILE_SOURCE, trust="user")], warnings
 
 
 def mood_block(context: SourceContext) -> SourceResult:
     """Return [MOOD]: how the user seems to feel, if the application provides it."""
-    return _app_block(context, "mood", blocks.mood_block)
+    return _app_block(context, "mood", tagged.mood_block)
 
 
 def constraints_block(context: SourceContext) -> SourceResult:
     """Return [CONSTRAINTS]: limits of the present task, if the application provides them."""
-    return _app_block(context, "constraints", blocks.constraints_block)
+    return _app_block(context, "constraints", tagged.constraints_block)
 
 
 def shared_memory(context: SourceContext) -> SourceResult:
     """Return [SHARED_MEMORY count=N]: the newest entries before this turn, truncated, after pins and the summary."""
     zone, warnings = _zone(context)
     turns = context.previous_turns
-    text = memory.memory_block(entries.memory_entries(dialogue_rows(turns), zone, limit=turns.max_entries).entries)
+    text = tagged.memory_block(tagged.memory_entries(dialogue_rows(turns), zone, limit=turns.max_entries).entries)
     return [
         *_summary_blocks(context, zone),
         Block("Session", "shared memory", text, MEMORY_ORIGIN, trust="user"),
@@ -79,10 +79,10 @@ def shared_memory_parts(context: SourceContext) -> SourceResult:
     """Return [SHARED_MEMORY] without a count, in parts of one message, so that added entries change no earlier part."""
     zone, warnings = _zone(context)
     turns = context.previous_turns
-    newest = entries.memory_entries(dialogue_rows(turns), zone, limit=memory_entry_limit(turns)).entries
+    newest = tagged.memory_entries(dialogue_rows(turns), zone, limit=memory_entry_limit(turns)).entries
     parts = [
         Block("Session", f"shared memory {number}", text, MEMORY_ORIGIN, trust="user", continues=number > 1)
-        for number, text in enumerate(memory.memory_parts(newest), 1)
+        for number, text in enumerate(tagged.memory_parts(newest), 1)
     ]
     return [*_summary_blocks(context, zone), *parts], warnings
 
@@ -101,11 +101,11 @@ def this_moment(context: SourceContext) -> SourceResult:
 
 def memory_entry_limit(turns: PreviousTurns) -> int:
     """Return the number of entries that the memory in parts shows: all, or so few that later turns only append."""
-    count = len(entries.merge_rows(dialogue_rows(turns))[0])
+    count = len(tagged.merge_rows(dialogue_rows(turns))[0])
     return turns.max_entries if count <= turns.max_entries else min(turns.max_entries, RESTART_ENTRIES)
 
 
-def dialogue_rows(turns: PreviousTurns) -> Iterator[entries.DialogueRow]:
+def dialogue_rows(turns: PreviousTurns) -> Iterator[tagged.DialogueRow]:
     """Return the messages as rows of the memory.
 
     An assistant's messages of one turn form one run unless they name another. A user's message that is the session's
@@ -114,10 +114,10 @@ def dialogue_rows(turns: PreviousTurns) -> Iterator[entries.DialogueRow]:
     return _rows(turns.rows)
 
 
-def _rows(messages: Iterable[tuple[int, StoredMessage]]) -> Iterator[entries.DialogueRow]:
+def _rows(messages: Iterable[tuple[int, StoredMessage]]) -> Iterator[tagged.DialogueRow]:
     for turn, row in messages:
         message = row.message
-        calls = tuple(entries.DialogueCall(call.name, call.arguments) for call in message.calls())
+        calls = tuple(tagged.DialogueCall(call.name, call.arguments) for call in message.calls())
         run = message.run_id or f"turn {turn}"
         notes = (isinstance(part, Note) and not part.origin.startswith(ATTACHED) for part in message.parts)
         is_note = message.role == "user" and (message.source == SESSION_SOURCE or all(notes))
@@ -125,7 +125,7 @@ def _rows(messages: Iterable[tuple[int, StoredMessage]]) -> Iterator[entries.Dia
         images = [f"[image: {part.media_type}]" for part in message.parts if isinstance(part, Image)]
         text = message.text()
         words = "\n".join([*images, *([text] if text else [])])
-        yield entries.DialogueRow(role, words, run, message.at_ms or None, calls)
+        yield tagged.DialogueRow(role, words, run, message.at_ms or None, calls)
 
 
 def _app_block(context: SourceContext, name: str, frame: Callable[[str], str]) -> SourceResult:
@@ -139,9 +139,9 @@ def _summary_blocks(context: SourceContext, zone: tzinfo) -> list[Block]:
     """Return the blocks before the memory: pinned messages, untruncated, and the summary of older messages."""
     result: list[Block] = []
     turns = context.previous_turns
-    pins = entries.memory_entries(_rows(turns.pinned), zone, limit=len(turns.pinned), most_chars=UNLIMITED_CHARS)
+    pins = tagged.memory_entries(_rows(turns.pinned), zone, limit=len(turns.pinned), most_chars=UNLIMITED_CHARS)
     if pins.entries:
-        text = "\n".join([SUMMARY_MARKER, PINNED, *map(memory.entry_text, pins.entries)])
+        text = "\n".join([SUMMARY_MARKER, PINNED, *map(tagged.entry_text, pins.entries)])
         result.append(Block("Session", "pinned messages", text, PINS_ORIGIN, trust="user"))
     if turns.summary:
         text = f"{SUMMARY_MARKER}\n{escape(turns.summary)}"

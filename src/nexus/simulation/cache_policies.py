@@ -1,39 +1,112 @@
-"""Truncation policies, each as the bodies that it sends: Nexus, and three common ones.
+"""Truncation policies, each as the bodies that it sends for a recorded session: Nexus, and three common ones.
 
-All get the same calls. The other policies choose from the messages that Nexus shows without a limit, and the same code
-renders their bodies with the same cache breakpoints; only the choice differs.
+All get the same calls: the messages before each reply of the model, the reply, and the time. Compactions, clears and
+cuts of the session are ignored: each policy gets all messages and truncates by itself.
+
+The other policies choose from the messages that Nexus shows without a limit, and the same code renders their bodies with
+the same cache breakpoints; only the choice differs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from dataclasses import replace as replace_fields
 from itertools import accumulate
 from typing import Any, TypeAlias
 
-import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nexus.assembly.record import with_sizes
 from nexus.assembly.token_report import to_provider_tokens
 from nexus.context import AssembledContext
 from nexus.engine import Engine, open_engine
 from nexus.errors import BudgetTooSmall, EmptyEvent
+from nexus.ledger.replay import conversation_rows
 from nexus.providers.prompt_cache import CutCycle
-from nexus.simulation.cache.points import CallPoint, RecordedSession
 from nexus.tokens.budget import compute_budget
 from nexus.tokens.measure import message_tokens
 from nexus.tokens.model import Model
 from nexus.tokens.model_names import same_model
 from nexus.types.history import History
-from nexus.types.ledger_entries import Commit, NewEntry
-from nexus.types.message import Message, Thinking
-from nexus.types.request import AgentResult, Request, Routing
+from nexus.types.ledger_entries import Commit, Entry, NewEntry
+from nexus.types.message import Message, Note, Thinking
+from nexus.types.request import AgentResult, Event, Request, Routing
 
 NO_LIMIT = 1_000_000_000
 """A budget that no history exceeds."""
 
+START_MS = 1_767_225_600_000
+"""Time of the first call if it is unknown: 2026-01-01, 00:00 UTC."""
+
 Choice: TypeAlias = Callable[[Sequence[int], int], list[int]]
 """Takes the tokens of each group, oldest first, and the available tokens; returns the indices of the groups to send."""
+
+
+class CallPoint(Struct, frozen=True):
+    """One call."""
+
+    before: tuple[Message, ...]  # messages since the previous call that got no reply of their own
+    event: Event
+    reply: tuple[Message, ...]
+    at_ms: int = 0  # 0 if unknown
+
+
+class RecordedSession(Struct, frozen=True):
+    """A session as its calls, in order, and its leading system messages."""
+
+    instructions: tuple[Message, ...]
+    points: tuple[CallPoint, ...]
+
+
+def recorded_session(entries: Iterable[Entry]) -> RecordedSession:
+    """Return the calls of a session's entries: one for each reply of the model.
+
+    Notes that were sent with a message are removed: each policy's assembly adds its own.
+    """
+    instructions: list[Message] = []
+    points: list[CallPoint] = []
+    pending: list[Message] = []
+    for entry in entries:
+        rows = conversation_rows(entry)
+        instructions += (_without(Note, row.message) for row in entry.rows[: len(entry.rows) - len(rows)])
+        for message in (_without(Note, row.message) for row in rows):
+            if message.role != "assistant":
+                pending.append(message)
+            elif pending:
+                # The event: the last message, or all results of a batch of tools.
+                first = len(pending) - 1
+                while first and pending[first].role == pending[first - 1].role == "tool":
+                    first -= 1
+                event = tuple(pending[first:])
+                is_batch = event[0].role == "tool"
+                point = Event(results=event) if is_batch else Event(content=event[0].parts)
+                points.append(CallPoint(tuple(pending[:first]), point, (message,), event[-1].at_ms))
+                pending = []
+            elif points:
+                points[-1] = replace(points[-1], reply=(*points[-1].reply, message))
+    return RecordedSession(tuple(instructions), tuple(points))
+
+
+def times_of(points: Sequence[CallPoint], interval_ms: int) -> list[int]:
+    """Return the time of each call: the recorded one, but never before the previous call.
+
+    A call without a recorded time follows `interval_ms` after the previous one.
+    """
+    times: list[int] = []
+    for point in points:
+        last = times[-1] if times else START_MS - interval_ms
+        if not point.at_ms:
+            times.append(last + interval_ms)
+        else:
+            times.append(max(point.at_ms, last) if times else point.at_ms)
+    return times
+
+
+def _without(kind: type[Note | Thinking], message: Message) -> Message:
+    parts = tuple(part for part in message.parts if not isinstance(part, kind))
+    return message if len(parts) == len(message.parts) else replace(message, parts=parts)
 
 
 def sliding_window(groups: Sequence[int], available: int) -> list[int]:
@@ -70,24 +143,15 @@ class _Groups:
     """The untruncated history of one call as groups."""
 
     members: list[list[Message]]
-    sizes: list[int]
-    """Tokens of each group."""
-    fixed: int
-    """Tokens of system prompt and tools."""
-    event: int
-    """Tokens of the event."""
+    sizes: list[int]  # tokens of each group
+    fixed: int  # tokens of system prompt and tools
+    event: int  # tokens of the event
 
 
 class Replay:
     """A session replayed in two ledgers in memory, call by call, with the bodies of each policy. Close it after use.
 
-    Args:
-        nx: The engine whose settings are used.
-        session: The recorded calls.
-        model: The model; the provider format is its own.
-        budget: Available tokens; by default those of the model's context window.
-        tools: Tool definitions sent with each call.
-        profile: Name of the profile.
+    Arguments are those of `nexus.simulation.cache.simulate_session`.
     """
 
     def __init__(
@@ -123,7 +187,13 @@ class Replay:
         limited = self._record(self._limited, point, at_ms, self.available)
         if unlimited is None:
             return None
-        groups = self._groups = self._group(unlimited)
+        # A group is a message, or an assistant's calls with their results.
+        used, history = unlimited.token_budget.used, [*unlimited.history]
+        starts = [at for at, message in enumerate(history) if message.role != "tool" or at == 0]
+        ends = [*starts[1:], *([len(history)] if history else [])]
+        members = [history[first:end] for first, end in zip(starts, ends, strict=True)]
+        sizes = [self._model_tokens(group) for group in members]
+        groups = self._groups = _Groups(members, sizes, used.system_prompt + used.tools, used.event)
         full_body = unlimited.to_provider(self.model.provider_format)
         bodies = {"nexus": None if limited is None else limited.to_provider(self.model.provider_format)}
         return bodies | {name: self._choose(unlimited, full_body, groups, choose) for name, choose in CHOICES.items()}
@@ -136,12 +206,12 @@ class Replay:
 
     def output_tokens(self, point: CallPoint) -> int:
         """Return the tokens of the reply."""
-        return self._model_tokens(sum(map(self._size, point.reply)))
+        return self._model_tokens(point.reply)
 
     def _record(self, engine: Engine, point: CallPoint, at_ms: int, budget: int) -> AssembledContext | None:
         """Assemble a call and record it with its reply. If it cannot be assembled, append its messages; return None."""
         _append(engine, point.before)
-        event = msgspec.structs.replace(point.event, at_ms=at_ms)
+        event = replace(point.event, at_ms=at_ms)
         request = Request(
             event,
             Routing(),
@@ -153,21 +223,12 @@ class Replay:
         try:
             ctx = engine.assemble_request(request)
         except (BudgetTooSmall, EmptyEvent):
+            # The next calls still have this one in their history, as with the other policies.
             messages = event.results or (Message("user", event.content),)
             _append(engine, (*messages, *point.reply), starts_turn=not event.results)
             return None
         engine.record(ctx, AgentResult(point.reply))
         return ctx
-
-    def _group(self, ctx: AssembledContext) -> _Groups:
-        """Return the history in groups: a message, or an assistant's calls with their results."""
-        used = ctx.token_budget.used
-        history = [*ctx.history]
-        starts = [at for at, message in enumerate(history) if message.role != "tool" or at == 0]
-        ends = [*starts[1:], *([len(history)] if history else [])]
-        members = [history[first:end] for first, end in zip(starts, ends, strict=True)]
-        sizes = [self._model_tokens(sum(map(self._size, group))) for group in members]
-        return _Groups(members, sizes, used.system_prompt + used.tools, used.event)
 
     def _choose(
         self, ctx: AssembledContext, full_body: dict[str, Any], groups: _Groups, choose: Choice
@@ -185,20 +246,20 @@ class Replay:
             return full_body
         indices = [*chosen, *range(free, len(groups.sizes))]
         messages = [message for index in indices for message in groups.members[index]]
-        return replace(ctx, history=History.of(messages)).to_provider(self.model.provider_format)
+        return replace_fields(ctx, history=History.of(messages)).to_provider(self.model.provider_format)
 
-    def _size(self, message: Message) -> int:
-        """Return the base tokens of a message in the model's provider format; cached."""
-        if message not in self._sizes:
-            # Thinking goes back only to the model that wrote it, and only in Anthropic's format.
-            sends_thinking = self.model.provider_format == "anthropic" and same_model(message.model, self.model.name)
-            size = message_tokens(message if sends_thinking else _without_thinking(message), self._unlimited.counter)
-            self._sizes[message] = size.on(self.model.provider_format) + size.optional
-        return self._sizes[message]
-
-    def _model_tokens(self, base: int) -> int:
-        """Convert base tokens to the model's own, rounded up."""
-        return to_provider_tokens(base, self.model.token_factor)
+    def _model_tokens(self, messages: Sequence[Message]) -> int:
+        """Return the messages' tokens in the model's provider format, rounded up; base tokens are cached."""
+        model, base = self.model, 0
+        for message in messages:
+            if message not in self._sizes:
+                # Thinking goes back only to the model that wrote it, and only in Anthropic's format.
+                sends_thinking = model.provider_format == "anthropic" and same_model(message.model, model.name)
+                shown = message if sends_thinking else _without(Thinking, message)
+                size = message_tokens(shown, self._unlimited.counter)
+                self._sizes[message] = size.on(model.provider_format) + size.optional
+            base += self._sizes[message]
+        return to_provider_tokens(base, model.token_factor)
 
 
 def _empty_copy(nx: Engine) -> Engine:
@@ -222,8 +283,3 @@ def _append(engine: Engine, messages: Sequence[Message], *, starts_turn: bool = 
     if messages:
         entry = NewEntry(messages=with_sizes(messages, engine.counter), starts_turn=starts_turn)
         engine.store.commit(Routing().session, Commit((entry,)))
-
-
-def _without_thinking(message: Message) -> Message:
-    parts = tuple(part for part in message.parts if not isinstance(part, Thinking))
-    return message if len(parts) == len(message.parts) else msgspec.structs.replace(message, parts=parts)
