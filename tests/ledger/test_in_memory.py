@@ -15,7 +15,7 @@ from nexus.ledger.records import DecisionRecord, EntryRecord
 from nexus.ledger.sessions import Alias, NewRefUpdate, SessionMetadata
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.store import LedgerStore
-from nexus.testing.ledger_conformance.making import append, compaction, entry, mark, put, texts
+from nexus.testing.ledger_conformance.harness import append, compaction, entry, mark, put, texts
 from nexus.types.ledger_entries import AssemblyRow, Commit, Cut, MessageRef, NewEntry
 
 

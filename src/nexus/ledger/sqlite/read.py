@@ -181,12 +181,7 @@ class Reader(SessionReader):
         return entries
 
     def _checked(
-        self,
-        thread: int,
-        after: int,
-        before: bytes,
-        heads: list[Any],
-        by_seq: dict[int, list[MessageRow]],
+        self, thread: int, after: int, before: bytes, heads: list[Any], by_seq: dict[int, list[MessageRow]]
     ) -> list[Entry]:
         expected = after
         entries: list[Entry] = []
