@@ -21,7 +21,7 @@ from nexus.types.message import Image, Message, user
 def columns_of(table: str) -> dict[str, str]:
     """The columns with their types, without a row's own number, which nothing reads."""
     ledger = SqliteLedger(":memory:")
-    with ledger._reading() as reader:
+    with ledger.reading() as reader:
         found = {str(row[1]): str(row[2]) for row in reader.db.rows(f"PRAGMA table_info({table})")}
     ledger.close()
     return {name: kind for name, kind in found.items() if name != "id_row"}

@@ -22,7 +22,7 @@ from nexus.types.ledger_entries import AssemblyRow, Commit, Cut, MessageRef, New
 def test_it_is_a_store_in_memory_of_one_tenant() -> None:
     ledger = SqliteLedger(":memory:", tenant="me")
     store: LedgerStore = ledger
-    assert (store.place, store.tenant) == (":memory:", "me")
+    assert (store.location, store.tenant) == (":memory:", "me")
 
 
 def test_times_are_those_of_the_machine_unless_a_clock_is_given() -> None:

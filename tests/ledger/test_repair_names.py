@@ -138,7 +138,7 @@ def test_an_entry_that_matches_its_hash_and_cannot_be_read_is_lost(tmp_path: Pat
 @pytest.mark.parametrize("content", [b"\0" * 4_096, b"\xa5" * 4_096])
 def test_a_broken_page_of_rows_that_nothing_else_names_is_said(path: Path, tmp_path: Path, content: bytes) -> None:
     ledger = SqliteLedger(str(path), create=False)
-    with ledger._reading() as reader:
+    with ledger.reading() as reader:
         page = int(reader.db.value("SELECT rootpage FROM sqlite_schema WHERE name='idempotency'"))
     ledger.close()
     data = bytearray(path.read_bytes())

@@ -22,7 +22,7 @@ TABLES = ("entry", "message", "idempotency", "thread", "tool_call", "decision", 
 
 def numbers() -> list[tuple[str, str]]:
     ledger = SqliteLedger()
-    with ledger._reading() as reader:
+    with ledger.reading() as reader:
         found = [
             (table, str(row[1]))
             for table in TABLES

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from nexus.assembly.gather import event_messages
 from nexus.engine import Engine
 from nexus.errors import EmptyEvent
-from nexus.ledger.operations import visible_messages
+from nexus.ledger.replay import visible_messages
 from nexus.profiles.builtin import LAYERED
 from nexus.text.frames import escape
 from nexus.types.block import Block
