@@ -12,10 +12,10 @@ from typing import Any, TypeAlias
 import pytest
 
 import nexus
-from nexus.assembly.fit.clip import LEAST_TOKENS, truncate_results
 from nexus.assembly.fit.cut import LEAST_HISTORY, REACH
 from nexus.assembly.fit.omission_notice import omission_notice, omission_notice_tokens
 from nexus.assembly.fit.repair import INTERRUPTED
+from nexus.assembly.fit.truncate import LEAST_TOKENS, truncate_results
 from nexus.context import AssembledContext
 from nexus.errors import BudgetTooSmall, EmptyEvent
 from nexus.interop.detect import read

@@ -186,7 +186,7 @@ def _meanwhile(scene: Scene) -> None:
         what = "pin"
     if what == "append":
         said = [user(f"By the way {dice.randrange(1 << 30)}: {talks.prose(dice, 30)}")]
-        nx.ledger.append(SESSION, with_sizes(said, nx.counter), opens_turn=True)
+        nx.ledger.append(SESSION, with_sizes(said, nx.counter), starts_turn=True)
         scene.others += [message.text() for message in said]
     elif what == "compact":
         nx.compact(SESSION, **scene.request)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -204,59 +205,55 @@ class Engine:
 
     def _assembly_inputs(self, authorized: AuthorizedRequest) -> AssemblyInputs:
         """Return the inputs of assembly for a request, read in one snapshot of the ledger."""
-        request = authorized.request
-        model, found = self.resolve(request.model or self.model), self.profiles.resolve_with_source(request.profile)
-        budget = plan_budget(request, model)
-        decided = (self.strategy, self.max_tool_result_tokens, self.workspace_context.config.images.keep_turns)
-        message_format = FORMATS[found.profile.message_format]
+        request, settings = authorized.request, self.workspace_context
+        model, resolved = self.resolve(request.model or self.model), self.profiles.resolve_with_source(request.profile)
+        profile, budget = resolved.profile, plan_budget(request, model)
         view = build_view(
-            request.profile, model, budget.available, self.counter, *decided, message_format=message_format
+            request.profile,
+            model,
+            budget.available,
+            self.counter,
+            self.strategy,
+            self.max_tool_result_tokens,
+            settings.config.images.keep_turns,
+            message_format=FORMATS[profile.message_format],
         )
         zone = str(request.event.timezone) or str(self.timezone)
-        at_ms = request.event.at_ms or self.clock_ms()
-        desk = SourceContext(request, self.workspace_context, at_ms, zone)
+        sources = SourceContext(request, settings, request.event.at_ms or self.clock_ms(), zone, clock_ms=self.clock_ms)
         with self.store.snapshot():
             factor = calibration_factor(model, self._calibration(model.provider, model.name, self.counter.name))
             view = replace(view, pin_first_message=self.pin_first_message, images=image_price(model, factor))
             thread = self.store.thread_of(request.routing.session)
             last = manifest_of(self.store.last_assembly(thread, view.name)) if thread is not None else None
-            opens = partial(history_header, found.profile, self.store, thread, last, desk=desk)
-            kept = self._windows.of(thread, view, opens, starts_turn=not request.event.results)
-            frozen = frozen_blocks(found.profile, self.store, last, kept.mark)
-        mark = kept.mark.seq if kept.mark else 0
-        here = self._surveys.of(request.routing.session, thread, mark, at_ms)
+            header = partial(history_header, profile, self.store, thread, last, sources=sources)
+            cached = self._windows.of(thread, view, header, starts_turn=not request.event.results)
+            frozen = frozen_blocks(profile, self.store, last, cached.mark)
+        mark = cached.mark.seq if cached.mark else 0
+        environment = self._surveys.of(request.routing.session, thread, mark, sources.at_ms)
         return AssemblyInputs(
-            source_context=SourceContext(
-                request,
-                self.workspace_context,
-                at_ms,
-                zone,
-                here,
-                previous_turns=kept.previous_turns,
-                clock_ms=self.clock_ms,
-            ),
-            sources=self.profiles.sources(found),
+            source_context=dataclasses.replace(sources, environment=environment, previous_turns=cached.previous_turns),
+            sources=self.profiles.sources(resolved),
             frozen_blocks=frozen,
             model=model,
             budget=budget,
             counter=self._stable_counter,
             factor=factor,
-            window=kept.window,
-            mark=kept.mark,
+            window=cached.window,
+            mark=cached.mark,
             view=view,
-            cut_number=kept.cut_number + 1,
-            instructions=kept.instructions or (),
+            cut_number=cached.cut_number + 1,
+            instructions=cached.instructions or (),
             last_manifest=last,
             thread=thread or 0,
             workspace=str(self.workspace or ""),
             renderers=RENDERERS,
-            after_mark=kept.after_mark,
-            may_compact=kept.window.head > kept.live.undone_at,
+            after_mark=cached.after_mark,
+            may_compact=cached.window.head > cached.live.undone_at,
             denied_tools=authorized.denied_tools,
             warnings=(
                 *authorized.warnings,
                 *self._overflow_warnings(request.model),
-                *self.profiles.warnings_for(found, request),
+                *self.profiles.warnings_for(resolved, request),
             ),
         )
 

@@ -237,7 +237,7 @@ def test_every_message_is_visible_or_covered_after_any_number_of_compactions(
 def commit(nx: Engine, session: str, *messages: Message) -> None:
     from nexus.assembly.record import with_sizes
 
-    nx.ledger.append(session, with_sizes(messages, nx.counter), opens_turn=messages[0].role == "user")
+    nx.ledger.append(session, with_sizes(messages, nx.counter), starts_turn=messages[0].role == "user")
 
 
 def check(nx: Engine, session: str, budget: int) -> None:

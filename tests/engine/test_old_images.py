@@ -114,8 +114,8 @@ def test_they_go_where_everything_is_processed_anew_in_any_case() -> None:
 def test_a_cut_that_is_made_anyway_takes_the_images_with_it_and_leaves_nothing_out_if_that_is_enough() -> None:
     with opened(1) as nx:
         turn(nx, "hello", budget=16_000)
-        append(nx, "main", Message("user", (Text("look"), *[SHOT] * 6)), assistant("seen"), opens_turn=True)
-        append(nx, "main", user("and"), assistant("yes"), opens_turn=True)
+        append(nx, "main", Message("user", (Text("look"), *[SHOT] * 6)), assistant("seen"), starts_turn=True)
+        append(nx, "main", user("and"), assistant("yes"), starts_turn=True)
         ctx = nx.assemble("words and more words " * 1_850, budget=16_000, profile="bare")
         assert ctx.accounting.full_share > 1 and ctx.cut is not None and ctx.cut.reason == "over budget"
         assert (ctx.cut.omitted_messages, ctx.cut.omission_notice, noted(ctx)) == (0, "", [1] * 6)

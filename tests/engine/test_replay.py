@@ -277,7 +277,7 @@ def test_a_call_of_a_turn_is_found_by_its_number_and_the_last_one_without() -> N
 
 def test_a_turn_that_was_imported_has_no_call_to_replay() -> None:
     with opened() as nx:
-        append(nx, "main", user("hi"), assistant("hello"), opens_turn=True)
+        append(nx, "main", user("hi"), assistant("hello"), starts_turn=True)
         with pytest.raises(BadReference, match="no recorded call"):
             nx.replay("main", 1)
 

@@ -226,7 +226,7 @@ def test_a_result_with_text_beside_it_becomes_a_tool_and_a_user_message_of_one_p
     step = found.steps[2]
     assert [(m.role, m.id) for m in step.messages] == [("tool", "r1"), ("user", "r1:rest")]
     assert step.keys == ("r1",)
-    assert step.opens_turn is False
+    assert step.starts_turn is False
 
 
 def test_images_and_empty_results_are_kept(tmp_path: Path) -> None:
@@ -279,7 +279,7 @@ def test_exchanges_open_at_what_a_user_typed_and_close_where_the_next_one_opens(
         user("u4", "u3", "next"),
         said("a2", "u4", "m2", text("two")),
     )
-    assert [step.opens_turn for step in found.steps] == [True, False, False, False, True, False]
+    assert [step.starts_turn for step in found.steps] == [True, False, False, False, True, False]
     assert [step.closes_turn for step in found.steps] == [False, False, False, True, False, False]
     events = (user("u1", None, "go"), said("a1", "u1", "m1", text("one"), stop_reason="end_turn"))
     assert [step.closes_turn for step in read(tmp_path, *events).steps] == [False, True]

@@ -63,7 +63,7 @@ def test_every_layout_gives_the_same_conversation(tmp_path: Path, data: str) -> 
     assert messages[2].parts == (ToolCall("c1", "look", '{"b": 1,  "a": 2}'),)
     assert messages[3].parts == (ToolResult("c1", (Text("one"),), "look"),)
     assert found.problems == ()
-    assert [step.opens_turn for step in found.steps] == [False, True, False, False, False]
+    assert [step.starts_turn for step in found.steps] == [False, True, False, False, False]
     assert [step.closes_turn for step in found.steps] == [False, False, False, False, True]
 
 

@@ -23,7 +23,7 @@ from laws.oracle import (
     seen,
     without_pictures,
 )
-from nexus.assembly.fit.clip import LEAST_TOKENS
+from nexus.assembly.fit.truncate import LEAST_TOKENS
 from nexus.errors import BudgetTooSmall
 from nexus.types.ledger_entries import MessageRef, StoredMessage
 from nexus.types.message import Image, Note, Text, ToolCall

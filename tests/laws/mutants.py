@@ -67,7 +67,7 @@ MUTANTS = (
     ),
     Mutant(
         "the limit of results is taken by the wrong entry",
-        "nexus.assembly.fit.clip:TruncationLimits.limit", "seq <= self.until", "seq < self.until", ("results",),
+        "nexus.assembly.fit.truncate:TruncationLimits.limit", "seq <= self.until", "seq < self.until", ("results",),
         Script("gpt-4o", 300, "oldest_first", None, 0, (*[ASK] * 5, Step("loop", 1, 3)), 1),
     ),
     Mutant(

@@ -88,7 +88,7 @@ class Session:
 
     def raw(self, step: Step) -> None:
         """Whatever messages, straight into the ledger."""
-        self.append(*step.messages, opens_turn=step.a % 2 == 0)
+        self.append(*step.messages, starts_turn=step.a % 2 == 0)
         self.met["hostile entries"] += 1
 
     def talk(self, step: Step) -> None:
@@ -96,12 +96,12 @@ class Session:
         for at in range(1 + step.a % 3):
             label = f"t{self.number}.{at}"
             words = Message("user", self.script.spoken(label, step.a + at, step.b + at))
-            self.append(words, replied(label, step.b + at, step.a + at, 0), opens_turn=True)
+            self.append(words, replied(label, step.b + at, step.a + at, 0), starts_turn=True)
 
     def work(self, step: Step) -> None:
         """A long turn of few words, straight into the ledger: results of tools take most of it."""
         label = f"w{self.number}"
-        self.append(Message("user", (Text(said(label, step.a, 0)),)), opens_turn=True)
+        self.append(Message("user", (Text(said(label, step.a, 0)),)), starts_turn=True)
         for at in range(3 + step.a % 8):
             calls = calls_of(f"{label}.{at}", 0, 1 + step.b % 2)
             texts = [f"{label}.{at}.{n}\n" + LINES * (16 + (step.b + at * 5) % 12) for n in range(len(calls))]
@@ -112,7 +112,7 @@ class Session:
         """A turn with calls, straight into the ledger: each entry has the results of the calls before it."""
         label = f"l{self.number}"
         many = (1, 1, 2, 3)[step.b % 4]
-        self.append(Message("user", (Text(said(label, step.a, step.b // 4)),)), opens_turn=True)
+        self.append(Message("user", (Text(said(label, step.a, step.b // 4)),)), starts_turn=True)
         reply = replied(f"{label}.0", step.a, step.b, many)
         self.append(reply)
         for at in range(1 + step.a % 5):
@@ -260,7 +260,7 @@ class Session:
             checks.refused(error, budget)
             self.met["refusals"] += 1
             if reply is not None:
-                self.append(*stored, reply, opens_turn=not event.results)
+                self.append(*stored, reply, starts_turn=not event.results)
             return
         except EmptyEvent:
             self._empty(event)
@@ -385,10 +385,10 @@ class Session:
         base = self.script.room
         return {11: base * 2, 12: base - base // 16, 13: base // 2}.get(step.b % 32, base)
 
-    def append(self, *messages: Message, opens_turn: bool = False) -> None:
+    def append(self, *messages: Message, starts_turn: bool = False) -> None:
         """An entry straight into the ledger."""
         rows = with_sizes(messages, self.nx.counter)
-        self.store.commit(self.label, Commit((NewEntry(messages=rows, starts_turn=opens_turn),)))
+        self.store.commit(self.label, Commit((NewEntry(messages=rows, starts_turn=starts_turn),)))
         if any(sum(1 for _ in message.calls()) > 1 for message in messages):
             self.met["parallel calls"] += 1
 

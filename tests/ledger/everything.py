@@ -30,7 +30,7 @@ def exchange(number: int, *, key: str = "") -> tuple[NewEntry, ...]:
     call = ToolCall(f"c{number}", "look", f'{{"n":{number}}}')
     usage = {"input_tokens": 100 + number, "output_tokens": 7, "cache_read_tokens": 50}
     return (
-        said(user(f"question {number} {HOSTILE}", id=f"u{number}"), opens_turn=True, keys=(key,) if key else ()),
+        said(user(f"question {number} {HOSTILE}", id=f"u{number}"), starts_turn=True, keys=(key,) if key else ()),
         said(assistant("I look.", call, model="gpt-5"), body={"usage": usage, "model": "gpt-5", "provider": "openai"}),
         said(tool(f"c{number}", f"result {number} " + "x" * 700, "look"), keys=(f"r{number}",)),
         said(assistant(f"answer {number} 会議")),
@@ -50,7 +50,7 @@ def fill(store: LedgerStore, turns: int = 4) -> None:
         cut = Cut("view", number, 5 * number, MessageRef(1, 0), "[left out]", 1, 10, 0) if number in (1, 2) else None
         manifest = AssemblyRow("view", {"id": f"m{number}"}, 5_000 + number)
         store.commit("main", Commit(exchange(number, key=f"k{number}"), cut, manifest))
-    store.commit("main", Commit((said(picture(), opens_turn=True), NewEntry("failed", body={"error": "no"}))))
+    store.commit("main", Commit((said(picture(), starts_turn=True), NewEntry("failed", body={"error": "no"}))))
     compaction = {"covers_from": 1, "covers_to": 5, "first_kept": 6, "summary": "They looked."}
     store.commit("main", Commit((NewEntry("compaction", body=compaction),)))
     at = store.head(store.thread_of("main") or 0)[0]

@@ -31,7 +31,7 @@ def append(ledger: Ledger, name: str, other: str, number: int) -> None:
     shown = picture(f"QUJD{number}" * 400) if number % 3 == 0 else user(f"text {number} " + "x" * 40 * number)
     keys = (f"k{number}",) if number % 2 else ()
     new = SessionMetadata(parent_session=other) if number % 4 == 1 else None
-    ledger.store.commit(name, Commit((said(shown, keys=keys, opens_turn=True),)), new)
+    ledger.store.commit(name, Commit((said(shown, keys=keys, starts_turn=True),)), new)
 
 
 def cut(ledger: Ledger, name: str, _: str, number: int) -> None:

@@ -30,7 +30,7 @@ def session(turns: int = 40, *, lines: int = 12, **options: Any) -> Engine:
         call_ = ToolCall(f"c{turn}", "run", "{}")
         said = [user(f"Look at part {turn}. Never touch legacy.py."), assistant("", call_)]
         said += [tool(f"c{turn}", f"part {turn}\n" + LINE * lines, "run"), assistant(f"Part {turn} is sound.")]
-        nx.ledger.append("main", with_sizes(said, nx.counter), opens_turn=True)
+        nx.ledger.append("main", with_sizes(said, nx.counter), starts_turn=True)
         nx.ledger.close_turn("main")
     return nx
 
@@ -320,7 +320,7 @@ def test_prompt_does_not_grow_when_output_limit_is_lowered() -> None:
         def send(ctx: nexus.AssembledContext) -> Any:
             sizes.append(ctx.token_budget.used.total)
             if len(sizes) == 1:
-                nx.ledger.append("main", with_sizes([user("w " * 900)], nx.counter), opens_turn=True)
+                nx.ledger.append("main", with_sizes([user("w " * 900)], nx.counter), starts_turn=True)
                 raise RuntimeError(
                     "maximum context length is 4000 tokens. However, you requested 16000 tokens "
                     "(2000 in the messages, 14000 in the completion)."

@@ -70,9 +70,11 @@ def _flush(pending: list[Message], reply: list[Message]) -> Iterator[CallPoint]:
         yield CallPoint(tuple(pending[:-1]), Event(content=pending[-1].parts), tuple(reply))
 
 
-def append(nx: Engine, session: str, *messages: Message, opens_turn: bool = False) -> None:
+def append(nx: Engine, session: str, *messages: Message, starts_turn: bool = False) -> None:
     if messages:
-        nx.store.commit(session, Commit((NewEntry(messages=with_sizes(messages, nx.counter), starts_turn=opens_turn),)))
+        nx.store.commit(
+            session, Commit((NewEntry(messages=with_sizes(messages, nx.counter), starts_turn=starts_turn),))
+        )
 
 
 def mark(nx: Engine, session: str, at: Mark) -> None:
@@ -90,6 +92,6 @@ def record(nx: Engine, session: str, point: CallPoint, ctx: object | BudgetTooSm
     """Records the reply with its context, or, where the context was refused, appends event and reply all the same."""
     if isinstance(ctx, BudgetTooSmall):
         event = point.event.results or (Message("user", point.event.content),)
-        append(nx, session, *event, *point.reply, opens_turn=not point.event.results)
+        append(nx, session, *event, *point.reply, starts_turn=not point.event.results)
     else:
         nx.record(ctx, AgentResult(messages=point.reply))  # pyright: ignore[reportArgumentType]

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 from nexus.assembly.fit.cut import FitResult
 from nexus.assembly.manifest_store import StoredManifest
-from nexus.assembly.prefix.compare import compare_manifests
-from nexus.assembly.prefix.locate import PrefixCosts, block_tokens, locate_break
+from nexus.assembly.prefix import PrefixCosts, block_tokens, compare_manifests, locate_break
 from nexus.context import AssembledContext
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import tools_tokens

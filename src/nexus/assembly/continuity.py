@@ -32,15 +32,15 @@ def history_header(
     thread: int | None,
     last: StoredManifest | None,
     mark: Entry | None,
-    desk: SourceContext,
+    sources: SourceContext,
 ) -> HistoryHeader:
     """Return the header of a session's history. `last` is the manifest of the view's last call."""
     started = heading = ""
     if profile.session_header:
-        started = session_start(desk) if is_new(store, thread) else _stored_header(store, thread, last)
+        started = session_start(sources) if is_new(store, thread) else _stored_header(store, thread, last)
     if profile.summary == "context" and mark is not None and mark.kind == "compaction":
         stored = last.summary_heading if last is not None and last.mark == mark.seq else ""
-        heading = stored or f"{CONTEXT_SUMMARY}{GENERATED}{stamp_of(desk, mark.at_ms)}\n"
+        heading = stored or f"{CONTEXT_SUMMARY}{GENERATED}{stamp_of(sources, mark.at_ms)}\n"
     return HistoryHeader(started, heading or PLAIN.summary_heading)
 
 

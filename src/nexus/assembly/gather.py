@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from nexus.assembly.fit.clip import LEAST_TOKENS, truncate_text
 from nexus.assembly.fit.cut import FixedTokens
+from nexus.assembly.fit.truncate import LEAST_TOKENS, truncate_text
 from nexus.assembly.inputs import AssemblyInputs
 from nexus.text.frames.beside import escape_note
 from nexus.tokens.counter import TokenCounter

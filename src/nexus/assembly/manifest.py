@@ -10,11 +10,11 @@ import msgspec
 from nexus.assembly.fit.choose import ChosenFit
 from nexus.assembly.gather import SystemPrompt
 from nexus.assembly.inputs import AssemblyInputs
-from nexus.assembly.prefix.compare import compare_manifests
-from nexus.assembly.prefix.locate import (
+from nexus.assembly.prefix import (
     PrefixCosts,
     block_key,
     block_tokens,
+    compare_manifests,
     locate_break,
     pinned_places,
     previously_visible,

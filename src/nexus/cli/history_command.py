@@ -13,7 +13,7 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from nexus.assembly.fit.images import images_of
+from nexus.assembly.fit.truncate import images_of
 from nexus.cli._options import CommandOptions, command_options, resolve_session
 from nexus.cli._output import emit, emit_each, escape_json, format_ref, plain_output, print_lines, quoted
 from nexus.engine import Engine

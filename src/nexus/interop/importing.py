@@ -277,7 +277,7 @@ def ledger_entries(nx: Engine, steps: tuple[Step, ...], stored: Mapping[str, int
                 with_sizes(map(_with_image_sizes, new.messages), nx.counter),
                 body,
                 new.at_ms,
-                new.opens_turn,
+                new.starts_turn,
                 new.keys,
             )
             seqs.update(dict.fromkeys(new.keys, seq))

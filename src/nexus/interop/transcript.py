@@ -53,7 +53,7 @@ class Step(Struct, frozen=True):
     tokens_before: int = 0
     kept_from: str = ""
     """Key of the first message that a compaction kept; empty for none."""
-    opens_turn: bool = False
+    starts_turn: bool = False
     """True for the first step of a turn. Depends on earlier steps only, so it is stable when the file grows."""
     closes_turn: bool = False
     """True if the turn is known to be over after this step."""
@@ -85,7 +85,7 @@ class Step(Struct, frozen=True):
             return self
         if not new or self.kind != "messages":
             return None
-        return replace(self, pieces=new, opens_turn=False)
+        return replace(self, pieces=new, starts_turn=False)
 
 
 class Fork(Struct, frozen=True):
@@ -136,7 +136,7 @@ class Transcript(Struct, frozen=True):
 
 
 def group_into_turns(steps: Sequence[Step], *, ended: bool = False) -> tuple[Step, ...]:
-    """Return the steps of one path with `opens_turn` and `closes_turn` set.
+    """Return the steps of one path with `starts_turn` and `closes_turn` set.
 
     A typed user's message opens a turn unless the previous one is unanswered. A turn is closed by the step that opens
     the next one or by a clear. The last turn is closed if `ended`, and if its last message is an answer without calls.
@@ -148,7 +148,7 @@ def group_into_turns(steps: Sequence[Step], *, ended: bool = False) -> tuple[Ste
         if (opens or step.kind == "clear") and under_way:
             marked[-1] = replace(marked[-1], closes_turn=True)
             under_way = False
-        marked.append(replace(step, opens_turn=opens))
+        marked.append(replace(step, starts_turn=opens))
         unanswered = _role(step) == "user" and (opens or unanswered)
         under_way = under_way or _role(step) in ("user", "assistant", "tool")
     if under_way and ended and _answers(marked[-1]):

@@ -209,18 +209,18 @@ class Ledger:
         *,
         key: str = "",
         expected_head: int | None = None,
-        opens_turn: bool = False,
+        starts_turn: bool = False,
         body: Mapping[str, Any] | None = None,
     ) -> Committed:
         """Append one step: messages that belong together. The same key again adds nothing."""
         entry = NewEntry(
-            messages=tuple(messages), body=dict(body or {}), starts_turn=opens_turn, keys=(key,) if key else ()
+            messages=tuple(messages), body=dict(body or {}), starts_turn=starts_turn, keys=(key,) if key else ()
         )
         return self.commit(session, Commit((entry,), expected_head=expected_head))
 
     def open_turn(self, session: str, messages: Iterable[SizedMessage], *, key: str = "", **body: Any) -> Committed:
         """Begin a turn with its first messages. `body` contains model, role, toolset and the like."""
-        return self.append(session, messages, key=key, opens_turn=True, body=body)
+        return self.append(session, messages, key=key, starts_turn=True, body=body)
 
     def close_turn(self, session: str, *, error: str = "", key: str = "", **body: Any) -> Committed:
         """End the open exchange: completed, or failed with an error. Raises BadEntry if none is open."""

@@ -84,7 +84,7 @@ def load_hooks(config: HooksConfig, plugins: Sequence[object], profiles: Collect
             hooks=tuple(sorted(hooks)),
             sources=tuple(functions),
             profiles=tuple(added_profiles),
-            troubles=tuple(problems),
+            problems=tuple(problems),
         )
     return Hooks(guard, (*loaded.values(), *duplicates), all_sources, all_profiles, calls)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nexus.assembly.fit.images import freed_tokens, images_of, with_image_notes
+from nexus.assembly.fit.truncate import freed_tokens, images_of, with_image_notes
 from nexus.tokens.counter import get_counter
 from nexus.tokens.measure import message_tokens
 from nexus.types.message import Image, Message, Text, ToolResult, user

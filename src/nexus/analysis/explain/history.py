@@ -8,9 +8,9 @@ from itertools import pairwise
 
 from nexus.analysis.explain.lines import EXCERPT_CHARS, ExplainedLine, message_line, one_line, share, supplied_line
 from nexus.assembly.fit.cut import FitResult
-from nexus.assembly.fit.images import images_of
 from nexus.assembly.fit.pins import FRAME_TOKENS, Pinned
 from nexus.assembly.fit.repair import is_interruption, is_synthetic_result
+from nexus.assembly.fit.truncate import images_of
 from nexus.assembly.fit.window import Window
 from nexus.assembly.token_report import to_provider_tokens
 from nexus.context import AssembledContext

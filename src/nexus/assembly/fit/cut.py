@@ -19,7 +19,6 @@ from typing import Literal, TypeAlias
 from msgspec import Struct, structs
 
 from nexus.assembly.fit import repair
-from nexus.assembly.fit.clip import LEAST_TOKENS, truncate_results
 from nexus.assembly.fit.omission_notice import omission_notice, omission_notice_tokens
 from nexus.assembly.fit.pins import Pinned, merge_pins
 from nexus.assembly.fit.token_sums import (
@@ -30,6 +29,7 @@ from nexus.assembly.fit.token_sums import (
     projected_sums,
     strip_thinking_until_seq,
 )
+from nexus.assembly.fit.truncate import LEAST_TOKENS, truncate_results
 from nexus.assembly.fit.window import Window
 from nexus.errors import BudgetTooSmall
 from nexus.ledger.replay import visible_start
@@ -296,9 +296,9 @@ class _Cutter:
                 current,
                 number=context.number,
                 at_seq=window.head,
-                images_until=until,
+                images_until_seq=until,
                 reason="old images",
-                plain_until=self._plain_until(),
+                strip_thinking_until_seq=self._plain_until(),
             )
         )
 

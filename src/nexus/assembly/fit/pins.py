@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nexus.assembly.fit import repair
-from nexus.assembly.fit.clip import LEAST_TOKENS, truncate_text
+from nexus.assembly.fit.truncate import LEAST_TOKENS, truncate_text
 from nexus.assembly.formats.path_format import PathFormat
 from nexus.ledger.replay import conversation_rows
 from nexus.tokens.counter import TokenCounter

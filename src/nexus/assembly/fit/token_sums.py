@@ -6,8 +6,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import takewhile
 
-from nexus.assembly.fit.images import freed_tokens
 from nexus.assembly.fit.pins import FRAME_TOKENS
+from nexus.assembly.fit.truncate import freed_tokens
 from nexus.assembly.fit.window import Window
 
 LEAST_IMAGES = 0.10

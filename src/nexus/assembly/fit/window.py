@@ -12,9 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nexus.assembly.fit import repair
-from nexus.assembly.fit.clip import TruncationLimits, truncate_results
-from nexus.assembly.fit.images import freed_tokens, with_image_notes
 from nexus.assembly.fit.pins import Pinned, pending_request_ref, within_limits
+from nexus.assembly.fit.truncate import TruncationLimits, freed_tokens, truncate_results, with_image_notes
 from nexus.assembly.formats.path_format import UNFORMATTED, PathFormat
 from nexus.ledger.replay import conversation_rows, visible_start
 from nexus.tokens.counter import TokenCounter

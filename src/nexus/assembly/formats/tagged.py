@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from nexus.assembly.fit.pins import Pinned, merge_pins, pending_request_ref, pinned_groups
 from nexus.assembly.fit.view import FilledWindow, View
 from nexus.assembly.fit.window import DisplayRules, Window, is_current
-from nexus.assembly.formats.path_format import LedgerView, PathFormat, Unformatted
+from nexus.assembly.formats.path_format import LedgerView, PathFormat
 from nexus.ledger.replay import conversation_rows, visible_start
 from nexus.render.tagged.blocks import moment_block
 from nexus.render.tagged.entries import MergedEntry, merge_rows, moment_time
@@ -38,7 +38,7 @@ UNFRAMED_ORIGINS = ("", "nexus:moment", "nexus:runtime-context", "nexus:date-tim
 """Sources of notes that are not shown before the frame: the frame has the time already."""
 
 
-class FramedMessages(Unformatted):
+class FramedMessages(PathFormat):
     """Path format in which user messages are framed."""
 
     def event(self, messages: tuple[Message, ...], _head: int, _principal: str, /) -> tuple[Message, ...]:

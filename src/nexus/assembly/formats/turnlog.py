@@ -39,7 +39,7 @@ class TurnLogFormat(RolesFormat):
         return Log(counter)
 
 
-class Log:
+class Log(PathFormat):
     """The turn log of a path, with the position of each message's first entry.
 
     Positions count from the path's first message, including checkpoints that were undone later, and never change.

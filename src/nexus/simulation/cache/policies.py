@@ -154,7 +154,7 @@ class Replay:
             ctx = engine.assemble_request(request)
         except (BudgetTooSmall, EmptyEvent):
             messages = event.results or (Message("user", event.content),)
-            _append(engine, (*messages, *point.reply), opens_turn=not event.results)
+            _append(engine, (*messages, *point.reply), starts_turn=not event.results)
             return None
         engine.record(ctx, AgentResult(point.reply))
         return ctx
@@ -218,9 +218,9 @@ def _empty_copy(nx: Engine) -> Engine:
     )
 
 
-def _append(engine: Engine, messages: Sequence[Message], *, opens_turn: bool = False) -> None:
+def _append(engine: Engine, messages: Sequence[Message], *, starts_turn: bool = False) -> None:
     if messages:
-        entry = NewEntry(messages=with_sizes(messages, engine.counter), starts_turn=opens_turn)
+        entry = NewEntry(messages=with_sizes(messages, engine.counter), starts_turn=starts_turn)
         engine.store.commit(Routing().session, Commit((entry,)))
 
 

@@ -209,16 +209,16 @@ def check_clocks(case: Case) -> None:
 def check_turns(case: Case) -> None:
     """An entry that starts a turn raises its number; completed, failed and clear close the turn."""
     steps: tuple[tuple[NewEntry, int, bool], ...] = (
-        (entry("before any turn", opens_turn=False), 0, False),
+        (entry("before any turn", starts_turn=False), 0, False),
         (entry("asked"), 1, True),
-        (entry("answered", opens_turn=False), 1, True),
+        (entry("answered", starts_turn=False), 1, True),
         (mark("pin", seq=2, ord=0), 1, True),
         (compaction(1, 2, 3), 1, True),
         (mark("undone", of=5), 1, True),
         (mark("unpin", seq=2, ord=0), 1, True),
         (mark("completed"), 1, False),
         (mark("pin", seq=2, ord=0), 1, False),
-        (entry("late", opens_turn=False), 1, True),
+        (entry("late", starts_turn=False), 1, True),
         (mark("failed", error="no"), 1, False),
         (entry("next"), 2, True),
         (mark("clear"), 2, False),

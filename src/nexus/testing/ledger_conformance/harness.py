@@ -113,9 +113,9 @@ def size_of(message: Message) -> TokenSize:
     return TokenSize(length + 1, length + 3, length + 2, 1)
 
 
-def entry(*contents: Message | str, keys: Sequence[str] = (), at_ms: int = 0, opens_turn: bool = True) -> NewEntry:
+def entry(*contents: Message | str, keys: Sequence[str] = (), at_ms: int = 0, starts_turn: bool = True) -> NewEntry:
     """Return an entry of messages, which starts a turn by default."""
-    return NewEntry("messages", with_sizes(*contents), {}, at_ms, opens_turn, tuple(keys))
+    return NewEntry("messages", with_sizes(*contents), {}, at_ms, starts_turn, tuple(keys))
 
 
 def mark(kind: types.EntryKind, **body: int | str) -> NewEntry:

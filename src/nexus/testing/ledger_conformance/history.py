@@ -156,7 +156,7 @@ def check_path_of_segments(case: Case) -> None:
 def check_turn_at_the_fork(case: Case) -> None:
     """A fork's turn, and whether it is open, are as they were at its entry."""
     store = case.store
-    steps = (entry("before", opens_turn=False), entry("one"), mark("pin", seq=2, ord=0), mark("completed"))
+    steps = (entry("before", starts_turn=False), entry("one"), mark("pin", seq=2, ord=0), mark("completed"))
     put(store, "main", *steps, entry("two"), compaction(1, 5, 6), mark("clear"), mark("unpin", seq=2, ord=0))
     wanted = [(0, False), (0, False), (1, True), (1, True), (1, False), (2, True), (2, True), (2, False), (2, False)]
     for at_seq, state in enumerate(wanted):

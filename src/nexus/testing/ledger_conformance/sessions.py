@@ -210,7 +210,7 @@ def check_circles_of_aliases(case: Case) -> None:
 def check_parents(case: Case) -> None:
     """A subagent's session names its parent by session, turn and call, and all three must be there."""
     store = case.store
-    put(store, "main", entry("dig"), entry(assistant("", ToolCall("call-1", "spawn", "{}")), opens_turn=False))
+    put(store, "main", entry("dig"), entry(assistant("", ToolCall("call-1", "spawn", "{}")), starts_turn=False))
     store.fork("branch", "main", 2)
     append(store, "main", assistant("", ToolCall("call-2", "spawn", "{}")))
     facts = SessionMetadata(parent_session="branch", parent_turn=1, parent_call_id="call-1", task="dig")

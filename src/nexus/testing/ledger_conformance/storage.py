@@ -49,7 +49,7 @@ def fill(store: LedgerStore) -> None:
     """Write something of every kind, in an order in which nothing is sorted."""
     image = Message("user", (Image("image/png", data="QUJD"),))
     call = assistant("", ToolCall("c", "spawn", HOSTILE), id=HOSTILE)
-    put(store, "z", entry("one", image, keys=("k2", HOSTILE, "k1")), entry(call, opens_turn=False))
+    put(store, "z", entry("one", image, keys=("k2", HOSTILE, "k1")), entry(call, starts_turn=False))
     put(store, "z", compaction(1, 1, 2), mark("undone", of=3), mark("pin", seq=1, ord=0))
     store.fork(
         "a", "z", 2, reason=HOSTILE, facts=SessionMetadata(title=HOSTILE, parent_session="z", parent_call_id="c")

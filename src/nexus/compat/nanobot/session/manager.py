@@ -14,8 +14,8 @@ from typing import Any, Self
 
 from msgspec.structs import replace
 
-from nexus.assembly.fit.clip import truncate_chars
 from nexus.assembly.fit.repair import repaired
+from nexus.assembly.fit.truncate import truncate_chars
 from nexus.assembly.record import unanswered_calls, with_sizes
 from nexus.broker.messages import build_history_messages
 from nexus.engine import Engine, open_engine
