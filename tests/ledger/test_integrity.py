@@ -14,7 +14,7 @@ from msgspec.structs import fields, replace
 from ledger.everything import fill, rechained
 from nexus.ledger import chain
 from nexus.ledger.integrity import check
-from nexus.ledger.integrity.damage import Damage
+from nexus.ledger.integrity.threads import Damage
 from nexus.ledger.integrity.threads import FARTHEST_GAP
 from nexus.ledger.records import (
     AliasRecord,
@@ -97,7 +97,7 @@ def test_every_column_of_every_record_that_changes_is_reported_at_its_place(soun
             if not damages:
                 silent.add((kind, field.name))
             else:
-                assert all(damage.place and damage.what and damage.lost for damage in damages)
+                assert all(damage.place and damage.what and damage.loss for damage in damages)
     assert silent == UNCHAINED
 
 
@@ -188,7 +188,7 @@ def test_a_lost_entry_keeps_its_chain_value_and_everything_after_it_is_checked(s
 def test_the_end_of_a_dump_that_was_cut_off_is_reported(sound: list[Record]) -> None:
     at = index(sound, EntryRecord, lambda entry: entry.seq == 4)
     (damage, *_) = found(sound[:at])
-    assert (damage.place, damage.lost) == ("thread 1", f"entries 4 to {_head(sound, 1)}")
+    assert (damage.place, damage.loss) == ("thread 1", f"entries 4 to {_head(sound, 1)}")
 
 
 def _head(records: list[Record], thread: int) -> int:
@@ -198,7 +198,7 @@ def _head(records: list[Record], thread: int) -> int:
 @pytest.mark.parametrize("records", [[], [ThreadRecord(1, None, 0, b"", 0, 0, b"")], [Header(format=99)]])
 def test_records_without_a_header_of_this_form_are_refused_whole(records: list[Record]) -> None:
     (damage,) = found(records)
-    assert (damage.record, damage.lost, damage.number) == ("ledger", "everything", 1)
+    assert (damage.record, damage.loss, damage.number) == ("ledger", "everything", 1)
 
 
 def test_another_tenants_records_do_not_match(sound: list[Record]) -> None:

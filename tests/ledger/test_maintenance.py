@@ -62,7 +62,7 @@ def test_damage_is_reported_with_what_is_lost_and_everything_else_is_checked(pat
     places = [damage.place for damage in care.verify(path)]
     assert places[:2] == ["entry 9 of thread 1", "decision 2 of view view on thread 1"]
     assert "entry 9 of thread 2" in places
-    assert all(damage.what and damage.lost for damage in care.verify(path))
+    assert all(damage.what and damage.loss for damage in care.verify(path))
 
 
 def test_a_broken_page_is_reported_and_ends_no_check(path: Path) -> None:
@@ -236,13 +236,13 @@ def test_a_backup_takes_the_ledgers_place_and_the_old_one_stays_beside_it(path: 
     done = care.restore(tmp_path / "b.db", path)
     assert path.stat().st_mode & 0o777 == 0o640
     assert dumped(path) == dumped(tmp_path / "b.db")
-    assert dumped(Path(done.aside)) == was
-    assert Path(done.aside).name.startswith("l.db.before-restore-20")
-    assert names(tmp_path) == ["b.db", "l.db", Path(done.aside).name]
+    assert dumped(Path(done.previous_path)) == was
+    assert Path(done.previous_path).name.startswith("l.db.before-restore-20")
+    assert names(tmp_path) == ["b.db", "l.db", Path(done.previous_path).name]
 
 
 def test_a_backup_is_restored_where_nothing_was(path: Path, tmp_path: Path) -> None:
-    assert care.restore(path, tmp_path / "new.db").aside == ""
+    assert care.restore(path, tmp_path / "new.db").previous_path == ""
     assert dumped(tmp_path / "new.db") == dumped(path)
 
 
@@ -269,7 +269,7 @@ def test_a_ledger_that_is_open_is_not_replaced_unless_forced(path: Path, tmp_pat
         ledger.thread_of("late")
     ledger.close()
     assert dumped(path) == dumped(tmp_path / "b.db")
-    kept = SqliteLedger(done.aside)
+    kept = SqliteLedger(done.previous_path)
     assert texts(kept, "late") == ["late"]
     kept.close()
 
@@ -293,7 +293,7 @@ def test_the_log_of_a_process_that_was_killed_is_folded_in_before_its_ledger_is_
     ledger.close()
     done = care.restore(tmp_path / "b.db", crashed)
     assert not [name for name in names(tmp_path) if "-wal" in name or "-shm" in name]
-    aside = SqliteLedger(done.aside)
+    aside = SqliteLedger(done.previous_path)
     assert texts(aside, "late") == ["late"]
     aside.close()
 
@@ -304,7 +304,7 @@ def test_a_ledger_that_is_too_damaged_to_be_closed_is_moved_aside_by_force_as_it
     with pytest.raises(NotALedger):
         care.restore(tmp_path / "b.db", path)
     done = care.restore(tmp_path / "b.db", path, force=True)
-    assert Path(done.aside).read_bytes() == b"\0" * 9_000
+    assert Path(done.previous_path).read_bytes() == b"\0" * 9_000
     assert dumped(path) == dumped(tmp_path / "b.db")
 
 

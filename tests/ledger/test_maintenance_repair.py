@@ -31,12 +31,12 @@ def test_a_repair_of_a_sound_ledger_is_the_same_ledger(path: Path, tmp_path: Pat
     told: list[tuple[int, int]] = []
     done = care.repair(path, tmp_path / "new.db", progress=lambda *now: told.append(now))
     assert dumped(tmp_path / "new.db") == dumped(path)
-    assert (done.lost, done.damages) == (0, ())
+    assert (done.lost_entries, done.damages) == (0, ())
     assert told[-1] == (len(before) // PAGE, len(before) // PAGE)
     assert care.verify(tmp_path / "new.db") == []
     assert path.read_bytes() == before
     assert names(tmp_path) == ["l.db", "new.db"]
-    counted = {one.session: (one.entries, one.messages, one.lost) for one in done.sessions}
+    counted = {one.session: (one.entries, one.messages, one.lost_entries) for one in done.sessions}
     ledger = SqliteLedger(str(path))
     for info in ledger.sessions(every=True):
         assert counted[info.label] == (len(replay(ledger, info.label)), info.messages, 0)
@@ -50,18 +50,18 @@ def test_a_damaged_entry_becomes_lost_and_everything_after_it_can_be_checked(pat
     lost = now.pop((1, 9))
     assert (lost.kind, lost.hash, lost.messages, lost.turn) == ("lost", was[1, 9].hash, [], was[1, 9].turn)
     assert now == {place: record for place, record in was.items() if place != (1, 9)}
-    assert [(damage.place, damage.what, damage.lost) for damage in done.damages] == [
+    assert [(damage.place, damage.what, damage.loss) for damage in done.damages] == [
         ("entry 9 of thread 1", "is damaged", "its content")
     ]
-    assert done.lost == 1
-    assert {one.session: one.lost for one in done.sessions}["main"] == 1
+    assert done.lost_entries == 1
+    assert {one.session: one.lost_entries for one in done.sessions}["main"] == 1
     assert care.verify(tmp_path / "new.db") == []
     ledger = SqliteLedger(str(tmp_path / "new.db"))
     append(ledger, "main", user("and on"))
     assert texts(ledger, "main")[-1] == "and on"
     ledger.close()
     again = care.repair(tmp_path / "new.db", tmp_path / "again.db")
-    assert (again.lost, again.damages) == (1, ())
+    assert (again.lost_entries, again.damages) == (1, ())
 
 
 def test_what_stands_before_an_entry_that_was_lost_earlier_is_not_taken_for_proven_by_it(
@@ -70,7 +70,7 @@ def test_what_stands_before_an_entry_that_was_lost_earlier_is_not_taken_for_prov
     care.repair(broken(path), tmp_path / "new.db")
     sql(tmp_path / "new.db", "UPDATE message SET content='[]' WHERE thread=1 AND seq=8")
     done = care.repair(tmp_path / "new.db", tmp_path / "again.db")
-    assert done.lost == 2
+    assert done.lost_entries == 2
     found = entries(tmp_path / "again.db")
     assert (found[1, 8].kind, found[1, 9].kind, found[1, 10].kind) == ("lost", "lost", "completed")
     assert care.verify(tmp_path / "again.db") == []
@@ -87,14 +87,14 @@ def test_an_entry_whose_row_is_gone_costs_only_itself_when_its_value_is_still_in
     now = entries(tmp_path / "new.db")
     assert [record.seq for record in now.values() if record.kind == "lost"] == [seq]
     assert now[1, seq].hash == was[1, seq].hash
-    assert done.lost == 1
+    assert done.lost_entries == 1
 
 
 def test_a_stored_chain_value_that_is_damaged_costs_nothing(path: Path, tmp_path: Path) -> None:
     was = entries(path)
     sql(path, "UPDATE entry SET hash=zeroblob(32) WHERE thread=1 AND seq IN (9, 20)")
     done = care.repair(path, tmp_path / "new.db")
-    assert (done.lost, done.damages) == (0, ())
+    assert (done.lost_entries, done.damages) == (0, ())
     assert entries(tmp_path / "new.db") == was
 
 
@@ -124,7 +124,7 @@ def test_threads_whose_rows_are_damaged_are_joined_again_by_what_their_entries_p
     sql(path, statement)
     done = care.repair(path, tmp_path / "new.db")
     assert entries(tmp_path / "new.db") == was
-    assert done.lost == 0
+    assert done.lost_entries == 0
     assert care.verify(tmp_path / "new.db") == []
 
 
@@ -154,7 +154,7 @@ def test_entries_at_the_end_that_are_gone_are_known_to_be_lost(path: Path, tmp_p
 def test_a_row_that_claims_an_impossible_place_makes_no_mountain_of_lost_entries(path: Path, tmp_path: Path) -> None:
     sql(path, f"UPDATE entry SET seq={1 << 40} WHERE thread=1 AND seq=9")
     done = care.repair(path, tmp_path / "new.db")
-    assert done.lost == 1
+    assert done.lost_entries == 1
     assert any("stands behind the newest entry" in damage.what for damage in done.damages)
 
 
@@ -234,7 +234,7 @@ def test_what_else_is_damaged_is_left_out_and_listed(path: Path, tmp_path: Path,
     sql(path, statement)
     done = care.repair(path, tmp_path / "new.db")
     assert {damage.record for damage in done.damages} == {record}
-    assert done.lost == 0
+    assert done.lost_entries == 0
     assert [one.hash for one in entries(tmp_path / "new.db").values()] == [one.hash for one in was.values()]
     assert care.verify(tmp_path / "new.db") == []
 
@@ -264,7 +264,7 @@ def test_all_tenants_are_repaired(tmp_path: Path) -> None:
     assert damage.place == "entry 3 of thread 1 of tenant 'local'"
     done = care.repair(tmp_path / "new.db", tmp_path / "again.db")
     assert [damage.place for damage in done.damages] == ["entry 3 of thread 1 of tenant 'local'"]
-    assert {(one.tenant, one.lost) for one in done.sessions if one.session == "side"} == {
+    assert {(one.tenant, one.lost_entries) for one in done.sessions if one.session == "side"} == {
         ("local", 1), ("other\x00", 0)
     }  # fmt: skip
 
@@ -284,7 +284,7 @@ def test_rows_that_are_only_in_the_log_are_saved_and_nothing_beside_the_source_c
     before = {file.name: file.read_bytes() for file in folder.iterdir()}
     done = care.repair(folder / "l.db", tmp_path / "new.db")
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
-    assert done.lost <= 1
+    assert done.lost_entries <= 1
     saved = [record for record in dumped(tmp_path / "new.db") if isinstance(record, EntryRecord)]
     whole = [record for record in was if isinstance(record, EntryRecord)]
     assert [record.hash for record in saved] == [record.hash for record in whole]
@@ -297,7 +297,7 @@ def test_an_old_ledger_is_repaired_into_one_of_this_version(tmp_path: Path) -> N
     with pytest.raises(LedgerDamaged, match="entry 5 of thread 1"):
         care.migrate(path, dry_run=True)
     done = care.repair(path, tmp_path / "new.db")
-    assert (done.entries, done.lost) == (30, 1)
+    assert (done.entries, done.lost_entries) == (30, 1)
     assert care.verify(tmp_path / "new.db") == []
     ledger = SqliteLedger(str(tmp_path / "new.db"))
     assert [info.title for info in ledger.sessions()] == ["a title", "a title"]

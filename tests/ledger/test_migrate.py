@@ -87,7 +87,7 @@ def test_a_migration_that_fails_leaves_the_old_version_whole(old: Path, monkeypa
     def fails(_: object) -> None:
         raise OSError("no more")
 
-    monkeypatch.setitem(migrate._FILL, 2, fails)
+    monkeypatch.setattr(migrate, "_fill_threads", fails)
     with pytest.raises(OSError, match="no more"):
         SqliteLedger(str(old))
     with behind_its_back(old) as db:

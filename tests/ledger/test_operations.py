@@ -236,7 +236,7 @@ def test_after_a_deletion_for_good_the_file_no_longer_holds_the_text(tmp_path: P
     ledger.compact("heliotrope-project", Compaction(1, 2, 3, f"summary: {SECRET}"), after_checkpoint=0)
     assert b"heliotrope" in everything_in(tmp_path)
     erased = ledger.erase("heliotrope-project")
-    assert erased.needles > 0 and erased.found == 0
+    assert erased.needles > 0 and erased.remaining == 0
     assert len(erased.threads) == 2
     held = everything_in(tmp_path)
     assert b"zanzibar" not in held and b"heliotrope" not in held

@@ -146,14 +146,14 @@ def test_a_broken_page_of_rows_that_nothing_else_names_is_said(path: Path, tmp_p
     path.write_bytes(data)
     done = care.repair(path, tmp_path / "new.db")
     assert [damage.place for damage in done.damages] == [f"page {page}"]
-    assert done.lost == 0
+    assert done.lost_entries == 0
 
 
 @pytest.mark.parametrize(("one", "two"), [("blob", "calibration"), ("message", "session"), ("entry", "thread")])
 def test_pages_that_stand_in_one_anothers_place_cost_nothing(path: Path, tmp_path: Path, one: str, two: str) -> None:
     was = dumped(path)
     swapped(path, one, two)
-    assert care.repair(path, tmp_path / "new.db").lost == 0
+    assert care.repair(path, tmp_path / "new.db").lost_entries == 0
     assert dumped(tmp_path / "new.db") == was
 
 
@@ -164,5 +164,5 @@ def test_a_first_page_that_stands_elsewhere_costs_one_entry_at_most(path: Path, 
         path.write_bytes(other + data[4_096 : page * 4_096] + first + data[(page + 1) * 4_096 :])
         done = care.repair(path, tmp_path / "new.db", force=True)
         # A page that goes on with another one's row is found by its place alone.
-        assert done.lost <= 1, page
-        assert done.lost == 1 or dumped(tmp_path / "new.db") == was, page
+        assert done.lost_entries <= 1, page
+        assert done.lost_entries == 1 or dumped(tmp_path / "new.db") == was, page

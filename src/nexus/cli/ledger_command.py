@@ -15,7 +15,7 @@ from nexus.cli._options import CommandOptions, command_options
 from nexus.cli._output import emit, format_time, progress_bar
 from nexus.errors import LedgerError, UnreadableFile
 from nexus.ledger import jsonl, maintenance
-from nexus.ledger.integrity.damage import Damage
+from nexus.ledger.integrity.threads import Damage
 from nexus.ledger.maintenance import doctor
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.render.console import printable
@@ -86,9 +86,9 @@ def repair(target: str, options: CommandOptions, *, force: bool) -> None:
         emit(msgspec.to_builtins(result))
         return
     saved = f"{result.entries:,} entries with {result.messages:,} messages saved"
-    click.echo(f"{printable(result.path)}: {saved}, {result.lost:,} entries lost.")
+    click.echo(f"{printable(result.path)}: {saved}, {result.lost_entries:,} entries lost.")
     for session in result.sessions:
-        losses = f", {session.lost:,} lost" if session.lost else ""
+        losses = f", {session.lost_entries:,} lost" if session.lost_entries else ""
         click.echo(
             f"  {printable(session.session)}: {session.entries:,} entries, {session.messages:,} messages{losses}"
         )
@@ -127,8 +127,8 @@ def restore(backup: str, options: CommandOptions, *, force: bool) -> None:
         emit(msgspec.to_builtins(result))
         return
     click.echo(f"{printable(result.path)}: restored from {printable(backup)}.")
-    if result.aside:
-        click.echo(f"Previous ledger: {printable(result.aside)}")
+    if result.previous_path:
+        click.echo(f"Previous ledger: {printable(result.previous_path)}")
 
 
 @command.command("export", epilog="Example: nexus ledger export - | gzip > talks.jsonl.gz")
@@ -233,7 +233,7 @@ def erase_tenant(tenant: str, options: CommandOptions, *, yes: bool) -> None:
     else:
         click.echo(
             f"Permanently deleted: {erased.entries:,} entries with {erased.messages:,} messages. The file was searched "
-            f"for {erased.needles:,} pieces of their text; {erased.found:,} were found."
+            f"for {erased.needles:,} pieces of their text; {erased.remaining:,} were found."
         )
 
 

@@ -396,7 +396,7 @@ def _confirm_erasure(nx: Engine, labels: list[str]) -> None:
 def _erase_lines(labels: list[str], result: EraseResult) -> list[str]:
     threads = ", ".join(map(str, result.threads)) or "none"
     images = f", {result.blobs:,} images" if result.blobs else ""
-    searched = f"The storage was searched for {result.needles:,} pieces of their text: {result.found:,} were found."
+    searched = f"The storage was searched for {result.needles:,} pieces of their text: {result.remaining:,} were found."
     return [
         f"Erased for good: {', '.join(map(quoted, labels))}.",
         f"Deleted: {result.entries:,} entries, {result.messages:,} messages{images} (threads {threads}).",
