@@ -43,7 +43,7 @@ def test_a_repair_of_a_sound_ledger_is_the_same_ledger(path: Path, tmp_path: Pat
     ledger.close()
 
 
-def test_a_damaged_entry_becomes_lost_and_everything_after_it_can_be_checked(path: Path, tmp_path: Path) -> None:
+def test_repair_marks_a_damaged_entry_as_lost(path: Path, tmp_path: Path) -> None:
     was = entries(path)
     done = care.repair(broken(path), tmp_path / "new.db")
     now = entries(tmp_path / "new.db")
@@ -64,9 +64,7 @@ def test_a_damaged_entry_becomes_lost_and_everything_after_it_can_be_checked(pat
     assert (again.lost_entries, again.damages) == (1, ())
 
 
-def test_what_stands_before_an_entry_that_was_lost_earlier_is_not_taken_for_proven_by_it(
-    path: Path, tmp_path: Path
-) -> None:
+def test_lost_entry_does_not_prove_the_entry_before_it(path: Path, tmp_path: Path) -> None:
     care.repair(broken(path), tmp_path / "new.db")
     sql(tmp_path / "new.db", "UPDATE message SET content='[]' WHERE thread=1 AND seq=8")
     done = care.repair(tmp_path / "new.db", tmp_path / "again.db")
@@ -77,9 +75,7 @@ def test_what_stands_before_an_entry_that_was_lost_earlier_is_not_taken_for_prov
 
 
 @pytest.mark.parametrize("seq", [1, 2, 30, 60])
-def test_an_entry_whose_row_is_gone_costs_only_itself_when_its_value_is_still_in_the_file(
-    path: Path, tmp_path: Path, seq: int
-) -> None:
+def test_missing_entry_row_loses_one_entry_when_its_hash_is_on_a_page(path: Path, tmp_path: Path, seq: int) -> None:
     """SQLite leaves a deleted row's bytes where they were, but for the first four."""
     was = entries(path)
     sql(path, f"DELETE FROM entry WHERE thread=1 AND seq={seq}", f"DELETE FROM message WHERE thread=1 AND seq={seq}")
@@ -98,9 +94,7 @@ def test_a_stored_chain_value_that_is_damaged_costs_nothing(path: Path, tmp_path
     assert entries(tmp_path / "new.db") == was
 
 
-def test_where_nothing_proves_a_value_the_next_entry_is_lost_too_and_the_rest_is_kept(
-    path: Path, tmp_path: Path
-) -> None:
+def test_unproven_hash_loses_the_next_entry_and_keeps_the_rest(path: Path, tmp_path: Path) -> None:
     sql(path, "UPDATE entry SET hash=zeroblob(32), at_ms=1 WHERE thread=1 AND seq=20")
     done = care.repair(path, tmp_path / "new.db")
     lost = [record for record in entries(tmp_path / "new.db").values() if record.kind == "lost"]
@@ -117,9 +111,7 @@ def test_where_nothing_proves_a_value_the_next_entry_is_lost_too_and_the_rest_is
         "UPDATE thread SET head_hash=zeroblob(32)", "UPDATE thread SET parent=NULL", "UPDATE thread SET id=id+50",
     ],
 )  # fmt: skip
-def test_threads_whose_rows_are_damaged_are_joined_again_by_what_their_entries_prove(
-    path: Path, tmp_path: Path, statement: str
-) -> None:
+def test_repair_joins_threads_with_damaged_rows_by_their_entries(path: Path, tmp_path: Path, statement: str) -> None:
     was = entries(path)
     sql(path, statement)
     done = care.repair(path, tmp_path / "new.db")
@@ -151,14 +143,14 @@ def test_entries_at_the_end_that_are_gone_are_known_to_be_lost(path: Path, tmp_p
     assert [found[2, seq].kind for seq in range(newest - 2, newest + 1)] == ["lost"] * 3
 
 
-def test_a_row_that_claims_an_impossible_place_makes_no_mountain_of_lost_entries(path: Path, tmp_path: Path) -> None:
+def test_impossible_entry_number_adds_no_lost_entries(path: Path, tmp_path: Path) -> None:
     sql(path, f"UPDATE entry SET seq={1 << 40} WHERE thread=1 AND seq=9")
     done = care.repair(path, tmp_path / "new.db")
     assert done.lost_entries == 1
     assert any("stands behind the newest entry" in damage.what for damage in done.damages)
 
 
-def test_a_message_that_was_put_into_another_entry_damages_only_its_own(path: Path, tmp_path: Path) -> None:
+def test_moved_message_damages_only_its_own_entry(path: Path, tmp_path: Path) -> None:
     sql(path, "UPDATE message SET seq=11, ord=1 WHERE thread=1 AND seq=9")
     care.repair(path, tmp_path / "new.db")
     found = entries(tmp_path / "new.db")
@@ -192,7 +184,7 @@ def test_sessions_whose_moves_are_damaged_still_point_where_they_did(path: Path,
     assert {damage.record for damage in done.damages} >= {"move"}
 
 
-def test_a_move_in_the_middle_that_is_damaged_is_left_out_and_the_rest_is_chained_anew(tmp_path: Path) -> None:
+def test_repair_drops_a_damaged_move_and_rechains_the_rest(tmp_path: Path) -> None:
     ledger = SqliteLedger(str(tmp_path / "l.db"))
     append(ledger, "main", user("a"))
     thread = ledger.thread_of("main")
@@ -229,7 +221,7 @@ def test_a_thread_of_which_no_session_is_left_gets_one(tmp_path: Path) -> None:
         ("UPDATE idempotency SET payload=x'00' WHERE seq=1", "entry"),
     ],
 )  # fmt: skip
-def test_what_else_is_damaged_is_left_out_and_listed(path: Path, tmp_path: Path, statement: str, record: str) -> None:
+def test_repair_drops_and_lists_other_damage(path: Path, tmp_path: Path, statement: str, record: str) -> None:
     was = entries(path)
     sql(path, statement)
     done = care.repair(path, tmp_path / "new.db")
@@ -239,7 +231,7 @@ def test_what_else_is_damaged_is_left_out_and_listed(path: Path, tmp_path: Path,
     assert care.verify(tmp_path / "new.db") == []
 
 
-def test_what_was_erased_does_not_come_back(tmp_path: Path) -> None:
+def test_repair_does_not_restore_erased_rows(tmp_path: Path) -> None:
     ledger = SqliteLedger(str(tmp_path / "l.db"))
     append(ledger, "main", user("kept"))
     append(ledger, "gone", user("the secret text of a session"))
@@ -269,7 +261,7 @@ def test_all_tenants_are_repaired(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_rows_that_are_only_in_the_log_are_saved_and_nothing_beside_the_source_changes(tmp_path: Path) -> None:
+def test_repair_saves_rows_of_the_log_and_leaves_the_source_unchanged(tmp_path: Path) -> None:
     ledger = filled(tmp_path / "l.db", 30)
     was = list(ledger.dump())
     folder = tmp_path / "crashed"
@@ -324,7 +316,7 @@ def headers(data: bytearray, dice: random.Random) -> None:
 
 
 @pytest.mark.parametrize(("damage", "rounds", "most"), [(hit, 40, 1), (zeroed, 15, 60), (headers, 10, 4)])
-def test_whatever_is_hit_nothing_false_is_saved_and_little_is_lost(
+def test_repair_of_random_damage_saves_nothing_false(
     whole: Path, tmp_path: Path, record_property: Any, damage: Callable[..., None], rounds: int, most: int
 ) -> None:
     was, data = entries(whole), whole.read_bytes()
