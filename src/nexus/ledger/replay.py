@@ -270,7 +270,7 @@ def wrong_fields(entry: NewEntry, seq: int) -> str:
         return f"compaction is invalid: {error}"
     if entry.messages:
         return "a compaction has no messages"
-    first, last, kept = compaction.covers_from, compaction.covers_to, compaction.first_kept
-    if 1 <= first <= last + 1 <= kept <= seq + 1 and compaction.kept_ord >= 0:
+    first, last, first_kept = compaction.covers_from, compaction.covers_to, compaction.first_kept
+    if 1 <= first <= last + 1 <= first_kept <= seq + 1 and compaction.kept_ord >= 0:
         return ""
-    return f"compaction at entry {seq} cannot cover entries {first} to {last} and keep those from {kept}"
+    return f"compaction at entry {seq} cannot cover entries {first} to {last} and keep those from {first_kept}"

@@ -208,7 +208,7 @@ class Views:
         return chain.decision_hash(before, (self._tenant, record.thread, *columns)) == record.hash
 
     def _manifests_of(self, thread: int) -> Iterator[AssemblyRecord]:
-        """Yield the manifests that match their hash. Those of version 1 had none and get one."""
+        """Yield the manifests that match their hash. Version 1 had none, so its manifests get one."""
         first, end = self._saved.threads[thread].row.fork_seq + 1, self._saved.end_of(thread)
         for (view, seq), places in sorted(self._rows.manifests.get(thread, {}).items()):
             records = [self._ledger_rows.manifest(where) for where in places if first <= seq <= end]

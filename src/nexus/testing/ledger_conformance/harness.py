@@ -1,4 +1,4 @@
-"""What every check uses: the backend it runs on, assertions, and short forms of the store's calls.
+"""Harness of the checks: the backend they run on, assertions, and short forms of the store's calls.
 
 A failed assertion names the expected and the actual value.
 """
@@ -73,9 +73,11 @@ class Case:
 def equal(actual: Any, wanted: Any, what: str) -> None:
     """Raise AssertionError unless the two are equal."""
     if actual != wanted:
-        shown = [repr(value) for value in (wanted, actual)]
-        shown = [f"{text[:MOST_SHOWN]}… ({len(text)} characters)" if len(text) > MOST_SHOWN else text for text in shown]
-        raise AssertionError(f"{what}: expected {shown[0]}, found {shown[1]}")
+        values = [repr(value) for value in (wanted, actual)]
+        values = [
+            f"{text[:MOST_SHOWN]}… ({len(text)} characters)" if len(text) > MOST_SHOWN else text for text in values
+        ]
+        raise AssertionError(f"{what}: expected {values[0]}, found {values[1]}")
 
 
 def holds(condition: bool, what: str) -> None:
