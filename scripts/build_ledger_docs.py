@@ -143,7 +143,7 @@ def schema() -> str:
     ledger = SqliteLedger()
     lines = ["Columns that several tables share:", ""]
     lines += [*HEAD, *(f"|`{column}`|{text}|" for column, text in COMMON.items())]
-    with ledger._reading() as reader:  # noqa: SLF001 - the connection itself is wanted
+    with ledger.reading() as reader:
         made = reader.db.rows(
             "SELECT type, name FROM sqlite_schema WHERE type IN ('table', 'view') AND name NOT LIKE 'search_%'"
         )

@@ -20,7 +20,7 @@ ROUNDS = 30
 
 
 @pytest.mark.slow
-def test_thirty_times_killed_nothing_acknowledged_is_lost_and_no_append_is_partial(tmp_path: Path) -> None:
+def test_kills_lose_no_acknowledged_append_and_leave_none_partial(tmp_path: Path) -> None:
     path, dice = tmp_path / "l.db", random.Random(11)
     acknowledged: dict[str, int] = {}
     waiting = [started(path, "main", "r0", 10_000)]

@@ -98,7 +98,7 @@ def test_the_mount_of_a_path_is_the_deepest_that_holds_it(path: str, kind: str, 
         ("ext4", "ro,noatime", "bad", "reading only"), ("ext4", "rw", "ok", "ext4 at /"), ("btrfs", "rw", "ok", "btrfs"),
     ],
 )  # fmt: skip
-def test_file_systems_are_judged_by_their_locks_and_shared_memory(
+def test_doctor_rates_file_systems_by_locks_and_shared_memory(
     path: Path, kind: str, options: str, level: str, says: str
 ) -> None:
     found = finding(path, "file system", mounts=f"27 1 254:0 / / {options} - {kind} source {options}")
@@ -106,9 +106,7 @@ def test_file_systems_are_judged_by_their_locks_and_shared_memory(
     assert says in found.what
 
 
-def test_a_path_on_no_known_mount_is_a_warning_and_another_system_is_not_known(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_doctor_warns_of_an_unknown_mount(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert finding(path, "file system", mounts="").level == "warn"
     monkeypatch.setattr(sys, "platform", "darwin")
     assert "not known" in finding(path, "file system").what
@@ -131,7 +129,7 @@ def test_versions_of_sqlite_that_can_lose_commits_are_known(version: str, affect
     assert has_log_bug(version) is affected
 
 
-def test_the_engine_that_comes_along_is_not_affected(path: Path) -> None:
+def test_bundled_sqlite_has_no_log_bug(path: Path) -> None:
     assert finding(path, "SQLite").level == "ok"
 
 
@@ -144,7 +142,7 @@ def test_a_second_name_and_a_link_are_reported(path: Path) -> None:
     assert (found.level, "2 names" in found.what) == ("bad", True)
 
 
-def test_a_ledger_that_everyone_may_read_is_a_warning_only_where_everyone_gets_to(
+def test_doctor_warns_of_a_world_readable_ledger_when_it_is_reachable(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path.chmod(0o644)
@@ -184,9 +182,7 @@ def test_little_room_is_reported(path: Path, monkeypatch: pytest.MonkeyPatch, fr
     assert finding(path, "space").level == level
 
 
-def test_room_for_less_than_the_log_is_bad_and_a_log_far_over_its_limit_is_a_warning(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_doctor_reports_little_space_and_an_oversized_log(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert finding(path, "log").level == "ok"
     log = path.with_name("l.db-wal")
     log.touch()
@@ -201,7 +197,7 @@ def test_a_journal_that_is_left_is_a_warning(path: Path) -> None:
     assert finding(path, "journal").level == "warn"
 
 
-def test_a_process_that_was_forked_with_the_ledger_open_is_told_so(path: Path) -> None:
+def test_ledger_opened_before_a_process_fork_raises(path: Path) -> None:
     ledger = SqliteLedger(str(path))
     assert finding(path, "processes").level == "ok"
     reading, writing = os.pipe()
@@ -217,7 +213,7 @@ def test_a_process_that_was_forked_with_the_ledger_open_is_told_so(path: Path) -
     ledger.close()
 
 
-def test_what_is_no_ledger_of_this_version_is_reported_with_what_helps(path: Path) -> None:
+def test_doctor_reports_other_files_and_versions_with_advice(path: Path) -> None:
     with behind_its_back(path) as db:
         db.execute("PRAGMA user_version=1")
     assert finding(path, "version").level == "warn"
@@ -254,7 +250,7 @@ def test_what_is_no_file_is_named_and_not_opened(tmp_path: Path) -> None:
         assert "--ledger" in found.do
 
 
-def test_a_ledger_whose_pages_stand_in_one_anothers_place_is_looked_at_to_the_end(path: Path) -> None:
+def test_verify_checks_a_ledger_with_swapped_pages_to_the_end(path: Path) -> None:
     swapped(path, "entry", "session_move")
     assert worst_level(examine(path)) == "bad"
     assert finding(path, "clock").level == "ok"
@@ -286,6 +282,6 @@ def test_a_clock_before_the_newest_entry_is_a_warning(path: Path) -> None:
     assert finding(path, "clock", now_ms=time.time_ns() // 1_000_000).level == "ok"
 
 
-def test_the_gravest_level_counts() -> None:
+def test_worst_level_is_the_most_severe() -> None:
     well, warned, ill = DoctorFinding("ok", "a", "b"), DoctorFinding("warn", "a", "b"), DoctorFinding("bad", "a", "b")
     assert [worst_level(found) for found in ([well], [well, warned], [warned, ill, well])] == ["ok", "warn", "bad"]

@@ -15,7 +15,7 @@ from nexus.ledger.records import DecisionRecord, EntryRecord
 from nexus.ledger.sessions import Alias, NewRefUpdate, SessionMetadata
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.store import LedgerStore
-from nexus.testing.ledger_conformance.making import append, compaction, entry, mark, put, texts
+from nexus.testing.ledger_conformance.harness import append, compaction, entry, mark, put, texts
 from nexus.types.ledger_entries import AssemblyRow, Commit, Cut, MessageRef, NewEntry
 
 
@@ -36,7 +36,7 @@ def test_times_are_those_of_the_machine_unless_a_clock_is_given() -> None:
     assert next(ledger.entries(1)).at_ms > 1_700_000_000_000
 
 
-def test_who_writes_waits_for_a_snapshot_of_another_thread() -> None:
+def test_write_waits_for_a_snapshot_of_another_thread() -> None:
     ledger = SqliteLedger()
     append(ledger, "main", "one")
     writer = threading.Thread(target=append, args=(ledger, "main", "two"))
@@ -49,7 +49,7 @@ def test_who_writes_waits_for_a_snapshot_of_another_thread() -> None:
     assert texts(ledger, "main") == ["one", "two"]
 
 
-def test_values_that_were_given_out_do_not_change_what_is_stored() -> None:
+def test_changing_returned_values_does_not_change_the_ledger() -> None:
     ledger = SqliteLedger()
     body: dict[str, Any] = {"list": [1]}
     put(ledger, "main", NewEntry(body=body), entry("one"))

@@ -14,8 +14,7 @@ from msgspec.structs import fields, replace
 from ledger.everything import fill, rechained
 from nexus.ledger import chain
 from nexus.ledger.integrity import check
-from nexus.ledger.integrity.damage import Damage
-from nexus.ledger.integrity.threads import FARTHEST_GAP
+from nexus.ledger.integrity.threads import FARTHEST_GAP, Damage
 from nexus.ledger.records import (
     AliasRecord,
     AssemblyRecord,
@@ -82,7 +81,7 @@ def test_an_empty_ledger_is_sound() -> None:
     assert found(SqliteLedger().dump()) == []
 
 
-def test_every_column_of_every_record_that_changes_is_reported_at_its_place(sound: list[Record]) -> None:
+def test_changed_column_of_any_record_is_reported(sound: list[Record]) -> None:
     silent: set[tuple[str, str]] = set()
     for at, record in enumerate(sound):
         if isinstance(record, Header):
@@ -97,7 +96,7 @@ def test_every_column_of_every_record_that_changes_is_reported_at_its_place(soun
             if not damages:
                 silent.add((kind, field.name))
             else:
-                assert all(damage.place and damage.what and damage.lost for damage in damages)
+                assert all(damage.place and damage.what and damage.loss for damage in damages)
     assert silent == UNCHAINED
 
 
@@ -119,7 +118,7 @@ def test_every_column_of_every_message_and_key_that_changes_is_reported(sound: l
 
 
 @pytest.mark.parametrize("how", ["dropped", "doubled"])
-def test_a_thread_entry_or_image_that_is_missing_or_there_twice_is_reported(sound: list[Record], how: str) -> None:
+def test_missing_or_repeated_record_is_reported(sound: list[Record], how: str) -> None:
     for at, record in enumerate(sound):
         if isinstance(record, (ThreadRecord, EntryRecord, BlobRecord)):
             middle = [] if how == "dropped" else [record, record]
@@ -171,13 +170,13 @@ def test_a_gap_says_what_is_missing(sound: list[Record]) -> None:
     assert (first.place, first.what) == ("entries 3 to 4 of thread 1", "are missing")
 
 
-def test_a_number_far_beyond_all_others_is_damage_and_costs_nothing(sound: list[Record]) -> None:
+def test_impossible_number_is_reported_without_a_gap(sound: list[Record]) -> None:
     at = index(sound, EntryRecord, lambda entry: entry.seq == 3)
     damages = found(changed(sound, at, seq=FARTHEST_GAP * 1_000_000))
     assert "impossible number" in damages[0].what
 
 
-def test_a_lost_entry_keeps_its_chain_value_and_everything_after_it_is_checked(sound: list[Record]) -> None:
+def test_lost_entry_keeps_its_chain_value(sound: list[Record]) -> None:
     at = index(sound, EntryRecord, lambda entry: entry.seq == 4)
     lost = changed(sound, at, kind="lost", body="{}", messages=[], keys=[])
     assert found(lost) == []
@@ -188,7 +187,7 @@ def test_a_lost_entry_keeps_its_chain_value_and_everything_after_it_is_checked(s
 def test_the_end_of_a_dump_that_was_cut_off_is_reported(sound: list[Record]) -> None:
     at = index(sound, EntryRecord, lambda entry: entry.seq == 4)
     (damage, *_) = found(sound[:at])
-    assert (damage.place, damage.lost) == ("thread 1", f"entries 4 to {_head(sound, 1)}")
+    assert (damage.place, damage.loss) == ("thread 1", f"entries 4 to {_head(sound, 1)}")
 
 
 def _head(records: list[Record], thread: int) -> int:
@@ -198,7 +197,7 @@ def _head(records: list[Record], thread: int) -> int:
 @pytest.mark.parametrize("records", [[], [ThreadRecord(1, None, 0, b"", 0, 0, b"")], [Header(format=99)]])
 def test_records_without_a_header_of_this_form_are_refused_whole(records: list[Record]) -> None:
     (damage,) = found(records)
-    assert (damage.record, damage.lost, damage.number) == ("ledger", "everything", 1)
+    assert (damage.record, damage.loss, damage.number) == ("ledger", "everything", 1)
 
 
 def test_another_tenants_records_do_not_match(sound: list[Record]) -> None:
@@ -239,7 +238,7 @@ def test_a_mark_that_names_what_is_not_there_is_reported(
     assert all("hash" not in damage.what for damage in damages if damage.record == "entry")
 
 
-def test_a_pin_of_an_inherited_message_is_right_and_one_behind_the_fork_is_not(sound: list[Record]) -> None:
+def test_check_accepts_inherited_pins_and_rejects_pins_after_the_fork(sound: list[Record]) -> None:
     at = index(sound, EntryRecord, lambda entry: entry.kind == "unpin")
     own = sound[at]
     assert isinstance(own, EntryRecord)
@@ -322,7 +321,7 @@ def test_an_alias_that_leads_nowhere_or_to_itself_is_reported(sound: list[Record
     assert [damage.what for damage in damages] == [says]
 
 
-def test_a_decision_of_another_place_and_a_manifest_of_no_entry_are_reported(sound: list[Record]) -> None:
+def test_misplaced_decisions_and_manifests_are_reported(sound: list[Record]) -> None:
     at = index(sound, DecisionRecord)
     damages = found(rechained(changed(sound, at, at_seq=999)))
     assert "after entry 999, which is not there" in damages[0].what
@@ -342,7 +341,7 @@ def test_calibrations_stand_in_order(sound: list[Record]) -> None:
     assert (damage.place, damage.what) == ("calibration 2 of openai/gpt-5", "follows calibration 0")
 
 
-def test_every_column_of_another_type_or_beyond_64_bits_is_reported_and_ends_no_check(sound: list[Record]) -> None:
+def test_columns_of_another_type_or_over_64_bits_are_reported(sound: list[Record]) -> None:
     kinds = {type(record) for record in sound} - {Header}
     for kind in sorted(kinds, key=str):
         at = index(sound, kind)

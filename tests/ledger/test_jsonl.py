@@ -95,7 +95,7 @@ def test_the_file_is_text_of_one_record_a_line_that_any_tool_reads(exported: Pat
     assert records[-1]["records"] == len(records) - 1
 
 
-def test_a_file_that_was_cut_off_anywhere_is_refused_and_nothing_is_stored(exported: Path, tmp_path: Path) -> None:
+def test_import_rejects_a_truncated_file(exported: Path, tmp_path: Path) -> None:
     data, path, store = exported.read_bytes(), tmp_path / "cut.jsonl", SqliteLedger()
     ends = [at + 1 for at, byte in enumerate(data) if byte == 10][:-1]
     for size in (0, *ends, *range(1, len(data), len(data) // 40), len(data) - 1):
@@ -172,7 +172,7 @@ MISPLACED = [
 
 
 @pytest.mark.parametrize(("kind", "how"), MISPLACED)
-def test_lines_that_are_there_twice_in_another_order_or_missing_are_refused(
+def test_import_rejects_repeated_reordered_or_missing_lines(
     exported: Path, tmp_path: Path, kind: str, how: str
 ) -> None:
     kept = lines(exported)[:-1]
@@ -212,7 +212,7 @@ def test_another_tenants_lines_do_not_match(exported: Path, tmp_path: Path) -> N
         ("move", {"facts": "["}, "cannot be read"), ("decision", {"body": "7"}, "cannot be read"),
     ],
 )  # fmt: skip
-def test_records_whose_hashes_are_right_and_that_cannot_be_read_are_refused(
+def test_unreadable_records_with_right_hashes_are_rejected(
     tmp_path: Path, kind: str, changes: dict[str, Any], says: str
 ) -> None:
     store = SqliteLedger()
@@ -236,7 +236,7 @@ def test_records_whose_hashes_are_right_and_that_cannot_be_read_are_refused(
 
 
 @pytest.mark.slow
-def test_a_line_of_50_megabytes_is_read_and_one_without_an_end_is_refused(tmp_path: Path) -> None:
+def test_import_reads_a_50_megabyte_line_and_rejects_an_endless_one(tmp_path: Path) -> None:
     store, text = SqliteLedger(), "x" * 50_000_000
     store.commit("main", Commit((NewEntry(body={"note": text}),)))
     export(store, tmp_path / "x.jsonl")
@@ -259,13 +259,13 @@ def test_a_binary_file_is_refused_at_once(tmp_path: Path) -> None:
         load(SqliteLedger(), tmp_path)
 
 
-def test_what_comes_after_the_end_is_refused(exported: Path, tmp_path: Path) -> None:
+def test_import_rejects_content_after_the_end(exported: Path, tmp_path: Path) -> None:
     (tmp_path / "two.jsonl").write_bytes(exported.read_bytes() * 2)
     with pytest.raises(UnreadableFile, match="comes after the end"):
         load(SqliteLedger(), tmp_path / "two.jsonl")
 
 
-def test_an_import_into_a_ledger_with_other_rows_there_is_a_conflict_and_stores_nothing(exported: Path) -> None:
+def test_import_conflicts_with_other_rows_and_stores_nothing(exported: Path) -> None:
     store = SqliteLedger()
     store.commit("else", Commit((NewEntry(messages=with_sizes((user("mine"),), COUNTER)),)))
     before = list(store.dump())

@@ -20,7 +20,7 @@ from nexus.ledger.operations import Ledger
 from nexus.ledger.sessions import Query
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.store import LedgerStore
-from nexus.testing.ledger_conformance.making import entry
+from nexus.testing.ledger_conformance.harness import entry
 from nexus.types.ledger_entries import AssemblyRow, Commit, Compaction, Cut, MessageRef, NewEntry, StoredCalibration
 
 LABELS = st.sampled_from(["a", "b", "c", "d"])

@@ -23,7 +23,7 @@ from nexus.types.message import user
 # ----------------------------------------------------------------------------------------------------------------- verify
 
 
-def test_a_sound_ledger_is_sound_and_verifying_it_leaves_no_file_and_changes_none(path: Path) -> None:
+def test_verify_of_a_sound_ledger_changes_no_file(path: Path) -> None:
     before = path.read_bytes()
     assert care.verify(path) == []
     assert names(path.parent) == ["l.db"]
@@ -56,13 +56,13 @@ def test_a_derived_row_that_does_not_agree_is_reported(path: Path, statement: st
     assert any(place in damage.place for damage in damages), damages
 
 
-def test_damage_is_reported_with_what_is_lost_and_everything_else_is_checked(path: Path) -> None:
+def test_damage_is_reported_and_the_rest_is_checked(path: Path) -> None:
     broken(path)
     sql(path, "UPDATE entry SET at_ms=1 WHERE thread=2 AND seq=9", "DELETE FROM decision WHERE number=1")
     places = [damage.place for damage in care.verify(path)]
     assert places[:2] == ["entry 9 of thread 1", "decision 2 of view view on thread 1"]
     assert "entry 9 of thread 2" in places
-    assert all(damage.what and damage.lost for damage in care.verify(path))
+    assert all(damage.what and damage.loss for damage in care.verify(path))
 
 
 def test_a_broken_page_is_reported_and_ends_no_check(path: Path) -> None:
@@ -118,7 +118,7 @@ def test_an_empty_file_is_no_ledger_and_stays_empty(path: Path, tmp_path: Path) 
     assert names(tmp_path) == ["empty", "l.db"]
 
 
-def test_what_is_no_file_is_refused_without_being_opened(path: Path, tmp_path: Path) -> None:
+def test_import_rejects_a_path_that_is_not_a_file(path: Path, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for source in (tmp_path, tmp_path / "pipe"):
         for call in (care.verify, care.migrate, care.stats):
@@ -160,7 +160,7 @@ def test_a_backup_is_one_file_with_the_same_content(path: Path, tmp_path: Path) 
     assert names(tmp_path) == ["b.db", "l.db"]
 
 
-def test_a_backup_has_every_append_that_was_acknowledged_before_it_began_while_others_write(tmp_path: Path) -> None:
+def test_backup_contains_acknowledged_appends_while_others_write(tmp_path: Path) -> None:
     ledger, stop = SqliteLedger(str(tmp_path / "l.db")), threading.Event()
     acknowledged: list[int] = []
 
@@ -226,7 +226,7 @@ def test_a_backup_that_finds_no_room_leaves_nothing(path: Path) -> None:
 # ---------------------------------------------------------------------------------------------------------------- restore
 
 
-def test_a_backup_takes_the_ledgers_place_and_the_old_one_stays_beside_it(path: Path, tmp_path: Path) -> None:
+def test_restore_keeps_the_previous_ledger(path: Path, tmp_path: Path) -> None:
     care.backup(path, tmp_path / "b.db")
     ledger = SqliteLedger(str(path))
     append(ledger, "later", user("later"))
@@ -236,13 +236,13 @@ def test_a_backup_takes_the_ledgers_place_and_the_old_one_stays_beside_it(path: 
     done = care.restore(tmp_path / "b.db", path)
     assert path.stat().st_mode & 0o777 == 0o640
     assert dumped(path) == dumped(tmp_path / "b.db")
-    assert dumped(Path(done.aside)) == was
-    assert Path(done.aside).name.startswith("l.db.before-restore-20")
-    assert names(tmp_path) == ["b.db", "l.db", Path(done.aside).name]
+    assert dumped(Path(done.previous_path)) == was
+    assert Path(done.previous_path).name.startswith("l.db.before-restore-20")
+    assert names(tmp_path) == ["b.db", "l.db", Path(done.previous_path).name]
 
 
 def test_a_backup_is_restored_where_nothing_was(path: Path, tmp_path: Path) -> None:
-    assert care.restore(path, tmp_path / "new.db").aside == ""
+    assert care.restore(path, tmp_path / "new.db").previous_path == ""
     assert dumped(tmp_path / "new.db") == dumped(path)
 
 
@@ -269,7 +269,7 @@ def test_a_ledger_that_is_open_is_not_replaced_unless_forced(path: Path, tmp_pat
         ledger.thread_of("late")
     ledger.close()
     assert dumped(path) == dumped(tmp_path / "b.db")
-    kept = SqliteLedger(done.aside)
+    kept = SqliteLedger(done.previous_path)
     assert texts(kept, "late") == ["late"]
     kept.close()
 
@@ -281,9 +281,7 @@ def test_a_ledger_is_not_restored_from_itself(path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_the_log_of_a_process_that_was_killed_is_folded_in_before_its_ledger_is_moved_aside(
-    path: Path, tmp_path: Path
-) -> None:
+def test_restore_folds_in_the_log_of_a_killed_process(path: Path, tmp_path: Path) -> None:
     care.backup(path, tmp_path / "b.db")
     ledger = SqliteLedger(str(path))
     append(ledger, "late", user("late"))
@@ -293,18 +291,18 @@ def test_the_log_of_a_process_that_was_killed_is_folded_in_before_its_ledger_is_
     ledger.close()
     done = care.restore(tmp_path / "b.db", crashed)
     assert not [name for name in names(tmp_path) if "-wal" in name or "-shm" in name]
-    aside = SqliteLedger(done.aside)
+    aside = SqliteLedger(done.previous_path)
     assert texts(aside, "late") == ["late"]
     aside.close()
 
 
-def test_a_ledger_that_is_too_damaged_to_be_closed_is_moved_aside_by_force_as_it_is(path: Path, tmp_path: Path) -> None:
+def test_forced_restore_moves_a_ledger_too_damaged_to_close(path: Path, tmp_path: Path) -> None:
     care.backup(path, tmp_path / "b.db")
     path.write_bytes(b"\0" * 9_000)
     with pytest.raises(NotALedger):
         care.restore(tmp_path / "b.db", path)
     done = care.restore(tmp_path / "b.db", path, force=True)
-    assert Path(done.aside).read_bytes() == b"\0" * 9_000
+    assert Path(done.previous_path).read_bytes() == b"\0" * 9_000
     assert dumped(path) == dumped(tmp_path / "b.db")
 
 
@@ -334,7 +332,7 @@ def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
     assert names(tmp_path) == ["l.db"]
 
 
-def test_a_backup_of_an_old_ledger_stays_old_and_no_backup_is_overwritten(tmp_path: Path) -> None:
+def test_backup_keeps_the_version_and_overwrites_no_backup(tmp_path: Path) -> None:
     path = old_ledger(tmp_path / "l.db")
     assert care.backup(path, tmp_path / "l.db.v1.bak").version == 1
     assert care.migrate(path).backup == str(tmp_path / "l.db.v1.bak.2")

@@ -31,55 +31,51 @@ def test_a_repair_of_a_sound_ledger_is_the_same_ledger(path: Path, tmp_path: Pat
     told: list[tuple[int, int]] = []
     done = care.repair(path, tmp_path / "new.db", progress=lambda *now: told.append(now))
     assert dumped(tmp_path / "new.db") == dumped(path)
-    assert (done.lost, done.damages) == (0, ())
+    assert (done.lost_entries, done.damages) == (0, ())
     assert told[-1] == (len(before) // PAGE, len(before) // PAGE)
     assert care.verify(tmp_path / "new.db") == []
     assert path.read_bytes() == before
     assert names(tmp_path) == ["l.db", "new.db"]
-    counted = {one.session: (one.entries, one.messages, one.lost) for one in done.sessions}
+    counted = {one.session: (one.entries, one.messages, one.lost_entries) for one in done.sessions}
     ledger = SqliteLedger(str(path))
     for info in ledger.sessions(every=True):
         assert counted[info.label] == (len(replay(ledger, info.label)), info.messages, 0)
     ledger.close()
 
 
-def test_a_damaged_entry_becomes_lost_and_everything_after_it_can_be_checked(path: Path, tmp_path: Path) -> None:
+def test_repair_marks_a_damaged_entry_as_lost(path: Path, tmp_path: Path) -> None:
     was = entries(path)
     done = care.repair(broken(path), tmp_path / "new.db")
     now = entries(tmp_path / "new.db")
     lost = now.pop((1, 9))
     assert (lost.kind, lost.hash, lost.messages, lost.turn) == ("lost", was[1, 9].hash, [], was[1, 9].turn)
     assert now == {place: record for place, record in was.items() if place != (1, 9)}
-    assert [(damage.place, damage.what, damage.lost) for damage in done.damages] == [
+    assert [(damage.place, damage.what, damage.loss) for damage in done.damages] == [
         ("entry 9 of thread 1", "is damaged", "its content")
     ]
-    assert done.lost == 1
-    assert {one.session: one.lost for one in done.sessions}["main"] == 1
+    assert done.lost_entries == 1
+    assert {one.session: one.lost_entries for one in done.sessions}["main"] == 1
     assert care.verify(tmp_path / "new.db") == []
     ledger = SqliteLedger(str(tmp_path / "new.db"))
     append(ledger, "main", user("and on"))
     assert texts(ledger, "main")[-1] == "and on"
     ledger.close()
     again = care.repair(tmp_path / "new.db", tmp_path / "again.db")
-    assert (again.lost, again.damages) == (1, ())
+    assert (again.lost_entries, again.damages) == (1, ())
 
 
-def test_what_stands_before_an_entry_that_was_lost_earlier_is_not_taken_for_proven_by_it(
-    path: Path, tmp_path: Path
-) -> None:
+def test_lost_entry_does_not_prove_the_entry_before_it(path: Path, tmp_path: Path) -> None:
     care.repair(broken(path), tmp_path / "new.db")
     sql(tmp_path / "new.db", "UPDATE message SET content='[]' WHERE thread=1 AND seq=8")
     done = care.repair(tmp_path / "new.db", tmp_path / "again.db")
-    assert done.lost == 2
+    assert done.lost_entries == 2
     found = entries(tmp_path / "again.db")
     assert (found[1, 8].kind, found[1, 9].kind, found[1, 10].kind) == ("lost", "lost", "completed")
     assert care.verify(tmp_path / "again.db") == []
 
 
 @pytest.mark.parametrize("seq", [1, 2, 30, 60])
-def test_an_entry_whose_row_is_gone_costs_only_itself_when_its_value_is_still_in_the_file(
-    path: Path, tmp_path: Path, seq: int
-) -> None:
+def test_missing_entry_row_loses_one_entry_when_its_hash_is_on_a_page(path: Path, tmp_path: Path, seq: int) -> None:
     """SQLite leaves a deleted row's bytes where they were, but for the first four."""
     was = entries(path)
     sql(path, f"DELETE FROM entry WHERE thread=1 AND seq={seq}", f"DELETE FROM message WHERE thread=1 AND seq={seq}")
@@ -87,20 +83,18 @@ def test_an_entry_whose_row_is_gone_costs_only_itself_when_its_value_is_still_in
     now = entries(tmp_path / "new.db")
     assert [record.seq for record in now.values() if record.kind == "lost"] == [seq]
     assert now[1, seq].hash == was[1, seq].hash
-    assert done.lost == 1
+    assert done.lost_entries == 1
 
 
 def test_a_stored_chain_value_that_is_damaged_costs_nothing(path: Path, tmp_path: Path) -> None:
     was = entries(path)
     sql(path, "UPDATE entry SET hash=zeroblob(32) WHERE thread=1 AND seq IN (9, 20)")
     done = care.repair(path, tmp_path / "new.db")
-    assert (done.lost, done.damages) == (0, ())
+    assert (done.lost_entries, done.damages) == (0, ())
     assert entries(tmp_path / "new.db") == was
 
 
-def test_where_nothing_proves_a_value_the_next_entry_is_lost_too_and_the_rest_is_kept(
-    path: Path, tmp_path: Path
-) -> None:
+def test_unproven_hash_loses_the_next_entry_and_keeps_the_rest(path: Path, tmp_path: Path) -> None:
     sql(path, "UPDATE entry SET hash=zeroblob(32), at_ms=1 WHERE thread=1 AND seq=20")
     done = care.repair(path, tmp_path / "new.db")
     lost = [record for record in entries(tmp_path / "new.db").values() if record.kind == "lost"]
@@ -117,14 +111,12 @@ def test_where_nothing_proves_a_value_the_next_entry_is_lost_too_and_the_rest_is
         "UPDATE thread SET head_hash=zeroblob(32)", "UPDATE thread SET parent=NULL", "UPDATE thread SET id=id+50",
     ],
 )  # fmt: skip
-def test_threads_whose_rows_are_damaged_are_joined_again_by_what_their_entries_prove(
-    path: Path, tmp_path: Path, statement: str
-) -> None:
+def test_repair_joins_threads_with_damaged_rows_by_their_entries(path: Path, tmp_path: Path, statement: str) -> None:
     was = entries(path)
     sql(path, statement)
     done = care.repair(path, tmp_path / "new.db")
     assert entries(tmp_path / "new.db") == was
-    assert done.lost == 0
+    assert done.lost_entries == 0
     assert care.verify(tmp_path / "new.db") == []
 
 
@@ -151,14 +143,14 @@ def test_entries_at_the_end_that_are_gone_are_known_to_be_lost(path: Path, tmp_p
     assert [found[2, seq].kind for seq in range(newest - 2, newest + 1)] == ["lost"] * 3
 
 
-def test_a_row_that_claims_an_impossible_place_makes_no_mountain_of_lost_entries(path: Path, tmp_path: Path) -> None:
+def test_impossible_entry_number_adds_no_lost_entries(path: Path, tmp_path: Path) -> None:
     sql(path, f"UPDATE entry SET seq={1 << 40} WHERE thread=1 AND seq=9")
     done = care.repair(path, tmp_path / "new.db")
-    assert done.lost == 1
+    assert done.lost_entries == 1
     assert any("stands behind the newest entry" in damage.what for damage in done.damages)
 
 
-def test_a_message_that_was_put_into_another_entry_damages_only_its_own(path: Path, tmp_path: Path) -> None:
+def test_moved_message_damages_only_its_own_entry(path: Path, tmp_path: Path) -> None:
     sql(path, "UPDATE message SET seq=11, ord=1 WHERE thread=1 AND seq=9")
     care.repair(path, tmp_path / "new.db")
     found = entries(tmp_path / "new.db")
@@ -192,7 +184,7 @@ def test_sessions_whose_moves_are_damaged_still_point_where_they_did(path: Path,
     assert {damage.record for damage in done.damages} >= {"move"}
 
 
-def test_a_move_in_the_middle_that_is_damaged_is_left_out_and_the_rest_is_chained_anew(tmp_path: Path) -> None:
+def test_repair_drops_a_damaged_move_and_rechains_the_rest(tmp_path: Path) -> None:
     ledger = SqliteLedger(str(tmp_path / "l.db"))
     append(ledger, "main", user("a"))
     thread = ledger.thread_of("main")
@@ -229,17 +221,17 @@ def test_a_thread_of_which_no_session_is_left_gets_one(tmp_path: Path) -> None:
         ("UPDATE idempotency SET payload=x'00' WHERE seq=1", "entry"),
     ],
 )  # fmt: skip
-def test_what_else_is_damaged_is_left_out_and_listed(path: Path, tmp_path: Path, statement: str, record: str) -> None:
+def test_repair_drops_and_lists_other_damage(path: Path, tmp_path: Path, statement: str, record: str) -> None:
     was = entries(path)
     sql(path, statement)
     done = care.repair(path, tmp_path / "new.db")
     assert {damage.record for damage in done.damages} == {record}
-    assert done.lost == 0
+    assert done.lost_entries == 0
     assert [one.hash for one in entries(tmp_path / "new.db").values()] == [one.hash for one in was.values()]
     assert care.verify(tmp_path / "new.db") == []
 
 
-def test_what_was_erased_does_not_come_back(tmp_path: Path) -> None:
+def test_repair_does_not_restore_erased_rows(tmp_path: Path) -> None:
     ledger = SqliteLedger(str(tmp_path / "l.db"))
     append(ledger, "main", user("kept"))
     append(ledger, "gone", user("the secret text of a session"))
@@ -264,12 +256,12 @@ def test_all_tenants_are_repaired(tmp_path: Path) -> None:
     assert damage.place == "entry 3 of thread 1 of tenant 'local'"
     done = care.repair(tmp_path / "new.db", tmp_path / "again.db")
     assert [damage.place for damage in done.damages] == ["entry 3 of thread 1 of tenant 'local'"]
-    assert {(one.tenant, one.lost) for one in done.sessions if one.session == "side"} == {
+    assert {(one.tenant, one.lost_entries) for one in done.sessions if one.session == "side"} == {
         ("local", 1), ("other\x00", 0)
     }  # fmt: skip
 
 
-def test_rows_that_are_only_in_the_log_are_saved_and_nothing_beside_the_source_changes(tmp_path: Path) -> None:
+def test_repair_saves_rows_of_the_log_and_leaves_the_source_unchanged(tmp_path: Path) -> None:
     ledger = filled(tmp_path / "l.db", 30)
     was = list(ledger.dump())
     folder = tmp_path / "crashed"
@@ -284,7 +276,7 @@ def test_rows_that_are_only_in_the_log_are_saved_and_nothing_beside_the_source_c
     before = {file.name: file.read_bytes() for file in folder.iterdir()}
     done = care.repair(folder / "l.db", tmp_path / "new.db")
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
-    assert done.lost <= 1
+    assert done.lost_entries <= 1
     saved = [record for record in dumped(tmp_path / "new.db") if isinstance(record, EntryRecord)]
     whole = [record for record in was if isinstance(record, EntryRecord)]
     assert [record.hash for record in saved] == [record.hash for record in whole]
@@ -297,7 +289,7 @@ def test_an_old_ledger_is_repaired_into_one_of_this_version(tmp_path: Path) -> N
     with pytest.raises(LedgerDamaged, match="entry 5 of thread 1"):
         care.migrate(path, dry_run=True)
     done = care.repair(path, tmp_path / "new.db")
-    assert (done.entries, done.lost) == (30, 1)
+    assert (done.entries, done.lost_entries) == (30, 1)
     assert care.verify(tmp_path / "new.db") == []
     ledger = SqliteLedger(str(tmp_path / "new.db"))
     assert [info.title for info in ledger.sessions()] == ["a title", "a title"]
@@ -324,7 +316,7 @@ def headers(data: bytearray, dice: random.Random) -> None:
 
 
 @pytest.mark.parametrize(("damage", "rounds", "most"), [(hit, 40, 1), (zeroed, 15, 60), (headers, 10, 4)])
-def test_whatever_is_hit_nothing_false_is_saved_and_little_is_lost(
+def test_repair_of_random_damage_saves_nothing_false(
     whole: Path, tmp_path: Path, record_property: Any, damage: Callable[..., None], rounds: int, most: int
 ) -> None:
     was, data = entries(whole), whole.read_bytes()

@@ -35,7 +35,7 @@ def old(tmp_path: Path) -> Path:
     return path
 
 
-def test_everything_that_the_first_version_read_is_read_now_hashes_included(old: Path) -> None:
+def test_migrated_ledger_reads_like_version_1(old: Path) -> None:
     ledger = SqliteLedger(str(old))
     assert {one.label for one in ledger.sessions()} == set(READ_BACK)
     for label, wanted in READ_BACK.items():
@@ -55,7 +55,7 @@ def test_everything_that_the_first_version_read_is_read_now_hashes_included(old:
         assert db.execute("PRAGMA foreign_key_check").fetchall() == []
 
 
-def test_what_the_first_version_did_not_have_is_there_for_its_sessions(old: Path) -> None:
+def test_migration_fills_the_rows_that_version_1_lacks(old: Path) -> None:
     store = SqliteLedger(str(old))
     ledger = Ledger(store)
     assert {hit.place.seq for hit in ledger.search("索引")} == {1, 3, 5, 7, 9, 11}
@@ -87,7 +87,7 @@ def test_a_migration_that_fails_leaves_the_old_version_whole(old: Path, monkeypa
     def fails(_: object) -> None:
         raise OSError("no more")
 
-    monkeypatch.setitem(migrate._FILL, 2, fails)
+    monkeypatch.setattr(migrate, "_fill_threads", fails)
     with pytest.raises(OSError, match="no more"):
         SqliteLedger(str(old))
     with behind_its_back(old) as db:
@@ -97,7 +97,7 @@ def test_a_migration_that_fails_leaves_the_old_version_whole(old: Path, monkeypa
     assert len(SqliteLedger(str(old)).sessions()) == len(READ_BACK)
 
 
-def test_a_file_whose_first_migration_was_another_one_is_refused_as_it_is(old: Path) -> None:
+def test_migration_with_another_checksum_is_rejected(old: Path) -> None:
     with behind_its_back(old) as db:
         db.execute("UPDATE migration SET checksum='other'")
     with pytest.raises(LedgerDamaged, match="migration 1"):

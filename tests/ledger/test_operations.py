@@ -39,7 +39,7 @@ def texts(ledger: Ledger, session: str) -> list[str]:
     return [row.message.text() for entry in ledger.entries(session) for row in entry.rows]
 
 
-def test_a_turn_is_pending_then_streaming_then_completed_with_all_that_is_known_of_it(ledger: Ledger) -> None:
+def test_turn_is_pending_then_streaming_then_completed(ledger: Ledger) -> None:
     known = {"model": "gpt-5", "provider": "openai", "role": "worker", "toolset": "web", "tools": ["find"]}
     ledger.open_turn("main", said("go"), permissions=["net"], source_event="e1", workspace="/w", **known)
     assert ledger.turns("main")[-1].status == "pending"
@@ -73,7 +73,7 @@ def test_a_turn_is_pending_then_streaming_then_completed_with_all_that_is_known_
         ledger.close_turn("main")
 
 
-def test_an_open_turn_is_interrupted_for_everyone_but_who_is_at_work_on_it(ledger: Ledger) -> None:
+def test_open_turn_is_interrupted_for_other_ledgers(ledger: Ledger) -> None:
     ledger.open_turn("main", said("go", assistant("", ToolCall("c", "find", "{}"))))
     assert ledger.turns("main")[0].status == "streaming"
     other = Ledger(ledger.store)
@@ -83,7 +83,7 @@ def test_an_open_turn_is_interrupted_for_everyone_but_who_is_at_work_on_it(ledge
     assert (other.turns("main")[0].status, other.turns("main")[0].error) == ("failed", "the network is gone")
 
 
-def test_the_same_key_again_is_the_same_append_whatever_came_since(ledger: Ledger) -> None:
+def test_repeated_key_is_known_after_later_appends(ledger: Ledger) -> None:
     first = ledger.append("main", said("one"), key="k", expected_head=0)
     ledger.append("main", said("two"))
     again = ledger.append("main", said("one"), key="k", expected_head=0)
@@ -114,7 +114,7 @@ def test_appends_go_on_while_a_summary_is_made_and_stay_after_it(ledger: Ledger)
     assert texts(ledger, "main") == ["one", "to one", "two", "to two", "three", "to three"]
 
 
-def test_a_compaction_that_another_mark_overtook_is_refused_and_changes_nothing(ledger: Ledger) -> None:
+def test_superseded_compaction_is_rejected_and_changes_nothing(ledger: Ledger) -> None:
     talk(ledger, "main", "one", "two")
     ledger.compact("main", Compaction(1, 2, 3, "first"), after_checkpoint=0)
     before = list(ledger.store.dump())
@@ -140,7 +140,7 @@ def test_undo_and_redo_change_what_is_shown_and_no_row(ledger: Ledger) -> None:
     assert [record for record in ledger.store.dump() if getattr(record, "seq", 0) in range(1, 6)] == rows
 
 
-def test_a_fork_begins_at_the_end_of_any_turn_and_a_rewind_leaves_what_came_after(ledger: Ledger) -> None:
+def test_fork_and_rewind_start_at_the_end_of_any_turn(ledger: Ledger) -> None:
     talk(ledger, "main", "one", "two", "three")
     ledger.fork("side", "main", turn=1)
     assert texts(ledger, "side") == ["one", "to one"]
@@ -186,7 +186,7 @@ def test_a_subagents_session_names_the_turn_and_call_that_spawned_it(ledger: Led
         ledger.create("sub")
 
 
-def test_an_identity_is_promoted_and_two_are_merged_without_mixing_what_they_said(ledger: Ledger) -> None:
+def test_rename_and_merge_do_not_mix_histories(ledger: Ledger) -> None:
     talk(ledger, "dm:telegram:7", "hello")
     talk(ledger, "dm:alice", "good day")
     ledger.merge("dm:telegram:7", "dm:alice", "the same person")
@@ -204,7 +204,7 @@ def test_an_identity_is_promoted_and_two_are_merged_without_mixing_what_they_sai
         ledger.merge("dm:alice", "dm:telegram:7")
 
 
-def test_what_is_archived_or_deleted_is_not_listed_and_all_there(ledger: Ledger) -> None:
+def test_archived_and_deleted_sessions_are_kept_and_not_listed(ledger: Ledger) -> None:
     talk(ledger, "main", "one")
     ledger.archive("main")
     assert ledger.sessions() == []
@@ -236,7 +236,7 @@ def test_after_a_deletion_for_good_the_file_no_longer_holds_the_text(tmp_path: P
     ledger.compact("heliotrope-project", Compaction(1, 2, 3, f"summary: {SECRET}"), after_checkpoint=0)
     assert b"heliotrope" in everything_in(tmp_path)
     erased = ledger.erase("heliotrope-project")
-    assert erased.needles > 0 and erased.found == 0
+    assert erased.needles > 0 and erased.remaining == 0
     assert len(erased.threads) == 2
     held = everything_in(tmp_path)
     assert b"zanzibar" not in held and b"heliotrope" not in held
@@ -253,7 +253,7 @@ def test_after_a_deletion_for_good_the_file_no_longer_holds_the_text(tmp_path: P
     assert ledger.thread("main") not in erased.threads
 
 
-def test_what_a_fork_still_needs_is_not_deleted_and_the_fork_is_named(ledger: Ledger) -> None:
+def test_erase_is_rejected_while_a_fork_depends_on_the_thread(ledger: Ledger) -> None:
     talk(ledger, "main", "one")
     ledger.fork("side", "main")
     before = list(ledger.store.dump())
@@ -265,9 +265,7 @@ def test_what_a_fork_still_needs_is_not_deleted_and_the_fork_is_named(ledger: Le
     assert ledger.sessions(every=True) == []
 
 
-def test_a_reader_that_holds_the_old_state_keeps_the_proof_from_being_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_erase_is_incomplete_while_a_reader_has_the_old_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (connection, files):
         monkeypatch.setattr(module, "BUSY_TIMEOUT_MS", 50)
     ledger = Ledger(SqliteLedger(str(tmp_path / "l.db")))
@@ -335,7 +333,7 @@ def test_a_deleted_threads_number_is_not_used_again(ledger: Ledger) -> None:
     assert texts(ledger, "y") == ["new", "to new"]
 
 
-def test_what_is_left_after_rewinds_and_a_deletion_can_be_taken_elsewhere(ledger: Ledger) -> None:
+def test_export_round_trips_after_rewinds_and_an_erase(ledger: Ledger) -> None:
     talk(ledger, "a", "one", "two", "three")
     ledger.rewind("a", turn=2)
     ledger.rewind("a", turn=1)
@@ -347,7 +345,7 @@ def test_what_is_left_after_rewinds_and_a_deletion_can_be_taken_elsewhere(ledger
     assert texts(Ledger(other), "b") == ["kept", "to kept"]
 
 
-def test_deleting_takes_what_a_label_means_now_and_nothing_that_another_one_has(ledger: Ledger) -> None:
+def test_erase_leaves_threads_of_other_labels(ledger: Ledger) -> None:
     talk(ledger, "a", "old")
     ledger.rename("a", "x")
     ledger.unalias("a")
@@ -364,7 +362,7 @@ def test_deleting_takes_what_a_label_means_now_and_nothing_that_another_one_has(
     assert sorted(one.label for one in ledger.sessions()) == ["b", "x"]
 
 
-def test_a_spawned_session_can_be_renamed_and_archived_when_its_parent_is_gone(ledger: Ledger) -> None:
+def test_child_session_can_be_renamed_when_its_parent_is_erased(ledger: Ledger) -> None:
     talk(ledger, "parent", "one", "two")
     ledger.create("child", SessionMetadata(parent_session="parent", parent_turn=2))
     talk(ledger, "child", "work")
@@ -378,7 +376,7 @@ def test_a_spawned_session_can_be_renamed_and_archived_when_its_parent_is_gone(l
     assert ledger.spawned("parent") == []
 
 
-def test_what_a_session_spawned_stays_its_own_when_its_name_is_led_elsewhere(ledger: Ledger) -> None:
+def test_child_sessions_stay_when_a_name_is_redirected(ledger: Ledger) -> None:
     for name in ("guest", "account"):
         talk(ledger, name, "one", "two")
     ledger.create("child", SessionMetadata(parent_session="guest", parent_turn=2))
@@ -388,7 +386,7 @@ def test_what_a_session_spawned_stays_its_own_when_its_name_is_led_elsewhere(led
     assert ledger.spawned("account") == []
 
 
-def test_names_from_long_ago_lead_straight_to_the_newest_one(ledger: Ledger) -> None:
+def test_earlier_names_resolve_to_the_newest_label(ledger: Ledger) -> None:
     talk(ledger, "n0", "one")
     for number in range(40):
         ledger.rename(f"n{number}", f"n{number + 1}")
@@ -419,7 +417,7 @@ def test_an_undo_behind_a_clear_is_refused(ledger: Ledger) -> None:
     ],
     ids=["kind", "role", "image without data"],
 )
-def test_what_could_never_be_read_back_is_refused_at_the_door(ledger: Ledger, entry: NewEntry) -> None:
+def test_unreadable_values_are_rejected_on_append(ledger: Ledger, entry: NewEntry) -> None:
     with pytest.raises(BadEntry, match="nothing was stored"):
         ledger.commit("main", Commit((entry,)))
     with pytest.raises(BadReference, match="metadata is invalid"):
@@ -427,19 +425,19 @@ def test_what_could_never_be_read_back_is_refused_at_the_door(ledger: Ledger, en
     assert ledger.sessions(every=True) == []
 
 
-def test_a_body_with_figures_of_another_shape_does_not_keep_turns_from_being_read(ledger: Ledger) -> None:
+def test_turns_are_read_when_usage_has_another_shape(ledger: Ledger) -> None:
     ledger.open_turn("main", said("go"), usage={"input_tokens": "many"}, tools=5, permissions="all")
     (turn,) = ledger.turns("main")
     assert (turn.input_tokens, turn.tools_available, turn.permissions_granted) == (0, (), ())
 
 
-def test_two_halves_of_a_surrogate_pair_come_back_and_are_found_as_one_character(ledger: Ledger) -> None:
+def test_surrogate_halves_are_read_and_found_as_one_character(ledger: Ledger) -> None:
     ledger.append("main", said("\ud840\udc00 word", "\ud83d\ude00"))
     assert texts(ledger, "main") == ["\U00020000 word", "😀"]
     assert [hit.place for hit in ledger.search("\U00020000")] == [MessageRef(1, 0)]
 
 
-def test_a_ledger_is_sound_after_the_parent_of_a_session_was_deleted_for_good(tmp_path: Path) -> None:
+def test_ledger_is_sound_after_a_parent_is_erased(tmp_path: Path) -> None:
     ledger = Ledger(SqliteLedger(str(tmp_path / "l.db")))
     talk(ledger, "parent", "one", "two")
     ledger.create("child", SessionMetadata(parent_session="parent", parent_turn=2))
@@ -451,7 +449,7 @@ def test_a_ledger_is_sound_after_the_parent_of_a_session_was_deleted_for_good(tm
     care.backup(tmp_path / "l.db", tmp_path / "copy.db")
 
 
-def test_the_end_of_a_turn_is_before_the_clear_or_compaction_behind_it(ledger: Ledger) -> None:
+def test_turn_ends_before_a_following_clear_or_compaction(ledger: Ledger) -> None:
     talk(ledger, "main", "one", "two")
     ledger.commit("main", Commit((NewEntry("clear"),)))
     talk(ledger, "main", "three")

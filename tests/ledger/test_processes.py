@@ -52,7 +52,7 @@ while True:
 """
 
 
-def test_what_waits_is_committed_together_and_a_part_that_fails_takes_nothing_with_it(tmp_path: Path) -> None:
+def test_waiting_writes_commit_together_and_fail_alone(tmp_path: Path) -> None:
     ledger = SqliteLedger(str(tmp_path / "l.db"))
     append(ledger, "main", user("first"))
     failed: list[BaseException] = []
@@ -84,7 +84,7 @@ def test_what_waits_is_committed_together_and_a_part_that_fails_takes_nothing_wi
         assert own == sorted(own, key=lambda text: int(text.split("/")[1])), "each thread's own order is kept"
 
 
-def test_interrupts_between_and_inside_appends_leave_the_ledger_usable_and_whole(tmp_path: Path) -> None:
+def test_interrupted_appends_leave_the_ledger_usable(tmp_path: Path) -> None:
     path = tmp_path / "l.db"
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     process = subprocess.Popen(
@@ -124,7 +124,7 @@ def in_a_fork(*calls: Callable[[], object]) -> str:
         return answer.read()
 
 
-def test_a_forked_process_goes_on_with_the_ledger_on_connections_of_its_own(tmp_path: Path) -> None:
+def test_forked_process_opens_its_own_connections(tmp_path: Path) -> None:
     ledger = SqliteLedger(str(tmp_path / "l.db"))
     append(ledger, "main", user("one"))
     assert (str(tmp_path / "l.db"), os.getpid()) in open_ledgers()
@@ -140,7 +140,7 @@ def test_a_forked_process_goes_on_with_the_ledger_on_connections_of_its_own(tmp_
     assert texts(ledger, "main") == ["one", "two", "three", "four"]
 
 
-def test_a_fork_inside_a_snapshot_and_one_with_a_ledger_in_memory_are_told_so(tmp_path: Path) -> None:
+def test_process_fork_in_a_snapshot_or_in_memory_raises(tmp_path: Path) -> None:
     for ledger in (SqliteLedger(str(tmp_path / "l.db")), SqliteLedger()):
         append(ledger, "main", user("one"))
         write = partial(append, ledger, "main", user("two"))
@@ -150,7 +150,7 @@ def test_a_fork_inside_a_snapshot_and_one_with_a_ledger_in_memory_are_told_so(tm
 
 
 @pytest.mark.usefixtures("patient")
-def test_forks_while_other_threads_read_and_write_lose_nothing_and_find_nothing_busy(tmp_path: Path) -> None:
+def test_process_forks_during_reads_and_writes_lose_nothing(tmp_path: Path) -> None:
     ledger = SqliteLedger(str(tmp_path / "l.db"))
     append(ledger, "main", user("first"))
     stop = threading.Event()
@@ -176,7 +176,7 @@ def test_forks_while_other_threads_read_and_write_lose_nothing_and_find_nothing_
 
 
 @pytest.mark.parametrize("change", ["deleted", "replaced", "moved"])
-def test_a_file_that_is_not_the_one_that_was_opened_is_neither_read_nor_written(tmp_path: Path, change: str) -> None:
+def test_replaced_file_is_neither_read_nor_written(tmp_path: Path, change: str) -> None:
     path = tmp_path / "l.db"
     ledger = SqliteLedger(str(path))
     append(ledger, "main", user("one"))
@@ -213,7 +213,7 @@ def test_an_empty_file_is_no_ledger_unless_one_is_to_be_made(tmp_path: Path) -> 
     assert SqliteLedger(str(file), create=False).thread_of("main") == 1
 
 
-def test_a_log_that_was_deleted_under_an_open_ledger_is_noticed_at_the_next_append(tmp_path: Path) -> None:
+def test_append_detects_a_deleted_log(tmp_path: Path) -> None:
     ledger = SqliteLedger(str(tmp_path / "l.db"))
     append(ledger, "main", user("one"))
     (tmp_path / "l.db-wal").unlink()
@@ -247,7 +247,7 @@ def test_a_ledger_that_cannot_be_written_can_be_read(what: str) -> None:
         file.parent.chmod(0o777)
 
 
-def test_a_closed_ledger_says_so_and_closing_twice_is_no_error(tmp_path: Path) -> None:
+def test_closed_ledger_raises_and_closing_twice_is_allowed(tmp_path: Path) -> None:
     ledger = SqliteLedger(str(tmp_path / "l.db"))
     append(ledger, "main", user("one"))
     ledger.close()
@@ -262,7 +262,7 @@ def test_a_new_ledger_can_be_read_by_its_owner_only(tmp_path: Path) -> None:
     assert (tmp_path / "l.db").stat().st_mode & 0o777 == 0o600
 
 
-def test_the_first_of_many_processes_makes_the_ledger_and_all_find_the_same(tmp_path: Path) -> None:
+def test_many_processes_open_the_same_new_ledger(tmp_path: Path) -> None:
     path = tmp_path / "l.db"
     program = (
         "import sys; from ledger.stores import append; from nexus.ledger.sqlite import SqliteLedger;"
@@ -286,7 +286,7 @@ def test_the_first_of_many_processes_makes_the_ledger_and_all_find_the_same(tmp_
 
 @pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("rounds", [8, pytest.param(80, marks=pytest.mark.slow)])
-def test_processes_that_make_a_ledger_at_the_very_same_time_find_nothing_busy(tmp_path: Path, rounds: int) -> None:
+def test_processes_create_a_ledger_at_once_without_busy_errors(tmp_path: Path, rounds: int) -> None:
     for number in range(rounds):
         path = tmp_path / f"{number}.db"
         begin, go = os.pipe()
@@ -309,7 +309,7 @@ def test_processes_that_make_a_ledger_at_the_very_same_time_find_nothing_busy(tm
         assert sorted(texts(SqliteLedger(str(path)), "main")) == ["a", "b", "c"]
 
 
-def test_reading_in_this_process_leaves_the_locks_that_it_holds_on_the_file(tmp_path: Path) -> None:
+def test_reading_a_file_keeps_the_locks_of_the_process(tmp_path: Path) -> None:
     """A file that is opened and closed beside SQLite loses all locks of the process: others could take the log away."""
     path = tmp_path / "l.db"
     ledger = SqliteLedger(str(path))

@@ -34,7 +34,7 @@ from nexus.types.message import user
         ("DELETE FROM calibration WHERE number=2", "calibration 2 of openai/gpt-5", "is missing or does not match its hash"),
     ],
 )  # fmt: skip
-def test_a_row_that_is_gone_is_found_by_verify_and_listed_by_a_repair(
+def test_missing_row_is_reported_by_verify_and_repair(
     path: Path, tmp_path: Path, statement: str, place: str, what: str
 ) -> None:
     sql(path, "PRAGMA secure_delete=ON", statement)
@@ -71,7 +71,7 @@ def test_an_older_move_may_point_to_what_was_deleted_for_good(tmp_path: Path) ->
     assert dumped(tmp_path / "new.db") == dumped(tmp_path / "l.db")
 
 
-def test_names_that_were_deleted_for_good_do_not_come_back_from_the_log(tmp_path: Path) -> None:
+def test_repair_does_not_restore_erased_names_from_the_log(tmp_path: Path) -> None:
     ledger = SqliteLedger(str(tmp_path / "l.db"))
     append(ledger, "secret name", user("a secret"))
     append(ledger, "kept", user("kept"))
@@ -88,7 +88,7 @@ def test_names_that_were_deleted_for_good_do_not_come_back_from_the_log(tmp_path
     assert dumped(tmp_path / "new.db") == dumped(tmp_path / "killed.db")
 
 
-def test_a_session_that_was_renamed_does_not_come_back_when_its_last_move_is_lost(tmp_path: Path) -> None:
+def test_renamed_session_stays_retired_when_its_last_move_is_lost(tmp_path: Path) -> None:
     store = SqliteLedger(str(tmp_path / "l.db"))
     append(store, "old", user("x"))
     Ledger(store).rename("old", "new")
@@ -102,7 +102,7 @@ def test_a_session_that_was_renamed_does_not_come_back_when_its_last_move_is_los
     kept.close()
 
 
-def test_threads_all_of_whose_names_are_lost_get_new_ones_which_are_listed(tmp_path: Path) -> None:
+def test_repair_names_threads_that_lost_all_names(tmp_path: Path) -> None:
     ledger = SqliteLedger(str(tmp_path / "l.db"))
     for label in ("main", "other"):
         append(ledger, label, user(label))
@@ -136,9 +136,9 @@ def test_an_entry_that_matches_its_hash_and_cannot_be_read_is_lost(tmp_path: Pat
 
 
 @pytest.mark.parametrize("content", [b"\0" * 4_096, b"\xa5" * 4_096])
-def test_a_broken_page_of_rows_that_nothing_else_names_is_said(path: Path, tmp_path: Path, content: bytes) -> None:
+def test_repair_reports_a_broken_page_of_unnamed_rows(path: Path, tmp_path: Path, content: bytes) -> None:
     ledger = SqliteLedger(str(path), create=False)
-    with ledger._reading() as reader:
+    with ledger.reading() as reader:
         page = int(reader.db.value("SELECT rootpage FROM sqlite_schema WHERE name='idempotency'"))
     ledger.close()
     data = bytearray(path.read_bytes())
@@ -146,23 +146,23 @@ def test_a_broken_page_of_rows_that_nothing_else_names_is_said(path: Path, tmp_p
     path.write_bytes(data)
     done = care.repair(path, tmp_path / "new.db")
     assert [damage.place for damage in done.damages] == [f"page {page}"]
-    assert done.lost == 0
+    assert done.lost_entries == 0
 
 
 @pytest.mark.parametrize(("one", "two"), [("blob", "calibration"), ("message", "session"), ("entry", "thread")])
 def test_pages_that_stand_in_one_anothers_place_cost_nothing(path: Path, tmp_path: Path, one: str, two: str) -> None:
     was = dumped(path)
     swapped(path, one, two)
-    assert care.repair(path, tmp_path / "new.db").lost == 0
+    assert care.repair(path, tmp_path / "new.db").lost_entries == 0
     assert dumped(tmp_path / "new.db") == was
 
 
-def test_a_first_page_that_stands_elsewhere_costs_one_entry_at_most(path: Path, tmp_path: Path) -> None:
+def test_misplaced_first_page_loses_at_most_one_entry(path: Path, tmp_path: Path) -> None:
     was, data = dumped(path), path.read_bytes()
     for page in range(1, len(data) // 4_096):
         first, other = data[:4_096], data[page * 4_096 : (page + 1) * 4_096]
         path.write_bytes(other + data[4_096 : page * 4_096] + first + data[(page + 1) * 4_096 :])
         done = care.repair(path, tmp_path / "new.db", force=True)
         # A page that goes on with another one's row is found by its place alone.
-        assert done.lost <= 1, page
-        assert done.lost == 1 or dumped(tmp_path / "new.db") == was, page
+        assert done.lost_entries <= 1, page
+        assert done.lost_entries == 1 or dumped(tmp_path / "new.db") == was, page

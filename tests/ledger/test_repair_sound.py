@@ -124,7 +124,7 @@ def test_a_repair_of_any_sound_ledger_loses_nothing_and_reports_nothing(steps: l
             return
         for name in ("killed.db", "l.db"):
             done = care.repair(folder / name, folder / "new.db", force=True)
-            assert (done.damages, done.lost) == ((), 0)
+            assert (done.damages, done.lost_entries) == ((), 0)
             for tenant, found in records.items():
                 assert dumped(folder / "new.db", tenant) == found
     finally:

@@ -63,7 +63,7 @@ def test_what_was_appended_is_read_back_as_it_was_after_opening_again(tmp_path: 
     assert again.head(done.thread) == (1, entry.hash)
 
 
-def test_entries_are_numbered_without_gaps_and_a_range_is_a_slice_of_the_whole(tmp_path: Path) -> None:
+def test_entry_ranges_are_slices_without_gaps(tmp_path: Path) -> None:
     ledger = filled(tmp_path / "l.db", 10)
     whole = replay(ledger, "main")
     assert [entry.seq for entry in whole] == list(range(1, 11))
@@ -96,7 +96,7 @@ def test_a_refused_commit_makes_no_session() -> None:
     assert ledger.sessions() == []
 
 
-def test_the_same_key_and_payload_add_nothing_and_another_payload_is_refused(tmp_path: Path) -> None:
+def test_repeated_key_adds_nothing_and_rejects_another_payload(tmp_path: Path) -> None:
     ledger = filled(tmp_path / "l.db", 1)
     before = replay(ledger, "main")
     once = append(ledger, "main", user("more"), key="more", at_ms=3)
@@ -110,7 +110,7 @@ def test_the_same_key_and_payload_add_nothing_and_another_payload_is_refused(tmp
     assert append(ledger, "other", user("other"), key="more").added == 1, "a key belongs to its session"
 
 
-def test_an_expected_head_that_has_moved_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+def test_commit_is_rejected_when_the_expected_head_moved(tmp_path: Path) -> None:
     ledger = filled(tmp_path / "l.db", 3)
     with pytest.raises(HeadMoved) as refusal:
         append(ledger, "main", user("late"), expected_head=2)
@@ -137,7 +137,7 @@ def test_tenants_in_one_file_do_not_see_each_other(tmp_path: Path) -> None:
 # --------------------------------------------------------------------------------------------------------------- forks
 
 
-def test_a_fork_shares_the_path_and_then_goes_its_own_way(tmp_path: Path) -> None:
+def test_fork_shares_the_path_up_to_its_entry(tmp_path: Path) -> None:
     ledger = filled(tmp_path / "l.db", 5)
     whole = replay(ledger, "main")
     ledger.fork("side", "main", 3)
@@ -271,7 +271,7 @@ def test_any_label_names_a_session(tmp_path: Path, label: str) -> None:
     assert texts(ledger, f"{label}~1") == ["here"]
 
 
-def test_an_image_is_stored_once_however_often_it_is_said(tmp_path: Path) -> None:
+def test_image_is_stored_once(tmp_path: Path) -> None:
     ledger = SqliteLedger(str(tmp_path / "l.db"))
     image = Image("image/png", data="QUJD" * 100_000, width=2, height=2)
     for number in range(20):
@@ -285,7 +285,7 @@ def test_an_image_is_stored_once_however_often_it_is_said(tmp_path: Path) -> Non
     assert replay(ledger, "main")[-1].rows[0].message.parts == (ToolResult("c", (image,)),)
 
 
-def test_parts_of_a_kind_that_a_newer_version_wrote_come_back_as_unknown() -> None:
+def test_unknown_part_kinds_are_read_as_unknown() -> None:
     parts = decode_parts('[{"type":"video","url":"u"},{"type":"text","text":"t"}]', lambda _: b"")
     assert parts == (Unknown("video", '{"type": "video", "url": "u"}'), Text("t"))
 
@@ -293,7 +293,7 @@ def test_parts_of_a_kind_that_a_newer_version_wrote_come_back_as_unknown() -> No
 # ---------------------------------------------------------------------------------------------------- the file itself
 
 
-def test_the_file_has_the_settings_that_make_an_acknowledged_append_durable(tmp_path: Path) -> None:
+def test_file_has_the_settings_of_durable_appends(tmp_path: Path) -> None:
     ledger = filled(tmp_path / "l.db", 1)
     assert on_writer(ledger, "PRAGMA synchronous") == 2, "FULL"
     assert on_writer(ledger, "PRAGMA foreign_keys") == 1
@@ -338,9 +338,7 @@ def test_a_file_of_another_program_is_refused_and_left_as_it_is(tmp_path: Path) 
     assert path.read_bytes() == before
 
 
-def test_a_lock_that_another_process_holds_is_waited_for_and_then_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_busy_error_follows_the_wait_for_a_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "BUSY_TIMEOUT_MS", 50)
     ledger = filled(tmp_path / "l.db", 1)
     with behind_its_back(tmp_path / "l.db") as db:
@@ -379,7 +377,7 @@ def started(path: Path, session: str, name: str, count: int) -> subprocess.Popen
     return subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_two_processes_append_to_one_session_of_a_new_file_and_everything_is_there_without_gaps(tmp_path: Path) -> None:
+def test_two_processes_append_to_one_session_without_gaps(tmp_path: Path) -> None:
     path = tmp_path / "l.db"
     processes = [started(path, "main", name, 60) for name in ("one", "two")]
     for process in processes:
@@ -399,7 +397,7 @@ def test_two_processes_append_to_one_session_of_a_new_file_and_everything_is_the
 
 
 @pytest.mark.slow
-def test_a_message_of_over_50_megabytes_is_stored_found_and_read_back_as_it_was(tmp_path: Path) -> None:
+def test_message_over_50_megabytes_is_stored_and_found(tmp_path: Path) -> None:
     said = "word \x00 \ud83d 会議 " * 2_800_000 + "needle"
     assert len(said.encode("utf-8", "surrogatepass")) > 50_000_000
     ledger = SqliteLedger(str(tmp_path / "l.db"))

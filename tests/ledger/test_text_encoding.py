@@ -35,7 +35,7 @@ PARTS = st.one_of(
 
 
 @given(st.one_of(ANY_TEXT, TRICKY))
-def test_what_is_stored_is_utf_8_without_nul_and_comes_back_as_it_was(text: str) -> None:
+def test_stored_text_is_utf_8_without_nul_and_round_trips(text: str) -> None:
     stored = encode_text(text)
     assert "\0" not in stored
     stored.encode("utf-8")

@@ -68,9 +68,7 @@ Where random kills hit is luck, so nothing is asked of them: `faults` kills at e
 """
 
 
-def test_nothing_is_lost_at_named_points_and_every_broken_build_is_found_there(
-    tmp_path: Path, record_property: Any
-) -> None:
+def test_torture_finds_every_broken_build_at_named_points(tmp_path: Path, record_property: Any) -> None:
     code, report = tortured(tmp_path, "faults")
     assert report["failed"] == {}
     assert code == 0

@@ -22,7 +22,7 @@ TABLES = ("entry", "message", "idempotency", "thread", "tool_call", "decision", 
 
 def numbers() -> list[tuple[str, str]]:
     ledger = SqliteLedger()
-    with ledger._reading() as reader:
+    with ledger.reading() as reader:
         found = [
             (table, str(row[1]))
             for table in TABLES
@@ -83,9 +83,7 @@ def answers(path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("table", "column"), numbers())
-def test_text_in_a_column_of_numbers_is_reported_and_ends_in_no_error_of_pythons(
-    whole: Path, tmp_path: Path, table: str, column: str
-) -> None:
+def test_text_in_a_number_column_raises_a_ledger_error(whole: Path, tmp_path: Path, table: str, column: str) -> None:
     path = Path(shutil.copy(whole, tmp_path / "l.db"))
     with behind_its_back(path) as db:
         db.execute("PRAGMA writable_schema=ON")

@@ -17,11 +17,11 @@ from nexus.ledger.sessions import Query, SearchHit, SessionMetadata
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.testing import FixedClock
 from nexus.testing.ledger_conformance import CHECKS, Check, check_name, run
-from nexus.testing.ledger_conformance.copying import fill
+from nexus.testing.ledger_conformance.storage import fill
 from nexus.types.ledger_entries import Commit, Committed, Entry
 
 FILLED = "202814a4113eaab3d4c5ab191b26bb1e472761d4071b56f58cbb8d991ad42f87"
-"""SHA-256 of the records that `copying.fill` writes.
+"""SHA-256 of the records that `storage.fill` writes.
 
 Computed with an independent implementation of the protocol in plain Python, before it was removed.
 """

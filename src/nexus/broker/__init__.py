@@ -21,7 +21,7 @@ from nexus.compaction import CompactionOutcome
 from nexus.context import AssembledContext
 from nexus.engine import Engine
 from nexus.errors import EmptyEvent, EmptyTask, WorkspaceMissing
-from nexus.ledger.operations import visible_messages
+from nexus.ledger.replay import visible_messages
 from nexus.profiles.builtin import LAYERED
 from nexus.recovery import Answer, recover
 from nexus.text.frames import escape

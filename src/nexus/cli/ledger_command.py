@@ -15,7 +15,7 @@ from nexus.cli._options import CommandOptions, NexusGroup
 from nexus.cli._output import format_time, progress_bar
 from nexus.errors import LedgerError, UnreadableFile
 from nexus.ledger import jsonl, maintenance
-from nexus.ledger.integrity.damage import Damage
+from nexus.ledger.integrity.threads import Damage
 from nexus.ledger.maintenance import doctor
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.render.console import printable
@@ -74,10 +74,10 @@ def repair(target: str, force: bool, options: CommandOptions) -> None:
     saved = f"{result.entries:,} entries with {result.messages:,} messages saved"
     sessions = [
         f"  {printable(session.session)}: {session.entries:,} entries, {session.messages:,} messages"
-        + (f", {session.lost:,} lost" if session.lost else "")
+        + (f", {session.lost_entries:,} lost" if session.lost_entries else "")
         for session in result.sessions
     ]
-    head = f"{printable(result.path)}: {saved}, {result.lost:,} entries lost."
+    head = f"{printable(result.path)}: {saved}, {result.lost_entries:,} entries lost."
     options.report(result, head, *sessions, *_damage_lines(result.damages))
 
 
@@ -104,7 +104,7 @@ def restore(backup: str, force: bool, options: CommandOptions) -> None:
     """
     with progress_bar("Copying") as progress:
         result = maintenance.restore(backup, options.ledger_file, force=force, progress=progress)
-    previous = [f"Previous ledger: {printable(result.aside)}"] if result.aside else []
+    previous = [f"Previous ledger: {printable(result.previous_path)}"] if result.previous_path else []
     options.report(result, f"{printable(result.path)}: restored from {printable(backup)}.", *previous)
 
 
@@ -198,7 +198,7 @@ def erase_tenant(tenant: str, yes: bool, options: CommandOptions) -> None:
     options.report(
         erased,
         f"Permanently deleted: {erased.entries:,} entries with {erased.messages:,} messages. The file was searched "
-        f"for {erased.needles:,} pieces of their text; {erased.found:,} were found.",
+        f"for {erased.needles:,} pieces of their text; {erased.remaining:,} were found.",
     )
 
 

@@ -432,7 +432,7 @@ def delete(name: str, options: CommandOptions, for_good: bool, with_forks: bool,
     labels = [label, *(other for other in before if other not in remaining and other != label)]
     threads = ", ".join(map(str, result.threads)) or "none"
     images = f", {result.blobs:,} images" if result.blobs else ""
-    searched = f"The storage was searched for {result.needles:,} pieces of their text: {result.found:,} were found."
+    searched = f"The storage was searched for {result.needles:,} pieces of their text: {result.remaining:,} were found."
     options.report(
         {"sessions": labels, **msgspec.to_builtins(result)},
         f"Erased for good: {', '.join(map(quoted, labels))}.",

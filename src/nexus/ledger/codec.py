@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, cast, get_args
 
 import msgspec
@@ -17,7 +17,7 @@ from nexus.errors import BadEntry
 from nexus.ledger.records import MessageRow
 from nexus.ledger.search_text import search_text
 from nexus.ledger.text_encoding import decode_text, encode_text, from_json, to_json
-from nexus.types.ledger_entries import Entry, EntryKind, MessageRef, NewEntry, SizedMessage, StoredMessage
+from nexus.types.ledger_entries import Entry, EntryKind, MessageRef, NewEntry, StoredMessage
 from nexus.types.message import Image, Message, Part, Role, Text, TokenSize, ToolCall, ToolResult, Unknown
 
 _PART_KINDS = frozenset({"text", "image", "thinking", "tool_call", "tool_result", "note", "unknown"})
@@ -46,7 +46,7 @@ class CallRow(msgspec.Struct, frozen=True):
 def message_rows(entry: NewEntry, blobs: dict[str, bytes]) -> list[MessageRow]:
     """Return the columns of an entry's messages; image data is put into `blobs`.
 
-    Raises BadEntry for what could not be read back: values are not checked when they are made, so they are here.
+    Raises BadEntry for values that could not be read back, because structs do not check their fields.
     """
     if entry.kind not in _KINDS:
         raise BadEntry(f"entry kind {entry.kind!r} is unknown (nothing was stored)")
@@ -55,28 +55,24 @@ def message_rows(entry: NewEntry, blobs: dict[str, bytes]) -> list[MessageRow]:
     rows: list[MessageRow] = []
     for order, sized in enumerate(entry.messages):
         try:
-            rows.append(_message_row(order, sized, blobs))
+            m, size = sized.message, sized.size
+            if m.role not in _ROLES or not _is_time(m.at_ms):
+                raise BadEntry(f"role {m.role!r} or time {m.at_ms!r} is invalid (nothing was stored)")
+            content = encode_parts(m.parts, blobs)
+            if not _is_text(m.parts):  # what is stored must be readable
+                decode_parts(content, blobs.__getitem__)
+            names = (m.id, m.run_id, m.source, m.model, m.meta)
+            joined = m.id + m.run_id + m.source + m.model + m.meta
+            if not (joined.isascii() and joined.isprintable()):
+                names = tuple(map(encode_text, names))
+            counts = (size.openai, size.anthropic, size.gemini, size.optional)
+            rows.append((order, m.role, names[0], names[1], names[2], names[3], m.at_ms, content, names[4], *counts))
         except (TypeError, AttributeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
             if isinstance(error, BadEntry):
                 raise
             what = f"message {order} cannot be stored ({type(error).__name__}: {error})"
             raise BadEntry(f"{what} (nothing was stored; use fields of their declared types)") from error
     return rows
-
-
-def _message_row(order: int, sized: SizedMessage, blobs: dict[str, bytes]) -> MessageRow:
-    m, size = sized.message, sized.size
-    if m.role not in _ROLES or not _is_time(m.at_ms):
-        raise BadEntry(f"role {m.role!r} or time {m.at_ms!r} is invalid (nothing was stored)")
-    content = encode_parts(m.parts, blobs)
-    if not _is_text(m.parts):
-        decode_parts(content, blobs.__getitem__)
-    id_, run_id, source, model, meta = m.id, m.run_id, m.source, m.model, m.meta
-    names = id_ + run_id + source + model + meta
-    if not (names.isascii() and names.isprintable()):
-        id_, run_id, source, model, meta = map(encode_text, (id_, run_id, source, model, meta))
-    counts = (size.openai, size.anthropic, size.gemini, size.optional)
-    return (order, m.role, id_, run_id, source, model, m.at_ms, content, meta, *counts)
 
 
 def _is_time(at_ms: object) -> bool:
@@ -122,19 +118,14 @@ def read_entry(
 
 
 def payload_hash(entry: NewEntry, rows: list[MessageRow], body: str) -> bytes:
-    """Return the hash that an idempotency key is bound to; `body` is the body's JSON.
-
-    Token counts are not part of it, because another counter does not change the payload.
-    """
-    columns = [row[:-4] for row in rows]
+    """Return the hash that an idempotency key is bound to; `body` is the body's JSON."""
+    columns = [row[:-4] for row in rows]  # without token counts: another counter does not change the payload
     return hashlib.sha256(_payload((entry.kind, body, columns))).digest()
 
 
 def indexed(parts: tuple[Part, ...], content: str) -> str:
-    """Return the searchable text of a message.
-
-    Two halves of a surrogate pair are read back as one character and are found as one.
-    """
+    """Return the searchable text of a message."""
+    # Two halves of a surrogate pair are read back as one character, and are found as one.
     return search_text(decode_parts(content, lambda _: b"") if "\\ud" in content else parts)
 
 
@@ -175,7 +166,7 @@ def encode_parts(parts: tuple[Part, ...], blobs: dict[str, bytes]) -> str:
     """Return the parts as JSON text, with image data moved to `blobs` under its SHA-256."""
     for part in parts:
         if isinstance(part, (Image, ToolResult)):
-            return to_json(tuple(_without_data(part_, blobs) for part_ in parts))
+            return to_json(_map_images(parts, lambda image: _stored(image, blobs)))
     return to_json(parts)
 
 
@@ -183,20 +174,20 @@ def decode_parts(content: str, blob: Callable[[str], bytes]) -> tuple[Part, ...]
     """Decode parts from JSON text. Kinds that only a newer version has become `Unknown`."""
     try:
         parts = _decode_parts(content)
-    except msgspec.DecodeError:
-        parts = _unusual(content)
+    except msgspec.DecodeError:  # lone surrogates, or kinds that only a newer version has
+        try:
+            parts = from_json(content, _parts)
+        except msgspec.ValidationError:
+            items: list[dict[str, Any]] = json.loads(content)
+            parts = tuple(
+                msgspec.convert(item, Part)
+                if str(item.get("type", "")) in _PART_KINDS
+                else Unknown(str(item.get("type", "")), json.dumps(item, ensure_ascii=True))
+                for item in items
+            )
     if '"sha256"' in content:
-        parts = tuple(_with_data(part, blob) for part in parts)
+        parts = _map_images(parts, lambda image: _filled(image, blob))
     return parts
-
-
-def _unusual(content: str) -> tuple[Part, ...]:
-    """Decode parts with lone surrogates or with kinds that only a newer version has."""
-    try:
-        return from_json(content, _parts)
-    except msgspec.ValidationError:
-        items: list[dict[str, Any]] = json.loads(content)
-        return tuple(_lenient(item) for item in items)
 
 
 def body_json(body: dict[str, Any]) -> str:
@@ -247,19 +238,16 @@ def decode_body(text: str) -> dict[str, Any]:
     return from_json(text, _body)
 
 
-def _lenient(item: Mapping[str, Any]) -> Part:
-    kind = str(item.get("type", ""))
-    if kind in _PART_KINDS:
-        return msgspec.convert(item, Part)
-    return Unknown(kind, json.dumps(item, ensure_ascii=True))
-
-
-def _without_data(part: Part, blobs: dict[str, bytes]) -> Part:
-    if isinstance(part, Image):
-        return _stored(part, blobs)
-    if isinstance(part, ToolResult) and any(isinstance(item, Image) for item in part.content):
-        return replace(part, content=tuple(_stored(i, blobs) if isinstance(i, Image) else i for i in part.content))
-    return part
+def _map_images(parts: tuple[Part, ...], change: Callable[[Image], Image]) -> tuple[Part, ...]:
+    """Return parts with changed images, also inside tool results."""
+    return tuple(
+        change(part)
+        if isinstance(part, Image)
+        else replace(part, content=tuple(change(item) if isinstance(item, Image) else item for item in part.content))
+        if isinstance(part, ToolResult) and any(isinstance(item, Image) for item in part.content)
+        else part
+        for part in parts
+    )
 
 
 def _stored(image: Image, blobs: dict[str, bytes]) -> Image:
@@ -271,14 +259,6 @@ def _stored(image: Image, blobs: dict[str, bytes]) -> Image:
     sha256 = hashlib.sha256(data).hexdigest()
     blobs[sha256] = data
     return replace(image, data="", sha256=sha256)
-
-
-def _with_data(part: Part, blob: Callable[[str], bytes]) -> Part:
-    if isinstance(part, Image):
-        return _filled(part, blob)
-    if isinstance(part, ToolResult) and any(isinstance(item, Image) for item in part.content):
-        return replace(part, content=tuple(_filled(i, blob) if isinstance(i, Image) else i for i in part.content))
-    return part
 
 
 def _filled(image: Image, blob: Callable[[str], bytes]) -> Image:

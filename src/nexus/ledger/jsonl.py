@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Generator, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -93,7 +93,8 @@ def load(store: LedgerStore, file: str | Path, *, progress: Progress | None = No
     LedgerDamaged, LedgerConflict.
     """
     with _open_twice(file) as stream:
-        size = _size(stream)
+        size = stream.seek(0, 2)
+        stream.seek(0)
         reader = _Reader(stream, str(file), store.tenant)
         damage = next(check(_with_progress(reader.records(), stream, progress, size * 2)), None)
         if damage is not None:
@@ -124,7 +125,7 @@ def _write(store: LedgerStore, stream: BinaryIO, progress: Progress | None) -> E
             if progress is not None and not counts.total() % EVERY:
                 progress(counts.total(), 0)
 
-    with closing(_generator(store)) as records:
+    with closing(record for record in store.dump()) as records:  # a generator, whose snapshot ends with it
         damage = next(check(passing(records)), None)
     if damage is not None:
         raise LedgerDamaged(
@@ -134,10 +135,6 @@ def _write(store: LedgerStore, stream: BinaryIO, progress: Progress | None) -> E
     line = _encode(End(counts.total(), digest.hexdigest())) + b"\n"
     stream.write(line)
     return ExportReport(dict(counts), size + len(line))
-
-
-def _generator(store: LedgerStore) -> Generator[Record]:
-    yield from store.dump()
 
 
 class _Reader:
@@ -161,17 +158,25 @@ class _Reader:
             line = self._next(LONGEST_LINE)
             record = self._decoded(line)
             if isinstance(record, End):
-                self._finish(record)
-                return
+                break
             self._take(line, record)
             yield record
+        if (record.records, record.sha256) != (self.counts.total(), self.sha256):
+            what = (
+                f"counts {record.records:,} records with another hash than the {self.counts.total():,} before it have"
+            )
+            raise self._unreadable(what, "the file was changed: export again")
+        if self._wanted not in ("", self.sha256):
+            raise self._unreadable("does not end as before: the file changed while it was read", "import again")
+        if self._stream.read(1):
+            self._line += 1
+            raise self._unreadable("comes after the end", "one file holds one export")
 
     def _header(self) -> Header:
         line = self._next(LONGEST_HEADER)
-        try:
+        tag = _Tag()
+        with suppress(msgspec.DecodeError):
             tag = msgspec.json.decode(line, type=_Tag)
-        except msgspec.DecodeError as error:
-            raise self._unreadable("is no export of a ledger", "`nexus ledger export` writes one") from error
         if tag.record != "ledger":
             raise self._unreadable("is no export of a ledger", "`nexus ledger export` writes one")
         if tag.format < FORMAT:
@@ -211,16 +216,6 @@ class _Reader:
         self._hash.update(line)
         self.counts[str(record.__struct_config__.tag)] += 1
 
-    def _finish(self, end: End) -> None:
-        if (end.records, end.sha256) != (self.counts.total(), self.sha256):
-            what = f"counts {end.records:,} records with another hash than the {self.counts.total():,} before it have"
-            raise self._unreadable(what, "the file was changed: export again")
-        if self._wanted not in ("", self.sha256):
-            raise self._unreadable("does not end as before: the file changed while it was read", "import again")
-        if self._stream.read(1):
-            self._line += 1
-            raise self._unreadable("comes after the end", "one file holds one export")
-
     def _unreadable(self, what: str, todo: str) -> UnreadableFile:
         return UnreadableFile(f"{self._name} line {self._line} {what} (nothing was stored; {todo})")
 
@@ -253,9 +248,3 @@ def _open_twice(file: str | Path) -> Generator[BinaryIO]:
         if not stream.seekable():
             raise UnreadableFile(f"{file} cannot be read twice (use - and standard input)")
         yield stream
-
-
-def _size(stream: BinaryIO) -> int:
-    size = stream.seek(0, 2)
-    stream.seek(0)
-    return size

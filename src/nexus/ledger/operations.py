@@ -1,4 +1,3 @@
-# Over 500 lines: one class with a method for each operation on sessions; the work is done elsewhere.
 """Operations on sessions: turns, compaction, undo, forks, names, history, and erasing.
 
 A session names its parent by label. When a label is given up, child sessions get the parent's new label, or none.
@@ -6,18 +5,18 @@ A session names its parent by label. When a label is given up, child sessions ge
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from itertools import chain
+from itertools import chain, takewhile
 from typing import Any, Literal
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
-from nexus.errors import BadEntry, BadReference, EraseIncomplete, NoSuchSession
+from nexus.errors import BadEntry, BadReference, EraseIncomplete
 from nexus.ledger import replay
-from nexus.ledger.replay import LiveCheckpoints, RecordedToolCall, Turn
+from nexus.ledger.replay import Ancestor, LiveCheckpoints, RecordedToolCall, Turn, VisibleMessages
 from nexus.ledger.sessions import (
     Alias,
     EraseResult,
@@ -27,10 +26,9 @@ from nexus.ledger.sessions import (
     SearchHit,
     SessionInfo,
     SessionMetadata,
-    SessionStatus,
     Thread,
 )
-from nexus.ledger.store import LedgerStore
+from nexus.ledger.store import LedgerStore, unknown_session
 from nexus.types.ledger_entries import (
     STEPS,
     Commit,
@@ -41,7 +39,6 @@ from nexus.types.ledger_entries import (
     NewEntry,
     SizedMessage,
     StoredCalibration,
-    StoredMessage,
 )
 from nexus.types.message import Role
 
@@ -51,61 +48,27 @@ READ_ENTRIES = 2_000
 
 def child_sessions(store: LedgerStore, labels: Collection[str]) -> list[SessionInfo]:
     """Return the sessions that were spawned by sessions with these labels."""
-    everyone = store.sessions(every=True)
-    return [
-        session for session in everyone if session.parent_session and store.resolve(session.parent_session) in labels
-    ]
+    spawned = [session for session in store.sessions(every=True) if session.parent_session]
+    return [session for session in spawned if store.resolve(session.parent_session) in labels]
 
 
 def with_parent(store: LedgerStore, spawned: Iterable[SessionInfo], reason: str, **parent: Any) -> list[NewRefUpdate]:
     """Return the updates that give sessions another parent (`parent_…` of SessionMetadata)."""
-    moves = (store.session(session.label) for session in spawned)
-    return [
-        NewRefUpdate(old.label, old.thread, reason, replace(old.facts, **parent), old.number)
-        for old in moves
-        if old is not None
-    ]
-
-
-def erase_session(store: LedgerStore, label: str, *, with_forks: bool) -> EraseResult:
-    """Erase a session: every thread that it ever pointed to, its label and its aliases.
-
-    Child sessions stay, without a parent, because another session may get the parent's label. Raises ForksDepend,
-    EraseIncomplete.
-    """
-    threads, labels = _all_of(store, label), {label}
-    if with_forks:
-        _add_forks(store, threads, labels)
-    orphans = [session for session in child_sessions(store, labels) if session.label not in labels]
-    try:
-        erased = store.erase(sorted(threads), sorted(labels))
-    except EraseIncomplete:
-        _orphan(store, orphans)
-        raise
-    _orphan(store, orphans)
-    return erased
-
-
-def _orphan(store: LedgerStore, orphans: list[SessionInfo]) -> None:
-    none = {"parent_session": "", "parent_turn": 0, "parent_call_id": ""}
-    moves = with_parent(store, orphans, "the parent was deleted for good", **none)
-    if moves:
-        store.update_refs(moves)
+    newest = [update for session in spawned if (update := store.session(session.label)) is not None]
+    return [NewRefUpdate(o.label, o.thread, reason, replace(o.facts, **parent), o.number) for o in newest]
 
 
 def _all_of(store: LedgerStore, label: str) -> set[int]:
     """Return every thread that a session or one of its names ever pointed to and no other session uses."""
     elsewhere = {session.thread for session in store.sessions(every=True) if session.label != label}
-    threads = _ever(store, label)
-    for alias in store.aliases():
-        if store.resolve(alias.name) == label:  # its names from before it was renamed
-            threads |= _ever(store, alias.name)
-    return threads - elsewhere
+    # An alias may be the session's name from before it was renamed, with threads of that time.
+    names = [label, *(alias.name for alias in store.aliases() if store.resolve(alias.name) == label)]
+    return set[int]().union(*(_ever(store, name) for name in names)) - elsewhere
 
 
 def _ever(store: LedgerStore, label: str) -> set[int]:
     """Return every thread that a label pointed to."""
-    return {move.thread for move in store.ref_updates(label) if move.thread is not None}
+    return {update.thread for update in store.ref_updates(label) if update.thread is not None}
 
 
 def _add_forks(store: LedgerStore, threads: set[int], labels: set[str]) -> None:
@@ -119,24 +82,6 @@ def _add_forks(store: LedgerStore, threads: set[int], labels: set[str]) -> None:
         for label in {label for label, thread in now.items() if thread in threads} - labels:
             labels.add(label)
             threads |= _ever(store, label) - {thread for other, thread in now.items() if other not in labels}
-
-
-class VisibleMessages(Struct, frozen=True):
-    """Visible part of a session: the summary of earlier messages (or empty), and all messages after it."""
-
-    summary: str
-    first_seq: int
-    rows: tuple[StoredMessage, ...]
-
-
-class Ancestor(Struct, frozen=True):
-    """Stretch of a turn's ancestry: turns `first_turn` to `last_turn` on a thread, and its sessions."""
-
-    thread: int
-    first_turn: int
-    last_turn: int
-    last_seq: int
-    sessions: tuple[str, ...]
 
 
 class Ledger:
@@ -166,9 +111,7 @@ class Ledger:
         """Return the thread of a session. Raises NoSuchSession."""
         thread = self.store.thread_of(session)
         if thread is None:
-            raise NoSuchSession(
-                f"session {session!r} not found in {self.store.location} (list sessions: nexus sessions)"
-            )
+            raise unknown_session(self.store, session)
         return thread
 
     def sessions(self, *, every: bool = False) -> list[SessionInfo]:
@@ -191,29 +134,25 @@ class Ledger:
 
     def archive(self, session: str) -> RefUpdate:
         """Remove a session from the list; its content stays."""
-        return self._status(session, "archived")
+        return self.update(session, "archived", status="archived")
 
     def delete(self, session: str) -> RefUpdate:
         """Mark a session as deleted, so that it is not listed. `restore` lists it again, `erase` removes it."""
-        return self._status(session, "deleted")
+        return self.update(session, "deleted", status="deleted")
 
     def restore(self, session: str) -> RefUpdate:
         """Make an archived or deleted session active again."""
-        return self._status(session, "active")
+        return self.update(session, "active", status="active")
 
     def rename(self, session: str, new: str, reason: str = "") -> RefUpdate:
-        """Give a session another label. The old one stays as an alias.
-
-        This is also how an identity is promoted. Raises NoSuchSession, and BadReference if the new name is taken.
-        """
+        """Give a session another label; the old one becomes an alias. Raises NoSuchSession, BadReference."""
         old = self._move(session)
         if self.store.resolve(new) not in (None, old.label) or new == old.label:
             raise BadReference(f"session {new!r} exists (use `merge` to redirect one identity to the other)")
         current_aliases = self.store.aliases()
-        aliases = (
-            [Alias(new, None, f"now the label of {old.label!r}")] if any(a.name == new for a in current_aliases) else []
-        )
-        # Names from before lead straight to the new one: chains of aliases have an end.
+        taken_over = [Alias(new, None, f"now the label of {old.label!r}")]
+        aliases = taken_over if any(a.name == new for a in current_aliases) else []
+        # Earlier names lead straight to the new one, because a chain of aliases may have 32 steps at most.
         aliases += [Alias(a.name, new, a.reason) for a in current_aliases if a.target == old.label and a.name != new]
         aliases.append(Alias(old.label, new, reason or "renamed"))
         existing = self.store.session(new)
@@ -224,10 +163,9 @@ class Ledger:
         return self.store.update_refs(moves, aliases)[1]
 
     def merge(self, session: str, into: str, reason: str = "") -> RefUpdate:
-        """Redirect one session's name to another session. Their histories are not mixed.
+        """Redirect one session's name to another session. Returns the update of the archived first session.
 
-        The history of the first session stays as the archived session `NAME~merged`, with its child sessions. Returns
-        its update.
+        Histories are not mixed: the first one stays as the session `NAME~merged`, with its child sessions.
         """
         old, target = self._move(session), self._move(into)
         if old.label == target.label:
@@ -303,13 +241,13 @@ class Ledger:
         key: str = "",
         follows: tuple[int, bytes] | None = None,
     ) -> Committed:
-        """Append a compaction that was planned when `after_mark` was the newest checkpoint.
+        """Append a compaction that was planned when `after_checkpoint` was the newest one. Appends may have come since.
 
-        Appends may have come meanwhile. `follows` is an entry (seq and hash) that the session must still have. Raises
-        CompactionSuperseded if another checkpoint came, HeadMoved if that entry is gone, BadEntry if the compaction
-        covers entries that do not exist.
+        `follows` is an entry (seq and hash) that the session must still have. Raises CompactionSuperseded if another
+        checkpoint came, HeadMoved if that entry is gone, BadEntry if it covers entries that do not exist.
         """
-        entry = NewEntry("compaction", body=_body(compaction), keys=(key,) if key else ())
+        body = {name: value for name, value in msgspec.to_builtins(compaction).items() if value is not None}
+        entry = NewEntry("compaction", body=body, keys=(key,) if key else ())
         return self.commit(session, Commit((entry,), expected_checkpoint=after_checkpoint, follows=follows))
 
     def undo(self, session: str) -> Entry:
@@ -344,22 +282,23 @@ class Ledger:
         return self._pin("unpin", session, place, reason)
 
     def fork(self, session: str, source: str, *, turn: int | None = None, seq: int | None = None) -> int:
-        """Start a session that shares `source`'s history up to the end of a turn, or to an entry.
+        """Start a session that shares `source`'s history up to the end of a turn, or to an entry (default: all of it).
 
-        Without either it shares all of it. Returns the new thread. Raises NoSuchSession, SessionMoved, and BadReference
-        if the name is taken or the position does not exist.
+        Returns the new thread. Raises NoSuchSession, SessionMoved, BadReference (name taken, no such position).
         """
         if self.store.resolve(session) is not None:
             raise BadReference(f"session {session!r} exists (choose another name, or `rewind` it)")
         last = self.store.session(session)
         at = self._place(source, turn, seq)
         reason, number = f"fork of {source} at entry {at}", last.number if last is not None else 0
-        return self.store.fork(session, source, at, reason=reason, facts=self._forked(source), expected_number=number)
+        inherited = self.metadata(source)
+        facts = SessionMetadata(title=inherited.title, persona=inherited.persona)
+        return self.store.fork(session, source, at, reason=reason, facts=facts, expected_number=number)
 
     def rewind(self, session: str, *, turn: int | None = None, seq: int | None = None) -> int:
-        """Move a session back to the end of a turn (0: the beginning) or to an entry.
+        """Move a session back to the end of a turn (0: the beginning) or to an entry. Returns the new thread.
 
-        Later entries stay on the old thread. Returns the new thread. Raises NoSuchSession, BadReference, SessionMoved.
+        Later entries stay on the old thread. Raises NoSuchSession, BadReference, SessionMoved.
         """
         old = self._move(session)
         at = self._place(old.label, turn, seq)
@@ -378,7 +317,7 @@ class Ledger:
     def visible(self, session: str) -> VisibleMessages:
         """Return the compaction-aware history: the current summary and the messages that it kept."""
         with self.store.snapshot():
-            return visible_messages(self.store, self.thread(session))
+            return replay.visible_messages(self.store, self.thread(session))
 
     def turns(self, session: str) -> list[Turn]:
         """Return the session's turns with their derived status, oldest first."""
@@ -428,7 +367,18 @@ class Ledger:
         Child sessions stay, without a parent. Raises ForksDepend with the sessions that continue it, unless
         `with_forks` erases these too, and EraseIncomplete.
         """
-        return erase_session(self.store, self._label(session), with_forks=with_forks)
+        label = self._label(session)
+        threads, labels = _all_of(self.store, label), {label}
+        if with_forks:
+            _add_forks(self.store, threads, labels)
+        orphans = [child for child in child_sessions(self.store, labels) if child.label not in labels]
+        try:
+            erased = self.store.erase(sorted(threads), sorted(labels))
+        except EraseIncomplete:
+            self._orphan(orphans)  # the rows are deleted, even if pieces of their text remain
+            raise
+        self._orphan(orphans)
+        return erased
 
     def erase_everything(self) -> EraseResult:
         """Delete all data of the store's tenant for good."""
@@ -451,12 +401,9 @@ class Ledger:
 
     def last_shared_entry(self, thread: int, other: int) -> int:
         """Return the last entry that the paths of two threads have in common (0: none)."""
-        shared = 0
-        for part, other_part in zip(self.store.path(thread), self.store.path(other), strict=False):
-            if part.thread != other_part.thread:
-                break
-            shared = min(part.high, other_part.high)
-        return shared
+        pairs = zip(self.store.path(thread), self.store.path(other), strict=False)
+        shared = takewhile(lambda pair: pair[0].thread == pair[1].thread, pairs)
+        return max((min(part.high, other_part.high) for part, other_part in shared), default=0)
 
     def iter_entries(self, session: str, after: int = 0, until: int | None = None) -> Iterator[Entry]:
         """Yield the entries with `after < seq <= until`, oldest first; memory does not grow with their number.
@@ -495,38 +442,32 @@ class Ledger:
         updates = self.ref_updates(session)
         old = next((update for update in updates if update.number == number), None)
         if old is None or old.thread is None:
-            raise BadReference(
-                f"ref update {number} of session {session!r} not found (list them: nexus session reflog NAME)"
-            )
+            what = f"ref update {number} of session {session!r} not found"
+            raise BadReference(f"{what} (list them: nexus session reflog NAME)")
         last = updates[-1]
-        reason = f"back to update {number}"
-        return self.store.update_refs([NewRefUpdate(last.label, old.thread, reason, None, last.number)])[0]
+        back = NewRefUpdate(last.label, old.thread, f"back to update {number}", None, last.number)
+        return self.store.update_refs([back])[0]
 
     # helpers -----------------------------------------------------------------------------------------------------
 
     def _label(self, session: str) -> str:
         label = self.store.resolve(session)
         if label is None:
-            raise NoSuchSession(
-                f"session {session!r} not found in {self.store.location} (list sessions: nexus sessions)"
-            )
+            raise unknown_session(self.store, session)
         return label
 
     def _move(self, session: str) -> RefUpdate:
         update = self.store.session(self._label(session))
         if update is None:
-            raise NoSuchSession(
-                f"session {session!r} not found in {self.store.location} (list sessions: nexus sessions)"
-            )
+            raise unknown_session(self.store, session)
         return update
 
-    def _status(self, session: str, status: SessionStatus) -> RefUpdate:
-        return self.update(session, status, status=status)
-
-    def _forked(self, source: str) -> SessionMetadata:
-        """Return the metadata that a fork takes from its source."""
-        facts = self.metadata(source)
-        return SessionMetadata(title=facts.title, persona=facts.persona)
+    def _orphan(self, children: list[SessionInfo]) -> None:
+        """Remove the parent of sessions: another session may get the parent's label later."""
+        none = {"parent_session": "", "parent_turn": 0, "parent_call_id": ""}
+        updates = with_parent(self.store, children, "the parent was deleted for good", **none)
+        if updates:
+            self.store.update_refs(updates)
 
     def _mark(self, session: str, marks: list[Entry], entry: NewEntry) -> None:
         self.store.commit(session, Commit((entry,), expected_checkpoint=marks[0].seq if marks else 0))
@@ -549,26 +490,10 @@ class Ledger:
             return row.head_seq
         if not 0 <= turn <= row.turn:
             raise BadReference(f"turn {turn} not found: session {session!r} has {row.turn} turns")
-        low, high = 0, row.head_seq
-        while low < high:  # the first entry of a later turn
-            middle = (low + high) // 2
-            low, high = (middle + 1, high) if self._turn_at(thread, middle + 1) <= turn else (low, middle)
+        low = bisect_right(range(1, row.head_seq + 1), turn, key=lambda at: self._turn_at(thread, at))
         while low and next(iter(self.store.entries(thread, low - 1, low))).kind not in STEPS:
             low -= 1
         return low
 
     def _turn_at(self, thread: int, seq: int) -> int:
         return next(iter(self.store.entries(thread, seq - 1, seq))).turn
-
-
-def visible_messages(store: LedgerStore, thread: int) -> VisibleMessages:
-    """Return the compaction-aware history of a thread; see `Ledger.visible`."""
-    mark = replay.live_checkpoints(store.checkpoints(thread)).checkpoint
-    first = replay.visible_start(mark)
-    rows = tuple(row for entry in store.entries(thread, first.seq - 1) for row in entry.rows)
-    summary = str(mark.body.get("summary", "")) if mark is not None and mark.kind == "compaction" else ""
-    return VisibleMessages(summary, first.seq, tuple(row for row in rows if row.ref >= first))
-
-
-def _body(compaction: Compaction) -> dict[str, Any]:
-    return {name: value for name, value in msgspec.to_builtins(compaction).items() if value is not None}

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 from msgspec import Struct
 
-from nexus.errors import BadReference, NoSuchSession
-from nexus.ledger.store import LedgerStore
+from nexus.errors import BadReference
+from nexus.ledger.store import LedgerStore, unknown_session
 from nexus.types.ledger_entries import AssemblyRow
 
 _BACK = 128
-"""Entries that are looked at backwards at a time for an earlier call."""
+"""Entries that are searched backwards at a time for an earlier call."""
 
 _NEAR = 8
-"""Entries at the head among which the newest call mostly stands."""
+"""Entries at the head that usually include the newest call."""
 
 
 class RecordedCall(Struct, frozen=True):
@@ -33,13 +35,10 @@ class RecordedCall(Struct, frozen=True):
 
 
 def recorded_call(store: LedgerStore, session: str, turn: int, number: int | None = None) -> RecordedCall:
-    """Return call `number` of a turn; by default the turn's last one.
-
-    Raises NoSuchSession, BadReference.
-    """
+    """Return call `number` of a turn; by default the turn's last one. Raises NoSuchSession, BadReference."""
     thread = store.thread_of(session)
     if thread is None:
-        raise NoSuchSession(f"session {session!r} not found in {store.location} (list sessions: nexus sessions)")
+        raise unknown_session(store, session)
     turns = store.thread(thread).turn
     if not 1 <= turn <= turns:
         raise BadReference(f"turn {turn} not found: session {session!r} has {turns} turns")
@@ -71,10 +70,7 @@ def last_of_view(store: LedgerStore, thread: int, view: str, until: int) -> Asse
 
 
 def last_call(store: LedgerStore, thread: int) -> AssemblyRow | None:
-    """Return the newest manifest of a thread, whatever its view.
-
-    It is usually near the head, where the search starts.
-    """
+    """Return the newest manifest of a thread, whatever its view."""
     head = store.thread(thread).head_seq
     near = store.assemblies(thread, max(head - _NEAR, 0), head)
     return near[-1] if near else _row_before(store, thread, head - _NEAR)
@@ -92,16 +88,10 @@ def _row_before(store: LedgerStore, thread: int, until: int, view: str = "") -> 
 
 def _rows(store: LedgerStore, thread: int, turn: int) -> list[AssemblyRow]:
     """Return the manifests of a turn's calls, oldest first."""
-    head = store.thread(thread).head_seq
-    after, until = (_before_turn(store, thread, head, number) for number in (turn, turn + 1))
+    seqs = range(1, store.thread(thread).head_seq + 1)
+    # Turns rise with the entries, so the last entry before a turn is found without reading all of them.
+    after, until = (
+        bisect_left(seqs, first, key=lambda seq: next(iter(store.entries(thread, seq - 1, seq))).turn)
+        for first in (turn, turn + 1)
+    )
     return store.assemblies(thread, after, until)
-
-
-def _before_turn(store: LedgerStore, thread: int, head: int, turn: int) -> int:
-    """Return the last entry that belongs to an earlier turn."""
-    low, high = 0, head
-    while low < high:
-        middle = (low + high + 1) // 2
-        there = next(iter(store.entries(thread, middle - 1, middle))).turn
-        low, high = (middle, high) if there < turn else (low, middle - 1)
-    return low

@@ -1,6 +1,6 @@
-"""Current state derived from entries: checkpoints, pins, turns with their status, tool calls. Pure.
+"""Current state derived from entries: checkpoints, pins, visible messages, turns with their status, tool calls.
 
-A derived status cannot disagree with the entries that it comes from.
+A derived status cannot disagree with the entries that it comes from. Only `visible_messages` reads a store.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
+from nexus.ledger.store import LedgerStore
 from nexus.types.ledger_entries import Compaction, Entry, MessageRef, NewEntry, StoredMessage
 
 TurnStatus: TypeAlias = Literal["pending", "streaming", "completed", "failed", "interrupted"]
@@ -68,6 +70,24 @@ class Turn(Struct, frozen=True):
     error: str = ""
 
 
+class VisibleMessages(Struct, frozen=True):
+    """Visible part of a session: the summary of earlier messages (or empty), and all messages after it."""
+
+    summary: str
+    first_seq: int
+    rows: tuple[StoredMessage, ...]
+
+
+class Ancestor(Struct, frozen=True):
+    """Stretch of a turn's ancestry: turns `first_turn` to `last_turn` on a thread, and its sessions."""
+
+    thread: int
+    first_turn: int
+    last_turn: int
+    last_seq: int
+    sessions: tuple[str, ...]
+
+
 class RecordedToolCall(Struct, frozen=True):
     """Tool call with its status, its position, and the position of its newest result."""
 
@@ -102,19 +122,23 @@ def live_checkpoints(marks: Sequence[Entry]) -> LiveCheckpoints:
     return LiveCheckpoints(mark, tuple(sorted(pins)), undone, newest if undone else 0, changed, cleared)
 
 
-def turns(entries: Iterable[Entry], under_way: Collection[int] = ()) -> list[Turn]:
-    """Return the turns of a path's entries, oldest first.
+def visible_messages(store: LedgerStore, thread: int) -> VisibleMessages:
+    """Return the compaction-aware history of a thread: the current summary and the messages that it kept."""
+    mark = live_checkpoints(store.checkpoints(thread)).checkpoint
+    first = visible_start(mark)
+    rows = tuple(row for entry in store.entries(thread, first.seq - 1) for row in entry.rows)
+    summary = str(mark.body.get("summary", "")) if mark is not None and mark.kind == "compaction" else ""
+    return VisibleMessages(summary, first.seq, tuple(row for row in rows if row.ref >= first))
 
-    `under_way` are the numbers of turns that are being worked on.
-    """
+
+def turns(entries: Iterable[Entry], under_way: Collection[int] = ()) -> list[Turn]:
+    """Return the turns of a path's entries, oldest first; `under_way` are numbers of turns being worked on."""
     groups: dict[int, list[Entry]] = {}
     for entry in entries:
         if entry.turn and (entry.kind in ("messages", "completed", "failed", "lost")):
             groups.setdefault(entry.turn, []).append(entry)
     newest = max(groups, default=0)
-    return [
-        _turn(number, group, open_here=number == newest and number in under_way) for number, group in groups.items()
-    ]
+    return [_turn(number, group, is_open=number == newest and number in under_way) for number, group in groups.items()]
 
 
 def calls(entries: Iterable[Entry], under_way: Collection[int] = ()) -> list[RecordedToolCall]:
@@ -131,27 +155,21 @@ def calls(entries: Iterable[Entry], under_way: Collection[int] = ()) -> list[Rec
                 recorded.append(RecordedToolCall(call.id, call.name, entry.turn, row.ref, "pending", asked_ms))
             for result in row.message.results():
                 at = waiting.pop(result.call_id, None)
-                if at is None:
-                    continue
-                asked_for = recorded[at]
-                recorded[at] = RecordedToolCall(
-                    asked_for.call_id,
-                    asked_for.name,
-                    asked_for.turn,
-                    asked_for.ref,
-                    "failed" if result.is_error else "completed",
-                    asked_for.asked_ms,
-                    row.ref,
-                    row.message.at_ms or entry.at_ms,
-                )
+                if at is not None:
+                    recorded[at] = replace(
+                        recorded[at],
+                        status="failed" if result.is_error else "completed",
+                        result=row.ref,
+                        answered_ms=row.message.at_ms or entry.at_ms,
+                    )
     for at in waiting.values():
         call = recorded[at]
         if call.turn != newest or call.turn not in under_way:
-            recorded[at] = RecordedToolCall(call.call_id, call.name, call.turn, call.ref, "interrupted", call.asked_ms)
+            recorded[at] = replace(call, status="interrupted")
     return recorded
 
 
-def _turn(number: int, group: list[Entry], *, open_here: bool) -> Turn:
+def _turn(number: int, group: list[Entry], *, is_open: bool) -> Turn:
     fields: dict[str, Any] = {}
     usage = dict.fromkeys(_USAGE, 0)
     used: dict[str, None] = {}
@@ -168,7 +186,7 @@ def _turn(number: int, group: list[Entry], *, open_here: bool) -> Turn:
     status: TurnStatus = "interrupted"
     if end is not None:
         status = "completed" if end.kind == "completed" else "failed"
-    elif open_here:
+    elif is_open:
         status = "streaming" if any(row.message.role == "assistant" for row in rows) else "pending"
     words = {name: str(fields.get(name, "")) for name in _WORDS}
     words["model"] = words["model"] or next((row.message.model for row in reversed(rows) if row.message.model), "")
@@ -198,10 +216,7 @@ def _names(values: Any) -> tuple[str, ...]:
 
 
 def conversation_rows(entry: Entry) -> tuple[StoredMessage, ...]:
-    """Return an entry's messages without the leading system messages of a session.
-
-    Those are instructions and never history.
-    """
+    """Return an entry's messages without a session's leading system messages: instructions, never history."""
     if entry.seq != 1:
         return entry.rows
     leading = next((at for at, row in enumerate(entry.rows) if row.message.role != "system"), len(entry.rows))
@@ -255,12 +270,7 @@ def wrong_fields(entry: NewEntry, seq: int) -> str:
         return f"compaction is invalid: {error}"
     if entry.messages:
         return "a compaction has no messages"
-    if (
-        not 1 <= compaction.covers_from <= compaction.covers_to + 1 <= compaction.first_kept <= seq + 1
-        or compaction.kept_ord < 0
-    ):
-        return (
-            f"compaction at entry {seq} cannot cover entries {compaction.covers_from} to {compaction.covers_to} and keep "
-            f"those from {compaction.first_kept}"
-        )
-    return ""
+    first, last, first_kept = compaction.covers_from, compaction.covers_to, compaction.first_kept
+    if 1 <= first <= last + 1 <= first_kept <= seq + 1 and compaction.kept_ord >= 0:
+        return ""
+    return f"compaction at entry {seq} cannot cover entries {first} to {last} and keep those from {first_kept}"

@@ -12,13 +12,13 @@ from collections.abc import Iterable
 
 from nexus.types.message import Part, Text, Thinking, ToolCall, ToolResult, Unknown
 
-_WORDS = (
+_CJK_RANGES = (
     "\u1100-\u11ff\u2e80-\u2fdf\u3005-\u3007\u3040-\u318f\u31a0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
     "\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
 )
 """Ranges of characters that are words of their own: Chinese, Japanese and Korean."""
 
-_CJK = re.compile(f"([{_WORDS}])")
+_CJK = re.compile(f"([{_CJK_RANGES}])")
 _UNSAFE = re.compile("[\x00\x1a\ud800-\udfff]")
 _MARKS = re.compile("[\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]")
 _PIECE = re.compile(r'"([^"]*)"|(\S+)')
@@ -31,43 +31,38 @@ def search_text(parts: Iterable[Part]) -> str:
 
 def all_text(parts: Iterable[Part]) -> str:
     """Return all texts of a message's parts that are searched, one a line."""
-    return "\n".join(_texts(parts))
+    texts: list[str] = []
+    for part in parts:
+        if isinstance(part, (Text, Thinking)):
+            texts.append(part.text)
+        elif isinstance(part, ToolCall):
+            texts += [part.name, part.arguments]
+        elif isinstance(part, ToolResult):
+            texts += [item.text for item in part.content if isinstance(item, Text)]
+        elif isinstance(part, Unknown):
+            texts.append(part.raw)
+    return "\n".join(texts)
 
 
 def space_cjk(text: str) -> str:
-    """Return the text as it is indexed.
-
-    Text beyond ASCII has no accents and no capitals there, and a space on each side of a character that is a word.
-    """
+    """Return the text as it is indexed: without accents and capitals, and with spaces around CJK characters."""
     if text.isascii():
         return text.replace("\x00", " ")
-    # Nothing of it reaches over the end of a line, and most lines have nothing to do.
-    lines = _without_unsafe(text).split("\n")
-    return "\n".join([line if line.isascii() else _spaced(line) for line in lines])
-
-
-def _spaced(line: str) -> str:
-    bare = _MARKS.sub("", unicodedata.normalize("NFD", line))
-    return " ".join(_CJK.split(unicodedata.normalize("NFC", bare).casefold()))
-
-
-def _without_unsafe(text: str) -> str:
-    """Return the text with spaces for characters that a database may reject.
-
-    Most texts have none, which encoding detects fastest.
-    """
     try:
-        text.encode()
+        text.encode()  # the fastest way to see that a text has no lone surrogates, as most have none
+        text = text.replace("\x00", " ").replace("\x1a", " ")
     except UnicodeEncodeError:
-        return _UNSAFE.sub(" ", text)
-    return text.replace("\x00", " ").replace("\x1a", " ")
+        text = _UNSAFE.sub(" ", text)
+    lines = text.split("\n")
+    for place, line in enumerate(lines):
+        if not line.isascii():
+            bare = _MARKS.sub("", unicodedata.normalize("NFD", line))
+            lines[place] = " ".join(_CJK.split(unicodedata.normalize("NFC", bare).casefold()))
+    return "\n".join(lines)
 
 
 def parse_query(query: str) -> list[list[str]]:
-    """Parse a query into phrases of words, all of which a message must contain.
-
-    A query without any word gives none.
-    """
+    """Parse a query into phrases of words, all of which a message must contain."""
     phrases = (words(quoted or bare) for quoted, bare in _PIECE.findall(query))
     return [phrase for phrase in phrases if phrase]
 
@@ -80,12 +75,8 @@ def words(text: str) -> list[str]:
 def matches(text: str, wanted: list[list[str]]) -> bool:
     """Return True if a text contains all phrases."""
     have = words(text)
-    return all(_has(have, phrase) for phrase in wanted)
-
-
-def _has(have: list[str], phrase: list[str]) -> bool:
-    size = len(phrase)
-    return any(have[at : at + size] == phrase for at in range(len(have) - size + 1))
+    starts = range(len(have))
+    return all(any(have[at : at + len(phrase)] == phrase for at in starts) for phrase in wanted)
 
 
 def _plain(character: str) -> str:
@@ -94,16 +85,3 @@ def _plain(character: str) -> str:
         return character.lower() if character.isalnum() else " "
     kind = unicodedata.category(character)
     return character if kind[0] in "LN" or kind == "Co" else " "
-
-
-def _texts(parts: Iterable[Part]) -> Iterable[str]:
-    for part in parts:
-        if isinstance(part, (Text, Thinking)):
-            yield part.text
-        elif isinstance(part, ToolCall):
-            yield part.name
-            yield part.arguments
-        elif isinstance(part, ToolResult):
-            yield from (item.text for item in part.content if isinstance(item, Text))
-        elif isinstance(part, Unknown):
-            yield part.raw

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Literal, TypeAlias
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from nexus.errors import BadReference
 from nexus.types.ledger_entries import MessageRef
@@ -186,5 +186,5 @@ class EraseResult(Struct, frozen=True):
     blobs: int
     needles: int = 0
     """Pieces of deleted text that the storage was searched for."""
-    found: int = 0
-    """Pieces that remained; always 0, because EraseIncomplete is raised for others."""
+    remaining: int = field(default=0, name="found")
+    """Pieces that are still there: 0, or EraseIncomplete was raised."""

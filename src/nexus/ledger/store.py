@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from nexus.errors import NoSuchSession
 from nexus.ledger.records import Record
 from nexus.ledger.sessions import (
     Alias,
@@ -218,3 +219,8 @@ class LedgerStore(Protocol):
         when records do not fit together. Hashes are the caller's to check (`nexus.ledger.integrity`).
         """
         ...
+
+
+def unknown_session(store: LedgerStore, session: str) -> NoSuchSession:
+    """Return the error for a session that the store does not have."""
+    return NoSuchSession(f"session {session!r} not found in {store.location} (list sessions: nexus sessions)")

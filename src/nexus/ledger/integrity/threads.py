@@ -1,4 +1,4 @@
-"""Integrity check of threads: entries and their chain, references, decisions, manifests. Pure.
+"""Damage as a value, and the integrity check of threads: entries, references, decisions, manifests. Pure.
 
 13 bytes are kept for each entry (the start of its chain value, its kind, its number of messages), because later forks,
 pins and undos refer back to it.
@@ -12,14 +12,36 @@ from collections.abc import Collection, Iterator
 from typing import get_args
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from nexus.ledger import chain
 from nexus.ledger.codec import blobs_of, decode_body, decode_parts, inputs_of
-from nexus.ledger.integrity.damage import UNREADABLE, Damage
 from nexus.ledger.records import AssemblyRecord, DecisionRecord, EntryRecord, ThreadRecord
 from nexus.ledger.text_encoding import decode_text, from_json
 from nexus.types.ledger_entries import Compaction, Cut, EntryKind
+
+UNREADABLE = (msgspec.MsgspecError, ValueError, TypeError, RecursionError)
+"""Errors of decoding an invalid stored value."""
+
+
+class Damage(Struct, frozen=True, omit_defaults=True):
+    """One fault of a ledger."""
+
+    record: str
+    """Kind of the record that shows it."""
+    place: str
+    what: str
+    """The fault, as the rest of a sentence about `place`."""
+    loss: str = field(name="lost")
+    """Content that cannot be served because of it."""
+    thread: int | None = None
+    seq: int = 0
+    number: int = 0
+    """Position of the record in the dump, from 1 (the header); 0 for other sources."""
+
+    def __str__(self) -> str:
+        return f"{self.place} {self.what} (lost: {self.loss})"
+
 
 FARTHEST_GAP = 1_000_000
 """Entries that may be missing in a row; a number beyond that is itself the damage."""
@@ -60,10 +82,7 @@ class _ThreadState:
         return self.row.fork_seq + len(self.kinds)
 
     def owner(self, seq: int) -> tuple[_ThreadState, int]:
-        """Return the thread of the path that has the entry, and the entry's index there.
-
-        The index is below 0 for positions before the first entry.
-        """
+        """Return the thread of the path that has the entry, and the entry's index there (below 0: before the first)."""
         state = self
         while seq <= state.row.fork_seq and state.parent is not None:
             state = state.parent
@@ -91,7 +110,7 @@ class _ThreadState:
 
 
 class ThreadAudit:
-    """Checks threads in the order of a dump. `blobs` are the hashes of the images that are there."""
+    """Check of threads in the order of a dump. `blobs` are the hashes of the images that are there."""
 
     def __init__(self, tenant: str, blobs: Collection[str]) -> None:
         self._tenant, self._blobs = tenant, blobs
@@ -122,7 +141,7 @@ class ThreadAudit:
         if row.id <= self._last_id:
             yield Damage("thread", f"thread {row.id}", "is not in its place", "the order of the dump", row.id)
         parent = self._threads.get(row.parent) if row.parent is not None else None
-        wrong = self._joint(row, parent)
+        wrong = self._wrong_start(row, parent)
         if wrong:
             yield Damage("thread", f"thread {row.id}", wrong, "what it shares with its parent", row.id)
         self._now = self._threads[row.id] = _ThreadState(row, parent)
@@ -131,7 +150,7 @@ class ThreadAudit:
         self._views.clear()
         self._key = ("", "", 0)
 
-    def _joint(self, row: ThreadRecord, parent: _ThreadState | None) -> str:
+    def _wrong_start(self, row: ThreadRecord, parent: _ThreadState | None) -> str:
         """Return the fault of a thread's starting point, or an empty string."""
         if row.parent is None:
             right = row.fork_seq == 0 and row.root_hash == chain.root_hash(self._tenant, row.id)
@@ -144,9 +163,9 @@ class ThreadAudit:
         there = state.digests[index] if 0 <= index < len(state.digests) else None
         if index == -1:
             there = _short(state.row.root_hash)
-        return (
-            "" if there == _short(row.root_hash) else f"does not continue thread {row.parent} at entry {row.fork_seq}"
-        )
+        if there == _short(row.root_hash):
+            return ""
+        return f"does not continue thread {row.parent} at entry {row.fork_seq}"
 
     def finish(self) -> Iterator[Damage]:
         """Check the end of a thread against the newest entry that its row names."""
@@ -166,16 +185,12 @@ class ThreadAudit:
     def entry(self, record: EntryRecord) -> Iterator[Damage]:
         """Check the next entry of the current thread."""
         state, place = self._now, f"entry {record.seq} of thread {record.thread}"
-        if (
-            state is None
-            or state.row.id != record.thread
-            or state.row.erased
-            or record.seq <= state.end
-            or self._key[0]
-        ):
+        placed = state is not None and state.row.id == record.thread and not state.row.erased and not self._key[0]
+        if state is None or not placed or record.seq <= state.end:
             yield _entry(record, "is not in its place", "the order of the dump")
             return
         missing = record.seq - state.end - 1
+        columns = (record.thread, record.seq, record.kind, record.turn, record.at_ms, record.body)
         if missing > FARTHEST_GAP:
             yield _entry(record, f"has an impossible number after entry {state.end}", _content_lost(record))
             return
@@ -185,18 +200,14 @@ class ThreadAudit:
             what = "is missing" if missing == 1 else "are missing"
             loss = f"{gap}, and whether entry {record.seq} is sound"
             yield Damage("entry", place, what, loss, record.thread, state.end + 1)
-        elif not self._proven(record, state.last):
+        elif record.kind == "lost" and not record.messages and len(record.hash) == len(state.last):
+            yield from self._refers(record, state)  # a lost entry has no content, its chain value is proven by the next
+        elif chain.entry_hash(state.last, self._tenant, columns, record.messages) != record.hash:
             yield _entry(record, "does not match its hash", _content_lost(record))
         else:
             yield from self._refers(record, state)
         yield from self._used(record)
         state.add(record)
-
-    def _proven(self, record: EntryRecord, before: bytes) -> bool:
-        if record.kind == "lost" and not record.messages:
-            return len(record.hash) == len(before)
-        columns = (record.thread, record.seq, record.kind, record.turn, record.at_ms, record.body)
-        return chain.entry_hash(before, self._tenant, columns, record.messages) == record.hash
 
     def _refers(self, record: EntryRecord, state: _ThreadState) -> Iterator[Damage]:
         """Check the references of an entry that matches its hash: images and earlier entries."""
@@ -233,10 +244,7 @@ class ThreadAudit:
     # views -------------------------------------------------------------------------------------------------------
 
     def decision(self, record: DecisionRecord) -> Iterator[Damage]:
-        """Check the next decision of a view.
-
-        Numbers rise. A fork continues its parent's numbers with a chain of its own.
-        """
+        """Check the next decision of a view. A fork continues its parent's numbers with a chain of its own."""
         place = f"decision {record.number} of view {decode_text(record.view)} on thread {record.thread}"
         number, before = self._views.get(record.view, (0, b""))
         columns = (record.view, record.number, record.kind, record.at_seq, record.body, record.at_ms)
@@ -258,19 +266,16 @@ class ThreadAudit:
             wrong = "is not in its place"
         elif chain.assembly_hash(self._tenant, record) != record.hash:
             wrong = "does not match its hash"
+        elif not state.row.fork_seq < record.seq <= state.end:
+            wrong = "is of an entry that is not there"
         else:
-            there = state.row.fork_seq < record.seq <= state.end
-            wrong = self._lacking(record) if there else "is of an entry that is not there"
+            try:
+                missing = [sha256 for sha256 in inputs_of(record.manifest) if sha256 not in self._blobs]
+                wrong = f"names an input {missing[0][:12]}, which is not there" if missing else ""
+            except UNREADABLE as error:
+                wrong = f"cannot be read ({error})"
         if wrong:
             yield Damage("assembly", place, wrong, "what was sent there", record.thread, record.seq)
-
-    def _lacking(self, record: AssemblyRecord) -> str:
-        """Return the fault of a manifest's references, or an empty string."""
-        try:
-            missing = [sha256 for sha256 in inputs_of(record.manifest) if sha256 not in self._blobs]
-        except UNREADABLE as error:
-            return f"cannot be read ({error})"
-        return f"names an input {missing[0][:12]}, which is not there" if missing else ""
 
     def _placed(self, thread: int, key: tuple[str, str, int]) -> _ThreadState | None:
         """Return the thread if a decision or manifest comes in order after its entries."""
@@ -300,11 +305,8 @@ def _wrong_mark(record: EntryRecord, state: _ThreadState) -> str:
     if record.kind == "undone":
         of = from_json(record.body, _place).of
         there = state.kind(of)
-        return (
-            ""
-            if there and there[0] in ("compaction", "undone", "lost")
-            else f"undoes entry {of}, which is no compaction"
-        )
+        undoable = there is not None and there[0] in ("compaction", "undone", "lost")
+        return "" if undoable else f"undoes entry {of}, which is no compaction"
     if record.kind in ("pin", "unpin"):
         place = from_json(record.body, _place)
         there = state.kind(place.seq)

@@ -8,11 +8,10 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Generator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from nexus.errors import LedgerBusy, LedgerError
 from nexus.ledger.maintenance.files import COMPANIONS, Progress, check_target, existing, replacing, sync, writing
@@ -22,7 +21,7 @@ from nexus.ledger.maintenance.verification import open_readonly, require_sound, 
 from nexus.ledger.sqlite.connection import connect, typed
 from nexus.ledger.sqlite.files import open_file as made
 from nexus.ledger.sqlite.files import rewrite
-from nexus.ledger.sqlite.migrate import migrate as bring
+from nexus.ledger.sqlite.migrate import migrate as migrate_open
 from nexus.ledger.sqlite.schema import VERSION
 
 __all__ = [
@@ -47,7 +46,7 @@ class RestoreReport(Struct, frozen=True):
 
     path: str
     version: int
-    aside: str = ""
+    previous_path: str = field(default="", name="aside")
 
 
 class MigrationReport(Struct, frozen=True):
@@ -73,10 +72,9 @@ class VacuumReport(Struct, frozen=True):
 def backup(
     source: str | Path, target: str | Path, *, force: bool = False, progress: Progress | None = None
 ) -> BackupReport:
-    """Copy a ledger's state at one moment into one file while others may write.
+    """Copy a ledger's state at one moment into one checked file while others may write.
 
-    The copy is checked before it gets its name. Raises LedgerDamaged when it is not sound, UnreadableFile when the
-    source does not exist or the target exists (unless `force`), LedgerFull.
+    Raises LedgerDamaged, LedgerFull, UnreadableFile (no source, or the target exists without `force`).
     """
     place = Path(target).expanduser()
     check_target(existing(source), place)
@@ -91,9 +89,8 @@ def restore(
 ) -> RestoreReport:
     """Replace the ledger `target` by a checked copy of the backup `source`.
 
-    An existing ledger is kept as `NAME.before-restore-TIME`. Raises LedgerBusy when another process has it open or its
-    log cannot be folded in; with `force` its files are moved as they are. Raises LedgerDamaged when the backup is not
-    sound, UnreadableFile when it does not exist.
+    An existing ledger is kept as `NAME.before-restore-TIME`. Raises LedgerBusy when another process has it open (with
+    `force` its files are moved as they are), LedgerDamaged when the backup is not sound, UnreadableFile.
     """
     place = Path(target).expanduser().resolve()
     check_target(place, existing(source))
@@ -109,8 +106,7 @@ def restore(
 def migrate(path: str | Path, *, dry_run: bool = False, progress: Progress | None = None) -> MigrationReport:
     """Migrate a ledger to this version, after a backup to `NAME.vN.bak` in the same folder.
 
-    A dry run migrates a temporary copy. A ledger of this version is left unchanged. Raises LedgerDamaged, LedgerTooNew,
-    LedgerBusy, UnreadableFile.
+    A dry run migrates a temporary copy. Raises LedgerDamaged, LedgerTooNew, LedgerBusy, UnreadableFile.
     """
     place = Path(path).expanduser()
     with open_readonly(place) as db:
@@ -121,11 +117,11 @@ def migrate(path: str | Path, *, dry_run: bool = False, progress: Progress | Non
         with writing(place), tempfile.TemporaryDirectory(prefix=".nexus-", dir=place.resolve().parent) as folder:
             trial = Path(folder) / "trial.db"
             _copied(place, trial, progress)
-            _bring(trial)
+            _migrate(trial)
         return MigrationReport(str(path), version, VERSION)
-    backup_path = _free(place, f".v{version}.bak")
+    backup_path = _free_path(place, f".v{version}.bak")
     backup(place, backup_path, progress=progress)
-    _bring(place)
+    _migrate(place)
     return MigrationReport(str(path), version, VERSION, str(backup_path))
 
 
@@ -146,10 +142,10 @@ def vacuum(path: str | Path) -> VacuumReport:
     return VacuumReport(str(path), before, place.stat().st_size)
 
 
-def _bring(path: Path) -> None:
-    """Migrate a file and checks the result."""
+def _migrate(path: Path) -> None:
+    """Migrate a file and check the result."""
     with typed(str(path)), closing(connect(str(path), create=False)) as db:
-        bring(db)
+        migrate_open(db)
     require_sound(path)
 
 
@@ -164,13 +160,23 @@ def _copied(source: Path, half: Path, progress: Progress | None) -> int:
 
 
 def _set_aside(place: Path, *, force: bool) -> Path:
-    """Move the ledger at `place` to a free name, with its log folded in.
-
-    With `force` a log that cannot be folded in is moved along.
-    """
-    free_path = _free(place, f".before-restore-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}")
+    """Move the ledger at `place` to a free name, with its log folded in (or moved along, with `force`)."""
+    free_path = _free_path(place, f".before-restore-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}")
+    in_use = (
+        f"{place} is open elsewhere (nothing was restored; close it there, or use --force, which makes the next call "
+        "there fail)"
+    )
     try:
-        _close_for_others(place)
+        with typed(str(place)), closing(connect(str(place), create=False)) as db:
+            db.run(f"PRAGMA busy_timeout={PATIENCE_MS}")
+            try:
+                with typed(str(place)):
+                    # Leaving WAL mode folds the log into the file, and requires the only connection.
+                    closed = db.value("PRAGMA journal_mode=DELETE") == "delete"
+            except LedgerBusy as error:
+                raise LedgerBusy(in_use) from error
+            if not closed:
+                raise LedgerBusy(in_use)
     except LedgerError:
         if not force:
             raise
@@ -187,31 +193,7 @@ def _set_aside(place: Path, *, force: bool) -> Path:
     return free_path
 
 
-def _close_for_others(place: Path) -> None:
-    """Fold a ledger's log into its file. Raises LedgerBusy when others have it open.
-
-    Leaving WAL mode requires the only connection.
-    """
-    with typed(str(place)), closing(connect(str(place), create=False)) as db:
-        db.run(f"PRAGMA busy_timeout={PATIENCE_MS}")
-        with _as_in_use(place):
-            if db.value("PRAGMA journal_mode=DELETE") != "delete":
-                raise LedgerBusy(str(place))
-
-
-@contextmanager
-def _as_in_use(place: Path) -> Generator[None]:
-    try:
-        with typed(str(place)):
-            yield
-    except LedgerBusy as error:
-        raise LedgerBusy(
-            f"{place} is open elsewhere (nothing was restored; close it there, or use --force, which makes the next call "
-            "there fail)"
-        ) from error
-
-
-def _free(place: Path, end: str) -> Path:
+def _free_path(place: Path, end: str) -> Path:
     """Return an unused path next to `place` whose name ends with `end`."""
     candidate, number = place.with_name(place.name + end), 1
     while candidate.exists():

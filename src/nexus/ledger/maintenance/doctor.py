@@ -16,7 +16,7 @@ from msgspec import Struct
 from nexus.errors import LedgerBusy, LedgerDamaged, LedgerError, LedgerTooNew, NotALedger
 from nexus.ledger.maintenance.verification import open_readonly
 from nexus.ledger.sqlite import open_ledgers
-from nexus.ledger.sqlite.connection import SQLITE_VERSION, Database
+from nexus.ledger.sqlite.connection import SQLITE_VERSION
 from nexus.ledger.sqlite.schema import VERSION
 
 LOG_LIMIT = 64 * 1024 * 1024
@@ -63,27 +63,25 @@ def examine(path: str | Path, *, now_ms: int | None = None, mounts: str | None =
     `now_ms` and `mounts` replace the clock and the system's list of mounts.
     """
     file = Path(path).expanduser()
-    wrong = _no_file(file)
+    wrong = _not_a_file(file)
     if wrong:
-        return [
-            DoctorFinding("bad", "file", f"{path} {wrong}", "name the ledger with --ledger, or make one: nexus init")
-        ]
+        advice = "name the ledger with --ledger, or make one: nexus init"
+        return [DoctorFinding("bad", "file", f"{path} {wrong}", advice)]
     now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     return [
         _links(file),
         _file_system(file, mounts),
         _sqlite(SQLITE_VERSION),
-        *_permissions(file),
+        _permissions(file),
         _space(file),
         _forked(file),
-        _log(file),
-        _journal(file),
-        *_inside(file, now),
+        *_companions(file),
+        *_content(file, now),
     ]
 
 
-def _no_file(file: Path) -> str:
-    """Return the reason why there is no file to examine, or an empty string."""
+def _not_a_file(file: Path) -> str:
+    """Return the fault of a path without a regular file, or an empty string."""
     try:
         mode = file.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -109,7 +107,8 @@ def mount_of(path: str, mounts: str) -> Mount | None:
         fields, kinds = fields_before.split(), right.split()
         if len(fields) < 6 or not kinds:
             continue
-        at = _plain(fields[4])
+        first, *parts = fields[4].split("\\")  # the kernel writes octal escapes for spaces and the like
+        at = first + "".join(chr(int(p[:3], 8)) + p[3:] if p[:3].isdigit() else f"\\{p}" for p in parts)
         inside = path == at or path.startswith(at.rstrip("/") + "/")
         if inside and (mount is None or len(at) >= len(mount.at)):
             mount = Mount(kinds[0], at, "ro" in fields[5].split(","))
@@ -126,14 +125,6 @@ def has_log_bug(version: str) -> bool:
     return (3, 7, 0) <= number <= (3, 51, 2)
 
 
-def _plain(text: str) -> str:
-    """Return a mount point with the kernel's octal escapes decoded."""
-    parts = text.split("\\")
-    return parts[0] + "".join(
-        chr(int(part[:3], 8)) + part[3:] if part[:3].isdigit() else f"\\{part}" for part in parts[1:]
-    )
-
-
 def _links(file: Path) -> DoctorFinding:
     if file.stat().st_nlink > 1:
         what = f"{file} is one of {file.stat().st_nlink} names of the same file"
@@ -147,15 +138,14 @@ def _links(file: Path) -> DoctorFinding:
 def _file_system(file: Path, mounts: str | None) -> DoctorFinding:
     if str(file).startswith(("\\\\", "//")):
         return DoctorFinding("bad", "file system", "a network share", _LOCAL)
-    if mounts is None:
-        if not sys.platform.startswith("linux") or not MOUNTS.exists():
-            return DoctorFinding("ok", "file system", "not known on this system", "make sure that it is a local disk")
+    if mounts is None and sys.platform.startswith("linux") and MOUNTS.exists():
         mounts = MOUNTS.read_text("utf-8", "surrogateescape")
+    if mounts is None:
+        return DoctorFinding("ok", "file system", "not known on this system", "make sure that it is a local disk")
     mount = mount_of(str(file.resolve()), mounts)
     if mount is None:
-        return DoctorFinding(
-            "warn", "file system", "not in the system's list of mounts", "make sure that it is a local disk"
-        )
+        what = "not in the system's list of mounts"
+        return DoctorFinding("warn", "file system", what, "make sure that it is a local disk")
     kind = mount.kind.removeprefix("fuse.")
     where = f"{mount.kind} at {mount.at}"
     if mount.readonly:
@@ -167,9 +157,8 @@ def _file_system(file: Path, mounts: str | None) -> DoctorFinding:
         what = f"{where}: whether its locks and shared memory are safe is not known"
         return DoctorFinding("warn", "file system", what, _LOCAL)
     if kind in _PASSING:
-        return DoctorFinding(
-            "warn", "file system", f"{where}: {_PASSING[kind]}", "put the ledger on a disk or a volume"
-        )
+        what = f"{where}: {_PASSING[kind]}"
+        return DoctorFinding("warn", "file system", what, "put the ledger on a disk or a volume")
     return DoctorFinding("ok", "file system", where)
 
 
@@ -183,33 +172,28 @@ def _sqlite(version: str) -> DoctorFinding:
     return DoctorFinding("ok", "SQLite", version)
 
 
-def _permissions(file: Path) -> Iterator[DoctorFinding]:
+def _permissions(file: Path) -> DoctorFinding:
     """Check the owner and the access rights of the file and its folder."""
     folder = file.resolve().parent
-    for place, what in ((file, "the ledger"), (folder, "its folder")):
+    for place, name in ((file, "the ledger"), (folder, "its folder")):
         if not os.access(place, os.W_OK):
-            yield DoctorFinding(
-                "bad", "permissions", f"{what} cannot be written by this user", f"chown or chmod {place}"
-            )
-            return
+            what = f"{name} cannot be written by this user"
+            return DoctorFinding("bad", "permissions", what, f"chown or chmod {place}")
     if os.name != "posix":
-        yield DoctorFinding("ok", "permissions", "the ledger and its folder can be written")
-        return
-    file_stat, folder_stat = file.stat(), folder.stat()
+        return DoctorFinding("ok", "permissions", "the ledger and its folder can be written")
+    file_stat, folder_mode = file.stat(), folder.stat().st_mode
     if file_stat.st_uid != os.geteuid():
         what = f"the ledger belongs to user {file_stat.st_uid}, and this is user {os.geteuid()}"
-        yield DoctorFinding(
-            "warn", "permissions", what, "its log may end up with another owner: run as the ledger's owner"
-        )
-    elif folder_stat.st_mode & stat.S_IWOTH and not folder_stat.st_mode & stat.S_ISVTX:
-        yield DoctorFinding("bad", "permissions", f"everyone may replace files in {folder}", f"chmod o-w {folder}")
-    elif file_stat.st_mode & (stat.S_IROTH | stat.S_IWOTH) and all(
-        p.stat().st_mode & stat.S_IXOTH for p in (folder, *folder.parents)
-    ):
+        do = "its log may end up with another owner: run as the ledger's owner"
+        return DoctorFinding("warn", "permissions", what, do)
+    if folder_mode & stat.S_IWOTH and not folder_mode & stat.S_ISVTX:
+        return DoctorFinding("bad", "permissions", f"everyone may replace files in {folder}", f"chmod o-w {folder}")
+    # Others can open the file only if they may enter every folder above it.
+    is_reachable = all(parent.stat().st_mode & stat.S_IXOTH for parent in (folder, *folder.parents))
+    if file_stat.st_mode & (stat.S_IROTH | stat.S_IWOTH) and is_reachable:
         what = "every user of this machine may read the conversations"
-        yield DoctorFinding("warn", "permissions", what, f"chmod 600 {file}")
-    else:
-        yield DoctorFinding("ok", "permissions", "only this user and group")
+        return DoctorFinding("warn", "permissions", what, f"chmod 600 {file}")
+    return DoctorFinding("ok", "permissions", "only this user and group")
 
 
 def _space(file: Path) -> DoctorFinding:
@@ -217,62 +201,43 @@ def _space(file: Path) -> DoctorFinding:
     size, log = file.stat().st_size, _size_of(file, "-wal")
     what = f"{free:,} bytes are free; the ledger has {size:,}, its log {log:,}"
     if free < max(LEAST_FREE, log):
-        return DoctorFinding(
-            "bad", "space", what, "make room: without it nothing can be appended, and the log not folded in"
-        )
+        do = "make room: without it nothing can be appended, and the log not folded in"
+        return DoctorFinding("bad", "space", what, do)
     if free < size // 10:
         return DoctorFinding("warn", "space", what, "make room: a backup or a repair needs as much as the ledger")
     return DoctorFinding("ok", "space", what)
 
 
 def _forked(file: Path) -> DoctorFinding:
-    forked_from = [
-        pid for name, pid in open_ledgers() if pid != os.getpid() and Path(name).exists() and file.samefile(name)
-    ]
-    if forked_from:
-        what = f"process {forked_from[0]} opened it before this one was forked"
+    others = [(name, pid) for name, pid in open_ledgers() if pid != os.getpid()]
+    parents = [pid for name, pid in others if Path(name).exists() and file.samefile(name)]
+    if parents:
+        what = f"process {parents[0]} opened it before this one was forked"
         return DoctorFinding("bad", "processes", what, "open the ledger after the fork, in each process for itself")
     return DoctorFinding("ok", "processes", "no connection came through a fork")
 
 
-def _log(file: Path) -> DoctorFinding:
+def _companions(file: Path) -> Iterator[DoctorFinding]:
+    """Check the log, and that no other program left a journal."""
     log = _size_of(file, "-wal")
     if log > 2 * LOG_LIMIT:
         what = f"{log:,} bytes, where it is cut back to {LOG_LIMIT:,}"
-        return DoctorFinding("warn", "log", what, "a reader does not end its snapshot: find and restart that process")
-    return DoctorFinding("ok", "log", f"{log:,} bytes")
-
-
-def _journal(file: Path) -> DoctorFinding:
+        do = "a reader does not end its snapshot: find and restart that process"
+        yield DoctorFinding("warn", "log", what, do)
+    else:
+        yield DoctorFinding("ok", "log", f"{log:,} bytes")
     if _size_of(file, "-journal"):
         what = f"{file.name}-journal is left: a program with other settings wrote here and was interrupted"
-        return DoctorFinding("warn", "journal", what, "leave it beside the ledger: opening the ledger rolls it back")
-    return DoctorFinding("ok", "journal", "none is left")
+        do = "leave it beside the ledger: opening the ledger rolls it back"
+        yield DoctorFinding("warn", "journal", what, do)
+    else:
+        yield DoctorFinding("ok", "journal", "none is left")
 
 
 def _size_of(file: Path, end: str) -> int:
     real = file.resolve()
     companion = real.with_name(real.name + end)
     return companion.stat().st_size if companion.exists() else 0
-
-
-def _inside(file: Path, now_ms: int) -> Iterator[DoctorFinding]:
-    """Check the file's content. The first fault of its identity ends the check."""
-    try:
-        with open_readonly(file) as db:
-            yield from _version(db)
-            mode = str(db.value("PRAGMA journal_mode"))
-            if mode == "wal":
-                yield DoctorFinding("ok", "journal mode", mode)
-            else:
-                yield DoctorFinding(
-                    "warn", "journal mode", mode, "a backup, or another tool changed it: opening sets it to wal"
-                )
-            yield _quick(db)
-            yield _clock(db, now_ms)
-    except LedgerError as error:
-        advice = next((text for kind, text in _ADVICE if isinstance(error, kind)), "see permissions, space and disk")
-        yield DoctorFinding("bad", "content", str(error), advice)
 
 
 _SAVE = "`nexus ledger restore` brings a backup back, `nexus ledger repair` saves what is whole"
@@ -283,30 +248,38 @@ _ADVICE: tuple[tuple[type[LedgerError], str], ...] = (
     (LedgerDamaged, f"`nexus ledger verify` lists all damage, {_SAVE}"),
     (LedgerBusy, "look again when the other process is done"),
 )
-"""What to do when a ledger cannot be looked into."""
+"""What to do when a ledger's content cannot be examined."""
 
 
-def _version(db: Database) -> Iterator[DoctorFinding]:
-    version = int(db.value("PRAGMA user_version"))
-    if version < VERSION:
-        do = "opening migrates it; `nexus ledger migrate` makes a backup first"
-        yield DoctorFinding("warn", "version", f"{version}, this Nexus writes {VERSION}", do)
-    else:
-        yield DoctorFinding("ok", "version", str(version))
-
-
-def _quick(db: Database) -> DoctorFinding:
-    faults = [str(text) for (text,) in db.rows("PRAGMA quick_check(3)") if text != "ok"]
-    if faults:
-        return DoctorFinding("bad", "structure", "; ".join(faults), f"`nexus ledger verify` lists all damage, {_SAVE}")
-    return DoctorFinding("ok", "structure", "SQLite's quick check finds nothing")
-
-
-def _clock(db: Database, now_ms: int) -> DoctorFinding:
-    newest = int(db.value("SELECT ifnull(max(at_ms),0) FROM entry WHERE typeof(at_ms)='integer'"))
-    if newest > now_ms + CLOCK_TOLERANCE_MS:
-        what = f"the newest entry is {(newest - now_ms) // 1_000:,} seconds in the future"
-        return DoctorFinding(
-            "warn", "clock", what, "set this machine's clock; the order of entries does not depend on it"
-        )
-    return DoctorFinding("ok", "clock", "after the newest entry")
+def _content(file: Path, now_ms: int) -> Iterator[DoctorFinding]:
+    """Check the file's content. The first fault of its identity ends the check."""
+    try:
+        with open_readonly(file) as db:
+            version = int(db.value("PRAGMA user_version"))
+            if version < VERSION:
+                do = "opening migrates it; `nexus ledger migrate` makes a backup first"
+                yield DoctorFinding("warn", "version", f"{version}, this Nexus writes {VERSION}", do)
+            else:
+                yield DoctorFinding("ok", "version", str(version))
+            mode = str(db.value("PRAGMA journal_mode"))
+            if mode == "wal":
+                yield DoctorFinding("ok", "journal mode", mode)
+            else:
+                do = "a backup, or another tool changed it: opening sets it to wal"
+                yield DoctorFinding("warn", "journal mode", mode, do)
+            faults = [str(text) for (text,) in db.rows("PRAGMA quick_check(3)") if text != "ok"]
+            if faults:
+                do = f"`nexus ledger verify` lists all damage, {_SAVE}"
+                yield DoctorFinding("bad", "structure", "; ".join(faults), do)
+            else:
+                yield DoctorFinding("ok", "structure", "SQLite's quick check finds nothing")
+            newest = int(db.value("SELECT ifnull(max(at_ms),0) FROM entry WHERE typeof(at_ms)='integer'"))
+            if newest > now_ms + CLOCK_TOLERANCE_MS:
+                what = f"the newest entry is {(newest - now_ms) // 1_000:,} seconds in the future"
+                do = "set this machine's clock; the order of entries does not depend on it"
+                yield DoctorFinding("warn", "clock", what, do)
+            else:
+                yield DoctorFinding("ok", "clock", "after the newest entry")
+    except LedgerError as error:
+        advice = next((text for kind, text in _ADVICE if isinstance(error, kind)), "see permissions, space and disk")
+        yield DoctorFinding("bad", "content", str(error), advice)

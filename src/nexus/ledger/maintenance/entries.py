@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from nexus.ledger import chain
 from nexus.ledger.codec import blobs_of, decode_body, decode_parts
-from nexus.ledger.integrity.damage import UNREADABLE, Damage
+from nexus.ledger.integrity.threads import UNREADABLE, Damage
 from nexus.ledger.maintenance.rows import LedgerRows, Rows, ThreadRow, Where
 from nexus.ledger.records import EntryRecord, KeyRecord, MessageRow
 
@@ -50,21 +50,17 @@ class Proofs:
         self.hints: dict[tuple[int, int], set[bytes]] = defaultdict(set)
         self.reach: dict[int, int] = defaultdict(int)
         self._sure: dict[tuple[int, int], bytes] = {}
-        for candidates in rows.threads.values():
-            for row in candidates:
-                self._take(row)
-
-    def _take(self, row: ThreadRow) -> None:
-        """Record the chain values that a thread's row names: at its newest entry and at its fork."""
-        ends = [(row.id, row.head_seq, row.head_hash)]
-        if row.parent is not None:
-            ends.append((row.parent, row.fork_seq, row.root_hash))
-        proven = self.proven(row) and not row.erased
-        for thread, seq, digest in ends:
-            self.hints[thread, seq].add(digest)
-            if proven:
-                self._sure[thread, seq] = digest
-                self.reach[thread] = max(seq, self.reach[thread])
+        for row in itertools.chain.from_iterable(rows.threads.values()):
+            # A thread's row names the chain values at its newest entry and at its fork.
+            ends = [(row.id, row.head_seq, row.head_hash)]
+            if row.parent is not None:
+                ends.append((row.parent, row.fork_seq, row.root_hash))
+            proven = self.proven(row) and not row.erased
+            for thread, seq, digest in ends:
+                self.hints[thread, seq].add(digest)
+                if proven:
+                    self._sure[thread, seq] = digest
+                    self.reach[thread] = max(seq, self.reach[thread])
 
     def proven(self, row: ThreadRow) -> bool:
         """Return True if a row matches its own hash. Version 1 had no hash."""
@@ -113,23 +109,30 @@ class Entries:
         before: bytes | None = row.root_hash
         for seq in itertools.count(row.fork_seq + 1):
             self._variants.pop(seq - 2, None)
-            record = self._next(row.id, seq, before) if before is not None else None
+            record = self.matching(row.id, seq, before) if before is not None else None
+            if record is None and before is not None:
+                # An entry that an earlier repair left as lost keeps its value.
+                lost_records = (r for r in self.candidates(row.id, seq) if r.kind == "lost" and not r.messages)
+                record = next(lost_records, None)
             if record is None and seq > self._proofs.reach[row.id]:
-                self._proofs.reach[row.id] = self._resumes(row.id, seq)
-                if seq > self._proofs.reach[row.id]:
+                later = [at for at in self._seqs[bisect_left(self._seqs, seq) :] if at <= seq + FARTHEST]
+                resumed = next((at for at in later if self.following(row.id, at) is not None), None)
+                if resumed is None:
+                    self._proofs.reach[row.id] = 0
                     break
-            record = record or self._repaired(row, seq, before, turn, at_ms)
-            record = self._servable(record)
+                self._proofs.reach[row.id] = resumed + 1
+            record = self._servable(record or self._repaired(row, seq, before, turn, at_ms))
             records.append(replace(record, keys=self._keys(record)))
             before = None if record.hash == UNKNOWN else record.hash
             turn, at_ms = record.turn, record.at_ms
         unproven = [seq for seq in self._seqs if seq > row.fork_seq + len(records)]
         if unproven:
             what = "stands behind the newest entry that anything proves"
-            self.damages.append(
-                Damage("entry", _place(row.id, unproven[0]), what, "it was not complete", row.id, unproven[0])
-            )
+            self._report(row.id, unproven[0], what, "it was not complete")
         return records
+
+    def _report(self, thread: int, seq: int, what: str, loss: str) -> None:
+        self.damages.append(Damage("entry", f"entry {seq} of thread {thread}", what, loss, thread, seq))
 
     def candidates(self, thread: int, seq: int) -> list[EntryRecord]:
         """Return the rows that claim to be an entry, with every combination of their messages."""
@@ -144,16 +147,6 @@ class Entries:
             variants = [replace(head, messages=messages) for head in heads for messages in message_lists]
             self._variants[seq] = variants
         return variants
-
-    def _next(self, thread: int, seq: int, before: bytes) -> EntryRecord | None:
-        """Return the entry that follows, or one that an earlier repair left as lost, which keeps its value."""
-        record_ = self.matching(thread, seq, before)
-        if record_ is None:
-            lost_records = (
-                record for record in self.candidates(thread, seq) if record.kind == "lost" and not record.messages
-            )
-            record_ = next(lost_records, None)
-        return record_
 
     def matching(self, thread: int, seq: int, before: bytes) -> EntryRecord | None:
         """Return the entry that the chain value before it proves; None if no rows do."""
@@ -171,18 +164,6 @@ class Entries:
                 return record.hash
         return None
 
-    def _resumes(self, thread: int, seq: int) -> int:
-        """Return the first entry after `seq` that proves the one before it; 0 if there is none.
-
-        It searches `FARTHEST` entries at most.
-        """
-        for later in self._seqs[bisect_left(self._seqs, seq) :]:
-            if later > seq + FARTHEST:
-                break
-            if self.following(thread, later) is not None:
-                return later + 1
-        return 0
-
     def _repaired(self, row: ThreadRow, seq: int, before: bytes | None, turn: int, at_ms: int) -> EntryRecord:
         """Return an entry that does not follow: with its correct chain value if only that was damaged, else as lost."""
         hints = self._proofs.hints.get((row.id, seq), set[bytes]())
@@ -194,36 +175,33 @@ class Entries:
         turns = {record.turn for record in candidates if turn <= record.turn <= turn + 1}
         if row.hash and seq == row.head_seq:
             turns = {max(row.turn, turn)}
-        digest = self._value_of(row, seq, {record.hash for record in candidates}, hints)
+        digest = self._lost_value(row, seq, {record.hash for record in candidates}, hints)
         what = "is missing" if not candidates else "is damaged" if before is not None else "cannot be proven"
         count = len(candidates[0].messages) if candidates else 0
         loss = f"its {count} messages" if count > 1 else "its content"
-        self.damages.append(Damage("entry", _place(row.id, seq), what, loss, row.id, seq))
+        self._report(row.id, seq, what, loss)
         return EntryRecord(row.id, seq, "lost", max(turns, default=turn), at_ms, "{}", digest)
 
-    def _value_of(self, row: ThreadRow, seq: int, stored: set[bytes], hints: set[bytes]) -> bytes:
-        """Return the chain value after a lost entry, proven by the next entry or by another row.
-
-        Returns `UNKNOWN` without a proof.
-        """
-        both = stored & hints
-        if both:
-            return min(both)
-        places = self._rows.entries.get(row.id, {})
-        near = {where >> 16 for at in (seq - 1, seq, seq + 1) for where in places.get(at, ())}
-        for digest in itertools.chain(sorted(stored | hints), self._searched(row.id, seq + 1, near)):
+    def _lost_value(self, row: ThreadRow, seq: int, stored: set[bytes], hints: set[bytes]) -> bytes:
+        """Return the chain value after a lost entry, proven by the next entry or another row, else `UNKNOWN`."""
+        if stored & hints:
+            return min(stored & hints)
+        for digest in itertools.chain(sorted(stored | hints), self._neighboring_bytes(row.id, seq)):
             if self.matching(row.id, seq + 1, digest) is not None:
                 return digest
         return self._proofs.sure(row.id, seq) or UNKNOWN
 
-    def _searched(self, thread: int, following: int, images: set[int]) -> Iterator[bytes]:
-        """Yield candidates for the chain value before an entry: any 32 bytes on its neighbors' pages."""
-        candidates = self.candidates(thread, following)
-        size = sum(len(record.body) + sum(len(row[7]) for row in record.messages) for record in candidates)
-        if not candidates or size > LARGEST_SEARCHED or self._searches == MOST_SEARCHES:
+    def _neighboring_bytes(self, thread: int, seq: int) -> Iterator[bytes]:
+        """Yield candidates for the chain value after an entry: any 32 bytes on its neighbors' pages."""
+        following = self.candidates(thread, seq + 1)
+        size = sum(len(record.body) + sum(len(row[7]) for row in record.messages) for record in following)
+        if not following or size > LARGEST_SEARCHED or self._searches == MOST_SEARCHES:
             return
         self._searches += 1
-        yield from self._ledger_rows.windows(images)
+        places = self._rows.entries.get(thread, {})
+        yield from self._ledger_rows.windows(
+            {where >> 16 for at in (seq - 1, seq, seq + 1) for where in places.get(at, ())}
+        )
 
     def _servable(self, record: EntryRecord) -> EntryRecord:
         """Return the entry, or a lost one if it cannot be read or shows a lost image."""
@@ -240,14 +218,11 @@ class Entries:
         if not what:
             return record
         loss = f"its {len(record.messages)} messages" if len(record.messages) > 1 else "its content"
-        self.damages.append(Damage("entry", _place(record.thread, record.seq), what, loss, record.thread, record.seq))
+        self._report(record.thread, record.seq, what, loss)
         return EntryRecord(record.thread, record.seq, "lost", record.turn, record.at_ms, "{}", record.hash)
 
     def image(self, sha256: str) -> Where | None:
-        """Return the position of an image's or input's intact data; None if it is lost.
-
-        A loss is reported once.
-        """
+        """Return the position of an image's or input's intact data; None if it is lost, which is reported once."""
         if sha256 not in self.shown:
             places = self._rows.blobs.get(sha256, ())
             intact = (at for at in places if hashlib.sha256(self._ledger_rows.blob(at)).hexdigest() == sha256)
@@ -270,13 +245,8 @@ class Entries:
         once = {key.key: key for key in right}
         if len(once) < len({key.key for key in keys}):
             what = "has an idempotency key that is damaged"
-            place = _place(record.thread, record.seq)
-            self.damages.append(Damage("entry", place, what, "that this key works once", record.thread, record.seq))
+            self._report(record.thread, record.seq, what, "that this key works once")
         return [once[name] for name in sorted(once)]
-
-
-def _place(thread: int, seq: int) -> str:
-    return f"entry {seq} of thread {thread}"
 
 
 def _lists(by_order: dict[int, list[MessageRow]]) -> Iterator[list[MessageRow]]:

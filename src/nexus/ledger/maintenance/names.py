@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from nexus.ledger import chain
-from nexus.ledger.integrity.damage import UNREADABLE, Damage
+from nexus.ledger.integrity.threads import UNREADABLE, Damage
 from nexus.ledger.maintenance.rows import LedgerRows, Pointer, Rows
 from nexus.ledger.maintenance.salvage import Salvage
 from nexus.ledger.records import AliasRecord, CalibrationRecord, MoveRecord
@@ -55,14 +55,29 @@ class Names:
             label for label, of in self._now.pointers.items() if any(pointer.status in _STATUSES for pointer in of)
         )
         chosen = {label: moves for label in sorted(labels) if (moves := self._moves_of(label))}
-        for thread in self._unnamed(chosen):
-            label = _free(f"recovered-{thread}", chosen)
+        # Threads with entries that no session ever pointed to and no other thread continues get a name.
+        pointed = {move.thread for moves in chosen.values() for move in moves}
+        continued = {salvaged.row.parent for salvaged in self._saved.threads.values()}
+        for thread, salvaged in self._saved.threads.items():
+            if thread in pointed or thread in continued or not salvaged.digests:
+                continue
+            label = name = f"recovered-{thread}"
+            number = 1
+            while label in chosen:
+                number += 1
+                label = f"{name}-{number}"
             chosen[label] = [MoveRecord(label, 1, thread, "{}", REASON, self._at_ms(thread), b"")]
             what = f"is lost; it is now called {label!r}"
             self.damages.append(Damage("move", f"the session of thread {thread}", what, "its name", thread))
         self._clear_parents(chosen)
         self.pointers = {label: moves[-1].thread for label, moves in chosen.items()}
-        return [record for label in sorted(chosen) for record in self._chained(chosen[label])]
+        chained: list[MoveRecord] = []
+        for label in sorted(chosen):
+            before = b""
+            for number, move in enumerate(chosen[label], 1):  # complete ones stay as they are
+                before = chain.move_hash(self._tenant, before, replace(move, number=number))
+                chained.append(replace(move, number=number, hash=before))
+        return chained
 
     def _moves_of(self, label: str) -> list[MoveRecord]:
         """Return a label's proven moves in order, and one more if the newest is lost and its pointer is not."""
@@ -148,16 +163,6 @@ class Names:
         except UNREADABLE:
             return SessionMetadata()
 
-    def _unnamed(self, chosen: dict[str, list[MoveRecord]]) -> list[int]:
-        """Return threads with entries that no session ever pointed to and no other thread continues."""
-        pointed = {move.thread for moves in chosen.values() for move in moves}
-        continued = {salvaged.row.parent for salvaged in self._saved.threads.values()}
-        return [
-            number
-            for number, salvaged in self._saved.threads.items()
-            if number not in pointed and number not in continued and salvaged.digests
-        ]
-
     def _clear_parents(self, chosen: dict[str, list[MoveRecord]]) -> None:
         """Remove the parent of a session whose parent, or spawning turn, is lost.
 
@@ -187,14 +192,6 @@ class Names:
             newest = max([newest, *(0 for _ in chosen.get(at, ())), *(self._saved.threads[t].turn for t in threads)])
             names.extend(change.target for change in self._rows.aliases.get(at, ()) if change.target is not None)
         return newest
-
-    def _chained(self, moves: list[MoveRecord]) -> Iterator[MoveRecord]:
-        """Yield the updates, numbered from 1 and chained; complete ones stay unchanged."""
-        before = b""
-        for number, move in enumerate(moves, 1):
-            renewed = replace(move, number=number)
-            before = chain.move_hash(self._tenant, before, renewed)
-            yield replace(renewed, hash=before)
 
     # the rest ----------------------------------------------------------------------------------------------------
 
@@ -275,11 +272,3 @@ class Names:
 def _follows(tenant: str, after: MoveRecord, move: MoveRecord) -> bool:
     """Return True if an update proves the one before it."""
     return after.number == move.number + 1 and chain.move_hash(tenant, move.hash, after) == after.hash
-
-
-def _free(label: str, labels: Iterable[str]) -> str:
-    names, number, candidate = set(labels), 1, label
-    while candidate in names:
-        number += 1
-        candidate = f"{label}-{number}"
-    return candidate

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from nexus.errors import LedgerBusy, LedgerDamaged, NotALedger
 from nexus.ledger.integrity import check
-from nexus.ledger.integrity.damage import Damage
+from nexus.ledger.integrity.threads import Damage
 from nexus.ledger.maintenance.files import Progress, check_target, existing, replacing, writing
 from nexus.ledger.maintenance.names import Names
 from nexus.ledger.maintenance.pages import Pages
@@ -31,7 +31,7 @@ class SavedSession(Struct, frozen=True):
     session: str
     entries: int
     messages: int
-    lost: int
+    lost_entries: int = field(name="lost")
 
 
 class RepairResult(Struct, frozen=True):
@@ -40,7 +40,7 @@ class RepairResult(Struct, frozen=True):
     path: str
     entries: int
     messages: int
-    lost: int
+    lost_entries: int = field(name="lost")
     sessions: tuple[SavedSession, ...]
     damages: tuple[Damage, ...]
 
@@ -71,37 +71,28 @@ def repair(
         saved = [tenant.into(half) for tenant in salvaged]
         if not saved:
             raise NotALedger(f"{source} contains no provable row of a Nexus ledger (it was not touched)")
-        broken = tuple(_broken(pages))
+        damages = list(_broken(pages))
+    for tenant, result in zip(salvaged, saved, strict=True):
+        of = f" of tenant {decode_text(tenant.name)!r}" if len(saved) > 1 else ""
+        damages += [replace(damage, place=f"{damage.place}{of}") for damage in result.damages]
     return RepairResult(
         str(target),
-        sum(saved_session.entries for saved_session in saved),
-        sum(saved_session.messages for saved_session in saved),
-        sum(saved_session.lost for saved_session in saved),
-        tuple(session for saved_session in saved for session in saved_session.sessions),
-        broken
-        + tuple(
-            damage if len(saved) == 1 else _of(tenant, damage)
-            for tenant, saved_session in zip(salvaged, saved, strict=True)
-            for damage in saved_session.damages
-        ),
+        sum(result.entries for result in saved),
+        sum(result.messages for result in saved),
+        sum(result.lost_entries for result in saved),
+        tuple(session for result in saved for session in result.sessions),
+        tuple(damages),
     )
 
 
 def _broken(pages: Pages) -> Iterator[Damage]:
     """Yield damage for broken pages, whose rows cannot be listed one by one."""
-    page_numbers = pages.broken()
-    if page_numbers:
-        place = (
-            f"page {page_numbers[0]}"
-            if len(page_numbers) == 1
-            else f"{len(page_numbers)} pages, the first being page {page_numbers[0]},"
-        )
-        what = f"{'is' if len(page_numbers) == 1 else 'are'} not as SQLite writes them"
-        yield Damage("file", place, what, "idempotency keys that stood there, and whatever else is listed")
-
-
-def _of(tenant: _Tenant, damage: Damage) -> Damage:
-    return replace(damage, place=f"{damage.place} of tenant {decode_text(tenant.name)!r}")
+    numbers = pages.broken()
+    if numbers:
+        several = f"{len(numbers)} pages, the first being page {numbers[0]},"
+        place, verb = (several, "are") if len(numbers) > 1 else (f"page {numbers[0]}", "is")
+        loss = "idempotency keys that stood there, and whatever else is listed"
+        yield Damage("file", place, f"{verb} not as SQLite writes them", loss)
 
 
 class _Tenant:
@@ -124,50 +115,42 @@ class _Tenant:
             damage = next(check(ledger.dump()), None)
             if damage is not None:
                 raise LedgerDamaged(f"repaired ledger would not be sound: {damage} (nothing was written)")
-        return self._report(file)
-
-    def _records(self) -> Iterator[Record]:
-        yield Header(tenant=self.name)
-        before: int | None = None
-        for record in self._threads.records():
-            if isinstance(record, ThreadRecord):
-                if before is not None:
-                    yield from self._views.of(before)
-                before = record.id
-            yield record
-        if before is not None:
-            yield from self._views.of(before)
-        yield from self._threads.images()
-        yield from self._names.moves()
-        yield from self._names.aliases()
-        yield from self._names.calibrations()
-
-    def _report(self, file: Path) -> RepairResult:
         threads = self._threads.threads.values()
-        lost_entries = sum(len(salvaged.lost) for salvaged in threads)
-        sessions = tuple(
-            self._session(label, thread) for label, thread in self._names.pointers.items() if thread is not None
-        )
+        lost_entries = sum(len(salvaged.lost_seqs) for salvaged in threads)
+        pointers = self._names.pointers.items()
         return RepairResult(
             str(file),
             sum(len(salvaged.digests) for salvaged in threads) - lost_entries,
             sum(sum(salvaged.counts) for salvaged in threads),
             lost_entries,
-            sessions,
+            tuple(self._session(label, thread) for label, thread in pointers if thread is not None),
             (*self._threads.damages, *self._views.damages, *self._names.damages),
         )
+
+    def _records(self) -> Iterator[Record]:
+        yield Header(tenant=self.name)
+        thread: int | None = None
+        for record in self._threads.records():
+            if isinstance(record, ThreadRecord) and thread is not None:
+                yield from self._views.of(thread)
+            thread = record.id if isinstance(record, ThreadRecord) else thread
+            yield record
+        if thread is not None:
+            yield from self._views.of(thread)
+        yield from self._threads.images()
+        yield from self._names.moves()
+        yield from self._names.aliases()
+        yield from self._names.calibrations()
 
     def _session(self, label: str, thread: int) -> SavedSession:
         entries = messages = lost_entries = 0
         salvaged, high = self._threads.threads.get(thread), 1 << 62
         while salvaged is not None:
             counts = salvaged.counts[: max(high - salvaged.row.fork_seq, 0)]
-            lost_below = sum(1 for seq in salvaged.lost if seq <= high)
-            entries, messages, lost_entries = (
-                entries + len(counts) - lost_below,
-                messages + sum(counts),
-                lost_entries + lost_below,
-            )
+            lost_below = sum(1 for seq in salvaged.lost_seqs if seq <= high)
+            entries += len(counts) - lost_below
+            messages += sum(counts)
+            lost_entries += lost_below
             high = min(high, salvaged.row.fork_seq)
             salvaged = self._threads.threads.get(salvaged.row.parent) if salvaged.row.parent is not None else None
         return SavedSession(decode_text(self.name), decode_text(label), entries, messages, lost_entries)

@@ -43,10 +43,7 @@ _SHAPES = (
     ("view_head", "titibiibb"),
     ("calibration_head", "tttib"),
 )
-"""Which row is which: its columns as SQLite stores them (a message's own number stands elsewhere). Some are shorter in
-version 1 of the schema.
-"""
-
+"""Kinds of rows by their columns as SQLite stores them. Some are shorter in version 1 of the schema."""
 
 _THREADS = frozenset({"thread", "entry", "message", "key", "decision", "manifest", "view_head"})
 """Kinds of rows that name a thread behind the tenant (a message: behind its own number)."""
@@ -114,8 +111,8 @@ class Rows:
     calibration_heads: dict[tuple[str, str], list[int]] = field(default_factory=lambda: defaultdict(list))
     view_heads: dict[int, list[ViewHead]] = field(default_factory=lambda: defaultdict(list))
     move_images: set[int] = field(default_factory=set[int])
-    held: set[int] = field(default_factory=set[int])
-    """The threads that a row which holds now names."""
+    current_threads: set[int] = field(default_factory=set[int])
+    """The threads that a current row names."""
 
 
 class LedgerRows:
@@ -125,8 +122,8 @@ class LedgerRows:
         self.pages = pages
         self.tenants: dict[str, Rows] = defaultdict(Rows)
         self.now: dict[str, Rows] = defaultdict(Rows)
-        self._seen: set[int] = set()
-        self._held: set[int] = set()
+        self._digests: set[int] = set()
+        self._current_digests: set[int] = set()
         shapes = [(name, re.compile(shape)) for name, shape in _SHAPES]
         kinds: dict[str, str] = {}
         for number in range(1, pages.images + 1):
@@ -140,17 +137,15 @@ class LedgerRows:
                 progress(number, pages.images)
 
     def _take(self, kind: str, row: list[Any], where: Where, *, holds: bool) -> None:
-        """Sort a row in, once, however many images hold it."""
-        mark, behind = hash((kind, *row)), kind == "message"
+        """Sort a row in, once, however many images have it."""
+        digest, behind = hash((kind, *row)), kind == "message"
         tenant = str(row[behind])
         if holds and kind in _THREADS:
-            self.tenants[tenant].held.add(row[1 + behind])
-        for rows, marks, wanted in (
-            (self.tenants, self._seen, True),
-            (self.now, self._held, holds and kind in _NAME_KINDS),
-        ):
-            if wanted and mark not in marks:
-                marks.add(mark)
+            self.tenants[tenant].current_threads.add(row[1 + behind])
+        is_name = holds and kind in _NAME_KINDS
+        for rows, digests, wanted in ((self.tenants, self._digests, True), (self.now, self._current_digests, is_name)):
+            if wanted and digest not in digests:
+                digests.add(digest)
                 _TAKE[kind](rows[tenant], row, where)
 
     def _row(self, where: Where) -> list[Any]:
@@ -174,10 +169,7 @@ class LedgerRows:
         return self._row(where)[2]
 
     def windows(self, images: set[int]) -> Iterator[bytes]:
-        """Yield all runs of 32 bytes on some images.
-
-        A chain value that no row has any more may be among them.
-        """
+        """Yield all runs of 32 bytes on some images, among them perhaps a chain value that no row has any more."""
         for number in sorted(images):
             data = self.pages.image(number)
             for at in range(len(data) - 31):
@@ -203,21 +195,13 @@ def _old_move(rows: Rows, row: list[Any], _: Where) -> None:
     rows.old_moves[label].append(MoveRecord(label, number, thread, facts, reason, at_ms, b""))
 
 
-def _view_head(rows: Rows, row: list[Any], _: Where) -> None:
-    rows.view_heads[row[1]].append(ViewHead(row[2], row[3], row[5], tuple(row[1:8]), row[8]))
-
-
-def _manifest(rows: Rows, row: list[Any], where: Where) -> None:
-    rows.manifests[row[1]][row[2], row[3]].append(where)
-
-
 _TAKE: dict[str, Callable[[Rows, list[Any], Where], None]] = {
     "thread": _thread,
     "entry": lambda rows, row, where: rows.entries[row[1]][row[2]].append(where),
     "message": lambda rows, row, where: rows.messages[row[2]][row[3]].append(where),
     "key": lambda rows, row, _: rows.keys[row[1]][row[3]].append(KeyRecord(row[2], row[4])),
     "decision": lambda rows, row, _: rows.decisions[row[1]].append(DecisionRecord(*row[1:])),
-    "manifest": _manifest,
+    "manifest": lambda rows, row, where: rows.manifests[row[1]][row[2], row[3]].append(where),
     "blob": lambda rows, row, where: rows.blobs[row[1]].append(where),
     "move": _move,
     "old_move": _old_move,
@@ -225,5 +209,7 @@ _TAKE: dict[str, Callable[[Rows, list[Any], Where], None]] = {
     "alias": lambda rows, row, _: rows.aliases[row[1]].append(AliasRecord(*row[1:])),
     "calibration": lambda rows, row, _: rows.calibrations.append(CalibrationRecord(*row[1:])),
     "calibration_head": lambda rows, row, _: rows.calibration_heads[row[1], row[2]].append(row[3]),
-    "view_head": _view_head,
+    "view_head": lambda rows, row, _: rows.view_heads[row[1]].append(
+        ViewHead(row[2], row[3], row[5], tuple(row[1:8]), row[8])
+    ),
 }

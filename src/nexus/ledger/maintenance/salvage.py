@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from nexus.ledger import chain
 from nexus.ledger.codec import inputs_of
-from nexus.ledger.integrity.damage import Damage
+from nexus.ledger.integrity.threads import Damage
 from nexus.ledger.maintenance.entries import Entries, Proofs
 from nexus.ledger.maintenance.rows import LedgerRows, Rows, ThreadRow
 from nexus.ledger.records import AssemblyRecord, BlobRecord, DecisionRecord, EntryRecord, ThreadRecord
@@ -21,17 +21,14 @@ from nexus.ledger.text_encoding import decode_text
 
 
 @dataclass
-class SalvagedEntry:
-    """Salvaged thread: its row and, from its first entry on, chain values and message counts.
-
-    `lost` are the seqs of lost entries.
-    """
+class SalvagedThread:
+    """Salvaged thread: its row and, from its first entry on, chain values and message counts."""
 
     row: ThreadRecord
     turn: int
-    digests: list[bytes] = field(default_factory=list[bytes])
-    counts: list[int] = field(default_factory=list[int])
-    lost: list[int] = field(default_factory=list[int])
+    digests: list[bytes]
+    counts: list[int]
+    lost_seqs: list[int]
 
     def digest(self, seq: int) -> bytes | None:
         """Return the chain value after one of the thread's entries, or before its first."""
@@ -46,16 +43,13 @@ class Salvage:
 
     def __init__(self, tenant: str, ledger_rows: LedgerRows, rows: Rows) -> None:
         self._tenant, self._ledger_rows, self._rows = tenant, ledger_rows, rows
-        self.threads: dict[int, SalvagedEntry] = {}
+        self.threads: dict[int, SalvagedThread] = {}
         self.damages: list[Damage] = []
         self._proofs = Proofs(tenant, rows)
         self._entries = Entries(tenant, ledger_rows, rows, self._proofs, self.damages)
 
     def holds_anything(self) -> bool:
-        """Return True if any thread of this tenant can be proven.
-
-        A damaged row may name a tenant that never existed.
-        """
+        """Return True if any thread of this tenant can be proven: a damaged row may name one that never existed."""
         rows = (row for candidates in self._rows.threads.values() for row in candidates)
         roots = ((number, chain.root_hash(self._tenant, number)) for number in sorted(self._rows.entries))
         return any(self._proofs.proven(row) or (row.parent is None and self._joins(row)) for row in rows) or any(
@@ -67,7 +61,12 @@ class Salvage:
         for number in sorted(self._wanted()):
             row = self._begin(number)
             if row is None:
-                self._drop(number)
+                # Rows under a number that belongs to no thread, as in a damaged row.
+                entries = len(self._rows.entries.get(number, ()))
+                loss = f"{entries} entries" if entries > 1 else "an entry"
+                if entries:
+                    what = "cannot be joined to anything"
+                    self.damages.append(Damage("thread", f"thread {number}", what, loss, number))
                 continue
             parent = self.threads[row.parent] if row.parent is not None else None
             turn = parent.turn if parent else 0
@@ -76,11 +75,13 @@ class Salvage:
             head = row.fork_seq + len(entries)
             record = ThreadRecord(row.id, row.parent, row.fork_seq, row.root_hash, row.at_ms, head, last, row.erased)
             turn = entries[-1].turn if entries else turn
-            salvaged = SalvagedEntry(
-                record, turn, [entry.hash for entry in entries], [len(entry.messages) for entry in entries]
+            self.threads[number] = SalvagedThread(
+                record,
+                turn,
+                [entry.hash for entry in entries],
+                [len(entry.messages) for entry in entries],
+                [entry.seq for entry in entries if entry.kind == "lost"],
             )
-            salvaged.lost = [entry.seq for entry in entries if entry.kind == "lost"]
-            self.threads[number] = salvaged
             yield record
             yield from entries
 
@@ -95,12 +96,9 @@ class Salvage:
         return self._entries.image(sha256) is not None
 
     def _wanted(self) -> set[int]:
-        """Return the threads with current rows, those that sessions point to, and their parents.
-
-        Rows of other threads were erased.
-        """
+        """Return the threads with current rows or sessions, and their parents. Rows of other threads were erased."""
         now = self._ledger_rows.now[self._tenant]
-        pending = {*self._rows.held}
+        pending = {*self._rows.current_threads}
         pending.update(move.thread for moves in now.moves.values() for move in moves if move.thread is not None)
         pending.update(pointer.thread for of in now.pointers.values() for pointer in of if pointer.thread is not None)
         wanted: set[int] = set()
@@ -110,13 +108,6 @@ class Salvage:
             parents = {row.parent for row in self._rows.threads.get(number, ()) if row.parent is not None}
             pending |= parents - wanted
         return wanted & {*self._rows.threads, *self._rows.entries, *self._proofs.reach}
-
-    def _drop(self, number: int) -> None:
-        """Report rows under a thread number that belongs to no thread, as in a damaged row."""
-        entries = len(self._rows.entries.get(number, ()))
-        if entries:
-            loss = f"{entries} entries" if entries > 1 else "an entry"
-            self.damages.append(Damage("thread", f"thread {number}", "cannot be joined to anything", loss, number))
 
     def end_of(self, thread: int) -> int:
         """Return the seq of a saved thread's newest entry."""
@@ -137,18 +128,17 @@ class Salvage:
         for row in ranked:
             proven = self._proofs.proven(row)
             if proven and row.erased:
-                return row if row.parent in self.threads else self._alone(row)
+                if row.parent in self.threads:
+                    return row
+                # The parent is lost: nothing but the number is kept.
+                root = chain.root_hash(self._tenant, row.id)
+                return ThreadRow(row.id, None, 0, root, row.at_ms, 0, root, erased=True)
             if self._joins(row):
                 if not proven:
                     self._proofs.trust(row)
                 return row if proven else row._replace(erased=row.erased and number not in self._rows.entries)
         seqs = self._entries.begin(number)
         return self._joined(number, seqs[0]) if seqs else self._stub(number)
-
-    def _alone(self, row: ThreadRow) -> ThreadRow:
-        """Return the row of an erased thread whose parent is lost. Only its number is kept."""
-        root = chain.root_hash(self._tenant, row.id)
-        return ThreadRow(row.id, None, 0, root, row.at_ms, 0, root, erased=True)
 
     def _joins(self, row: ThreadRow) -> bool:
         if row.parent is None:
@@ -218,7 +208,7 @@ class Views:
         return chain.decision_hash(before, (self._tenant, record.thread, *columns)) == record.hash
 
     def _manifests_of(self, thread: int) -> Iterator[AssemblyRecord]:
-        """Yield the manifests that match their hash. Those of version 1 had none and get one."""
+        """Yield the manifests that match their hash. Version 1 had none, so its manifests get one."""
         first, end = self._saved.threads[thread].row.fork_seq + 1, self._saved.end_of(thread)
         for (view, seq), places in sorted(self._rows.manifests.get(thread, {}).items()):
             records = [self._ledger_rows.manifest(where) for where in places if first <= seq <= end]

@@ -80,53 +80,38 @@ class Stats(Struct, frozen=True):
 
 
 def stats(path: str | Path, tenant: str = "local") -> Stats:
-    """Return the statistics of one tenant.
-
-    Raises LedgerError when the ledger has an older version, UnreadableFile.
-    """
+    """Return the statistics of one tenant. Raises UnreadableFile, and LedgerError for an older ledger version."""
     with open_readonly(path) as db, db.snapshot():
         version = int(db.value("PRAGMA user_version"))
         if version != VERSION:
-            raise LedgerError(
-                f"{path} has ledger version {version}, statistics need {VERSION} (run nexus ledger migrate)"
-            )
+            what = f"{path} has ledger version {version}"
+            raise LedgerError(f"{what}, statistics need {VERSION} (run nexus ledger migrate)")
         name = encode_text(tenant)
-        counts = {key: _number(db.value(sql, (name,)), path) for key, sql in _COUNTS.items()}
-        statuses = db.rows(_STATUSES, (name,))
-        page_bytes = int(db.value("PRAGMA page_size"))
-        free, pages = int(db.value("PRAGMA freelist_count")), int(db.value("PRAGMA page_count"))
-        usage = _usage(db, name)
+        counts = {key: db.value(sql, (name,)) for key, sql in _COUNTS.items()}
+        for value in counts.values():
+            if not isinstance(value, (int, float)):  # a damaged row may have text where a number belongs
+                raise LedgerDamaged(
+                    f"{path} is damaged: a row has {value!r} instead of a number (list all damage: nexus ledger verify)"
+                )
         log = Path(f"{path}-wal")
         return Stats(
             path=str(path),
             tenant=tenant,
             version=version,
             sqlite=SQLITE_VERSION,
-            sessions={str(status): int(number) for status, number in statuses},
-            usage=usage,
+            sessions={str(status): int(number) for status, number in db.rows(_STATUSES, (name,))},
+            usage=_usage(db, name),
             file_bytes=Path(path).stat().st_size,
             log_bytes=log.stat().st_size if log.exists() else 0,
-            page_bytes=page_bytes,
-            pages=pages,
-            free_pages=free,
-            **counts,
+            page_bytes=int(db.value("PRAGMA page_size")),
+            pages=int(db.value("PRAGMA page_count")),
+            free_pages=int(db.value("PRAGMA freelist_count")),
+            **{key: int(value) for key, value in counts.items()},
         )
 
 
-def _number(value: object, path: str | Path) -> int:
-    """Return a number. Raises LedgerDamaged for something else, which a damaged row may give."""
-    if isinstance(value, (int, float)):
-        return int(value)
-    raise LedgerDamaged(
-        f"{path} is damaged: a row has {value!r} instead of a number (list all damage: nexus ledger verify)"
-    )
-
-
 def _usage(db: Database, tenant: str) -> tuple[Usage, ...]:
-    """Return reported usage by provider and model, the largest input first.
-
-    Values that are not whole numbers count as 0.
-    """
+    """Return reported usage by provider and model, the largest input first; other values than whole numbers are 0."""
     totals: dict[tuple[str, str], list[int]] = {}
     for thread, seq, stored, answered_by in db.each(_CALLS, (tenant,)):
         try:
@@ -150,6 +135,9 @@ def _usage(db: Database, tenant: str) -> tuple[Usage, ...]:
 
 _REPORTED = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
 
+_IN_USE = "EXISTS (SELECT 1 FROM blob_use u WHERE u.tenant=b.tenant AND u.sha256=b.sha256)"
+"""True for images, which messages show; other blobs are inputs of manifests."""
+
 _COUNTS = {
     "aliases": "SELECT count(DISTINCT name) FROM alias WHERE tenant=?",
     "threads": "SELECT count(*) FROM thread WHERE tenant=? AND NOT erased",
@@ -165,14 +153,10 @@ _COUNTS = {
     "pins": "SELECT count(*) FROM entry WHERE tenant=? AND kind='pin'",
     "cuts": "SELECT count(*) FROM decision WHERE tenant=?",
     "manifests": "SELECT count(*) FROM assembly WHERE tenant=?",
-    "images": "SELECT count(*) FROM blob b WHERE tenant=? AND EXISTS "
-    "(SELECT 1 FROM blob_use u WHERE u.tenant=b.tenant AND u.sha256=b.sha256)",
-    "image_bytes": "SELECT ifnull(sum(length(data)),0) FROM blob b WHERE tenant=? AND EXISTS "
-    "(SELECT 1 FROM blob_use u WHERE u.tenant=b.tenant AND u.sha256=b.sha256)",
-    "inputs": "SELECT count(*) FROM blob b WHERE tenant=? AND NOT EXISTS "
-    "(SELECT 1 FROM blob_use u WHERE u.tenant=b.tenant AND u.sha256=b.sha256)",
-    "input_bytes": "SELECT ifnull(sum(length(data)),0) FROM blob b WHERE tenant=? AND NOT EXISTS "
-    "(SELECT 1 FROM blob_use u WHERE u.tenant=b.tenant AND u.sha256=b.sha256)",
+    "images": f"SELECT count(*) FROM blob b WHERE tenant=? AND {_IN_USE}",  # noqa: S608 - constants
+    "image_bytes": f"SELECT ifnull(sum(length(data)),0) FROM blob b WHERE tenant=? AND {_IN_USE}",  # noqa: S608 - constants
+    "inputs": f"SELECT count(*) FROM blob b WHERE tenant=? AND NOT {_IN_USE}",  # noqa: S608 - constants
+    "input_bytes": f"SELECT ifnull(sum(length(data)),0) FROM blob b WHERE tenant=? AND NOT {_IN_USE}",  # noqa: S608 - constants
     "first_ms": "SELECT ifnull(min(at_ms),0) FROM entry WHERE tenant=?",
     "last_ms": "SELECT ifnull(max(at_ms),0) FROM entry WHERE tenant=?",
 }

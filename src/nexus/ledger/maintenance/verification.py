@@ -3,25 +3,47 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Generator, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from nexus.errors import LedgerDamaged, NotALedger
+from nexus.ledger import chain
+from nexus.ledger.codec import blobs_of, call_rows, decode_parts
 from nexus.ledger.integrity import check
-from nexus.ledger.integrity.damage import Damage
-from nexus.ledger.maintenance.derived import Derived
+from nexus.ledger.integrity.threads import UNREADABLE, Damage
 from nexus.ledger.maintenance.files import COMPANIONS, Progress, existing, writing
-from nexus.ledger.records import Record
+from nexus.ledger.records import (
+    AliasRecord,
+    AssemblyRecord,
+    CalibrationRecord,
+    DecisionRecord,
+    EntryRecord,
+    MoveRecord,
+    Record,
+    ThreadRecord,
+)
+from nexus.ledger.search_text import search_text
+from nexus.ledger.sessions import SessionMetadata, Thread
 from nexus.ledger.sqlite import dump as sqlite_dump
 from nexus.ledger.sqlite.connection import Database, connect, typed
+from nexus.ledger.sqlite.read import THREAD_COLUMNS
+from nexus.ledger.sqlite.read_sessions import ALIAS
 from nexus.ledger.sqlite.schema import VERSION
-from nexus.ledger.text_encoding import decode_text
+from nexus.ledger.sqlite.write import grown
+from nexus.ledger.text_encoding import decode_text, from_json
+from nexus.types.message import Message
 
 EVERY = 1_000
 """Records between two reports of progress."""
+
+_facts = msgspec.json.Decoder(SessionMetadata)
+_NONE: tuple[int, bytes, int, int, bytes] = (0, b"", 0, 0, b"")
 
 
 @contextmanager
@@ -32,7 +54,8 @@ def open_readonly(path: str | Path) -> Generator[Database]:
     """
     file = existing(path)
     with writing(path):
-        sizes = {end: _size_of(file.with_name(file.name + end)) for end in ("", *COMPANIONS)}
+        files = {end: file.with_name(file.name + end) for end in ("", *COMPANIONS)}
+        sizes = {end: path.stat().st_size if path.exists() else 0 for end, path in files.items()}
     if not sizes[""] and not sizes["-wal"] and not sizes["-journal"]:
         raise NotALedger(f"{path} is empty and not a ledger (name a ledger's file, or restore a backup)")
     # Whoever closes a file last folds its log in, unless it was opened for reading; but then the log stays.
@@ -41,14 +64,9 @@ def open_readonly(path: str | Path) -> Generator[Database]:
         yield db
 
 
-def _size_of(file: Path) -> int:
-    return file.stat().st_size if file.exists() else 0
-
-
 def verify(path: str | Path, progress: Progress | None = None) -> list[Damage]:
     """Return all damage of a ledger, of all its tenants, at one moment; an empty list if it is sound.
 
-    Of a ledger of an older version only SQLite's own structure is checked: it gets its hashes when it is migrated.
     Raises NotALedger, LedgerTooNew, UnreadableFile.
     """
     damages: list[Damage] = []
@@ -56,8 +74,14 @@ def verify(path: str | Path, progress: Progress | None = None) -> list[Damage]:
         # A snapshot that ends with the connection: in a broken file a COMMIT of mere reads can fail too.
         db.run("BEGIN")
         damages.extend(_guarded("the file", _structure(db)))
-        if db.value("PRAGMA user_version") == VERSION:
-            tenant_names = _guarded_tenants(db, damages)
+        if db.value("PRAGMA user_version") == VERSION:  # an older version gets its hashes when it is migrated
+            tenant_names: list[str] = []
+            try:
+                with typed("the file"):
+                    tenant_names = tenants(db)
+            except _BROKEN as error:
+                what = f"cannot be read ({error.__cause__ or error})"
+                damages.append(Damage("file", "the list of tenants", what, "everything"))
             for tenant in tenant_names:
                 of = f" of tenant {decode_text(tenant)!r}" if len(tenant_names) > 1 else ""
                 rows = _guarded("the rows", _content(db, tenant, progress))
@@ -85,24 +109,12 @@ def _guarded(place: str, findings: Iterator[Damage]) -> Iterator[Damage]:
         with typed("the file"):
             yield from findings
     except _BROKEN as error:
-        yield Damage("file", place, f"cannot be read to the end ({_cause(error)})", "what was not read was not checked")
+        what = f"cannot be read to the end ({error.__cause__ or error})"
+        yield Damage("file", place, what, "what was not read was not checked")
 
 
 _BROKEN = (LedgerDamaged, TypeError, ValueError)
 """A page in another's place gives values of other types, at which a comparison or a conversion fails."""
-
-
-def _cause(error: Exception) -> str:
-    return str(error.__cause__ or error)
-
-
-def _guarded_tenants(db: Database, damages: list[Damage]) -> list[str]:
-    try:
-        with typed("the file"):
-            return tenants(db)
-    except _BROKEN as error:
-        damages.append(Damage("file", "the list of tenants", f"cannot be read ({_cause(error)})", "everything"))
-        return []
 
 
 def _structure(db: Database) -> Iterator[Damage]:
@@ -119,12 +131,172 @@ def _content(db: Database, tenant: str, progress: Progress | None) -> Iterator[D
     """Yield the damage of one tenant's records and of the rows derived from them."""
     total = int(db.value("SELECT count(*) FROM entry WHERE tenant=?", (tenant,)))
     derived = Derived(db, tenant)
-    yield from check(_with_progress(derived.watch(sqlite_dump.dump(db, tenant)), progress, total))
+
+    def counted() -> Iterator[Record]:
+        for number, record in enumerate(derived.watch(sqlite_dump.dump(db, tenant))):
+            yield record
+            if progress is not None and not number % EVERY:
+                progress(min(number, total), total)
+
+    yield from check(counted())
     yield from derived.differences()
 
 
-def _with_progress(records: Iterator[Record], progress: Progress | None, total: int) -> Iterator[Record]:
-    for number, record in enumerate(records):
-        yield record
-        if progress is not None and not number % EVERY:
-            progress(min(number, total), total)
+class Derived:
+    """Comparison of derived rows with the records of a tenant's dump."""
+
+    def __init__(self, db: Database, tenant: str) -> None:
+        self._db, self._tenant = db, tenant
+        self._thread: Thread | None = None
+        self._calls: set[tuple[Any, ...]] = set()
+        self._uses = set(db.rows("SELECT sha256, thread, seq FROM blob_use WHERE tenant=?", (tenant,)))
+        self._moves: dict[str, MoveRecord] = {}
+        self._aliases: dict[str, AliasRecord] = {}
+        self._views: dict[tuple[int, str], tuple[int, bytes, int, int, bytes]] = defaultdict(lambda: _NONE)
+        self._calibrations: dict[tuple[str, str], tuple[int, bytes]] = {}
+        self._faults: list[Damage] = []
+
+    def watch(self, records: Iterator[Record]) -> Iterator[Record]:
+        """Yield the records unchanged and collect their derived values."""
+        for record in records:
+            with suppress(*UNREADABLE):  # which the check of the records reports
+                self._take(record)
+            yield record
+        self._finish_thread()
+
+    def _take(self, record: Record) -> None:
+        if isinstance(record, EntryRecord):
+            self._entry(record)
+        elif isinstance(record, ThreadRecord):
+            self._finish_thread()
+            self._begin_thread(record)
+        elif isinstance(record, MoveRecord):
+            self._moves[record.label] = record
+        elif isinstance(record, AliasRecord):
+            self._aliases[record.name] = record
+        elif isinstance(record, DecisionRecord):
+            old = self._views[record.thread, record.view]
+            self._views[record.thread, record.view] = (old[0] + 1, record.hash, *old[2:])
+        elif isinstance(record, AssemblyRecord):
+            old = self._views[record.thread, record.view]
+            self._views[record.thread, record.view] = (*old[:2], old[2] + 1, record.seq, record.hash)
+        elif isinstance(record, CalibrationRecord):
+            self._calibrations[record.provider, record.model] = (record.number, record.hash)
+
+    def differences(self) -> Iterator[Damage]:
+        """Yield derived rows that differ from their sources. Call it after all records were watched."""
+        yield from self._faults
+        for sha256, thread, seq in sorted(self._uses):
+            yield _derived(f"the use of image {sha256[:12]} in entry {seq} of thread {thread}", thread, seq)
+        yield from self._pointers()
+        yield from self._heads()
+        yield from self._search()
+
+    def _begin_thread(self, record: ThreadRecord) -> None:
+        begin = (record.id, record.parent, record.fork_seq, record.root_hash, record.at_ms)
+        turn, open_turn = self._end_at(record.parent, record.fork_seq)
+        self._thread = Thread(*begin, record.fork_seq, record.root_hash, turn, open_turn, erased=record.erased)
+        sql = "SELECT seq, ord, part, call_id, name, is_result, is_error FROM tool_call WHERE tenant=? AND thread=?"
+        self._calls = set(self._db.rows(sql, (self._tenant, record.id)))
+
+    def _end_at(self, thread: int | None, high: int) -> tuple[int, bool]:
+        """Return the newest turn of a path up to an entry, and whether it is open there."""
+        turn: int | None = None
+        while thread is not None:
+            sql = "SELECT turn, kind FROM entry WHERE tenant=? AND thread=? AND seq<=? ORDER BY seq DESC"
+            for at, kind in self._db.each(sql, (self._tenant, thread, high)):
+                turn = int(at) if turn is None else turn
+                if kind in ("messages", "lost", "completed", "failed", "clear"):
+                    return turn, kind in ("messages", "lost") and turn > 0
+            sql = "SELECT parent, fork_seq FROM thread WHERE tenant=? AND id=?"
+            thread, low = self._db.row(sql, (self._tenant, thread)) or (None, 0)
+            high = min(low, high)
+        return turn or 0, False
+
+    def _entry(self, record: EntryRecord) -> None:
+        if self._thread is None or self._thread.id != record.thread:
+            return
+        self._thread = grown(self._thread, record)
+        try:
+            parts = [decode_parts(row[7], lambda _: b"") for row in record.messages]
+            uses = {(sha256, record.thread, record.seq) for row in record.messages for sha256 in blobs_of(row[7])}
+        except UNREADABLE:
+            return
+        calls = call_rows(tuple(Message("user", part) for part in parts))
+        wanted = {(record.seq, c.ord, c.part, c.call_id, c.name, int(c.is_result), int(c.is_error)) for c in calls}
+        if not wanted <= self._calls or not uses <= self._uses:
+            what = f"the calls and images of entry {record.seq} of thread {record.thread}"
+            self._faults.append(_derived(what, record.thread, record.seq))
+        self._calls -= wanted
+        self._uses -= uses
+
+    def _finish_thread(self) -> None:
+        """Compare the row of the thread that went by with its entries, and its own hash with the row."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        sql = f"SELECT {THREAD_COLUMNS}, hash FROM thread WHERE tenant=? AND id=?"  # noqa: S608 - constants
+        stored: tuple[Any, ...] = self._db.row(sql, (self._tenant, thread.id)) or (b"",)
+        names = THREAD_COLUMNS.split(",")
+        wrong = [name for name, value in zip(names, stored, strict=False) if getattr(thread, name) != value]
+        if thread.erased:
+            wrong = []
+        if chain.columns_hash("thread", (self._tenant, *stored[:-1])) != stored[-1]:
+            wrong.append("hash")
+        if wrong:
+            self._faults.append(_derived(f"the row of thread {thread.id} ({', '.join(wrong)})", thread.id))
+        for seq, *_ in sorted(self._calls)[:1]:
+            self._faults.append(_derived(f"a call in entry {seq} of thread {thread.id}", thread.id, int(seq)))
+
+    def _pointers(self) -> Iterator[Damage]:
+        sql = "SELECT label, number, thread, status, hash FROM session WHERE tenant=?"
+        stored = {label: tuple(row) for label, *row in self._db.rows(sql, (self._tenant,))}
+        for label in sorted({*stored, *self._moves, *self._aliases}):
+            if stored.get(label) not in self._possible_pointers(label):
+                yield _derived(f"the pointer of session {decode_text(label)!r}")
+
+    def _possible_pointers(self, label: str) -> list[tuple[Any, ...]]:
+        """Return the pointer rows that a name may have: its newest update or, without a thread, its newest alias."""
+        move, alias = self._moves.get(label), self._aliases.get(label)
+        pointers: list[tuple[Any, ...]] = []
+        if alias is not None and (move is None or move.thread is None):
+            pointers.append((alias.number, None, ALIAS, alias.hash))
+        if move is not None and (not pointers or alias is None or alias.target is None):
+            try:
+                status = from_json(move.facts, _facts).status
+            except UNREADABLE:
+                status = ""
+            pointers.append((move.number, move.thread, status, move.hash))
+        return pointers
+
+    def _heads(self) -> Iterator[Damage]:
+        columns = "decisions, decision_hash, assemblies, assembly_seq, assembly_hash"
+        sql = f"SELECT thread, view, {columns} FROM view_head WHERE tenant=?"  # noqa: S608 - constants
+        views = {(thread, view): tuple(row) for thread, view, *row in self._db.rows(sql, (self._tenant,))}
+        for thread, view in sorted({*views, *self._views}):
+            if views.get((thread, view)) != self._views.get((thread, view)):
+                yield _derived(f"what is newest of view {decode_text(view)} on thread {thread}", thread)
+        sql = "SELECT provider, model, number, hash FROM calibration_head WHERE tenant=?"
+        models = {(provider, model): tuple(row) for provider, model, *row in self._db.rows(sql, (self._tenant,))}
+        for key in sorted({*models, *self._calibrations}):
+            if models.get(key) != self._calibrations.get(key):
+                yield _derived(f"the newest calibration of {decode_text(key[0])}/{decode_text(key[1])}")
+
+    def _search(self) -> Iterator[Damage]:
+        """Check that the index has exactly the messages with words."""
+        sql = (
+            "SELECT m.thread, m.seq, m.content, s.id IS NOT NULL FROM message m"
+            " LEFT JOIN search_docsize s ON s.id=m.id_row WHERE m.tenant=?"
+        )
+        for thread, seq, content, there in self._db.each(sql, (self._tenant,)):
+            try:
+                has_words = bool(search_text(decode_parts(content, lambda _: b"")).strip())
+            except UNREADABLE:
+                continue
+            if has_words != bool(there):
+                yield _derived(f"the search index at entry {seq} of thread {thread}", thread, seq)
+
+
+def _derived(place: str, thread: int | None = None, seq: int = 0) -> Damage:
+    what = "does not agree with the rows that it follows from"
+    return Damage("derived", place, what, "nothing: it can be made anew", thread, seq)

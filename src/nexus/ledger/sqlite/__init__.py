@@ -12,22 +12,12 @@ import time
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
 
 from nexus.errors import EraseIncomplete
 from nexus.ledger.records import Record
-from nexus.ledger.sessions import (
-    Alias,
-    EraseResult,
-    NewRefUpdate,
-    Query,
-    RefUpdate,
-    SearchHit,
-    Segment,
-    SessionInfo,
-    SessionMetadata,
-    Thread,
-)
+from nexus.ledger.sessions import Alias, EraseResult, NewRefUpdate, RefUpdate, Segment, SessionMetadata
 from nexus.ledger.sqlite import dump as sqlite_dump
 from nexus.ledger.sqlite import search as sqlite_search
 from nexus.ledger.sqlite.connection import MEMORY, Database, typed
@@ -36,11 +26,23 @@ from nexus.ledger.sqlite.pool import Pool
 from nexus.ledger.sqlite.read import Reader
 from nexus.ledger.sqlite.write import Writing
 from nexus.ledger.text_encoding import decode_text, encode_text
-from nexus.types.ledger_entries import AssemblyRow, Commit, Committed, Cut, Entry, StoredCalibration, StoredMessage
+from nexus.types.ledger_entries import Commit, Committed, Entry, StoredCalibration
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _open: weakref.WeakSet[SqliteLedger]
+
+
+def _read(query: Callable[Concatenate[Reader, P], T]) -> Callable[Concatenate[SqliteLedger, P], T]:
+    """Return the store's method that runs a reader's query in a snapshot."""
+
+    @wraps(query)
+    def method(self: SqliteLedger, *args: P.args, **kwargs: P.kwargs) -> T:
+        with self.reading() as reader:
+            return query(reader, *args, **kwargs)
+
+    return method
 
 
 class SqliteLedger:
@@ -64,7 +66,7 @@ class SqliteLedger:
         self._name = encode_text(tenant)
         self.clock_ms = clock_ms or (lambda: time.time_ns() // 1_000_000)
         self._segments: dict[int, list[Segment]] = {}
-        self._here = threading.local()
+        self._of_thread = threading.local()
         with typed(path):
             self._pool = Pool(path, create=create, vfs=vfs)
         _open.add(self)
@@ -94,24 +96,27 @@ class SqliteLedger:
         self._pool.close()
 
     @contextmanager
-    def _reading(self) -> Generator[Reader]:
-        """Yield a reader in a snapshot.
-
-        Inside `snapshot()` it is always the same one, and the file is checked once.
-        """
-        open_reader: Reader | None = getattr(self._here, "reader", None)
-        self._pool.check(files=open_reader is None)
+    def reading(self) -> Generator[Reader]:
+        """Yield a reader in a snapshot. Inside `snapshot()` it is always the same one."""
+        open_reader: Reader | None = getattr(self._of_thread, "reader", None)
+        self._pool.check(files=open_reader is None)  # once for all reads of a snapshot
         with typed(self.file):
             if open_reader is not None:
                 yield open_reader
                 return
             with self._pool.connection() as db, db.snapshot():
                 reader = Reader(db, self._name, self.file, self._segments)
-                self._here.reader = reader
+                self._of_thread.reader = reader
                 try:
                     yield reader
                 finally:
-                    self._here.reader = None
+                    self._of_thread.reader = None
+
+    @contextmanager
+    def snapshot(self) -> Generator[None]:
+        """Run all reads of this thread in one read transaction."""
+        with self.reading():
+            yield
 
     def _write(self, call: Callable[[Writing], T], *, alone: bool = False) -> T:
         """Run a write in the writer's transaction and wait until it is on the disk."""
@@ -125,47 +130,25 @@ class SqliteLedger:
         with typed(self.file):
             return self._pool.write(work, alone=alone)
 
-    @contextmanager
-    def snapshot(self) -> Generator[None]:
-        """Run all reads of this thread in one read transaction."""
-        with self._reading():
-            yield
+    # sessions ----------------------------------------------------------------------------------------------------
 
     def resolve(self, name: str) -> str | None:
         """Return the label that a name means."""
-        with self._reading() as reader:
+        with self.reading() as reader:
             label = reader.resolve(encode_text(name))
         return decode_text(label) if label is not None else None
 
-    def thread_of(self, session: str) -> int | None:
-        """Return the thread that a label or alias points to."""
-        with self._reading() as reader:
-            return reader.thread_of(session)
-
-    def session(self, label: str) -> RefUpdate | None:
-        """Return the newest update of exactly this label."""
-        with self._reading() as reader:
-            record = reader.move_of(encode_text(label))
-            return reader.move(record) if record is not None else None
-
-    def sessions(self, *, every: bool = False) -> list[SessionInfo]:
-        """Return the sessions, newest first."""
-        with self._reading() as reader:
-            return sqlite_search.sessions(reader, every=every)
-
-    def ref_updates(self, label: str) -> list[RefUpdate]:
-        """Return all updates of exactly this label, oldest first."""
-        with self._reading() as reader:
-            return [reader.move(record) for record in reader.moves_of(encode_text(label))]
+    thread_of = _read(Reader.thread_of)
+    session = _read(Reader.session)
+    sessions = _read(sqlite_search.sessions)
+    ref_updates = _read(Reader.ref_updates)
+    aliases = _read(Reader.aliases)
 
     def update_refs(self, moves: Sequence[NewRefUpdate], aliases: Sequence[Alias] = ()) -> list[RefUpdate]:
         """Append moves and alias changes in one transaction."""
         return self._write(lambda writing: writing.move(moves, aliases))
 
-    def aliases(self, *, every: bool = False) -> list[Alias]:
-        """Return the current aliases, or each change there was."""
-        with self._reading() as reader:
-            return reader.aliases(every=every)
+    # writing -----------------------------------------------------------------------------------------------------
 
     def commit(self, session: str, commit: Commit, facts: SessionMetadata | None = None) -> Committed:
         """Write everything in one transaction, or nothing."""
@@ -193,7 +176,13 @@ class SqliteLedger:
         """Delete rows, empty the log and search the file for the deleted text."""
         erased, needles = self._write(lambda writing: sqlite_dump.erase(writing, threads, labels), alone=True)
         self._segments.clear()
-        remaining = self._remaining(needles)
+        remaining: list[str] = []
+        if not self._pool.in_memory:
+            with typed(self.file), self._pool.connection() as db:
+                remaining = find_needles(db, self.file, needles)
+                if remaining:  # what an older version left in the unused part of pages
+                    rewrite(db, self.file)
+                    remaining = find_needles(db, self.file, needles)
         if remaining:
             raise EraseIncomplete(
                 f"{erased.messages} messages were deleted, but {len(remaining)} of {len(needles)} pieces of their text remain "
@@ -201,113 +190,44 @@ class SqliteLedger:
             )
         return EraseResult(erased.threads, erased.entries, erased.messages, erased.blobs, len(needles), len(remaining))
 
-    def _remaining(self, needles: list[str]) -> list[str]:
-        """Return the pieces that the file or its log still hold, though no row has them."""
-        if self._pool.in_memory:
-            return []
-        with typed(self.file), self._pool.connection() as db:
-            remaining = find_needles(db, self.file, needles)
-            if remaining:  # what an older version left in the unused part of pages
-                rewrite(db, self.file)
-                remaining = find_needles(db, self.file, needles)
-            return remaining
-
     def load(self, records: Iterable[Record]) -> int:
         """Store records that `dump` gave."""
         return self._write(lambda writing: sqlite_dump.load(writing, records), alone=True)
 
-    def thread(self, thread: int) -> Thread:
-        """Return a thread's row."""
-        with self._reading() as reader:
-            return reader.thread(thread)
-
-    def threads(self) -> list[Thread]:
-        """Return all threads, by number."""
-        with self._reading() as reader:
-            return reader.threads()
+    # reading -----------------------------------------------------------------------------------------------------
 
     def path(self, thread: int) -> list[Segment]:
         """Return the thread's path, root first."""
-        with self._reading() as reader:
-            return list(reader.path(thread))
-
-    def head(self, thread: int) -> tuple[int, bytes]:
-        """Return the path's last seq and hash."""
-        with self._reading() as reader:
-            row = reader.thread(thread)
-            return row.head_seq, row.head_hash
+        with self.reading() as reader:
+            return list(reader.path(thread))  # the reader's own list is cached
 
     def entries(self, thread: int, after: int = 0, until: int | None = None) -> Iterator[Entry]:
         """Return the path's entries in order, all verified before the first one is returned."""
-        with self._reading() as reader:
+        with self.reading() as reader:
             return iter(reader.entries(thread, after, until))
 
-    def checkpoints(self, thread: int) -> list[Entry]:
-        """Return the path's checkpoints, newest first."""
-        with self._reading() as reader:
-            return reader.marks(thread)
-
-    def instructions(self, thread: int) -> Sequence[StoredMessage]:
-        """Return the leading system messages of the path's first entry."""
-        with self._reading() as reader:
-            return reader.instructions(thread)
-
-    def last_cut(self, thread: int, view: str) -> Cut | None:
-        """Return the newest cut of the view on the path."""
-        with self._reading() as reader:
-            return reader.last_cut(thread, view)
-
-    def cuts(self, thread: int, view: str) -> list[Cut]:
-        """Return every cut of the view on the path, by number."""
-        with self._reading() as reader:
-            return reader.cuts(thread, view)
-
-    def last_assembly(self, thread: int, view: str) -> AssemblyRow | None:
-        """Return the newest manifest of the view on the path."""
-        with self._reading() as reader:
-            return reader.last_assembly(thread, view)
-
-    def assemblies(self, thread: int, after: int = 0, until: int | None = None) -> list[AssemblyRow]:
-        """Return the manifests on the path with `after < seq <= until`, oldest first."""
-        with self._reading() as reader:
-            return reader.assemblies(thread, after, until)
-
-    def blob(self, sha256: str) -> bytes | None:
-        """Return the blob with this hash; None if there is none."""
-        with self._reading() as reader:
-            return reader.blob_if_there(sha256)
-
-    def known_keys(self, session: str) -> dict[str, int]:
-        """Return the idempotency keys that were used on the session's path, and where."""
-        with self._reading() as reader:
-            return sqlite_search.known_keys(reader, session)
-
-    def holders(self, key: str) -> list[tuple[int, int]]:
-        """Return the uses of an idempotency key as (thread, seq)."""
-        with self._reading() as reader:
-            return sqlite_search.holders(reader, key)
-
-    def search(self, query: Query) -> list[SearchHit]:
-        """Return the messages that have all the query's words."""
-        with self._reading() as reader:
-            return sqlite_search.search(reader, query)
-
-    def calibration(self, provider: str, model: str) -> StoredCalibration | None:
-        """Return the newest calibration."""
-        with self._reading() as reader:
-            return reader.calibration(provider, model)
-
-    def calibrations(self) -> list[tuple[str, str, StoredCalibration]]:
-        """Return every provider and model that has one."""
-        with self._reading() as reader:
-            return reader.calibrations()
+    thread = _read(Reader.thread)
+    threads = _read(Reader.threads)
+    head = _read(Reader.head)
+    checkpoints = _read(Reader.checkpoints)
+    instructions = _read(Reader.instructions)
+    last_cut = _read(Reader.last_cut)
+    cuts = _read(Reader.cuts)
+    last_assembly = _read(Reader.last_assembly)
+    assemblies = _read(Reader.assemblies)
+    blob = _read(Reader.blob_if_there)
+    known_keys = _read(sqlite_search.known_keys)
+    holders = _read(sqlite_search.holders)
+    search = _read(sqlite_search.search)
+    calibration = _read(Reader.calibration)
+    calibrations = _read(Reader.calibrations)
 
     def dump(self) -> Iterator[Record]:
         """Yield all rows of the tenant as records, unchecked, as they were when it began."""
-        open_reader: Reader | None = getattr(self._here, "reader", None)
+        open_reader: Reader | None = getattr(self._of_thread, "reader", None)
         self._pool.check()
         if open_reader is not None or self._pool.in_memory:
-            with self._reading() as reader:
+            with self.reading() as reader:
                 records = list(sqlite_dump.dump(reader.db, self._name))
             yield from records
             return

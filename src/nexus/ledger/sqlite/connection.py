@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 import apsw
 
@@ -26,7 +26,6 @@ from nexus.errors import (
     NotALedger,
 )
 from nexus.ledger.sqlite.schema import APPLICATION_ID, VERSION
-from nexus.ledger.sqlite.torn import is_ours
 
 BUSY_TIMEOUT_MS = 5_000
 
@@ -150,17 +149,15 @@ class Database:
                 self.run("COMMIT")
 
     def busy_timeout(self, timeout_ms: int) -> None:
-        """Set the wait for another writer's transaction. Short steps keep waiting writers in turn.
-
-        Time alone does not end the wait: a machine that was suspended made no tries meanwhile.
-        """
+        """Set the wait for another writer's transaction."""
         begin_s = 0.0
 
         def try_again(count: int) -> bool:
             nonlocal begin_s
             now = time.monotonic()
             begin_s = now if count == 0 else begin_s
-            time.sleep(random.uniform(0.001, 0.006))  # noqa: S311 - only to be out of step with others
+            _pause()  # short steps keep waiting writers in turn
+            # Time alone does not end the wait: a machine that was suspended made no tries meanwhile.
             return (now - begin_s) * 1000 < timeout_ms or count < LEAST_TRIES
 
         self._db.set_busy_handler(try_again)
@@ -192,6 +189,10 @@ class Database:
         self._db.close()
 
 
+def _pause() -> None:
+    time.sleep(random.uniform(0.001, 0.006))  # noqa: S311 - only to be out of step with others
+
+
 def connect(
     path: str, *, create: bool = True, readonly: bool = False, unchanging: bool = False, vfs: str = ""
 ) -> Database:
@@ -206,23 +207,35 @@ def connect(
     flags |= apsw.SQLITE_OPEN_URI if unchanging else 0
     with typed(path):
         wrong = _wrong_header(path, create=create) if path != MEMORY and not vfs else None
-        if wrong is not None and not is_ours(path):
+        if wrong is not None and not _is_torn(path):
             raise wrong
         db = Database(place, flags, vfs)
         try:
             db.busy_timeout(BUSY_TIMEOUT_MS)
             check_version(int(db.value("PRAGMA user_version")), path)
-            if wrong is not None:
-                _check_recovered(db, wrong)
+            # SQLite may have recovered a ledger, or a new file that was still empty; else the header's fault stands.
+            recovered = wrong is None or db.value("PRAGMA application_id") == APPLICATION_ID
+            recovered = recovered or not db.value("PRAGMA page_count")
         except BaseException:
             db.close()
             raise
+        if wrong is not None and not recovered:
+            db.close()
+            raise wrong
     return db
 
 
 def settle(db: Database) -> None:
     """Apply the settings of a connection to a ledger of this version."""
-    _turn_on_log(db)
+    until = time.monotonic() + BUSY_TIMEOUT_MS / 1000
+    while True:
+        try:
+            db.run("PRAGMA journal_mode=WAL")
+            break
+        except apsw.BusyError:  # at once and without a wait, when two processes create the file together
+            if time.monotonic() > until:
+                raise
+            _pause()
     for setting in (
         f"PRAGMA synchronous={SYNCHRONOUS}",
         "PRAGMA foreign_keys=ON",
@@ -236,54 +249,73 @@ def settle(db: Database) -> None:
         db.run(setting)
 
 
-def _turn_on_log(db: Database) -> None:
-    """Set WAL mode, with retries: SQLite reports two simultaneous creators as busy at once."""
-    until = time.monotonic() + BUSY_TIMEOUT_MS / 1000
-    while True:
-        try:
-            db.run("PRAGMA journal_mode=WAL")
-        except apsw.BusyError:
-            if time.monotonic() > until:
-                raise
-            time.sleep(random.uniform(0.001, 0.006))  # noqa: S311 - only to be out of step with others
-        else:
-            return
-
-
 def _wrong_header(path: str, *, create: bool) -> LedgerError | None:
-    """Return the fault of a file's header (sqlite.org/fileformat.html), or None.
-
-    It is read before SQLite opens the file, because opening can change it.
-    """
-    place = Path(path)
+    """Return the fault of a file's header (sqlite.org/fileformat.html), or None."""
+    place = Path(path)  # read before SQLite opens the file, because opening can change it
     if not place.exists():
         return None
     if not place.is_file():
         raise LedgerError(f"{path} is not a regular file (choose another --ledger)")
     header = next(blocks(path, 100), b"")
+    if not header and create:
+        return None
     if not header:
-        empty = NotALedger(f"{path} is an empty file and not a ledger (it was not touched; choose another --ledger)")
-        return None if create else empty
-    if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):
-        return NotALedger(f"{path} is not a SQLite file (it was not touched; choose another --ledger)")
-    if int.from_bytes(header[68:72]) != APPLICATION_ID:
-        return NotALedger(f"{path} is a SQLite file of another program (it was not touched; choose another --ledger)")
-    check_version(int.from_bytes(header[60:64]), path)
-    return None
+        what = "an empty file and not a ledger"
+    elif len(header) < 100 or not header.startswith(b"SQLite format 3\0"):
+        what = "not a SQLite file"
+    elif int.from_bytes(header[68:72]) != APPLICATION_ID:
+        what = "a SQLite file of another program"
+    else:
+        check_version(int.from_bytes(header[60:64]), path)
+        return None
+    return NotALedger(f"{path} is {what} (it was not touched; choose another --ledger)")
 
 
-def _check_recovered(db: Database, wrong: LedgerError) -> None:
-    """Raise the header's fault unless SQLite recovered a ledger, or a new file that was still empty."""
-    if db.value("PRAGMA application_id") != APPLICATION_ID and db.value("PRAGMA page_count"):
-        raise wrong
+_JOURNAL = bytes.fromhex("d9d505f920a163d7")
+_LOG = (bytes.fromhex("377f0682"), bytes.fromhex("377f0683"))
+
+
+def _is_torn(path: str) -> bool:
+    """Return True if a ledger's header was torn by a power cut, or the file was new: SQLite repairs it on opening.
+
+    The first page is then in the file's journal or log. Formats: sqlite.org/fileformat.html.
+    """
+    for end in ("-journal", "-wal"):
+        try:
+            with Path(path + end).open("rb") as stream:
+                header = stream.read(32)
+                pages, sector, size = (int.from_bytes(header[at : at + 4]) for at in (16, 20, 24))
+                if end == "-wal" and len(header) == 32 and header.startswith(_LOG):
+                    first_pages = _first_pages(stream, 32, int.from_bytes(header[8:12]), head=24, tail=0)
+                elif end == "-journal" and len(header) >= 28 and header.startswith(_JOURNAL):
+                    if not pages:
+                        return True  # the file had no page before this journal
+                    first_pages = _first_pages(stream, sector, size, head=4, tail=4)
+                else:
+                    continue
+                if any(page[68:72] == APPLICATION_ID.to_bytes(4) or not page for page in first_pages):
+                    return True
+        except OSError:
+            continue
+    return False
+
+
+def _first_pages(stream: BinaryIO, at: int, size: int, *, head: int, tail: int) -> Iterator[bytes]:
+    """Yield the start of each record of page 1. A record's head begins with the page's number."""
+    while size >= 512:
+        stream.seek(at)
+        number = stream.read(head)
+        if len(number) < head:
+            return
+        if int.from_bytes(number[:4]) == 1:
+            yield stream.read(128)
+        at += head + size + tail
 
 
 def blocks(path: str, size: int = 1 << 22) -> Iterator[bytes]:
-    """Yield the bytes of a database file, in blocks.
-
-    Read through SQLite's own layer: a process that closes a file which it opened by itself loses the locks that all its
-    connections hold on it (POSIX), and another program could then take the log away.
-    """
+    """Yield the bytes of a database file, in blocks."""
+    # Through SQLite's own layer: a process that closes a file which it opened by itself loses the locks that all its
+    # connections hold on it (POSIX), and another program could then take the log away.
     file: Any = apsw.VFSFile("", path, [apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_MAIN_DB, 0])
     try:
         file_bytes = int(file.xFileSize())
@@ -302,20 +334,16 @@ def check_version(version: int, path: str) -> None:
 
 
 def spoils(error: BaseException) -> bool:
-    """Return True if an error may leave its connection unusable.
-
-    A connection that could not reach its files rejects every later write.
-    """
+    """Return True if an error may leave its connection unusable."""
+    # A connection that could not reach its files rejects every later write.
     cause = error if isinstance(error, apsw.Error) else error.__cause__
     return isinstance(cause, (apsw.IOError, apsw.ReadOnlyError, apsw.CantOpenError))
 
 
 class typed:  # noqa: N801 - used like a function
-    """Context manager that converts the engine's errors to ours, each with advice.
+    """Context manager that converts the engine's errors to ours, each with advice."""
 
-    Every call uses it, so it is a class with slots and not a generator.
-    """
-
+    # Every call uses it: a class with slots enters faster than a generator.
     __slots__ = ("_place",)
 
     def __init__(self, place: str) -> None:
@@ -330,61 +358,51 @@ class typed:  # noqa: N801 - used like a function
             raise ours from error
 
 
+_UNUSABLE = (
+    "(nothing was returned from it; list all damage: nexus ledger verify, restore a backup: nexus ledger restore, "
+    "save the rest: nexus ledger repair)"
+)
+
+_ERRORS: tuple[tuple[tuple[type[BaseException], ...], type[LedgerError], str], ...] = (
+    (
+        (apsw.BusyError, apsw.LockedError),
+        LedgerBusy,
+        "{place} was locked for over {busy_ms} ms (nothing was written; try again)",
+    ),
+    ((apsw.FullError,), LedgerFull, "no space left for {place} (the append was not stored; earlier ones are safe)"),
+    ((apsw.NotADBError,), NotALedger, "{place} is not a SQLite file (it was not touched; choose another --ledger)"),
+    (
+        (apsw.IOError,),
+        LedgerError,
+        "{place} cannot be read or written : the disk reports a fault: {error} (acknowledged appends are safe)",
+    ),
+    (
+        (apsw.CorruptError, apsw.SQLError, UnicodeDecodeError),
+        LedgerDamaged,
+        f"{{place}} is damaged: {{error}} {_UNUSABLE}",
+    ),
+    ((apsw.ConstraintError,), BadReference, "{place}: rows do not fit together: {error} (nothing was stored)"),
+    (
+        (apsw.CantOpenError, apsw.ReadOnlyError, apsw.PermissionsError),
+        LedgerError,
+        "{place} cannot be opened or written: {error} (check that its folder exists and is writable)",
+    ),
+)
+
+
 def _ours(place: str, error: BaseException) -> LedgerError | None:
     """Return the error to raise for an error of the engine; None for other errors."""
     if isinstance(error, OverflowError):
         return BadEntry(f"{place}: a number is too large: {error} (nothing was stored)")
     if not isinstance(error, (apsw.Error, UnicodeDecodeError)):
         return None
-    for kinds, make in _OURS:
-        if isinstance(error, kinds):
-            return make(place, error)
-    return LedgerError(f"{place}: database error: {error}")
-
-
-def _busy(place: str, _: BaseException) -> LedgerError:
-    return LedgerBusy(f"{place} was locked for over {BUSY_TIMEOUT_MS} ms (nothing was written; try again)")
-
-
-def _full(place: str, _: BaseException) -> LedgerError:
-    return LedgerFull(f"no space left for {place} (the append was not stored; earlier ones are safe)")
-
-
-def _no_database(place: str, _: BaseException) -> LedgerError:
-    return NotALedger(f"{place} is not a SQLite file (it was not touched; choose another --ledger)")
-
-
-def _fault(place: str, error: BaseException) -> LedgerError:
+    # The log's shared memory did not fit on the disk: an I/O error whose cause is the lack of space.
     if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE:
         return LedgerFull(f"no space left next to {place} (the append was not stored; earlier ones are safe)")
-    return LedgerError(
-        f"{place} cannot be read or written : the disk reports a fault: {error} (acknowledged appends are safe)"
-    )
-
-
-def _damaged(place: str, error: BaseException) -> LedgerError:
+    # The search index could not be opened, which damages no row.
     if "vtable constructor failed" in str(error):
         return LedgerError(f"{place}: search index could not be opened: {error} (open the ledger again)")
-    return LedgerDamaged(
-        f"{place} is damaged: {error} (nothing was returned from it; list all damage: nexus ledger verify, "
-        "restore a backup: nexus ledger restore, save the rest: nexus ledger repair)"
-    )
-
-
-def _no_fit(place: str, error: BaseException) -> LedgerError:
-    return BadReference(f"{place}: rows do not fit together: {error} (nothing was stored)")
-
-
-def _closed(place: str, error: BaseException) -> LedgerError:
-    return LedgerError(f"{place} cannot be opened or written: {error} (check that its folder exists and is writable)")
-
-
-_OURS: tuple[tuple[tuple[type[BaseException], ...], Callable[[str, BaseException], LedgerError]], ...] = (
-    ((apsw.BusyError, apsw.LockedError), _busy),
-    ((apsw.FullError,), _full),
-    ((apsw.NotADBError,), _no_database),
-    ((apsw.IOError,), _fault),
-    ((apsw.CorruptError, apsw.SQLError, UnicodeDecodeError), _damaged),
-    ((apsw.ConstraintError,), _no_fit),
-    ((apsw.CantOpenError, apsw.ReadOnlyError, apsw.PermissionsError), _closed),
-)
+    for kinds, ours, text in _ERRORS:
+        if isinstance(error, kinds):
+            return ours(text.format(place=place, error=error, busy_ms=BUSY_TIMEOUT_MS))
+    return LedgerError(f"{place}: database error: {error}")

@@ -54,11 +54,8 @@ def dump(db: Database, tenant: str) -> Iterator[Record]:
     yield from (MoveRecord(*row) for row in db.each(sql, (tenant,)))
     sql = "SELECT name, number, target, reason, at_ms, hash FROM alias WHERE tenant=? ORDER BY 1, 2"
     yield from (AliasRecord(*row) for row in db.each(sql, (tenant,)))
-    sql = (
-        "SELECT provider, model, number, factor_64, samples, at_ms, hash FROM calibration WHERE tenant=?"
-        " ORDER BY 1, 2, 3"
-    )
-    yield from (CalibrationRecord(*row) for row in db.each(sql, (tenant,)))
+    sql = "SELECT provider, model, number, factor_64, samples, at_ms, hash FROM calibration WHERE tenant=?"
+    yield from (CalibrationRecord(*row) for row in db.each(f"{sql} ORDER BY 1, 2, 3", (tenant,)))
 
 
 def entries(db: Database, tenant: str, thread: int, after: int = 0) -> Iterator[EntryRecord]:
@@ -107,6 +104,20 @@ def load(writing: Writing, records: Iterable[Record]) -> int:
     return loader.new
 
 
+def _conflict(what: str) -> LedgerConflict:
+    return LedgerConflict(f"the ledger has another {what} (nothing was stored; import into a new ledger)")
+
+
+_KEYS: dict[type[Record], tuple[str, tuple[str, ...]]] = {
+    DecisionRecord: ("decision", ("thread", "view", "number")),
+    AssemblyRecord: ("assembly", ("thread", "view", "seq")),
+    MoveRecord: ("session_move", ("label", "number")),
+    AliasRecord: ("alias", ("name", "number")),
+    CalibrationRecord: ("calibration", ("provider", "model", "number")),
+}
+"""Table and key of the records that are one row."""
+
+
 class _Loader:
     """Takes records in their order; threads get their totals when all their entries are there."""
 
@@ -115,7 +126,7 @@ class _Loader:
         self.new = 0
         self.thread: Thread | None = None
         self.grown = False
-        self.told: ThreadRecord | None = None
+        self.thread_record: ThreadRecord | None = None
 
     def take(self, record: Record) -> None:
         """Store one record."""
@@ -123,26 +134,32 @@ class _Loader:
             self._entry(record)
             return
         self.finish()
-        if isinstance(record, Header):
+        if isinstance(record, ThreadRecord):
+            self._begin(record)
+        elif isinstance(record, Header):
             if record.tenant != self.tenant:
                 raise BadReference(f"records belong to tenant {record.tenant!r}, the ledger to {self.tenant!r}")
-        elif isinstance(record, ThreadRecord):
-            self._begin(record)
         elif isinstance(record, BlobRecord):
-            self._blob(record)
+            key = (self.tenant, record.sha256)
+            if self.db.row("SELECT 1 FROM blob WHERE tenant=? AND sha256=?", key) is None:
+                self.db.run("INSERT INTO blob VALUES (?,?,?)", (*key, record.data))
+                self.new += 1
         else:
             self._row(record)
 
     def finish(self) -> None:
         """Store the totals of the thread whose entries were taken."""
-        if self.thread is not None and self.told is not None and self.grown:
-            if (self.thread.head_seq, self.thread.head_hash) != (self.told.head_seq, self.told.head_hash):
+        if self.thread is not None and self.thread_record is not None and self.grown:
+            if (self.thread.head_seq, self.thread.head_hash) != (
+                self.thread_record.head_seq,
+                self.thread_record.head_hash,
+            ):
                 raise BadReference(
-                    f"thread {self.told.id} should end with entry {self.told.head_seq}, its records end with "
+                    f"thread {self.thread_record.id} should end with entry {self.thread_record.head_seq}, its records end with "
                     f"{self.thread.head_seq} (nothing was stored)"
                 )
             self.writing.put_thread(self.thread)
-        self.thread = self.told = None
+        self.thread = self.thread_record = None
         self.grown = False
 
     def _begin(self, record: ThreadRecord) -> None:
@@ -150,33 +167,20 @@ class _Loader:
         old = self.db.row(sql, (self.tenant, record.id))
         columns = (record.parent, record.fork_seq, record.root_hash, record.at_ms, int(record.erased))
         if old is not None and tuple(old[:5]) != columns:
-            raise LedgerConflict(
-                f"the ledger has another thread {record.id} (nothing was stored; import into a new ledger)"
-            )
+            raise _conflict(f"thread {record.id}")
         if old is not None:
-            # A ledger that went on since keeps what it has.
-            self.thread, self.told = self.writing.reader.thread(record.id), record
+            # A ledger that was continued since keeps its own entries.
+            self.thread, self.thread_record = self.writing.reader.thread(record.id), record
             self.grown = record.head_seq > self.thread.head_seq
             return
-        parent = record.parent
         turn, open_turn = (0, False)
-        if parent is not None and not record.erased:
-            turn, open_turn = self.writing.end_of(parent, record.fork_seq)
-        self.thread = Thread(
-            record.id,
-            parent,
-            record.fork_seq,
-            record.root_hash,
-            record.at_ms,
-            record.fork_seq,
-            record.root_hash,
-            turn,
-            open_turn,
-            erased=record.erased,
-        )
+        if record.parent is not None and not record.erased:
+            turn, open_turn = self.writing.end_of(record.parent, record.fork_seq)
+        begin = (record.id, record.parent, record.fork_seq, record.root_hash, record.at_ms)
+        self.thread = Thread(*begin, record.fork_seq, record.root_hash, turn, open_turn, erased=record.erased)
         self.writing.put_new_thread(self.thread)
         self.new += 1
-        self.told, self.grown = record, True
+        self.thread_record, self.grown = record, True
 
     def _entry(self, record: EntryRecord) -> None:
         if self.thread is None or record.thread != self.thread.id:
@@ -184,10 +188,7 @@ class _Loader:
         if record.seq <= self.thread.head_seq:
             sql = "SELECT hash FROM entry WHERE tenant=? AND thread=? AND seq=?"
             if self.db.value(sql, (self.tenant, record.thread, record.seq)) != record.hash:
-                raise LedgerConflict(
-                    f"the ledger has another entry {record.seq} in thread {record.thread} "
-                    "(nothing was stored; import into a new ledger)"
-                )
+                raise _conflict(f"entry {record.seq} in thread {record.thread}")
             return
         if record.seq != self.thread.head_seq + 1:
             raise BadReference(f"entry {self.thread.head_seq + 1} of thread {record.thread} is missing")
@@ -197,49 +198,34 @@ class _Loader:
         self.thread, self.grown = grown(self.thread, record), True
         self.new += 1
 
-    def _blob(self, record: BlobRecord) -> None:
-        key = (self.tenant, record.sha256)
-        if self.db.row("SELECT 1 FROM blob WHERE tenant=? AND sha256=?", key) is None:
-            self.db.run("INSERT INTO blob VALUES (?,?,?)", (*key, record.data))
-            self.new += 1
-
     def _row(self, record: Record) -> None:
+        table, key = _KEYS[type(record)]
+        where = " AND ".join(f"{name}=?" for name in key)
+        values = tuple(getattr(record, name) for name in key)
+        stored = self.db.value(f"SELECT hash FROM {table} WHERE tenant=? AND {where}", (self.tenant, *values))  # noqa: S608
+        if stored is not None:
+            if stored != getattr(record, "hash", b""):
+                raise _conflict(f"row at {table} {values}")
+            return
+        self.new += 1
         if isinstance(record, DecisionRecord):
-            if self._is_new("decision", ("thread", "view", "number"), record):
-                self.writing.put_decision(record)
+            self.writing.put_decision(record)
         elif isinstance(record, AssemblyRecord):
-            if self._is_new("assembly", ("thread", "view", "seq"), record):
-                self.writing.put_assembly(record)
+            self.writing.put_assembly(record)
         elif isinstance(record, MoveRecord):
-            if self._is_new("session_move", ("label", "number"), record):
-                self._check_follows("session_move", "label", record.label, record.number)
-                self.writing.put_move(record, from_json(record.facts, _facts).status)
+            self._check_follows("session_move", "label", record.label, record.number)
+            self.writing.put_move(record, from_json(record.facts, _facts).status)
         elif isinstance(record, AliasRecord):
-            if self._is_new("alias", ("name", "number"), record):
-                self._check_follows("alias", "name", record.name, record.number)
-                self.writing.put_alias(record)
-        elif isinstance(record, CalibrationRecord) and self._is_new(
-            "calibration", ("provider", "model", "number"), record
-        ):
+            self._check_follows("alias", "name", record.name, record.number)
+            self.writing.put_alias(record)
+        elif isinstance(record, CalibrationRecord):
             self.writing.put_calibration(record)
 
     def _check_follows(self, table: str, column: str, name: str, number: int) -> None:
         sql = f"SELECT count(*) FROM {table} WHERE tenant=? AND {column}=?"  # noqa: S608 - constants
         if self.db.value(sql, (self.tenant, name)) != number - 1:
-            raise BadReference(
-                f"the change before change {number} of {decode_text(name)!r} is missing (nothing was stored)"
-            )
-
-    def _is_new(self, table: str, key: tuple[str, ...], record: Any) -> bool:
-        where = " AND ".join(f"{name}=?" for name in key)
-        values = tuple(getattr(record, name) for name in key)
-        old = self.db.value(f"SELECT hash FROM {table} WHERE tenant=? AND {where}", (self.tenant, *values))  # noqa: S608
-        if old is not None and old != record.hash:
-            raise LedgerConflict(
-                f"the ledger has another row at {table} {values} (nothing was stored; import into a new ledger)"
-            )
-        self.new += old is None
-        return old is None
+            what = f"the change before change {number} of {decode_text(name)!r}"
+            raise BadReference(f"{what} is missing (nothing was stored)")
 
 
 OF_THREADS = ("blob_use", "tool_call", "idempotency", "message", "assembly", "decision", "view_head", "entry")
@@ -270,19 +256,22 @@ def erase(writing: Writing, threads: Sequence[int] | None, labels: Sequence[str]
     stored = [encode_text(label) for label in labels]
     if not everything:
         _check_free(writing, chosen, stored)
-        stored = sorted({*stored, *_given_up(writing, chosen)})
+        # Labels that pointed to one of the threads and point to none now go with them.
+        sql = (
+            "SELECT DISTINCT m.label FROM session_move m JOIN session s ON s.tenant=m.tenant AND s.label=m.label"
+            " WHERE m.tenant=? AND m.thread=? AND s.thread IS NULL"
+        )
+        retired = {str(label) for thread in chosen for (label,) in db.rows(sql, (tenant, thread))}
+        stored = sorted({*stored, *retired})
     needles = _needles(db, tenant, chosen, stored)
     count = "SELECT count(*) FROM {0} WHERE tenant=? AND thread=?"
-    number = {
-        name: sum(int(db.value(count.format(name), (tenant, thread))) for thread in chosen)
-        for name in ("entry", "message")
-    }
+    entries_deleted, messages_deleted = (
+        sum(int(db.value(count.format(table), (tenant, thread))) for thread in chosen) for table in ("entry", "message")
+    )
     before = int(db.value("SELECT count(*) FROM blob WHERE tenant=?", (tenant,)))
     for thread in chosen:
-        db.run(
-            "DELETE FROM search WHERE rowid IN (SELECT id_row FROM message WHERE tenant=? AND thread=?)",
-            (tenant, thread),
-        )
+        rows = "SELECT id_row FROM message WHERE tenant=? AND thread=?"
+        db.run(f"DELETE FROM search WHERE rowid IN ({rows})", (tenant, thread))  # noqa: S608 - constants
         for table in OF_THREADS:
             db.run(f"DELETE FROM {table} WHERE tenant=? AND thread=?", (tenant, thread))  # noqa: S608 - constants
         row = writing.reader.thread(thread)
@@ -291,9 +280,8 @@ def erase(writing: Writing, threads: Sequence[int] | None, labels: Sequence[str]
     for label in stored:
         db.run("DELETE FROM session WHERE tenant=? AND label=?", (tenant, label))
         db.run("DELETE FROM session_move WHERE tenant=? AND label=?", (tenant, label))
-        for (name,) in db.rows(
-            "SELECT DISTINCT name FROM alias WHERE tenant=?1 AND (name=?2 OR target=?2)", (tenant, label)
-        ):
+        sql = "SELECT DISTINCT name FROM alias WHERE tenant=?1 AND (name=?2 OR target=?2)"
+        for (name,) in db.rows(sql, (tenant, label)):
             db.run("DELETE FROM alias WHERE tenant=? AND name=?", (tenant, name))
             db.run("DELETE FROM session WHERE tenant=? AND label=? AND status='alias'", (tenant, name))
             writing.point_again(name)
@@ -307,7 +295,7 @@ def erase(writing: Writing, threads: Sequence[int] | None, labels: Sequence[str]
     db.run(_DELETE_UNUSED, (tenant,))
     db.run("INSERT INTO search(search) VALUES ('optimize')")
     after = int(db.value("SELECT count(*) FROM blob WHERE tenant=?", (tenant,)))
-    return EraseResult(tuple(chosen), number["entry"], number["message"], before - after), needles
+    return EraseResult(tuple(chosen), entries_deleted, messages_deleted, before - after), needles
 
 
 def _check_free(writing: Writing, threads: list[int], labels: list[str]) -> None:
@@ -323,15 +311,6 @@ def _check_free(writing: Writing, threads: list[int], labels: list[str]) -> None
     if dependent:
         names = ", ".join(sorted(dependent))
         raise ForksDepend(f"{names} still needs these threads (nothing was deleted; erase it first or with them)")
-
-
-def _given_up(writing: Writing, threads: list[int]) -> set[str]:
-    """Return the encoded labels that pointed to one of the threads and point to none now."""
-    sql = (
-        "SELECT DISTINCT m.label FROM session_move m JOIN session s ON s.tenant=m.tenant AND s.label=m.label"
-        " WHERE m.tenant=? AND m.thread=? AND s.thread IS NULL"
-    )
-    return {str(label) for thread in threads for (label,) in writing.db.rows(sql, (writing.tenant, thread))}
 
 
 def _labels(writing: Writing, thread: int) -> list[str]:
@@ -356,9 +335,8 @@ def _needles(db: Database, tenant: str, threads: list[int], labels: list[str]) -
         ):
             texts += [str(text) for (text,) in db.rows(sql, (tenant, thread))]
     for label in labels:
-        texts += [
-            str(t) for (t,) in db.rows("SELECT facts FROM session_move WHERE tenant=? AND label=?", (tenant, label))
-        ]
+        rows = db.rows("SELECT facts FROM session_move WHERE tenant=? AND label=?", (tenant, label))
+        texts += [str(text) for (text,) in rows]
     pieces: set[str] = set()
     for text in texts:
         size = len(text)

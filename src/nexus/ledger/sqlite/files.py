@@ -21,7 +21,12 @@ def open_file(path: str, *, create: bool, vfs: str) -> Database:
         if _only_readable(path):
             return _readable(path)
         if create:
-            _make(path)
+            try:  # an empty file that only its owner may read: SQLite would let everyone
+                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+            except FileExistsError:
+                pass
+            except OSError as error:
+                raise LedgerError(f"ledger cannot be created at {path}: {error.strerror or error}") from error
     db = connect(path, create=create, vfs=vfs)
     try:
         db.run("PRAGMA secure_delete=ON")  # what a migration leaves behind is deleted for good
@@ -48,10 +53,8 @@ def _only_readable(path: str) -> bool:
 
 
 def _readable(path: str) -> Database:
-    """Open a read-only connection.
-
-    A file without a log does not change, because no local process can write it.
-    """
+    """Open a read-only connection."""
+    # A file without a log does not change, because no local process can write it.
     db = connect(path, create=False, readonly=True, unchanging=not Path(f"{path}-wal").exists())
     version = int(db.value("PRAGMA user_version"))
     if version == VERSION:
@@ -61,16 +64,6 @@ def _readable(path: str) -> Database:
         f"{path} has ledger version {version} and cannot be written (copy it to a writable folder, then migrate it to "
         f"version {VERSION}: nexus ledger migrate)"
     )
-
-
-def _make(path: str) -> None:
-    """Make the empty file of a new ledger, which only its owner may read: SQLite would let everyone."""
-    try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-    except FileExistsError:
-        return
-    except OSError as error:
-        raise LedgerError(f"ledger cannot be created at {path}: {error.strerror or error}") from error
 
 
 def identity(path: str) -> tuple[int, int] | None:
@@ -122,11 +115,6 @@ def find_needles(db: Database, path: str, needles: list[str]) -> list[str]:
         "SELECT EXISTS (SELECT 1 FROM message WHERE instr(content, ?1)) OR EXISTS (SELECT 1 FROM entry WHERE"
         " instr(body, ?1)) OR EXISTS (SELECT 1 FROM session_move WHERE instr(facts, ?1))"
     )
-    return [needle for needle in _in_files(path, needles) if not db.value(sql, (needle,))]
-
-
-def _in_files(path: str, needles: list[str]) -> list[str]:
-    """Return the pieces of text that the ledger's file or its log contains; each file is read once."""
     wanted = {needle: needle.encode() for needle in needles}
     longest = max(map(len, wanted.values()), default=0)
     logs = [file for file in (Path(f"{path}-wal"), Path(f"{path}-journal")) if file.exists()]
@@ -137,4 +125,4 @@ def _in_files(path: str, needles: list[str]) -> list[str]:
             block = overlap + part
             present.update(needle for needle, text in wanted.items() if needle not in present and text in block)
             overlap = part[-longest:] if longest else b""
-    return sorted(present)
+    return [needle for needle in sorted(present) if not db.value(sql, (needle,))]

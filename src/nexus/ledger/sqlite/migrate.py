@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -25,9 +24,7 @@ from nexus.types.message import Message
 
 
 def migrate(db: Database) -> bool:
-    """Bring the ledger to this version; says whether there was anything to do.
-
-    A new file gets its header before WAL is set.
+    """Bring the ledger to this version; returns whether it had another one. A new file gets its header before WAL is set.
 
     Raises LedgerDamaged when an applied migration is not the one that this version knows.
     """
@@ -41,25 +38,17 @@ def migrate(db: Database) -> bool:
                 raise LedgerDamaged(f"migration {number} of this ledger has another text (nothing was changed)")
         for number, script in enumerate(MIGRATIONS[version:], version + 1):
             db.run(script)
-            _FILL.get(number, _nothing)(db)
+            if number == 2:  # which added totals, hashes, pointers, tool calls and the search index
+                _fill_moves(db)
+                _fill_manifests(db)
+                _fill_messages(db)
+                _fill_threads(db)
             now = time.time_ns() // 1_000_000
             db.run("INSERT INTO migration VALUES (?,?,?)", (number, checksum(script), now))
         db.run(f"PRAGMA application_id={APPLICATION_ID}")
         db.run(f"PRAGMA user_version={VERSION}")
     db.run("PRAGMA wal_checkpoint(TRUNCATE)")
     return True
-
-
-def _nothing(db: Database) -> None:
-    """Compute nothing, as for most scripts."""
-
-
-def _fill_second(db: Database) -> None:
-    """Compute the rows that version 2 added: totals, hashes, pointers, tool calls, the search index."""
-    _fill_moves(db)
-    _fill_manifests(db)
-    _fill_messages(db)
-    _fill_threads(db)
 
 
 def _fill_moves(db: Database) -> None:
@@ -86,10 +75,6 @@ def _fill_manifests(db: Database) -> None:
         where = "WHERE tenant=? AND thread=? AND view=? AND seq=?"
         key = (tenant, record.thread, record.view, record.seq)
         db.run(f"UPDATE assembly SET hash=? {where}", (chain.assembly_hash(tenant, record), *key))  # noqa: S608
-    _fill_view_heads(db)
-
-
-def _fill_view_heads(db: Database) -> None:
     views = db.rows(
         "SELECT tenant, thread, view FROM assembly UNION SELECT tenant, thread, view FROM decision ORDER BY 1, 2, 3"
     )
@@ -111,7 +96,7 @@ def _fill_messages(db: Database) -> None:
         try:
             parts = decode_parts(content, lambda _: b"")
         except (ValueError, TypeError, msgspec.MsgspecError):
-            continue  # damaged: it stays as it is, and whoever reads it is told
+            continue  # damaged: it stays as it is, and reading it raises LedgerDamaged
         text = search_text(parts)
         if text.strip():
             db.run("INSERT INTO search(rowid, text) VALUES (?,?)", (id_row, text))
@@ -159,6 +144,3 @@ def _end(db: Database, tenant: str, thread: int, high: int) -> tuple[int, bool]:
         at, low = db.row("SELECT parent, fork_seq FROM thread WHERE tenant=? AND id=?", (tenant, at)) or (None, 0)
         high = min(low, high)
     return 0, False
-
-
-_FILL: dict[int, Callable[[Database], None]] = {2: _fill_second}

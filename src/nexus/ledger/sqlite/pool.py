@@ -72,12 +72,9 @@ class Pool:
             self._check_files()
 
     def _check_files(self) -> None:
-        """Raise LedgerGone if the file or its log is not the one that was opened, or is not there any more.
-
-        Both are looked at only when something was made, renamed or deleted in their folder since the last time.
-        """
+        """Raise LedgerGone if the file or its log is not the one that was opened, or is not there any more."""
         folder = folder_of(self._folder)
-        if folder == self._folder_then:
+        if folder == self._folder_then:  # nothing was made, renamed or deleted in it since the last time
             return
         if identity(self.file) != self._identity:
             raise LedgerGone(
@@ -85,7 +82,7 @@ class Pool:
                 "ledger again)"
             )
         if not self._has_its_log():
-            with self._lock:  # a fork takes the log away with the last connection: only afterwards can it be missed
+            with self._lock:  # a fork takes the log away with the last connection: only then can it be missing
                 self._wait_for_fork()
                 if not self._has_its_log():
                     raise LedgerGone(
@@ -93,7 +90,7 @@ class Pool:
                         "last appends may be lost (nothing was written now; make no copy by hand, close the ledger "
                         "everywhere, then run nexus ledger verify)"
                     )
-        # The time of a folder is told in steps of some milliseconds: a change just now may be followed by one unseen.
+        # A folder's time has steps of some milliseconds: a change just now may hide the next one.
         settled = folder is not None and time.time_ns() - folder[2] > UNSEEN_NS and not os.path.islink(self.file)  # noqa: PTH114
         self._folder_then = folder if settled else None
 
@@ -130,8 +127,11 @@ class Pool:
             except WriterClosed:
                 continue
             except BaseException as error:
-                if spoils(error):
-                    self._drop(writer)
+                if spoils(error):  # the next write opens another connection
+                    with self._lock:
+                        if self._writer is writer:
+                            self._give_up_writer()
+                    writer.close()
                 raise
 
     def close(self) -> None:
@@ -158,11 +158,10 @@ class Pool:
             if self._idle:
                 return self._idle.pop()
         try:
-            db = another(self.file, vfs=self._vfs)
+            return another(self.file, vfs=self._vfs)
         except BaseException:
             self._count_back()
             raise
-        return db
 
     def _count_back(self) -> None:
         me = threading.get_ident()
@@ -200,14 +199,6 @@ class Pool:
                 self._folder_then = None
                 self._ending = weakref.finalize(self, self._writer.let_go)
             return self._writer
-
-    def _drop(self, writer: Writer) -> None:
-        """Give up a writer whose connection an error has spoilt; the next write opens another one."""
-        with self._lock:
-            if self._writer is not writer:
-                return
-            self._give_up_writer()
-        writer.close()
 
     def _give_up_writer(self) -> Writer | None:
         """Return the writer and forget it; the next write creates another one."""

@@ -62,18 +62,15 @@ class Reader(SessionReader):
         sql = f"SELECT {THREAD_COLUMNS}, hash FROM thread WHERE tenant=? AND id=?"  # noqa: S608 - constants
         row = self.db.row(sql, (self.tenant, thread))
         if row is None:
-            self._check_unknown(thread)
+            # Unless something belongs to the thread, whose row is then lost.
+            for table, column in (("session_move", "thread"), ("entry", "thread"), ("thread", "parent")):
+                sql = f"SELECT 1 FROM {table} WHERE tenant=? AND {column}=? LIMIT 1"  # noqa: S608 - constants
+                if self.db.row(sql, (self.tenant, thread)):
+                    self.damaged(f"the row of thread {thread} is lost")
             raise NoSuchSession(f"thread {thread} not found in {self.place}")
         # In a damaged tree a search for one row can end at another one, which is whole.
         self.check(row[0] == thread, f"the row of thread {thread}")
         return self._thread(row)
-
-    def _check_unknown(self, thread: int) -> None:
-        """Raise LedgerDamaged when something belongs to a thread that is not there."""
-        for table, column in (("session_move", "thread"), ("entry", "thread"), ("thread", "parent")):
-            sql = f"SELECT 1 FROM {table} WHERE tenant=? AND {column}=? LIMIT 1"  # noqa: S608 - constants
-            if self.db.row(sql, (self.tenant, thread)):
-                self.damaged(f"the row of thread {thread} is lost")
 
     def threads(self) -> list[Thread]:
         """Return all threads, checked."""
@@ -85,6 +82,11 @@ class Reader(SessionReader):
         columns = list(row[:-1])
         columns[8], columns[14] = bool(columns[8]), bool(columns[14])
         return Thread(*columns)
+
+    def head(self, thread: int) -> tuple[int, bytes]:
+        """Return the path's last seq and its hash."""
+        row = self.thread(thread)
+        return row.head_seq, row.head_hash
 
     def path(self, thread: int) -> list[Segment]:
         """Return the thread's path as segments, root first; each joint is checked once."""
@@ -109,9 +111,8 @@ class Reader(SessionReader):
         """Return the chain value after entry `seq` of the path. Raises BadReference if it does not exist."""
         digest = self.hash_on(self.path(thread), seq)
         if digest is None:
-            raise BadReference(
-                f"entry {seq} not found in thread {thread}: its newest entry is {self.thread(thread).head_seq}"
-            )
+            head = self.thread(thread).head_seq
+            raise BadReference(f"entry {seq} not found in thread {thread}: its newest entry is {head}")
         return digest
 
     def hash_on(self, path: list[Segment], seq: int) -> bytes | None:
@@ -181,12 +182,7 @@ class Reader(SessionReader):
         return entries
 
     def _checked(
-        self,
-        thread: int,
-        after: int,
-        before: bytes,
-        heads: list[Any],
-        by_seq: dict[int, list[MessageRow]],
+        self, thread: int, after: int, before: bytes, heads: list[Any], by_seq: dict[int, list[MessageRow]]
     ) -> list[Entry]:
         expected = after
         entries: list[Entry] = []
@@ -203,7 +199,7 @@ class Reader(SessionReader):
             before = digest
         return entries
 
-    def marks(self, thread: int) -> list[Entry]:
+    def checkpoints(self, thread: int) -> list[Entry]:
         """Return the path's checkpoints, newest first. Their number is known, so one that is lost is noticed."""
         entries: list[Entry] = []
         for part in reversed(self.path(thread)):
@@ -337,9 +333,8 @@ class Reader(SessionReader):
                 continue
             row = self.db.row(sql, (self.tenant, part.thread, view, part.high))
             if head[3] <= part.high:
-                self.check(
-                    row is not None and row[0] == head[3] and row[3] == head[4], f"the newest manifest of {view}"
-                )
+                intact = row is not None and (row[0], row[3]) == head[3:]
+                self.check(intact, f"the newest manifest of {view}")
             else:
                 every = "SELECT seq, manifest, at_ms, hash FROM assembly WHERE tenant=? AND thread=? AND view=?"
                 rows = self.db.rows(every, (self.tenant, part.thread, view))

@@ -35,10 +35,7 @@ WHERE s.tenant=? AND s.label=?
 
 
 class SessionReader:
-    """Reads of one tenant on one connection.
-
-    `segments` caches paths for all connections of a store.
-    """
+    """Reads of one tenant on one connection. `segments` caches paths for all connections of a store."""
 
     def __init__(self, db: Database, tenant: str, place: str, segments: dict[int, list[Segment]]) -> None:
         self.db, self.tenant, self.place = db, tenant, place
@@ -61,7 +58,10 @@ class SessionReader:
                 return None
             if row[2] != ALIAS:
                 return self._newest(at, row)
-            at = self._alias_at(at, row[0], row[3]).target
+            changes = self.aliases_of(at)
+            if not changes or (changes[-1].number, changes[-1].hash) != (row[0], row[3]):
+                self.damaged(f"the alias {decode_text(at)!r} is lost")
+            at = changes[-1].target
         raise BadReference(f"aliases from {decode_text(name)!r} form a circle or exceed {MOST_ALIASES} steps")
 
     def last_target(self, name: str) -> str:
@@ -107,13 +107,21 @@ class SessionReader:
         number, thread, status, digest, moved, facts, reason, at_ms, stored, before = row
         if not isinstance(number, int) or stored is None or (number > 1) != (before is not None):
             self.damaged(f"move {number} of session {decode_text(label)!r} is lost")
-        record, before = MoveRecord(label, number, moved, facts, reason, at_ms, stored), before or b""
-        self.check(
-            chain.move_hash(self.tenant, before, record) == record.hash, f"move {number} of {decode_text(label)!r}"
-        )
+        record = MoveRecord(label, number, moved, facts, reason, at_ms, stored)
+        intact = chain.move_hash(self.tenant, before or b"", record) == stored
+        self.check(intact, f"move {number} of {decode_text(label)!r}")
         if stored != digest or moved != thread or self.facts(record).status != status:
             self.damaged(f"the pointer of session {decode_text(label)!r} is not its newest move")
         return record
+
+    def session(self, label: str) -> RefUpdate | None:
+        """Return the newest update of exactly this label; None if it never had one."""
+        record = self.move_of(encode_text(label))
+        return self.move(record) if record is not None else None
+
+    def ref_updates(self, label: str) -> list[RefUpdate]:
+        """Return all updates of exactly this label, oldest first."""
+        return [self.move(record) for record in self.moves_of(encode_text(label))]
 
     def moves_of(self, label: str) -> list[MoveRecord]:
         """Return all updates of a label, oldest first, checked."""
@@ -132,17 +140,8 @@ class SessionReader:
 
     def move(self, record: MoveRecord) -> RefUpdate:
         """Return an update as a value."""
-        reason = decode_text(record.reason)
-        return RefUpdate(
-            decode_text(record.label), record.number, record.thread, self.facts(record), reason, record.at_ms
-        )
-
-    def _alias_at(self, name: str, number: int, digest: bytes) -> AliasRecord:
-        changes = self.aliases_of(name)
-        newest = changes[-1] if changes else None
-        if newest is None or newest.number != number or newest.hash != digest:
-            self.damaged(f"the alias {decode_text(name)!r} is lost")
-        return newest
+        label, reason = decode_text(record.label), decode_text(record.reason)
+        return RefUpdate(label, record.number, record.thread, self.facts(record), reason, record.at_ms)
 
     def aliases_of(self, name: str) -> list[AliasRecord]:
         """Return all changes of an alias, oldest first, checked."""
@@ -155,17 +154,16 @@ class SessionReader:
             before = record.hash
         return changes
 
-    def aliases(self, *, every: bool) -> list[Alias]:
+    def aliases(self, *, every: bool = False) -> list[Alias]:
         """Return the current aliases, or every change there was; by name."""
         names = self.db.rows("SELECT DISTINCT name FROM alias WHERE tenant=? ORDER BY name", (self.tenant,))
         histories = [self.aliases_of(str(name)) for (name,) in names]
         records = [record for changes in histories for record in (changes if every else changes[-1:])]
-        return [self.alias(record) for record in records if every or record.target is not None]
-
-    def alias(self, record: AliasRecord) -> Alias:
-        """Return an alias as a value."""
-        target = decode_text(record.target) if record.target is not None else None
-        return Alias(decode_text(record.name), target, decode_text(record.reason), record.at_ms)
+        return [
+            Alias(decode_text(r.name), decode_text(r.target) if r.target else r.target, decode_text(r.reason), r.at_ms)
+            for r in records
+            if every or r.target is not None
+        ]
 
     def check(self, intact: bool, what: str) -> None:
         """Raise LedgerDamaged unless the rows that were read are intact."""

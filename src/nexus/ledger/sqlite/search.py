@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from typing import TypeAlias
 
 from nexus.ledger.search_text import all_text, parse_query
-from nexus.ledger.sessions import Query, SearchHit, Segment, SessionInfo, SessionMetadata
-from nexus.ledger.sqlite.read import Reader
+from nexus.ledger.sessions import Query, SearchHit, Segment, SessionInfo
+from nexus.ledger.sqlite.read import END, Reader
 from nexus.ledger.text_encoding import decode_text, encode_text
-from nexus.types.ledger_entries import MessageRef
-
-_SESSIONS = "SELECT label FROM session WHERE tenant=? AND status<>'alias'"
 
 _LOST_SESSIONS = """
 SELECT label FROM (SELECT label FROM session_move WHERE tenant=?1 UNION SELECT name FROM alias WHERE tenant=?1)
@@ -29,12 +27,16 @@ def search(reader: Reader, query: Query) -> list[SearchHit]:
         "SELECT m.thread, m.seq, m.ord, m.role FROM search JOIN message m ON m.id_row = search.rowid"  # noqa: S608
         f" WHERE search MATCH ? AND m.tenant=? ORDER BY {order}"
     )
-    ranges = _ranges(reader, query.session)
+    ranges: dict[int, tuple[int, int]] | None = None
+    if query.session:
+        within = reader.thread_of(query.session)
+        ranges = {part.thread: (part.low, part.high) for part in reader.path(within)} if within is not None else {}
     hits: list[SearchHit] = []
     passed = 0
     for thread, seq, order_in, role in reader.db.each(sql, (match, reader.tenant)):
         reader.whole_numbers(thread, seq, order_in)
-        if (query.roles and role not in query.roles) or not _within(ranges, thread, seq):
+        low, high = (0, END) if ranges is None else ranges.get(thread, (0, 0))
+        if (query.roles and role not in query.roles) or not low < seq <= high:
             continue
         labels = _sessions_with(reader, thread, seq)
         visible_labels = tuple(label for label, status in labels if query.every or status != "deleted")
@@ -42,25 +44,16 @@ def search(reader: Reader, query: Query) -> list[SearchHit]:
             continue
         passed += 1
         if passed > query.offset:
-            hits.append(_hit(reader, thread, seq, order_in, visible_labels))
+            segment = next(part for part in reader.path(thread) if part.thread == thread)
+            entry = next(iter(reader.read(segment, seq - 1, seq)), None)
+            row = next((row for row in entry.rows if row.ref.ord == order_in), None) if entry is not None else None
+            if entry is None or row is None:
+                reader.damaged(f"message {order_in} of entry {seq} of thread {thread} is lost")
+            text, at_ms = all_text(row.message.parts), row.message.at_ms or entry.at_ms
+            hits.append(SearchHit(thread, row.ref, entry.turn, row.message.role, at_ms, text, visible_labels))
         if len(hits) == query.limit:
             break
     return hits
-
-
-def _ranges(reader: Reader, session: str) -> dict[int, tuple[int, int]] | None:
-    """Return the ranges of threads on the session's path; None for everything."""
-    if not session:
-        return None
-    thread = reader.thread_of(session)
-    return {} if thread is None else {part.thread: (part.low, part.high) for part in reader.path(thread)}
-
-
-def _within(ranges: dict[int, tuple[int, int]] | None, thread: int, seq: int) -> bool:
-    if ranges is None:
-        return True
-    low, high = ranges.get(thread, (0, 0))
-    return low < seq <= high
 
 
 def _sessions_with(reader: Reader, thread: int, seq: int) -> list[tuple[str, str]]:
@@ -79,30 +72,47 @@ def _sessions_with(reader: Reader, thread: int, seq: int) -> list[tuple[str, str
     return sorted(sessions)
 
 
-def _hit(reader: Reader, thread: int, seq: int, order: int, labels: tuple[str, ...]) -> SearchHit:
-    segment = next(part for part in reader.path(thread) if part.thread == thread)
-    entry = next(iter(reader.read(segment, seq - 1, seq)), None)
-    row = next((row for row in entry.rows if row.ref.ord == order), None) if entry is not None else None
-    if entry is None or row is None:
-        reader.damaged(f"message {order} of entry {seq} of thread {thread} is lost")
-    text = all_text(row.message.parts)
-    at_ms = row.message.at_ms or entry.at_ms
-    return SearchHit(thread, MessageRef(seq, order), entry.turn, row.message.role, at_ms, text, labels)
-
-
-def sessions(reader: Reader, *, every: bool) -> list[SessionInfo]:
+def sessions(reader: Reader, *, every: bool = False) -> list[SessionInfo]:
     """Return the sessions, newest first, with counts of their whole paths."""
     lost_label = reader.db.value(_LOST_SESSIONS, (reader.tenant,))
     if lost_label is not None:
         reader.damaged(f"the pointer of session {decode_text(str(lost_label))!r} is lost")
     infos: list[SessionInfo] = []
     totals = _Totals(reader)
-    for (label,) in reader.db.rows(_SESSIONS, (reader.tenant,)):
-        move = reader.move_of(label)
-        facts = reader.facts(move) if move is not None else None
-        if move is not None and facts is not None and move.thread is not None and (every or facts.status == "active"):
-            infos.append(_info(reader, label, move.thread, facts, totals))
+    for (label,) in reader.db.rows("SELECT label FROM session WHERE tenant=? AND status<>'alias'", (reader.tenant,)):
+        update = reader.session(decode_text(label))
+        if update is None or update.thread is None or not (every or update.facts.status == "active"):
+            continue
+        row = reader.thread(update.thread)
+        messages, tokens, first_ms, last_ms = row.messages, row.tokens, row.first_ms, row.last_ms
+        # A thread's row has the totals of its own entries; those that a fork shares are added part by part.
+        for part in reader.path(update.thread)[:-1]:
+            if part.low < part.high:
+                more_messages, more_tokens, times = totals.of(part)
+                messages, tokens = messages + more_messages, tokens + more_tokens
+                first_ms = min(filter(None, (first_ms, min(times, default=0))), default=0)
+                last_ms = max(last_ms, max(times, default=0))
+        infos.append(
+            SessionInfo(
+                update.label,
+                update.thread,
+                update.facts.title,
+                row.turn,
+                messages,
+                tokens,
+                first_ms,
+                last_ms,
+                row.open_turn,
+                update.facts.status,
+                update.facts.persona,
+                update.facts.parent_session,
+            )
+        )
     return sorted(infos, key=lambda info: (-info.last_ms, info.label))
+
+
+_Sums: TypeAlias = tuple[list[int], list[int], list[int], list[int]]
+"""Seqs of a thread's entries, messages and tokens up to each, and their times."""
 
 
 class _Totals:
@@ -110,55 +120,30 @@ class _Totals:
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._known: dict[int, tuple[list[int], list[int], list[int], list[int]]] = {}
+        self._sums: dict[int, _Sums] = {}
 
     def of(self, part: Segment) -> tuple[int, int, list[int]]:
         """Return messages and tokens of a part, and the times of its first and last entry."""
-        seqs, messages, tokens, times = self._known.get(part.thread) or self._read(part.thread)
+        seqs, messages, tokens, times = self._sums.get(part.thread) or self._read(part.thread)
         low, high = bisect_right(seqs, part.low), bisect_right(seqs, part.high)
         return messages[high] - messages[low], tokens[high] - tokens[low], times[low:high]
 
-    def _read(self, thread: int) -> tuple[list[int], list[int], list[int], list[int]]:
+    def _read(self, thread: int) -> _Sums:
         key = (self._reader.tenant, thread)
         sql = (
             "SELECT e.seq, e.at_ms, count(m.id_row), ifnull(sum(max(m.openai, m.anthropic, m.gemini)),0) FROM entry e"
             " LEFT JOIN message m ON m.tenant=e.tenant AND m.thread=e.thread AND m.seq=e.seq"
             " WHERE e.tenant=? AND e.thread=? GROUP BY e.seq ORDER BY e.seq"
         )
-        sums: tuple[list[int], list[int], list[int], list[int]] = ([], [0], [0], [])
+        sums: _Sums = ([], [0], [0], [])
         for seq, at_ms, count, dear in self._reader.db.rows(sql, key):
             self._reader.whole_numbers(seq, at_ms, count, dear)
             sums[0].append(seq)
             sums[1].append(sums[1][-1] + count)
             sums[2].append(sums[2][-1] + dear)
             sums[3].append(at_ms)
-        self._known[thread] = sums
+        self._sums[thread] = sums
         return sums
-
-
-def _info(reader: Reader, label: str, thread: int, facts: SessionMetadata, totals: _Totals) -> SessionInfo:
-    row = reader.thread(thread)
-    messages, tokens, first, last = row.messages, row.tokens, row.first_ms, row.last_ms
-    for part in reader.path(thread)[:-1]:
-        if part.low < part.high:
-            more, dear, times = totals.of(part)
-            messages, tokens = messages + more, tokens + dear
-            first = min(filter(None, (first, min(times, default=0))), default=0)
-            last = max(last, max(times, default=0))
-    names = (facts.persona, facts.parent_session)
-    return SessionInfo(
-        decode_text(label),
-        thread,
-        facts.title,
-        row.turn,
-        messages,
-        tokens,
-        first,
-        last,
-        row.open_turn,
-        facts.status,
-        *names,
-    )
 
 
 def known_keys(reader: Reader, session: str) -> dict[str, int]:

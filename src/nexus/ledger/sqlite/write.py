@@ -1,23 +1,39 @@
-"""Appends to a SQLite ledger, inside the writer's transaction. Only this module inserts entries."""
+"""Writes to a SQLite ledger, inside the writer's transaction. Only this module inserts entries and pointers."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
-from nexus.errors import BadEntry, CompactionSuperseded, HeadMoved, IdempotencyConflict
+from nexus.errors import (
+    BadEntry,
+    BadReference,
+    CompactionSuperseded,
+    HeadMoved,
+    IdempotencyConflict,
+    NoSuchSession,
+    SessionMoved,
+)
 from nexus.ledger import chain, replay
 from nexus.ledger.codec import CallRow, blobs_of, body_json, call_rows, indexed, message_rows, payload_hash
-from nexus.ledger.records import AssemblyRecord, DecisionRecord, EntryRecord, KeyRecord
-from nexus.ledger.sessions import SessionMetadata, Thread
-from nexus.ledger.sqlite.connection import Value
-from nexus.ledger.sqlite.read import THREAD_COLUMNS
-from nexus.ledger.sqlite.write_sessions import SessionWriter, thread_columns
-from nexus.ledger.text_encoding import encode_text, to_json
-from nexus.types.ledger_entries import STEPS, AssemblyRow, Commit, Committed, Cut, NewEntry
+from nexus.ledger.records import (
+    AliasRecord,
+    AssemblyRecord,
+    CalibrationRecord,
+    DecisionRecord,
+    EntryRecord,
+    KeyRecord,
+    MoveRecord,
+)
+from nexus.ledger.sessions import Alias, NewRefUpdate, RefUpdate, SessionMetadata, Thread, checked, holder_of, parent_of
+from nexus.ledger.sqlite.connection import Database, Value
+from nexus.ledger.sqlite.read import THREAD_COLUMNS, Reader
+from nexus.ledger.sqlite.read_sessions import ALIAS
+from nexus.ledger.text_encoding import decode_text, encode_text, to_json
+from nexus.types.ledger_entries import STEPS, AssemblyRow, Commit, Committed, Cut, NewEntry, StoredCalibration
 
 _CHANGING = THREAD_COLUMNS.split(",")[5:]
 _SET = "".join(f"{name}=?," for name in _CHANGING)
@@ -26,8 +42,24 @@ _UPDATE = f"UPDATE thread SET {_SET}hash=? WHERE tenant=? AND id=?"  # noqa: S60
 MOST_REMEMBERED = 1_000
 
 
-class Writing(SessionWriter):
-    """One transaction's writes for one tenant."""
+MOST_PARENTS = 1_000
+"""Sessions that spawn sessions, at most so many deep."""
+
+
+def thread_columns(thread: Thread) -> tuple[Value, ...]:
+    """Return a thread's columns as stored: flags are 0 or 1."""
+    columns = astuple(thread)
+    return (*columns[:8], int(columns[8]), *columns[9:14], int(columns[14]))
+
+
+class Writing:
+    """One transaction's writes for one tenant. `reader` reads on the same connection."""
+
+    def __init__(self, db: Database, reader: Reader, clock_ms: Callable[[], int]) -> None:
+        self.db, self.reader, self.clock_ms = db, reader, clock_ms
+        self.tenant = reader.tenant
+
+    # entries -----------------------------------------------------------------------------------------------------
 
     def commit(self, session: str, commit: Commit, facts: SessionMetadata | None) -> Committed:
         """Write a commit's entries, cut and manifest; see `LedgerStore.commit`."""
@@ -67,8 +99,7 @@ class Writing(SessionWriter):
             if commit.cut is not None:
                 self._cut(number, commit.cut)
             if commit.assembly is not None:
-                self._assembly(number, first, commit.assembly)
-                self._put_inputs(commit.blobs)
+                self._assembly(number, first, commit.assembly, commit.blobs)
             self.put_thread(thread)
             memo[self.tenant, session], memo[self.tenant, number] = number, thread
         return Committed(number, thread.head_seq, added, thread.turn)
@@ -109,28 +140,21 @@ class Writing(SessionWriter):
 
     def put_decision(self, record: DecisionRecord) -> None:
         """Store a view's decision as its newest."""
-        columns = (record.number, record.kind, record.at_seq, record.body, record.at_ms, record.hash)
         decisions, _, *manifests = self.reader.view_head(record.thread, record.view) or (0, b"", 0, 0, b"")
-        self.db.run(
-            "INSERT INTO decision VALUES (?,?,?,?,?,?,?,?,?)", (self.tenant, record.thread, record.view, *columns)
-        )
+        self.db.run("INSERT INTO decision VALUES (?,?,?,?,?,?,?,?,?)", (self.tenant, *astuple(record)))
         self.put_view_head(record.thread, record.view, (decisions + 1, record.hash, *manifests))
 
     def put_view_head(self, thread: int, view: str, columns: tuple[Value, ...]) -> None:
         """Store a view's row on a thread: decisions and last hash, manifests and last seq and hash."""
-        digest = chain.columns_hash("view_head", (self.tenant, thread, view, *columns))
-        self.db.run(
-            "INSERT OR REPLACE INTO view_head VALUES (?,?,?,?,?,?,?,?,?)", (self.tenant, thread, view, *columns, digest)
-        )
+        row = (self.tenant, thread, view, *columns)
+        digest = chain.columns_hash("view_head", row)
+        self.db.run("INSERT OR REPLACE INTO view_head VALUES (?,?,?,?,?,?,?,?,?)", (*row, digest))
 
     def put_assembly(self, record: AssemblyRecord) -> None:
         """Store a manifest as the newest of its view."""
         head = self.reader.view_head(record.thread, record.view) or (0, b"", 0, 0, b"")
-        row = (record.thread, record.seq, record.view, record.manifest, record.at_ms, record.hash)
-        self.db.run(
-            "INSERT INTO assembly(tenant, thread, seq, view, manifest, at_ms, hash) VALUES (?,?,?,?,?,?,?)",
-            (self.tenant, *row),
-        )
+        row = (self.tenant, record.thread, record.seq, record.view, record.manifest, record.at_ms, record.hash)
+        self.db.run("INSERT INTO assembly(tenant,thread,seq,view,manifest,at_ms,hash) VALUES (?,?,?,?,?,?,?)", row)
         self.put_view_head(record.thread, record.view, (*head[:2], head[2] + 1, record.seq, record.hash))
 
     def _memo(self) -> dict[Any, Any]:
@@ -171,10 +195,7 @@ class Writing(SessionWriter):
                 )
 
     def _is_repeat(self, thread: Thread, session: str, entry: NewEntry, payload: bytes) -> bool:
-        """Return True if all the entry's keys are bound to this payload.
-
-        Raises IdempotencyConflict for another payload.
-        """
+        """Return True if all the entry's keys are bound to this payload. Raises IdempotencyConflict for another one."""
         if not entry.keys:
             return False
         sql = "SELECT payload FROM idempotency WHERE tenant=? AND thread=? AND key=?"
@@ -182,30 +203,24 @@ class Writing(SessionWriter):
             self.db.value(sql, (self.tenant, thread.id, encode_text(key))) for key in entry.keys
         ]
         if not any(payloads):
-            return thread.parent is not None and self._inherited(thread.id, entry, payload)
+            # The same append on the path from before a fork or rewind is a repeated request too.
+            sql = f"{sql} AND seq<=?"
+            for part in self.reader.path(thread.id)[:-1] if thread.parent is not None else ():
+                uses = [self.db.value(sql, (self.tenant, part.thread, encode_text(k), part.high)) for k in entry.keys]
+                if all(stored == payload for stored in uses):
+                    return True
+            return False
         if all(stored == payload for stored in payloads):
             return True
         used = {key: stored == payload for key, stored in zip(entry.keys, payloads, strict=True) if stored}
         raise IdempotencyConflict(session, min(used, key=used.__getitem__), alike=all(used.values()))
-
-    def _inherited(self, thread: int, entry: NewEntry, payload: bytes) -> bool:
-        """Return True if the same append is on the path from before a fork or rewind.
-
-        It is then a repeated request.
-        """
-        sql = "SELECT payload FROM idempotency WHERE tenant=? AND thread=? AND key=? AND seq<=?"
-        for part in self.reader.path(thread)[:-1]:
-            uses = [self.db.value(sql, (self.tenant, part.thread, encode_text(k), part.high)) for k in entry.keys]
-            if uses and all(stored == payload for stored in uses):
-                return True
-        return False
 
     def _check_entry(self, thread: int, entry: NewEntry, seq: int) -> None:
         """Raise BadEntry when an entry names positions that are not there."""
         if entry.kind == "messages":
             return
         if entry.kind == "undone":
-            wrong = replay.wrong_undo(entry, self.reader.marks(thread))
+            wrong = replay.wrong_undo(entry, self.reader.checkpoints(thread))
         elif entry.kind in ("pin", "unpin"):
             place = replay.place_of(entry)
             entries = self.reader.entries(thread, place.seq - 1, place.seq) if 0 < place.seq < seq else []
@@ -229,17 +244,202 @@ class Writing(SessionWriter):
         digest = chain.decision_hash(before, (self.tenant, thread, *columns))
         self.put_decision(DecisionRecord(thread, *columns, digest))
 
-    def _put_inputs(self, blobs: Iterable[bytes]) -> None:
-        """Store the blobs that a manifest names. Existing ones are not bound to a statement again."""
-        for data in blobs:
+    def _assembly(self, thread: int, seq: int, row: AssemblyRow, inputs: Iterable[bytes]) -> None:
+        columns = (thread, encode_text(row.view), seq, body_json(row.manifest), row.at_ms or self.clock_ms())
+        digest = chain.assembly_hash(self.tenant, AssemblyRecord(*columns, b""))
+        self.put_assembly(AssemblyRecord(*columns, digest))
+        for data in inputs:  # large ones mostly: an existing one is not bound to a statement again
             key = (self.tenant, hashlib.sha256(data).hexdigest())
             if self.db.row("SELECT 1 FROM blob WHERE tenant=? AND sha256=?", key) is None:
                 self.db.run("INSERT INTO blob VALUES (?,?,?)", (*key, data))
 
-    def _assembly(self, thread: int, seq: int, row: AssemblyRow) -> None:
-        columns = (thread, encode_text(row.view), seq, body_json(row.manifest), row.at_ms or self.clock_ms())
-        digest = chain.assembly_hash(self.tenant, AssemblyRecord(*columns, b""))
-        self.put_assembly(AssemblyRecord(*columns, digest))
+    # sessions ----------------------------------------------------------------------------------------------------
+
+    def new_thread(self, parent: int | None, fork_seq: int, digest: bytes) -> Thread:
+        """Create an empty thread, or one that continues its parent after `fork_seq` with chain value `digest`."""
+        number = int(self.db.value("SELECT ifnull(max(id),0)+1 FROM thread WHERE tenant=?", (self.tenant,)))
+        root = digest or chain.root_hash(self.tenant, number)
+        turn, open_turn = self.end_of(parent, fork_seq) if parent is not None else (0, False)
+        thread = Thread(number, parent, fork_seq, root, self.clock_ms(), fork_seq, root, turn, open_turn)
+        self.put_new_thread(thread)
+        return thread
+
+    def put_new_thread(self, thread: Thread) -> None:
+        """Insert a thread's row."""
+        stored = thread_columns(thread)
+        digest = chain.columns_hash("thread", (self.tenant, *stored))
+        values = (self.tenant, *stored, digest)
+        marks = ",".join("?" * len(values))
+        self.db.run(f"INSERT INTO thread(tenant,{THREAD_COLUMNS},hash) VALUES ({marks})", values)  # noqa: S608 - constants
+
+    def end_of(self, thread: int, seq: int) -> tuple[int, bool]:
+        """Return the turn at entry `seq` of a path, and whether it was open there."""
+        row = self.reader.thread(thread)
+        if row.head_seq == seq:
+            return row.turn, row.open_turn
+        turn: int | None = None
+        sql = "SELECT turn, kind FROM entry WHERE tenant=? AND thread=? AND seq>? AND seq<=? ORDER BY seq DESC"
+        for part in reversed(self.reader.path(thread)):
+            for at_turn, kind in self.db.each(sql, (self.tenant, part.thread, part.low, min(part.high, seq))):
+                self.reader.whole_numbers(at_turn)
+                turn = int(at_turn) if turn is None else turn
+                if kind in ("messages", "lost", "completed", "failed", "clear"):
+                    return turn, kind in ("messages", "lost") and turn > 0
+        return turn or 0, False
+
+    def fork(self, new: NewRefUpdate, source: str, at_seq: int) -> int:
+        """Move a session to a new thread that shares `source`'s path up to `at_seq`; see `LedgerStore.fork`."""
+        self.db.memo.clear()
+        parent = self.reader.thread_of(source)
+        if parent is None:
+            raise NoSuchSession(f"session {source!r} not found (list sessions: nexus sessions)")
+        head = self.reader.thread(parent).head_seq
+        if not 0 <= at_seq <= head:
+            raise BadReference(
+                f"entry {at_seq} not found in session {source!r}: its newest entry is {head} (nothing was forked)"
+            )
+        digest = self.reader.hash_at(parent, at_seq)
+        label = self.reader.resolve(encode_text(new.label)) or encode_text(new.label)
+        self._expect(label, new.expected_number)
+        thread = self.new_thread(holder_of(self.reader.path(parent), at_seq), at_seq, digest)
+        self.point(label, thread.id, new.reason, new.facts)
+        return thread.id
+
+    def point(
+        self,
+        label: str,
+        thread: int | None,
+        reason: str,
+        facts: SessionMetadata | None,
+        known_parents: Collection[tuple[str, int, str]] = (),
+    ) -> MoveRecord:
+        """Append a pointer update of an encoded label; without `facts` it keeps its metadata.
+
+        The parent of a session is checked when it is new. `known` are parents that another label passes on.
+        """
+        old = self.reader.moves_of(label)
+        before_facts = self.reader.facts(old[-1]) if old and old[-1].thread is not None else SessionMetadata()
+        facts = checked(facts) if facts is not None else before_facts
+        if parent_of(facts) not in (parent_of(before_facts), *known_parents):
+            self._check_parent(label, facts)
+        before = old[-1].hash if old else b""
+        columns = (label, len(old) + 1, thread, to_json(facts), encode_text(reason), self.clock_ms())
+        record = MoveRecord(*columns, chain.move_hash(self.tenant, before, MoveRecord(*columns, b"")))
+        self.put_move(record, facts.status)
+        return record
+
+    def put_move(self, record: MoveRecord, status: str) -> None:
+        """Store an update as the label's newest. A label with an alias and no thread stays an alias."""
+        self.db.run("INSERT INTO session_move VALUES (?,?,?,?,?,?,?,?)", (self.tenant, *astuple(record)))
+        alias = self.reader.aliases_of(record.label) if record.thread is None else []
+        if alias and alias[-1].target is not None:
+            self._point_row(record.label, alias[-1].number, None, ALIAS, alias[-1].hash)
+        else:
+            self._point_row(record.label, record.number, record.thread, status, record.hash)
+
+    def point_again(self, label: str) -> None:
+        """Point to the newest update of a label that had an alias, if there is one."""
+        moves = self.reader.moves_of(label)
+        if moves:
+            newest = moves[-1]
+            self._point_row(label, newest.number, newest.thread, self.reader.facts(newest).status, newest.hash)
+
+    def _point_row(self, label: str, number: int, thread: int | None, status: str, digest: bytes) -> None:
+        row = (self.tenant, label, number, thread, status, digest)
+        self.db.run("INSERT OR REPLACE INTO session VALUES (?,?,?,?,?,?)", row)
+
+    def move(self, moves: Sequence[NewRefUpdate], aliases: Sequence[Alias]) -> list[RefUpdate]:
+        """Append moves and alias changes; see `LedgerStore.move`."""
+        self.db.memo.clear()
+        updates: list[RefUpdate] = []
+        newest = [self.reader.move_of(encode_text(new.label)) for new in moves]
+        known_parents = [parent_of(self.reader.facts(record)) for record in newest if record is not None]
+        for new in moves:
+            label = encode_text(new.label)
+            self._expect(label, new.expected_number)
+            try:
+                is_erased = new.thread is not None and self.reader.thread(new.thread).erased
+            except NoSuchSession as error:
+                raise BadReference(f"thread {new.thread} not found (nothing was changed)") from error
+            if is_erased:
+                raise BadReference(f"thread {new.thread} was erased (nothing was changed)")
+            updates.append(self.reader.move(self.point(label, new.thread, new.reason, new.facts, known_parents)))
+        for alias in aliases:
+            self._alias(alias)
+        return updates
+
+    def _expect(self, label: str, expected: int | None) -> None:
+        """Raise SessionMoved unless the label's newest update has the expected number."""
+        if expected is None:
+            return
+        last = self.reader.move_of(label)
+        number = last.number if last is not None else 0
+        if expected != number:
+            raise SessionMoved(decode_text(label), expected, number)
+
+    def _alias(self, alias: Alias) -> None:
+        name = encode_text(alias.name)
+        target = encode_text(alias.target) if alias.target is not None else None
+        if target is not None and self.reader.resolve(name) == name:
+            raise BadReference(f"{alias.name!r} is a session (rename or merge it instead of using it as an alias)")
+        old = self.reader.aliases_of(name)
+        before = old[-1].hash if old else b""
+        columns = (name, len(old) + 1, target, encode_text(alias.reason), alias.at_ms or self.clock_ms())
+        record = AliasRecord(*columns, chain.alias_hash(self.tenant, before, AliasRecord(*columns, b"")))
+        self.put_alias(record)
+        if target is not None and self.reader.resolve(name) is None:
+            raise BadReference(f"target {alias.target!r} of alias {alias.name!r} is not a session")
+
+    def put_alias(self, record: AliasRecord) -> None:
+        """Store an alias change as the newest of its name. A session of that name takes precedence."""
+        self.db.run("INSERT INTO alias VALUES (?,?,?,?,?,?,?)", (self.tenant, *astuple(record)))
+        pointer = self.db.row("SELECT thread FROM session WHERE tenant=? AND label=?", (self.tenant, record.name))
+        if pointer is None or pointer[0] is None:
+            self._point_row(record.name, record.number, None, ALIAS, record.hash)
+
+    def _check_parent(self, label: str, facts: SessionMetadata) -> None:
+        """Raise BadReference when the session that spawned this one is not there, or was spawned by it."""
+        if not facts.parent_session:
+            return
+        at, deep = encode_text(facts.parent_session), 0
+        while at:
+            parent = self.reader.resolve(at)
+            if parent is None and deep:
+                break
+            if parent is None:
+                raise BadReference(f"parent session {decode_text(at)!r} of {decode_text(label)!r} not found")
+            if parent == label or deep > MOST_PARENTS:
+                raise BadReference(f"session {decode_text(label)!r} would be its own parent (nothing was stored)")
+            move = self.reader.move_of(parent)
+            at = encode_text(self.reader.facts(move).parent_session) if move is not None else ""
+            deep += 1
+        thread = self.reader.thread_of(facts.parent_session)
+        if thread is None:
+            return
+        turns = self.reader.thread(thread).turn
+        if facts.parent_turn > turns:
+            what = f"turn {facts.parent_turn} not found: session {facts.parent_session!r}"
+            raise BadReference(f"{what} has {turns} turns")
+        sql = "SELECT 1 FROM tool_call WHERE tenant=? AND thread=? AND call_id=? AND seq<=? AND NOT is_result LIMIT 1"
+        key = encode_text(facts.parent_call_id)
+        parts = self.reader.path(thread)
+        if key and not any(self.db.row(sql, (self.tenant, part.thread, key, part.high)) for part in parts):
+            raise BadReference(f"tool call {facts.parent_call_id!r} not found in session {facts.parent_session!r}")
+
+    def calibrate(self, provider: str, model: str, new: StoredCalibration) -> None:
+        """Append a calibration as the newest of its model."""
+        names = (encode_text(provider), encode_text(model))
+        sql = "SELECT number FROM calibration_head WHERE tenant=? AND provider=? AND model=?"
+        number = int(self.db.value(sql, (self.tenant, *names)) or 0) + 1
+        columns = (*names, number, new.factor_64, new.samples, new.at_ms or self.clock_ms())
+        digest = chain.calibration_hash(self.tenant, CalibrationRecord(*columns, b""))
+        self.put_calibration(CalibrationRecord(*columns, digest))
+
+    def put_calibration(self, record: CalibrationRecord) -> None:
+        """Store a calibration as the newest of its model."""
+        row = (self.tenant, *astuple(record))
+        self.db.run("INSERT INTO calibration VALUES (?,?,?,?,?,?,?,?)", row)
+        self.db.run("INSERT OR REPLACE INTO calibration_head VALUES (?,?,?,?,?)", (*row[:4], record.hash))
 
 
 def grown(thread: Thread, record: EntryRecord) -> Thread:

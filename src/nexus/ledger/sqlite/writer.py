@@ -38,10 +38,7 @@ class _Work(Generic[T]):
 
 
 class Writer:
-    """Runner of work in write transactions on one connection.
-
-    The thread starts when two callers meet for the first time.
-    """
+    """Runner of work in write transactions on one connection. Its thread starts when two callers first meet."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -63,7 +60,14 @@ class Writer:
                     raise WriterClosed
                 return run_alone(self._db, call)
         work = _Work(call)
-        self._hand_over(work)
+        with self._starting:
+            if self._closed:
+                raise WriterClosed
+            self._queue.put(work)  # pyright: ignore[reportArgumentType]
+            if self._thread is None:
+                arguments = (self._db, self._seat, self._queue)
+                self._thread = threading.Thread(target=_loop, args=arguments, name="nexus-ledger-writer", daemon=True)
+                self._thread.start()
         work.done.acquire()
         if work.error is not None:
             raise work.error
@@ -87,16 +91,6 @@ class Writer:
     def let_go(self) -> None:
         """End the thread without waiting, for a ledger that was never closed."""
         self._queue.put(None)
-
-    def _hand_over(self, work: _Work[T]) -> None:
-        with self._starting:
-            if self._closed:
-                raise WriterClosed
-            self._queue.put(work)  # pyright: ignore[reportArgumentType]
-            if self._thread is None:
-                arguments = (self._db, self._seat, self._queue)
-                self._thread = threading.Thread(target=_loop, args=arguments, name="nexus-ledger-writer", daemon=True)
-                self._thread.start()
 
 
 def run_alone(db: Database, call: Callable[[Database], T]) -> T:
@@ -139,7 +133,13 @@ def _commit(db: Database, group: list[_Work[object]]) -> None:
         try:
             with db.transaction():
                 for work in group:
-                    _part(db, work)
+                    try:
+                        with db.savepoint():
+                            work.result = work.call(db)
+                    except BaseException as error:
+                        if not db.in_transaction:
+                            raise
+                        work.error = error
         except BaseException:  # noqa: BLE001 - tried again one by one, where each has its own error
             if db.in_transaction:
                 db.roll_back()
@@ -151,13 +151,3 @@ def _commit(db: Database, group: list[_Work[object]]) -> None:
             work.result = run_alone(db, work.call)
         except BaseException as error:  # noqa: BLE001 - it is raised again where the work came from
             work.error = error
-
-
-def _part(db: Database, work: _Work[object]) -> None:
-    try:
-        with db.savepoint():
-            work.result = work.call(db)
-    except BaseException as error:
-        if not db.in_transaction:
-            raise
-        work.error = error

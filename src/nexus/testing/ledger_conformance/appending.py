@@ -9,22 +9,24 @@ from nexus.errors import BadEntry, NoSuchSession
 from nexus.ledger import chain
 from nexus.ledger.records import BlobRecord, EntryRecord
 from nexus.ledger.sessions import Alias, NewRefUpdate, SessionMetadata
-from nexus.testing.ledger_conformance.expecting import equal, raises
-from nexus.testing.ledger_conformance.making import (
+from nexus.testing.ledger_conformance.harness import (
     HOSTILE,
+    Case,
     append,
     compaction,
     entries,
     entry,
+    equal,
     manifest,
     mark,
     put,
+    raises,
+    read_messages,
     size_of,
     texts,
     thread_of,
     with_sizes,
 )
-from nexus.testing.ledger_conformance.running import Case, Checks
 from nexus.types.ledger_entries import Commit, Committed, MessageRef, NewEntry, SizedMessage
 from nexus.types.message import (
     Image,
@@ -41,11 +43,8 @@ from nexus.types.message import (
     user,
 )
 
-checks = Checks()
 
-
-@checks.add
-def first_commit(case: Case) -> None:
+def check_first_commit(case: Case) -> None:
     """The first commit of a session makes a thread, entry 1 and turn 1; threads are numbered 1, 2, 3."""
     store = case.store
     equal(store.thread_of("main"), None, "the thread of a session that is not there")
@@ -55,8 +54,7 @@ def first_commit(case: Case) -> None:
     equal([row.id for row in store.threads()], [1, 2], "the numbers of the threads")
 
 
-@checks.add
-def every_field(case: Case) -> None:
+def check_every_field(case: Case) -> None:
     """A message comes back with every field, part and count as it was given."""
     parts = (
         Text("Look."),
@@ -79,8 +77,7 @@ def every_field(case: Case) -> None:
     equal(read.body, body, "the entry's body")
 
 
-@checks.add
-def hostile_text(case: Case) -> None:
+def check_hostile_text(case: Case) -> None:
     """NUL, lone surrogates and U+001A survive wherever text is allowed, and make no two names one."""
     store = case.store
     names = (HOSTILE, HOSTILE.replace("\x00", ""), HOSTILE.replace("\x00", "\x1a0000"), "\ud800", "\x1ad800")
@@ -105,8 +102,7 @@ def hostile_text(case: Case) -> None:
     equal(sorted(info.label for info in store.sessions()), sorted(names), "the labels")
 
 
-@checks.add
-def arguments(case: Case) -> None:
+def check_arguments(case: Case) -> None:
     """Tool arguments come back as the text that was received, whatever it is."""
     received = (
         "null",
@@ -125,8 +121,7 @@ def arguments(case: Case) -> None:
         equal([call.arguments for call in row.message.calls()], [text], "the arguments")
 
 
-@checks.add
-def unreadable_values(case: Case) -> None:
+def check_unreadable_values(case: Case) -> None:
     """Values that are not of their declared types, or nested too deep to be read everywhere, are refused."""
     append(case.store, "main", "one")
     before = list(case.store.dump())
@@ -150,8 +145,7 @@ def unreadable_values(case: Case) -> None:
     equal(list(case.store.dump()), before, "what is stored")
 
 
-@checks.add
-def same_ids(case: Case) -> None:
+def check_same_ids(case: Case) -> None:
     """Ids of messages and of tool calls may occur more than once."""
     messages = (
         user("one", id="same"),
@@ -161,25 +155,23 @@ def same_ids(case: Case) -> None:
     )
     for _ in range(2):
         append(case.store, "main", *messages)
-    read = [row.message for stored in entries(case.store, "main") for row in stored.rows]
+    read = read_messages(case.store, "main")
     equal(read, [*messages, *messages], "the messages")
 
 
-@checks.add
-def images_once(case: Case) -> None:
+def check_images_once(case: Case) -> None:
     """An image is stored once, however often it is shown, and comes back in messages and results of tools."""
     image = Image("image/png", data="QUJD" * 100)
     messages = (Message("user", (image, image)), Message("tool", (ToolResult("c", (Text("see"), image)),)))
     for session in ("main", "main", "other"):
         append(case.store, session, *messages)
-    read = [row.message for stored in entries(case.store, "main") for row in stored.rows]
+    read = read_messages(case.store, "main")
     equal(read, [*messages, *messages], "the messages")
     blobs = [record for record in case.store.dump() if isinstance(record, BlobRecord)]
     equal([blob.data for blob in blobs], [b"QUJD" * 100], "the stored images")
 
 
-@checks.add
-def empty_content(case: Case) -> None:
+def check_empty_content(case: Case) -> None:
     """Entries without messages, messages without parts and parts without text are kept."""
     messages = (Message("user", ()), user(""), Message("assistant", (Text(""), Text(""))), Message("system", ()))
     put(case.store, "main", entry(), entry(*messages))
@@ -190,8 +182,7 @@ def empty_content(case: Case) -> None:
     equal(case.store.head(2), (0, case.store.thread(2).root_hash), "its head")
 
 
-@checks.add
-def ranges(case: Case) -> None:
+def check_ranges(case: Case) -> None:
     """Entries are numbered from 1 without gaps, and a range of them is a slice of the whole."""
     for number in range(6):
         append(case.store, "main", f"{number}")
@@ -203,8 +194,7 @@ def ranges(case: Case) -> None:
             equal(list(case.store.entries(1, after, until)), wanted, f"the entries after {after} until {until}")
 
 
-@checks.add
-def clocks(case: Case) -> None:
+def check_clocks(case: Case) -> None:
     """Times are the clock's or the caller's, and order is by seq though clocks go backwards."""
     for now in (5_000, 1_000, 9_000, 0):
         case.clock.now_ms = now
@@ -216,8 +206,7 @@ def clocks(case: Case) -> None:
     equal(case.store.ref_updates("main")[0].at_ms, 5_000, "when the session was made")
 
 
-@checks.add
-def turns(case: Case) -> None:
+def check_turns(case: Case) -> None:
     """An entry that starts a turn raises its number; completed, failed and clear close the turn."""
     steps: tuple[tuple[NewEntry, int, bool], ...] = (
         (entry("before any turn", starts_turn=False), 0, False),
@@ -242,8 +231,7 @@ def turns(case: Case) -> None:
     equal([stored.turn for stored in case.store.entries(1)], [turn for _, turn, _ in steps], "the entries' turns")
 
 
-@checks.add
-def totals(case: Case) -> None:
+def check_totals(case: Case) -> None:
     """A thread's row has the totals of its own rows: messages, base tokens, checkpoints, first and last time."""
     put(case.store, "main", entry("four", "eight ...", at_ms=50), mark("pin", seq=1, ord=0))
     case.clock.now_ms = 20
@@ -255,8 +243,7 @@ def totals(case: Case) -> None:
     equal((row.parent, row.fork_seq, row.erased), (None, 0, False), "where it begins")
 
 
-@checks.add
-def instructions(case: Case) -> None:
+def check_instructions(case: Case) -> None:
     """Instructions are the system messages before all others."""
     system = Message("system", (Text("be kind"),))
     append(case.store, "main", system, system, "hello", system)
@@ -269,8 +256,7 @@ def instructions(case: Case) -> None:
     equal(list(case.store.instructions(3)), [], "the instructions of an empty session")
 
 
-@checks.add
-def chained(case: Case) -> None:
+def check_chained(case: Case) -> None:
     """Each entry's hash covers all its columns and the hash before, from the thread's root on."""
     put(case.store, "main", entry("one", "two"), mark("clear"), entry("three", keys=("k",)))
     before = chain.root_hash("local", 1)
@@ -283,8 +269,7 @@ def chained(case: Case) -> None:
     equal(case.store.head(1), (3, before), "the head")
 
 
-@checks.add
-def unknown_thread(case: Case) -> None:
+def check_unknown_thread(case: Case) -> None:
     """A thread that is not there is NoSuchSession, and a session that is not there is None or nothing."""
     store = case.store
     reads: tuple[Callable[[int], object], ...] = (
@@ -311,6 +296,3 @@ def unknown_thread(case: Case) -> None:
         (store.checkpoints(thread), store.assemblies(thread)), ([], []), "marks and manifests of a session without any"
     )
     equal((store.last_cut(thread, "v"), store.last_assembly(thread, "v")), (None, None), "its cut and its manifest")
-
-
-CHECKS = checks.failures

@@ -1,21 +1,33 @@
-"""Checks of sessions: metadata, pointer updates, aliases, and parents."""
+"""Checks of sessions: metadata, pointer updates, aliases, parents, and search."""
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
 from nexus.errors import BadReference, HeadMoved
-from nexus.ledger.sessions import Alias, NewRefUpdate, RefUpdate, SessionInfo, SessionMetadata
-from nexus.testing.ledger_conformance.expecting import equal, holds, raises
-from nexus.testing.ledger_conformance.making import append, entry, mark, put, texts, thread_of
-from nexus.testing.ledger_conformance.running import START_MS, Case, Checks
-from nexus.types.message import ToolCall, assistant
+from nexus.ledger.sessions import Alias, NewRefUpdate, Query, RefUpdate, SearchHit, SessionInfo, SessionMetadata
+from nexus.ledger.store import LedgerStore
+from nexus.testing.ledger_conformance.harness import (
+    HOSTILE,
+    START_MS,
+    Case,
+    append,
+    entry,
+    equal,
+    holds,
+    mark,
+    put,
+    raises,
+    texts,
+    thread_of,
+)
+from nexus.types.ledger_entries import MessageRef
+from nexus.types.message import Message, Text, Thinking, ToolCall, ToolResult, assistant, tool, user
 
-checks = Checks()
+# names ----------------------------------------------------------------------------------------------------------------
 
 
-@checks.add
-def facts_of_the_first(case: Case) -> None:
+def check_facts_of_the_first(case: Case) -> None:
     """The first commit gives a session its metadata; later commits change nothing."""
     facts = SessionMetadata("Title", "worker", "active", task="dig", task_status="begun", origin="x", routing_key="r")
     put(case.store, "main", entry("one"), facts=facts)
@@ -26,8 +38,7 @@ def facts_of_the_first(case: Case) -> None:
     equal(plain.facts if plain else None, SessionMetadata(), "the facts of a session that was given none")
 
 
-@checks.add
-def pointer_moves(case: Case) -> None:
+def check_pointer_moves(case: Case) -> None:
     """Updates are numbered, keep the metadata when none is given, and are refused when another came before."""
     store = case.store
     append(store, "main", "one")
@@ -51,15 +62,14 @@ def pointer_moves(case: Case) -> None:
     for expected in (0, 2, 4):
         with raises(HeadMoved, f"a move after number {expected}") as caught:
             store.update_refs([NewRefUpdate("other", 1, "no"), NewRefUpdate("main", 1, "no", expected_number=expected)])
-        conflict = (caught.error.session, caught.error.expected, caught.error.actual)
+        conflict = (caught[0].session, caught[0].expected, caught[0].actual)
         equal(conflict, ("main", expected, 3), "what the error says")
     equal(len(store.ref_updates("other")), 1, "the moves of the other session of a refused call")
     store.update_refs([NewRefUpdate("new", 1, "named", expected_number=0)])
     equal(texts(store, "new"), ["one"], "the texts of a label that was made by a move")
 
 
-@checks.add
-def wrong_threads(case: Case) -> None:
+def check_wrong_threads(case: Case) -> None:
     """An update to a thread that is not there, or was erased, is refused."""
     store = case.store
     append(store, "main", "one")
@@ -74,8 +84,7 @@ def wrong_threads(case: Case) -> None:
     equal(list(store.dump()), before, "what is stored")
 
 
-@checks.add
-def archived(case: Case) -> None:
+def check_archived(case: Case) -> None:
     """An archived or deleted session is listed on request only; it can be appended to, and stays archived."""
     store = case.store
     for name in ("active", "archived", "deleted"):
@@ -90,8 +99,7 @@ def archived(case: Case) -> None:
     equal(store.thread_of("deleted"), 3, "the thread of the deleted session")
 
 
-@checks.add
-def listed(case: Case) -> None:
+def check_listed(case: Case) -> None:
     """Sessions are listed newest first, with the counts of their whole paths."""
     store = case.store
     facts = SessionMetadata(title="T", persona="p")
@@ -112,8 +120,7 @@ def listed(case: Case) -> None:
     equal((early.messages, early.turns, early.open_turn), (1, 1, True), "the counts of a fork that did not go on")
 
 
-@checks.add
-def retired(case: Case) -> None:
+def check_retired(case: Case) -> None:
     """A label whose newest update has no thread is retired: its session is none, until it is used again."""
     store = case.store
     append(store, "main", "one")
@@ -130,8 +137,7 @@ def retired(case: Case) -> None:
     )
 
 
-@checks.add
-def aliases(case: Case) -> None:
+def check_aliases(case: Case) -> None:
     """An alias leads wherever a session is named, also over another alias, until it is removed."""
     store = case.store
     append(store, "main", "one", key="k")
@@ -157,8 +163,7 @@ def aliases(case: Case) -> None:
     equal(store.ref_updates("main")[-1].reason, "fork", "the newest move of the session")
 
 
-@checks.add
-def renamed(case: Case) -> None:
+def check_renamed(case: Case) -> None:
     """A renamed session is found by its old name and can be continued by either."""
     store = case.store
     append(store, "old", "one")
@@ -172,8 +177,7 @@ def renamed(case: Case) -> None:
     equal([info.label for info in store.sessions(every=True)], ["new"], "the sessions")
 
 
-@checks.add
-def session_before_alias(case: Case) -> None:
+def check_session_before_alias(case: Case) -> None:
     """A session comes before an alias of its name, and a label that is retired falls through to it."""
     store = case.store
     append(store, "main", "one")
@@ -188,8 +192,7 @@ def session_before_alias(case: Case) -> None:
     equal(store.resolve("main"), "main", "what the session's name stands for")
 
 
-@checks.add
-def circles_of_aliases(case: Case) -> None:
+def check_circles_of_aliases(case: Case) -> None:
     """Aliases in a circle are refused, and never followed for ever."""
     store = case.store
     append(store, "main", "one")
@@ -204,8 +207,7 @@ def circles_of_aliases(case: Case) -> None:
     equal(store.resolve("c"), "main", "what the last alias stands for")
 
 
-@checks.add
-def parents(case: Case) -> None:
+def check_parents(case: Case) -> None:
     """A subagent's session names its parent by session, turn and call, and all three must be there."""
     store = case.store
     put(store, "main", entry("dig"), entry(assistant("", ToolCall("call-1", "spawn", "{}")), starts_turn=False))
@@ -236,8 +238,7 @@ def parents(case: Case) -> None:
     holds(store.thread_of("second") is not None, "expected a session whose parent is named by an alias, found none")
 
 
-@checks.add
-def circles_of_parents(case: Case) -> None:
+def check_circles_of_parents(case: Case) -> None:
     """No session is its own parent or a parent of one of its parents."""
     store = case.store
     append(store, "a", "one")
@@ -252,4 +253,184 @@ def circles_of_parents(case: Case) -> None:
     equal((len(store.ref_updates("a")), store.thread_of("d")), (1, None), "the moves of a, and the thread of d")
 
 
-CHECKS = checks.failures
+# search ---------------------------------------------------------------------------------------------------------------
+
+
+def search_texts(store: LedgerStore, text: str, session: str = "") -> list[str]:
+    """Return the texts of all hits, the newest first."""
+    return [hit.text for hit in store.search(Query(text, session, limit=1_000, order="newest"))]
+
+
+def expect_hits(store: LedgerStore, wanted: dict[str, list[str]]) -> None:
+    """Check the texts that each query finds, the newest first."""
+    for query, hits in wanted.items():
+        equal(search_texts(store, query), hits, f"the messages with {query!r}")
+
+
+def check_all_words(case: Case) -> None:
+    """All words must occur, in any order, case and accent, and as whole words."""
+    for text in (
+        "the Blue harbour",
+        "a harbour, blue_and (wide)",
+        "a harbour master",
+        "Été à l'île, CAFÉ",
+        "cafe\u0301 noir",
+    ):
+        append(case.store, "main", text)
+    wanted = {
+        "harbour blue": ["a harbour, blue_and (wide)", "the Blue harbour"],
+        "HARBOUR master": ["a harbour master"],
+        "harbours": [],
+        "arbour": [],
+        "harbour nothing": [],
+        "ete ILE": ["Été à l'île, CAFÉ"],
+        "café": ["cafe\u0301 noir", "Été à l'île, CAFÉ"],
+        "cafe": ["cafe\u0301 noir", "Été à l'île, CAFÉ"],
+    }
+    expect_hits(case.store, wanted)
+
+
+def check_phrases(case: Case) -> None:
+    """Words in double quotes must be adjacent."""
+    for text in ("deep blue sea", "the sea is deep, blue", "a sea, deep blue", "blue deep"):
+        append(case.store, "main", text)
+    wanted = {
+        '"deep blue"': ["a sea, deep blue", "the sea is deep, blue", "deep blue sea"],
+        '"deep blue sea"': ["deep blue sea"],
+        'sea "deep blue"': ["a sea, deep blue", "the sea is deep, blue", "deep blue sea"],
+        '"blue deep" sea': [],
+        '"blue': ["blue deep", "a sea, deep blue", "the sea is deep, blue", "deep blue sea"],
+    }
+    expect_hits(case.store, wanted)
+
+
+def check_without_spaces(case: Case) -> None:
+    """A run of Chinese, Japanese or Korean characters is a phrase, found inside longer text."""
+    contents = (
+        "我们在北京大学见面", "北大在京", "東京タワーに行く", "서울에서 만나요", "the 北京 office", "𠀀𠀁 rare",
+        "사원", "ガラスがある",
+    )  # fmt: skip
+    for text in contents:
+        append(case.store, "main", text)
+    wanted = {
+        "北京": [contents[4], contents[0]],
+        "京大": [contents[0]],
+        "大京": [],
+        "京": [contents[4], contents[2], contents[1], contents[0]],
+        "タワー": [contents[2]],
+        "서울": [contents[3]],
+        "ガラス": [contents[7]],
+        "すが": [],
+        "スが": [contents[7]],
+        "北京 office": [contents[4]],
+        "北 大": [contents[1], contents[0]],
+        "𠀁": [contents[5]],
+    }
+    expect_hits(case.store, wanted)
+
+
+def check_many_scripts(case: Case) -> None:
+    """Every word of a message finds it, whatever its script."""
+    contents = (
+        "Мой чай и ёлка", "Ελληνικά ᾠδή ΤΈΛΟΣ", "Tiếng Việt rất đẹp", "Łódź straße ǅ İstanbul", "हिन्दी में लिखा", "สวัสดี ครับ",
+        "مُحَمَّد يكتب", "שָׁלוֹם עולם", "Հայերեն ქართული", "தமிழ் எழுத்து", "x² ½ ① №7 ﬁn",
+    )  # fmt: skip
+    for text in contents:
+        append(case.store, "main", text)
+    for text in contents:
+        for query in (*text.split(), text):
+            equal(search_texts(case.store, query), [text], f"the messages with {query!r}")
+
+
+def check_parts_and_roles(case: Case) -> None:
+    """Words are found in text, thinking, tool calls and results, limited to the given roles."""
+    contents = (
+        user("zebra asked"),
+        Message("assistant", (Thinking("a zebra?"), Text("thought"), ToolCall("c", "find_zebra", "{}"))),
+        Message("assistant", (Text("called"), ToolCall("d", "find", '{"animal": "zebra", "n": 9'))),
+        tool("d", "one zebra"),
+        Message("tool", (ToolResult("d", (Text("none"),)),), meta='{"note": "zebra"}', source="zebra"),
+    )
+    for message in contents:
+        append(case.store, "main", message)
+    zebras = [
+        "one zebra",
+        'called\nfind\n{"animal": "zebra", "n": 9',
+        "a zebra?\nthought\nfind_zebra\n{}",
+        "zebra asked",
+    ]
+    equal(search_texts(case.store, "zebra"), zebras, "all that was searched in the messages with the word")
+    hits = case.store.search(Query("zebra", roles=("tool", "user"), order="newest"))
+    equal([(hit.role, hit.text) for hit in hits], [("tool", "one zebra"), ("user", "zebra asked")], "two roles only")
+    equal(case.store.search(Query("zebra", roles=("system",))), [], "a role without the word")
+
+
+def check_path_of_a_session(case: Case) -> None:
+    """A session's search sees its path only, which for a fork includes the shared entries."""
+    store = case.store
+    for text in ("word one", "word two", "word three"):
+        append(store, "main", text)
+    store.fork("branch", "main", 2)
+    append(store, "branch", "word of the branch")
+    append(store, "other", "word elsewhere")
+    equal(search_texts(store, "word", "main"), ["word three", "word two", "word one"], "the source's hits")
+    equal(search_texts(store, "word", "branch"), ["word of the branch", "word two", "word one"], "the fork's hits")
+    equal(search_texts(store, "word", "nobody"), [], "the hits of a session that is not there")
+    everywhere = ["word elsewhere", "word of the branch", "word three", "word two", "word one"]
+    equal(search_texts(store, "word"), everywhere, "the hits in all sessions")
+    store.fork("main", "main", 1)
+    equal(search_texts(store, "word", "main"), ["word one"], "the hits after a rewind")
+
+
+def check_pages(case: Case) -> None:
+    """Limit and offset give all hits once, in either order; the newest is what was appended last, whatever its time."""
+    for number in range(25):
+        case.clock.now_ms = START_MS - number
+        append(case.store, f"session {number % 3}", f"word {number}")
+    newest = [f"word {number}" for number in range(24, -1, -1)]
+    for order in ("relevance", "newest"):
+        page_texts: list[str] = []
+        for offset in range(0, 30, 7):
+            hits = case.store.search(Query("word", limit=7, offset=offset, order=order))
+            equal(len(hits), max(0, min(7, 25 - offset)), f"the hits of the page at {offset} by {order}")
+            page_texts += [hit.text for hit in hits]
+        equal(sorted(page_texts), sorted(newest), f"the hits of all pages by {order}")
+        if order == "newest":
+            equal(page_texts, newest, "their order")
+    equal(case.store.search(Query("word", limit=0)), [], "the hits of a page of none")
+
+
+def check_what_a_hit_says(case: Case) -> None:
+    """A hit has the message's position, turn, role, time and text, and its sessions."""
+    store = case.store
+    append(store, "main", "first")
+    append(store, "main", user("other", at_ms=5), assistant("the Needle", at_ms=6))
+    append(store, "main", "needle without a time of its own", at_ms=8)
+    thread = thread_of(store, "main")
+    store.update_refs([NewRefUpdate("second name", thread, "shared")])
+    names = ("main", "second name")
+    wanted = [
+        SearchHit(thread, MessageRef(3, 0), 3, "user", 8, "needle without a time of its own", names),
+        SearchHit(thread, MessageRef(2, 1), 2, "assistant", 6, "the Needle", names),
+    ]
+    equal(store.search(Query("needle", order="newest")), wanted, "the hits")
+
+
+def check_hostile_queries(case: Case) -> None:
+    """No query is an error: one without a word finds nothing, and a search engine's own words are words."""
+    append(case.store, "main", "cats AND dogs")
+    append(case.store, "main", "dogs near cats")
+    append(case.store, "main", HOSTILE)
+    for query in ("", " ", "*", '"', '""', "(", "^", "-", "\x00", "\ud800", "!!! ???", '"*" (', "'; --", ":"):
+        equal(search_texts(case.store, query), [], f"the messages with {query!r}")
+    wanted = {
+        "cats AND dogs": ["cats AND dogs"],
+        "cats OR dogs": [],
+        "NOT cats": [],
+        "NEAR(cats dogs)": ["dogs near cats"],
+        "cats*": ["dogs near cats", "cats AND dogs"],
+        "text:cats": [],
+        "half": [HOSTILE],
+        "mark\x1aword": [HOSTILE],
+    }
+    expect_hits(case.store, wanted)

@@ -1,12 +1,13 @@
-"""Checks of `dump` and `load`: the same records from every store, taken whole or not at all."""
+"""Checks of `dump`, `load` and `erase`: the same records from every store, taken or deleted as a whole."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 from msgspec.structs import replace
 
-from nexus.errors import BadReference, LedgerConflict, LedgerDamaged
+from nexus.errors import BadReference, ForksDepend, LedgerConflict, LedgerDamaged, NoSuchSession
 from nexus.ledger.records import (
     AliasRecord,
     AssemblyRecord,
@@ -19,26 +20,29 @@ from nexus.ledger.records import (
     Record,
     ThreadRecord,
 )
-from nexus.ledger.sessions import Alias, NewRefUpdate, Query, SessionMetadata
+from nexus.ledger.sessions import Alias, EraseResult, NewRefUpdate, Query, SessionMetadata
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.store import LedgerStore
-from nexus.testing.ledger_conformance.expecting import equal, holds, raises
-from nexus.testing.ledger_conformance.making import (
+from nexus.testing.ledger_conformance.harness import (
     HOSTILE,
+    Case,
     append,
     compaction,
     cut,
     entry,
+    equal,
+    holds,
     manifest,
     mark,
     put,
+    raises,
+    read_messages,
     texts,
 )
-from nexus.testing.ledger_conformance.running import Case, Checks
 from nexus.types.ledger_entries import Commit, StoredCalibration
 from nexus.types.message import Image, Message, ToolCall, assistant
 
-checks = Checks()
+# dump and load --------------------------------------------------------------------------------------------------------
 
 
 def fill(store: LedgerStore) -> None:
@@ -73,8 +77,7 @@ def filled(case: Case) -> tuple[LedgerStore, list[Record]]:
     return source, list(source.dump())
 
 
-@checks.add
-def order_of_records(case: Case) -> None:
+def check_order_of_records(case: Case) -> None:
     """Records come in their fixed order: images, threads each with what is theirs, moves, aliases, calibrations."""
     fill(case.store)
     records = list(case.store.dump())
@@ -107,8 +110,7 @@ def _key(record: Record) -> tuple[int | str, ...]:
     return (5, record.provider, record.model, record.number) if isinstance(record, CalibrationRecord) else (0,)
 
 
-@checks.add
-def same_records(case: Case) -> None:
+def check_same_records(case: Case) -> None:
     """The same calls by the same clock give the same records as `SqliteLedger` in memory."""
     fill(case.store)
     _, wanted = filled(case)
@@ -121,8 +123,7 @@ def _same(actual: Sequence[Record], wanted: Sequence[Record]) -> None:
     equal(len(actual), len(wanted), "the number of records")
 
 
-@checks.add
-def there_and_back(case: Case) -> None:
+def check_there_and_back(case: Case) -> None:
     """Records that are loaded into an empty ledger give the same records, and the same reads, again."""
     source, records = filled(case)
     store = case.store
@@ -150,8 +151,7 @@ def there_and_back(case: Case) -> None:
     _same(list(store.dump()), list(source.dump()))
 
 
-@checks.add
-def loaded_twice(case: Case) -> None:
+def check_loaded_twice(case: Case) -> None:
     """Loading existing records again adds nothing, also into a ledger that was continued since."""
     fill(case.store)
     records = list(case.store.dump())
@@ -162,8 +162,7 @@ def loaded_twice(case: Case) -> None:
     _same(list(case.store.dump()), store_later)
 
 
-@checks.add
-def loaded_later(case: Case) -> None:
+def check_loaded_later(case: Case) -> None:
     """A newer dump of the same ledger adds the new records only."""
     source, records = filled(case)
     case.store.load(records)
@@ -175,8 +174,7 @@ def loaded_later(case: Case) -> None:
     equal(append(case.store, "z", "later", key="k").added, 0, "entries added with a key that was loaded")
 
 
-@checks.add
-def conflicts(case: Case) -> None:
+def check_conflicts(case: Case) -> None:
     """Records of another history at the same places are refused as a whole."""
     store = case.store
     put(store, "main", entry("one"), entry("two"))
@@ -200,8 +198,7 @@ def conflicts(case: Case) -> None:
         _same(list(store.dump()), before)
 
 
-@checks.add
-def torn_write_is_detected(case: Case) -> None:
+def check_torn_write_is_detected(case: Case) -> None:
     """Records that do not fit together are refused as a whole."""
     source = SqliteLedger(":memory:", clock_ms=case.clock)
     put(source, "main", entry("one"), entry("two"), entry("three"))
@@ -233,8 +230,7 @@ def torn_write_is_detected(case: Case) -> None:
     equal(case.store.load(records), len(records) - 1, "how many records were new when none is missing")
 
 
-@checks.add
-def damage(case: Case) -> None:
+def check_damage(case: Case) -> None:
     """A record that does not match its hash is loaded as it is and never served."""
     source = SqliteLedger(":memory:", clock_ms=case.clock)
     put(source, "main", entry("one"), entry("two"), entry("three"))
@@ -255,8 +251,7 @@ def damage(case: Case) -> None:
     equal(texts(case.store, "other"), ["fine"], "another session")
 
 
-@checks.add
-def lost_entries(case: Case) -> None:
+def check_lost_entries(case: Case) -> None:
     """An entry that a repair found lost is loaded, keeps its place in the chain, and holds nothing."""
     source = SqliteLedger(":memory:", clock_ms=case.clock)
     put(source, "main", entry("one"), entry("two", keys=("k",)), entry("three"))
@@ -281,4 +276,121 @@ def _entries(records: Sequence[Record]) -> list[EntryRecord]:
     return [record for record in records if isinstance(record, EntryRecord)]
 
 
-CHECKS = checks.failures
+# erase ----------------------------------------------------------------------------------------------------------------
+
+
+def check_erased_entries_stay_erased(case: Case) -> None:
+    """Erased text is found nowhere; only a thread's number remains, marked as erased."""
+    store = case.store
+    append(store, "kept", "harmless")
+    new = (entry("a secret", keys=("secret key",)), entry("another secret", "and more"))
+    facts = SessionMetadata(title="secret title")
+    store.commit("secret label", Commit(new, cut("secret view", 1, 0), manifest("secret view", 1)), facts)
+    root = store.thread(2).root_hash
+    erased = store.erase([2], ["secret label"])
+    wanted = EraseResult((2,), 2, 3, 0, erased.needles, 0)
+    equal(erased, wanted, "the proof")
+    remaining = [record for record in store.dump() if b"secret" in msgspec.json.encode(record)]
+    equal(remaining, [], "the records that still have a word of it")
+    equal((store.thread_of("secret label"), store.ref_updates("secret label")), (None, []), "its session")
+    equal(store.search(Query("secret")), [], "what a search finds of it")
+    equal(store.holders("secret key"), [], "the holders of its key")
+    row = store.thread(2)
+    totals = (row.erased, row.head_seq, row.head_hash, row.messages, row.tokens, row.turn, row.open_turn, row.last_ms)
+    equal(totals, (True, 0, root, 0, 0, 0, False, 0), "what stays of the thread")
+    equal(texts(store, "kept"), ["harmless"], "the other session")
+    equal(append(store, "next", "one").thread, 3, "the number of the next thread")
+
+
+def check_forks_depend(case: Case) -> None:
+    """Nothing is deleted while a fork continues it, or another label points to it."""
+    store = case.store
+    append(store, "main", "one")
+    store.fork("branch", "main", 1)
+    append(store, "branch", "two")
+    store.update_refs([NewRefUpdate("second name", 2, "shared")])
+    before = list(store.dump())
+    attempts: tuple[tuple[list[int], list[str]], ...] = (
+        ([1], ["main"]),
+        ([2], ["branch"]),
+        ([1, 2], ["main", "branch"]),
+        ([1], []),
+        ([2], []),
+    )
+    for threads, labels in attempts:
+        with raises(ForksDepend, f"deleting threads {threads} and labels {labels}"):
+            store.erase(threads, labels)
+    with raises(NoSuchSession, "deleting a thread that is not there"):
+        store.erase([9], [])
+    equal(list(store.dump()), before, "what is stored")
+    equal(store.erase([2], ["branch", "second name"]).threads, (2,), "the threads deleted")
+    equal(texts(store, "main"), ["one"], "the texts that the fork had shared")
+    equal(store.erase([1], ["main"]).threads, (1,), "the threads deleted when no fork is left")
+    equal(store.sessions(every=True), [], "the sessions")
+
+
+def check_fork_and_source_together(case: Case) -> None:
+    """A session and its forks are deleted together."""
+    store = case.store
+    append(store, "main", "one")
+    store.fork("main", "main", 0)
+    append(store, "main", "two")
+    store.fork("branch", "main", 1)
+    append(store, "branch", "three")
+    erased = store.erase([3, 1, 2], ["main", "branch"])
+    equal((erased.threads, erased.entries, erased.messages), ((1, 2, 3), 3, 3), "the proof")
+    rows = [(row.id, row.erased, row.head_seq) for row in store.threads()]
+    equal(rows, [(1, True, 0), (2, True, 0), (3, True, 1)], "what stays of the threads")
+    kinds = {type(record) for record in store.dump()}
+    equal(kinds, {Header, ThreadRecord}, "the kinds of records that are left")
+
+
+def check_images_in_use(case: Case) -> None:
+    """An image goes with the last message that shows it."""
+    store = case.store
+    shared = Message("user", (Image("image/png", data="c2hhcmVk"),))
+    own_message = Message("user", (Image("image/png", data="b3du"),))
+    append(store, "main", shared)
+    append(store, "other", shared, own_message)
+    equal(store.erase([2], ["other"]).blobs, 1, "the images deleted with the first session")
+    blobs = [record.data for record in store.dump() if isinstance(record, BlobRecord)]
+    equal(blobs, [b"c2hhcmVk"], "the images left")
+    equal(read_messages(store, "main"), [shared], "the message that shows it")
+    equal(store.erase([1], ["main"]).blobs, 1, "the images deleted with the last session")
+    equal([record for record in store.dump() if isinstance(record, BlobRecord)], [], "the images left")
+
+
+def check_aliases_go_too(case: Case) -> None:
+    """Aliases from and to a deleted label go with it; its threads may stay."""
+    store = case.store
+    append(store, "main", "one")
+    append(store, "other", "two")
+    store.update_refs([], [Alias("m", "main", ""), Alias("mm", "main", ""), Alias("o", "other", "")])
+    store.update_refs([], [Alias("mm", "other", "")])
+    equal(store.erase([], ["main"]).threads, (), "the threads deleted")
+    equal((store.resolve("m"), store.resolve("main"), store.resolve("o")), (None, None, "other"), "where names lead")
+    targets = [alias.target for alias in store.aliases(every=True)]
+    holds("main" not in targets, f"expected no alias to the deleted label, found aliases to {targets}")
+    equal(store.thread(1).head_seq, 1, "the head of the thread that the label pointed to")
+
+
+def check_everything(case: Case) -> None:
+    """Deleting everything leaves a tenant nothing but the last thread's number, and other tenants' rows alone."""
+    other = case.open("other")
+    for store in (case.store, other):
+        append(store, "main", "one", Message("user", (Image("image/png", data="c2hhcmVk"),)), key="k")
+        store.fork("branch", "main", 1)
+        store.update_refs([], [Alias("m", "main", "")])
+        store.calibrate("p", "m", StoredCalibration(64, 1))
+    before = list(other.dump())
+    erased = case.store.erase(None)
+    equal((erased.threads, erased.entries, erased.messages, erased.blobs), ((1, 2), 1, 2, 1), "the proof")
+    remaining = list(case.store.dump())
+    equal(remaining[:1], [Header(tenant="local")], "the header of what is left")
+    equal([(row.id, row.erased, row.messages) for row in case.store.threads()], [(2, True, 0)], "the threads left")
+    equal(len(remaining), 2, "how many records are left")
+    equal((case.store.aliases(every=True), case.store.calibration("p", "m")), ([], None), "aliases and calibration")
+    equal(list(other.dump()), before, "what the other tenant has")
+    put(case.store, "main", entry("anew", keys=("k",)))
+    equal(case.store.thread_of("main"), 3, "the new session's thread: no number is used again")
+    equal((texts(case.store, "main"), texts(other, "main")), (["anew"], ["one", ""]), "the texts of both")
