@@ -18,7 +18,7 @@ import openai
 import pytest
 
 from compaction.conversations import PORTS, rows
-from nexus.compaction.check_summary import SummaryVerdict, check_summary
+from nexus.compaction.check_summary import Fault, check_summary
 from nexus.compaction.openai_summarizer import OpenAISummarizer
 from nexus.compaction.prompt import build_summarize_prompt
 from nexus.compaction.summarizer import SummaryReply, SummaryRequest
@@ -85,7 +85,7 @@ def held_to(grammar: str) -> dict[str, Any]:
     return {"grammar": f"root ::= {grammar}"}
 
 
-def verdict(reply: SummaryReply) -> SummaryVerdict:
+def faults_of(reply: SummaryReply) -> dict[Fault, str]:
     return check_summary(reply.text, COUNT(reply.text), SOURCE_TOKENS)
 
 
@@ -122,27 +122,27 @@ def test_either_name_of_the_bound_holds(address: str) -> None:
 
 
 def test_what_the_model_writes_is_stored_only_with_the_headings_and_without_a_loop(plain: SummaryReply) -> None:
-    found = verdict(plain)
-    assert found.accepted == (not found.reasons)
-    assert ("heading missing" in found.faults) == ("## Task" not in [line.strip() for line in plain.text.split("\n")])
+    assert ("heading missing" in faults_of(plain)) == (
+        "## Task" not in [line.strip() for line in plain.text.split("\n")]
+    )
 
 
 def test_an_answer_under_the_headings_is_accepted(address: str) -> None:
     held = held_to(r'"## Task\n> Build a server.\n\n## Open\n- " [a-z ]{4,12}')
     reply = summarizer(address, extra_body=held).summarize(REQUEST)
     assert reply.text.startswith("## Task\n> Build a server.\n\n## Open\n-")
-    assert verdict(reply).faults == ()
+    assert faults_of(reply) == {}
 
 
 def test_an_answer_that_loops_is_refused(address: str) -> None:
     held = held_to(r'"## Task\n" ("o "){45,60}')
     reply = summarizer(address, extra_body=held).summarize(SummaryRequest(tuple(PORTS), 90))
-    assert verdict(reply).faults == ("looping",)
+    assert set(faults_of(reply)) == {"looping"}
 
 
 def test_an_answer_to_the_conversation_is_refused(address: str) -> None:
     reply = summarizer(address, extra_body=held_to('"Sure! " [a-z ]{10,30}')).summarize(REQUEST)
-    assert {"a reply", "heading missing"} <= set(verdict(reply).faults)
+    assert {"a reply", "heading missing"} <= set(faults_of(reply))
 
 
 def test_reasoning_in_the_text_is_taken_off(address: str) -> None:

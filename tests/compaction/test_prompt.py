@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 
-from compaction.conversations import COUNTER, PORTS, call, result
+from compaction.conversations import COUNTER, PORTS, call, result, rows
 from nexus.compaction.extractive.summary import HEADINGS
 from nexus.compaction.prompt import RESULT_CHARS, build_summarize_prompt, render_transcript, split_chunks
 from nexus.types.message import Message, assistant, tool, user
@@ -51,23 +51,20 @@ def test_long_results_show_their_beginning_and_end() -> None:
 
 
 def test_chunks_hold_all_messages_in_order_within_their_size_and_keep_calls_with_results() -> None:
-    talk = [
+    messages = [
         message
         for number in range(30)
         for message in (user(f"step {number} " * 20), call(number, "bash", command="ls"), result(number, "ok"))
     ]
-    parts = split_chunks(talk, 400, COUNTER)
-    assert [message for part in parts for message in part] == talk and len(parts) > 3
-    assert all(COUNTER.count(render_transcript(part)) <= 400 for part in parts)
-    assert not any(any(part[0].results()) for part in parts)
+    chunks = split_chunks(rows(*messages), 400, COUNTER)
+    assert [row.message for chunk in chunks for row in chunk] == messages and len(chunks) > 3
+    assert all(COUNTER.count(render_transcript(row.message for row in chunk)) <= 400 for chunk in chunks)
+    assert not any(any(chunk[0].message.results()) for chunk in chunks)
 
 
 def test_a_group_larger_than_a_chunk_is_a_chunk_of_its_own() -> None:
-    assert [len(part) for part in split_chunks([user("a"), user("b " * 3_000), assistant("c")], 200, COUNTER)] == [
-        1,
-        1,
-        1,
-    ]
+    chunks = split_chunks(rows(user("a"), user("b " * 3_000), assistant("c")), 200, COUNTER)
+    assert [len(chunk) for chunk in chunks] == [1, 1, 1]
     assert split_chunks([], 200, COUNTER) == []
 
 

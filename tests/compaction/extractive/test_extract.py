@@ -78,7 +78,7 @@ def test_a_later_value_takes_the_earlier_one_away_also_from_the_task_and_from_wh
     told = extract(PORTS)
     texts = [finding.text for finding in told.findings]
     assert not any("8080" in text for text in texts) and "8080" not in told.task
-    assert "The port is 9090 now, see ticket OPS-4711." in texts and told.replaced >= 1
+    assert "The port is 9090 now, see ticket OPS-4711." in texts
     assert told.task.startswith("Build a small status server in Python. Never log passwords. [replaced later]")
 
 

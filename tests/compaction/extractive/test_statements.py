@@ -139,7 +139,7 @@ def test_what_results_say_takes_a_small_part_of_a_summary_even_where_there_is_ro
         for message in (call(at, "fetch"), result(at, f"The queue {at} holds {at + 100} letters at most."))
     ]
     made = summarize(rows(user("Start."), *pages, user("Go on.")), 1_000, Characters())
-    lines = [line.removeprefix("- ") for line in made.text.split("\n")]
+    lines = [line.removeprefix("- ") for line in made.split("\n")]
     assert 0 < sum(len(line) for line in lines if is_quoted(line)) <= 160
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nexus.compaction.extractive.values import superseded_sentences
+from nexus.compaction.extractive.statements import superseded_sentences
 
 REPLACED = [
     ("The port is 8080.", "The port is 9090."),
