@@ -41,16 +41,11 @@ class SummaryRequest(Struct, frozen=True):
     """Messages to summarize and the limits of the summary."""
 
     rows: tuple[StoredMessage, ...]
-    most_tokens: int
-    """Limit of the summary in base tokens."""
-    previous: str = ""
-    """Previous summary to update with the rows."""
-    focus: str = ""
-    """Subjects that the user wants kept."""
-    stricter: bool = False
-    """True on the second attempt."""
-    refused_because: str = ""
-    """Why the first attempt was rejected."""
+    most_tokens: int  # limit of the summary in base tokens
+    previous: str = ""  # previous summary to update with the rows
+    focus: str = ""  # subjects that the user wants kept
+    stricter: bool = False  # true on the second attempt
+    refused_because: str = ""  # why the first attempt was rejected
 
 
 class SummaryReply(Struct, frozen=True):

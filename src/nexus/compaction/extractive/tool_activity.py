@@ -133,8 +133,9 @@ class _Activity:
     # path: "changed" or "read", and where last
     files: dict[str, tuple[str, MessageRef]] = field(default_factory=dict[str, tuple[str, MessageRef]])
     # unsolved errors by tool and target, and the files changed since
-    errors: dict[str, ExtractedLine] = field(default_factory=dict[str, ExtractedLine])
-    changed_since: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    errors: dict[str, tuple[ExtractedLine, list[str]]] = field(
+        default_factory=dict[str, tuple[ExtractedLine, list[str]]]
+    )
     solved: list[ExtractedLine] = field(default_factory=list[ExtractedLine])
     commands: dict[str, ExtractedLine] = field(default_factory=dict[str, ExtractedLine])
 
@@ -152,7 +153,7 @@ def tool_activity(rows: Iterable[StoredMessage]) -> list[ExtractedLine]:
         ExtractedLine("file", f"{fate} {path}", place, 60 if fate == "changed" else 25)
         for path, (fate, place) in state.files.items()
     ]
-    return [*files, *state.commands.values(), *state.solved, *state.errors.values()]
+    return [*files, *state.commands.values(), *state.solved, *(error for error, _ in state.errors.values())]
 
 
 def _add_call(state: _Activity, call: ToolCall, place: MessageRef) -> None:
@@ -181,8 +182,8 @@ def _add_call(state: _Activity, call: ToolCall, place: MessageRef) -> None:
             continue
         before = state.files.pop(path, ("", place))[0]
         state.files[path] = ("changed" if "changed" in (before, fate) else fate, place)
-        for changed in state.changed_since.values() if fate == "changed" else ():
-            if path not in changed:
+        for _, changed in state.errors.values():
+            if fate == "changed" and path not in changed:
                 changed.append(path)
     if call.id:
         state.waiting[call.id] = (call, command)
@@ -205,13 +206,12 @@ def _add_result(state: _Activity, result: ToolResult, place: MessageRef) -> None
         lines = [line for line in text.split("\n") if line.strip()]
         # "Traceback (most recent call last)" is followed by the error itself.
         errors = [line for line in lines[-200:] if _FAILED.search(line) and "Traceback" not in line]
-        error = f"{label}: {truncate_line((errors or lines or ['failed'])[-1], 180)}"
-        state.errors[key] = ExtractedLine("error", truncate_line(error, 300), place, 75 if command else 60)
-        state.changed_since[key] = []
+        line = f"{label}: {truncate_line((errors or lines or ['failed'])[-1], 180)}"
+        state.errors[key] = ExtractedLine("error", truncate_line(line, 300), place, 75 if command else 60), []
     elif key in state.errors:
-        error, changed = state.errors.pop(key).text, state.changed_since.pop(key, [])
+        error, changed = state.errors.pop(key)
         how = f"— solved after changing {', '.join(changed[-3:])}" if changed else "— solved: a later try passed"
-        line = f"{truncate_line(error, 200)} {truncate_line(how, 160)}"
+        line = f"{truncate_line(error.text, 200)} {truncate_line(how, 160)}"
         state.solved.append(ExtractedLine("error", line, place, 40))
     state.commands.pop(label, None)
     if not reads and name not in _WRITE_TOOLS and not failed:
