@@ -153,8 +153,7 @@ class _Recovery:
         """Send at most three times. A doubtful reply is accepted if no smaller context can be sent."""
         while True:
             used, available = ctx.token_budget.used.total, ctx.token_budget.available
-            reply: Any = None
-            self.error = None
+            reply, self.error = None, None
             try:
                 reply = send(ctx)
             except Exception as error:
@@ -188,7 +187,7 @@ class _Recovery:
             self.step = "a shorter answer was asked for"
             # A lower output limit leaves more tokens to the prompt, and other programs may have added messages: the
             # prompt must not grow.
-            refitted = self._assemble_smaller(ctx, budget.available, share=1.0)
+            refitted = self._refit(ctx, budget.available, share=1.0)
             if refitted is not None:
                 return refitted
         limit = _prompt_limit(ctx, verdict)
@@ -196,14 +195,14 @@ class _Recovery:
         share = RECOVER_TO * limit / budget.available
         if self.may_compact and len(self.attempts) == 1 and self.compact_history(ctx, share, "overflow_recovery"):
             self.step = "compacted to 40 %"
-            smaller = self._assemble_smaller(ctx, limit)
+            smaller = self._refit(ctx, limit)
         if smaller is None:
             self.step = "cut to 40 % of what did not fit"
-            smaller = self._assemble_smaller(ctx, int(RECOVER_TO * limit))
+            smaller = self._refit(ctx, int(RECOVER_TO * limit))
         if smaller is None:
             self.step = "cut to what is never cut"
-            smaller = self._assemble_smaller(ctx, self.least_budget)
-            smaller = smaller or self._assemble_smaller(ctx, int(SMALLER * budget.used.total))
+            smaller = self._refit(ctx, self.least_budget)
+            smaller = smaller or self._refit(ctx, int(SMALLER * budget.used.total))
         if smaller is None:
             raise ContextOverflow(self.attempts, f"nothing more can be omitted, {_parts(ctx)}") from self.error
         # Limits in bytes, and usage without cached tokens, are no token limits.
@@ -223,9 +222,7 @@ class _Recovery:
         self.outcomes.append(outcome)
         return bool(outcome)
 
-    def _assemble_smaller(
-        self, failed: AssembledContext, budget: int, share: float = SMALLER
-    ) -> AssembledContext | None:
+    def _refit(self, failed: AssembledContext, budget: int, share: float = SMALLER) -> AssembledContext | None:
         """Return the context within a budget, if its size is at most a share of the failed one's."""
         try:
             ctx = self.assemble(budget=max(budget, 1))
@@ -247,8 +244,7 @@ class _Recovery:
             return False
         # Without an exact limit, half of the reply is tried.
         is_exact = verdict.limit and not verdict.at_least
-        prompt_tokens = verdict.input_tokens or ctx.token_budget.used.total
-        remaining = verdict.limit - prompt_tokens if is_exact else current // 2
+        remaining = verdict.limit - (verdict.input_tokens or ctx.token_budget.used.total) if is_exact else current // 2
         if remaining < _LEAST_OUTPUT or (current and remaining >= current):
             return False
         self.request["model_config"] = {**config, name: remaining}

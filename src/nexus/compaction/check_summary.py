@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 from nexus.compaction.extractive.statements import FRAME_MARKERS
-from nexus.compaction.extractive.summary import TASK
+from nexus.compaction.extractive.summary import MARGIN_PERCENT, TASK
 from nexus.types.sanitize import sanitize_text
 
 Fault: TypeAlias = Literal[
@@ -21,7 +21,6 @@ Fault: TypeAlias = Literal[
 ]  # fmt: skip
 
 _KEPT_SHARE = 0.6  # share of the identifiers that a summary must contain
-_MARGIN_PERCENT = 10  # a summary must be so much smaller than its source
 _NGRAM, _MAX_REPEATS, _MAX_REPEATED_SHARE = 6, 6, 0.35
 _FORMS: dict[Fault, str] = {
     "a refusal": (
@@ -75,7 +74,7 @@ def check_summary(
     body = "\n".join(line for line in lines if not line.startswith("#")).strip()
     if not any(letter.isalnum() for letter in body):
         faults["empty"] = "it says nothing"
-    limit = source_tokens - source_tokens * _MARGIN_PERCENT // 100
+    limit = source_tokens - source_tokens * MARGIN_PERCENT // 100
     if tokens > limit:
         faults["not smaller"] = f"it has {tokens:,} tokens; to be worth it, {limit:,} of {source_tokens:,} at most"
     if TASK not in (line.strip() for line in lines):
@@ -84,7 +83,7 @@ def check_summary(
     share = sum(name in summary for name in names) / len(names) if names else 1.0
     if share < _KEPT_SHARE:
         faults["identifiers lost"] = f"{share:.0%} of the identifiers are in it, {_KEPT_SHARE:.0%} are asked for"
-    # Replies and refusals are told by their first line, which may follow a heading. A list item there is a finding.
+    # Replies and refusals show in the first line, which may follow a heading. A list item there is a finding.
     first, second = [*(line for line in lines if line.strip()), "", ""][:2]
     is_opening_below = first.startswith("#") and second and not second.lstrip().startswith((">", "-", "*", "+"))
     opening = second if is_opening_below else first
@@ -95,16 +94,11 @@ def check_summary(
     last = body.rsplit("\n", 1)[-1].strip()
     if last.endswith(("?", "？")) and not last.startswith(tuple("-*+>123456789")):
         faults["a question"] = "it ends by asking for something"
-    repeated = _repeated_share(body)
-    if repeated > _MAX_REPEATED_SHARE:
-        faults["looping"] = f"{repeated:.0%} of its words are repeats"
-    return faults
-
-
-def _repeated_share(body: str) -> float:
-    """Return the share of six-word runs that occurred six times before: lines with exact names look alike anyway."""
+    # Lines with exact names look alike anyway: only a run of six words that occurred six times before is a repeat.
     words = [match.lower() for match in _WORDS.findall(body)]
     runs = Counter(zip(*(words[at:] for at in range(_NGRAM)), strict=False))
-    if runs.total() < _NGRAM * _MAX_REPEATS:
-        return 0.0
-    return sum(max(count - _MAX_REPEATS, 0) for count in runs.values()) / runs.total()
+    if runs.total() >= _NGRAM * _MAX_REPEATS:
+        repeated = sum(max(count - _MAX_REPEATS, 0) for count in runs.values()) / runs.total()
+        if repeated > _MAX_REPEATED_SHARE:
+            faults["looping"] = f"{repeated:.0%} of its words are repeats"
+    return faults

@@ -189,9 +189,8 @@ class OpenAISummarizer:
         """Return the server's JSON answer; ask again without a field that it rejects, at most twice."""
         import openai
 
-        newer = _is_openai(client.base_url.host)
-        # The format that worked last.
-        request_format = self._format or _RequestFormat(_LIMIT_FIELDS[newer], self._temperature)
+        limit_field = _LIMIT_FIELDS[_is_openai(client.base_url.host)]
+        request_format = self._format or _RequestFormat(limit_field, self._temperature)
         while True:
             try:
                 return self._send(client, request_format, prompt, answer_tokens)
@@ -252,13 +251,10 @@ class OpenAISummarizer:
         text = sanitize_text(strip_thinking("\n".join(message.text() for message in result.messages)))
         if not text and result.stop_reason == "length":
             raise SummarizerFailed(f"{self.name}: tokens ran out before the first word (allow more `thinking_tokens`)")
-        return SummaryReply(
-            text=text,
-            model=result.model if result.model.startswith(self.name) else self.name,
-            provider="openai" if _is_openai(host) else host,
-            input_tokens=result.usage.input_tokens,
-            output_tokens=result.usage.output_tokens,
-        )
+        # A dated name of the same model says more; gateways that answer with another name say less.
+        model = result.model if result.model.startswith(self.name) else self.name
+        provider = "openai" if _is_openai(host) else host
+        return SummaryReply(text, model, provider, result.usage.input_tokens, result.usage.output_tokens)
 
 
 def _accepted_format(request_format: _RequestFormat, error: APIStatusError) -> _RequestFormat | None:

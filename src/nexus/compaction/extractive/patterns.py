@@ -75,19 +75,15 @@ _LABEL_WORDS: tuple[tuple[Kind, str], ...] = (
 )
 _IDENTIFIER_CHARS = 160  # a longer match is pasted data, not an identifier
 _IDENTIFIERS = tuple((row.kind, row.weight, re.compile(row.form)) for row in _TABLES.identifiers)
-
-
-def _with_value_names(form: str) -> str:
-    for name, words in _TABLES.value_names.items():
-        form = form.replace(f"{{{name}}}", words)
-    return form
-
-
+# Values that a later statement may replace: kind, expression, and the wording that the sentence must have.
 VALUES = tuple(
-    (row.kind, re.compile(_with_value_names(row.form), re.IGNORECASE), re.compile(row.needs, re.IGNORECASE))
+    (
+        row.kind,
+        re.compile(re.sub(r"\{([a-z]+)\}", lambda name: _TABLES.value_names[name[1]], row.form), re.IGNORECASE),
+        re.compile(row.needs, re.IGNORECASE),
+    )
     for row in _TABLES.values
 )
-"""Values that a later statement may replace: kind, expression, and the wording that the sentence must have."""
 
 
 def find_identifiers(text: str) -> Iterator[tuple[str, str, int]]:

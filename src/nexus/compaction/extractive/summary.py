@@ -120,7 +120,7 @@ def _parse_line(line: str, kind: Kind, place: MessageRef) -> list[ExtractedLine]
 
 
 # A summary is at least this much smaller than its source.
-_MARGIN_PERCENT = 10
+MARGIN_PERCENT = 10
 _TASK_PERCENT = 15
 # Percent of the budget, or tokens if that is more, for quoted tool output in both rounds.
 _QUOTED_PERCENT, _QUOTED_TOKENS = 15, 80
@@ -140,7 +140,7 @@ def summarize(
     if not rows and previous and counter.count(previous) <= limit_tokens:
         return previous
     source = source_tokens(rows, counter, previous)
-    limit = min(limit_tokens, source - source * _MARGIN_PERCENT // 100)
+    limit = min(limit_tokens, source - source * MARGIN_PERCENT // 100)
     task, previous_lines = parse_summary(previous)
     if any(row.message.text().strip() for row in rows):
         previous_lines = [line for line in previous_lines if line.kind != "recent" and not line.pending]
