@@ -98,7 +98,7 @@ def _kind_under(title: str) -> Kind | None:
     if lowered.split(" ")[0] in ("task", "goal", "objective", "request"):
         return None
     for kind, rules in _RULES.items():
-        if any(word in lowered for word in rules.titles.split()):
+        if any(name in lowered for name in rules.titles.split()):
             return kind
     return "fact"
 
