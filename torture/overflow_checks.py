@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from nexus.compaction import CompactionOutcome
-from nexus.compaction.fallback import MOST_PARTS, TRIES
+from nexus.compaction.summarizer import MOST_PARTS, TRIES
 from nexus.context import AssembledContext
 from nexus.engine import Engine
 from nexus.errors import BudgetTooSmall, ContextOverflow

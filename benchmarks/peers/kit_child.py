@@ -46,7 +46,7 @@ class Extractive:
         previous = turns[0].text if round_num > 1 else ""
         rows = () if round_num > 1 else tuple(_row(at, turn) for at, turn in enumerate(turns, 1))
         limit = sys.maxsize if budget_chars is None else budget_chars
-        text = summarize(rows, limit, Characters(), previous=previous).text
+        text = summarize(rows, limit, Characters(), previous=previous)
         return CompactedContext(text, self.name, round_num)
 
 

@@ -39,83 +39,38 @@ class Manifest(Struct, frozen=True):
     view: str
     profile: str
     model: str
-
-    system: str
-    """Hash of the system prompt's text."""
-
-    blocks: dict[str, str]
-    """Hash of each block of the system prompt, by source and name."""
-
-    tools: str
-    """Hash of the tool definitions."""
-
-    head: int
-    """Seq of the newest entry that the prompt was made from; `head_hash` is its chain value."""
-
-    head_hash: str
-
-    first: tuple[int, int]
-    """Position of the first visible message."""
-
-    mark: int
-    """Seq of the newest clear or current compaction, 0 without one."""
-
-    cut: int
-    """Number of the view's current cut, 0 without one."""
-
-    config: str
-    """Hash of the model's settings."""
-
-    synthetic_results: int = field(name="supplied")
-    """Number of synthetic tool results added for unanswered calls."""
-
-    current: str
-    """Hash of the event."""
-
+    system: str  # hash of the system prompt's text
+    blocks: dict[str, str]  # hash of each block of the system prompt, by source and name
+    tools: str  # hash of the tool definitions
+    head: int  # seq of the newest entry that the prompt was made from
+    head_hash: str  # its chain value
+    first: tuple[int, int]  # position of the first visible message
+    mark: int  # seq of the newest clear or current compaction, 0 without one
+    cut: int  # number of the view's current cut, 0 without one
+    config: str  # hash of the model's settings
+    synthetic_results: int = field(name="supplied")  # number of tool results added for unanswered calls
+    current: str  # hash of the event
     counter: str
-
-    factor: float
-    """The model's tokens per base token."""
-
+    factor: float  # the model's tokens per base token
     available: int
-    render: int
-    """Version of the rendering."""
-
-    pins: tuple[tuple[int, int, int], ...] = ()
-    """Pins that affect the prompt (see `Window.visible_pins`)."""
-
-    base: int = 0
-    """Base tokens of the whole prompt."""
-
+    render: int  # version of the rendering
+    pins: tuple[tuple[int, int, int], ...] = ()  # those that affect the prompt (see `Window.visible_pins`)
+    base: int = 0  # base tokens of the whole prompt
+    # Limit of one tool result in base tokens; 0 is unlimited.
     max_tool_result_tokens: int = field(default=0, name="largest")
-    """Limit of one tool result in base tokens; 0 is unlimited."""
-
     pin_first_message: bool = field(default=True, name="task")
-
-    pin_kinds: tuple[str, ...] = ()
-    """Reason for each pin in the opening; determines position and length."""
-
-    persona: str = ""
-    """The persona that answered. A worker spawned by this session inherits it."""
-
+    pin_kinds: tuple[str, ...] = ()  # reason for each pin in the opening; determines position and length
+    persona: str = ""  # the persona that answered; a worker spawned by this session inherits it
     images: ImagePrice = ANY_MODEL
-
+    # Hash of each block that is a message before the conversation, by source and name.
     preamble_blocks: dict[str, str] = field(default_factory=dict[str, str], name="ahead")
-    """Hash of each block that is a message before the conversation, by source and name."""
-
     message_format: MessageFormatName = field(default="roles", name="form")
-
-    entries: int = 0
-    """Number of earlier entries that blocks report, in formats that show one turn."""
-
+    entries: int = 0  # number of earlier entries that blocks report, in formats that show one turn
+    # Text of the first message on the session's start, in profiles that have one.
     session_header: str = field(default="", name="begun")
-    """Text of the first message on the session's start, in profiles that have one."""
-
-    summary_heading: str = field(default="", name="heading")
-    """Text before a summary, if it is not the usual one."""
-
+    summary_heading: str = field(default="", name="heading")  # text before a summary, if it is not the usual one
+    # Version of the frame tags that text cannot forge (`nexus.text.frames`).
     frame_tags: int = field(default=0, name="marks")
-    """Version of the frame tags that text cannot forge (`nexus.text.frames`)."""
 
 
 class PrefixReport(Struct, frozen=True):
@@ -123,23 +78,13 @@ class PrefixReport(Struct, frozen=True):
 
     state: Literal["first", "extends", "broken"]
     """`first`: the view has no last prompt. `extends`: the last prompt is a prefix of this one. `broken`: it is not."""
-
     causes: tuple[str, ...] = ()
-
+    # Tokens that a warm prompt cache can reuse: the whole prefix, or the part before the first difference.
     stable_tokens: int = 0
-    """Tokens that a warm prompt cache can reuse: the whole prefix, or the part before the first difference."""
-
-    at: str = ""
-    """The first difference."""
-
-    byte: int | None = None
-    """Start of the first different block in the system prompt's text; None for any other difference."""
-
-    lost_tokens: int = 0
-    """Cached tokens that are processed again; a lower bound if the earlier prompt is unknown."""
-
-    price: float | None = None
-    """Cost of the lost tokens in dollars, None if prices are unknown."""
+    at: str = ""  # the first difference
+    byte: int | None = None  # start of the first different block in the system prompt's text; None for any other
+    lost_tokens: int = 0  # cached tokens that are processed again; a lower bound if the earlier prompt is unknown
+    price: float | None = None  # cost of the lost tokens in dollars, None if prices are unknown
 
 
 class RepairReport(Struct, frozen=True):
@@ -197,17 +142,11 @@ class Renderers:
 class Accounting:
     """Token figures of a context: where the tokens went, and how the prompt follows the last one."""
 
-    model_info: Model
-    """Facts of the model: context window, prices, provider."""
-
+    model_info: Model  # facts of the model: context window, prices, provider
     prefix: PrefixReport
-
     token_breakdown: tuple[TokenLine, ...]
     """One line for each block, the history and the current message. The lines add up to `token_budget.used`."""
-
-    full_share: float = 0.0
-    """Share of the available tokens that everything would take if nothing were cut."""
-
+    full_share: float = 0.0  # share of the available tokens that everything would take if nothing were cut
     anchor: Anchor | None = None
     """Usage that the provider reported for the last call, and the tokens added since. None if it does not apply."""
 
@@ -217,31 +156,19 @@ class Provenance:
     """The parts of a context, included and omitted."""
 
     manifest: Manifest
-    starts_turn: bool
-    """True if the event starts a turn, False if it continues one with tool results."""
-
+    starts_turn: bool  # true if the event starts a turn, false if it continues one with tool results
     blocks: tuple[Block, ...]
-    shows_one_turn: bool = False
-    """True in message formats in which blocks report the earlier turns."""
-
-    already_in_history: tuple[Block, ...] = ()
-    """Blocks that are not repeated because the history shows them."""
-
-    omitted_blocks: tuple[Block, ...] = ()
-    """Blocks that did not fit the budget."""
-
+    shows_one_turn: bool = False  # true in message formats in which blocks report the earlier turns
+    already_in_history: tuple[Block, ...] = ()  # not repeated because the history shows them
+    omitted_blocks: tuple[Block, ...] = ()  # did not fit the budget
+    # Earlier messages that a block reports, in formats that show one turn.
     covered_by_blocks: frozenset[MessageRef] = frozenset()
-    """Earlier messages that a block reports, in formats that show one turn."""
-
     denied_tools: tuple[DeniedTool, ...] = ()
-    tool_definitions: tuple[dict[str, Any], ...] = ()
-    """Definitions of the offered tools, as the caller passed them."""
-
+    tool_definitions: tuple[dict[str, Any], ...] = ()  # of the offered tools, as the caller passed them
     routing: Routing = dataclass_field(default_factory=Routing)
     identity: Identity = dataclass_field(default_factory=Identity)
     context_json: dict[str, Any] = dataclass_field(default_factory=dict[str, Any])
     """Record of the system prompt's parts (see `nexus.types.request.system_record`)."""
-
     request: Request | None = dataclass_field(default=None, repr=False, compare=False)
     """The request it was assembled for. None if the context was read from a file."""
 
@@ -262,13 +189,8 @@ class AssembledContext:
 
     system_prompt: str
     history: History
-
-    current: tuple[Message, ...]
-    """The event as shown: one user message, or tool results."""
-
-    event: tuple[Message, ...]
-    """The same messages as they will be stored."""
-
+    current: tuple[Message, ...]  # the event as shown: one user message, or tool results
+    event: tuple[Message, ...]  # the same messages as they will be stored
     tools: tuple[ToolSpec, ...]
     model: str
     provider: str

@@ -8,6 +8,7 @@ ContextOverflow lists the tokens of each part.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec import Struct
@@ -24,39 +25,31 @@ from nexus.types.ledger_entries import Committed
 from nexus.types.message import ATTACHED, Message, Note, Text, ToolCall
 from nexus.types.request import AgentResult, Event
 
+# Calls of one request: the first, one after compaction to 40 %, one after cutting to 40 % of the failed size.
 MOST_CALLS = 3
-"""Calls of one request: the first, one after compaction to 40 %, one after cutting to 40 % of the failed size."""
-
-OUTPUT_SETTINGS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
-LEAST_OUTPUT = 256
-"""Smallest limit of a reply, in tokens; below it the prompt is shrunk instead."""
-
-LESS_THAN_SENT = "usage:less than was sent"
-"""Source of a verdict for a reply whose usage is smaller than the prompt."""
-
+# Maximum size of a retry, as a share of the tokens that did not fit.
 SMALLER = 0.95
-"""Maximum size of a retry, as a share of the tokens that did not fit."""
+_OUTPUT_SETTINGS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
+# Smallest limit of a reply, in tokens; below it the prompt is shrunk instead.
+_LEAST_OUTPUT = 256
+# Source of a verdict for a reply whose usage is smaller than the prompt.
+_LESS_THAN_SENT = "usage:less than was sent"
 
 
 class Attempt(Struct, frozen=True):
     """One call."""
 
-    tokens: int
-    """Tokens of the prompt by our count."""
+    tokens: int  # of the prompt by our count
     available: int
-    after: str = ""
-    """The step that preceded the call."""
-    verdict: OverflowVerdict | None = None
-    """None for a call that fit."""
+    after: str = ""  # the step that preceded the call
+    verdict: OverflowVerdict | None = None  # None for a call that fit
 
 
 class Answer(Struct, frozen=True):
     """The result of a request."""
 
-    ctx: AssembledContext
-    """The context that fit."""
-    reply: Any
-    """The provider's response, unchanged."""
+    ctx: AssembledContext  # the context that fit
+    reply: Any  # the provider's response, unchanged
     result: AgentResult
     committed: Committed
     attempts: tuple[Attempt, ...]
@@ -95,8 +88,17 @@ def call(
         Exception: Any error of `send` that is not an overflow, rate limits included.
     """
     event = event if isinstance(event, (str, Event)) else tuple(event)
-    recovery = _Recovery(nx, event, session, request, compact=compact)
-    return recovery.send_until_it_fits(recovery.first_context(), send)
+    recovery = _Recovery(nx, event, session, request, compact)
+    try:
+        ctx = recovery.assemble()
+    except BudgetTooSmall:
+        # The parts that are never cut exceed a learned limit: drop it and let the provider decide.
+        if not nx.forget_limit(request.get("model") or nx.model):
+            raise
+        ctx = recovery.assemble()
+    if compact and ctx.compaction_due and recovery.compact_history(ctx, COMPACT_TO, "context_limit"):
+        ctx = recovery.assemble()
+    return recovery.send_until_it_fits(ctx, send)
 
 
 def recover(
@@ -115,7 +117,7 @@ def recover(
         ContextOverflow: As for `call`, or `error` is neither an overflow nor an exception.
         BaseException: `error` itself, if it is an exception other than an overflow.
     """
-    recovery = _Recovery(nx, _event_of(ctx), ctx.session_label, {**_request_of(ctx), **request}, compact=True)
+    recovery = _Recovery(nx, _event_of(ctx), ctx.session_label, {**_request_of(ctx), **request})
     verdict = classify(error, provider=ctx.provider, window=ctx.accounting.model_info.context_tokens)
     if verdict.kind != "overflow":
         if isinstance(error, BaseException):
@@ -126,92 +128,89 @@ def recover(
     return recovery.send_until_it_fits(recovery.smaller_context(ctx, verdict), send)
 
 
+@dataclass(slots=True)
 class _Recovery:
     """One request: its attempts so far, and the steps that make it smaller."""
 
-    def __init__(
-        self,
-        nx: Engine,
-        event: str | Event | tuple[Message, ...],
-        session: str | None,
-        request: dict[str, Any],
-        *,
-        compact: bool,
-    ) -> None:
-        self.nx, self.event, self.session, self.request = nx, event, session, dict(request)
-        self.compact = compact
-        self.attempts: list[Attempt] = []
-        self.outcomes: list[CompactionOutcome] = []
-        self.error: BaseException | None = None
-        self._step = ""
-        self._limit_to_learn = 0
-        self._least_budget = 1
-        """Tokens of the parts that are never cut, once a budget was too small for them."""
+    nx: Engine
+    event: str | Event | tuple[Message, ...]
+    session: str | None
+    request: dict[str, Any]
+    may_compact: bool = True
+    attempts: list[Attempt] = field(default_factory=list[Attempt])
+    outcomes: list[CompactionOutcome] = field(default_factory=list[CompactionOutcome])
+    error: BaseException | None = None
+    step: str = ""
+    limit_to_learn: int = 0
+    least_budget: int = 1  # tokens of the parts that are never cut, once a budget was too small for them
 
-    def assemble(self, budget: int | None = None) -> AssembledContext:
-        request: dict[str, Any] = dict(self.request)
-        if budget is not None:
-            request["budget"] = budget
-        ctx = self.nx.assemble(self.event, session=self.session, **request)
+    def assemble(self, **budget: Any) -> AssembledContext:
+        ctx = self.nx.assemble(self.event, session=self.session, **{**self.request, **budget})
         self.session = ctx.session_label
-        return ctx
-
-    def first_context(self) -> AssembledContext:
-        """Return the first context, after a compaction if one is due."""
-        try:
-            ctx = self.assemble()
-        except BudgetTooSmall:
-            # The parts that are never cut exceed a learned limit: drop it and let the provider decide.
-            if not self.nx.forget_limit(self.request.get("model") or self.nx.model):
-                raise
-            ctx = self.assemble()
-        if self.compact and ctx.compaction_due and self._compact(ctx, COMPACT_TO, "context_limit"):
-            ctx = self.assemble()
         return ctx
 
     def send_until_it_fits(self, ctx: AssembledContext, send: Callable[[AssembledContext], Any]) -> Answer:
         """Send at most three times. A doubtful reply is accepted if no smaller context can be sent."""
         while True:
             used, available = ctx.token_budget.used.total, ctx.token_budget.available
-            reply, verdict, self.error = _try(ctx, send)
-            self.attempts.append(Attempt(used, available, self._step, verdict))
-            smaller: AssembledContext | None = None
+            reply, self.error = None, None
+            try:
+                reply = send(ctx)
+            except Exception as error:
+                verdict = classify(error, provider=ctx.provider, window=ctx.accounting.model_info.context_tokens)
+                if verdict.kind != "overflow":
+                    raise
+                self.error = error
+            else:
+                verdict = _silent_overflow(ctx, reply)
+            self.attempts.append(Attempt(used, available, self.step, verdict))
             if verdict is not None:
                 try:
-                    smaller = self.smaller_context(ctx, verdict)
+                    ctx = self.smaller_context(ctx, verdict)
+                    continue
                 except ContextOverflow:
                     if not _has_content(reply):
                         raise
-            if smaller is None:
-                # Only a success proves a limit: a learned limit under which nothing fits would block the next call.
-                if verdict is None and self._limit_to_learn:
-                    self.nx.learn_limit(ctx.model, max(self._limit_to_learn, used))
-                committed = self.nx.record(ctx, reply)
-                attempts, outcomes = tuple(self.attempts), tuple(self.outcomes)
-                return Answer(ctx, reply, read_reply(reply), committed, attempts, outcomes)
-            ctx = smaller
+            # Only a success proves a limit: a learned limit under which nothing fits would block the next call.
+            elif self.limit_to_learn:
+                self.nx.learn_limit(ctx.model, max(self.limit_to_learn, used))
+            committed = self.nx.record(ctx, reply)
+            return Answer(ctx, reply, read_reply(reply), committed, tuple(self.attempts), tuple(self.outcomes))
 
     def smaller_context(self, ctx: AssembledContext, verdict: OverflowVerdict) -> AssembledContext:
         """Return a context that is smaller than the failed one by our count. Raises ContextOverflow if none is."""
         self.nx.recoveries[ctx.model] += 1
         if len(self.attempts) >= MOST_CALLS:
             raise ContextOverflow(self.attempts, f"{MOST_CALLS} calls did not fit, {_parts(ctx)}") from self.error
+        budget = ctx.token_budget
         if verdict.part == "output" and self._lower_output_limit(ctx, verdict):
-            self._step = "a shorter answer was asked for"
+            self.step = "a shorter answer was asked for"
             # A lower output limit leaves more tokens to the prompt, and other programs may have added messages: the
             # prompt must not grow.
-            refitted = self._assemble_smaller(ctx, ctx.token_budget.available, share=1.0)
+            refitted = self._refit(ctx, budget.available, share=1.0)
             if refitted is not None:
                 return refitted
         limit = _prompt_limit(ctx, verdict)
-        smaller = self._compacted(ctx, limit) or self._cut(ctx, limit)
+        smaller: AssembledContext | None = None
+        share = RECOVER_TO * limit / budget.available
+        if self.may_compact and len(self.attempts) == 1 and self.compact_history(ctx, share, "overflow_recovery"):
+            self.step = "compacted to 40 %"
+            smaller = self._refit(ctx, limit)
+        if smaller is None:
+            self.step = "cut to 40 % of what did not fit"
+            smaller = self._refit(ctx, int(RECOVER_TO * limit))
+        if smaller is None:
+            self.step = "cut to what is never cut"
+            smaller = self._refit(ctx, self.least_budget)
+            smaller = smaller or self._refit(ctx, int(SMALLER * budget.used.total))
         if smaller is None:
             raise ContextOverflow(self.attempts, f"nothing more can be omitted, {_parts(ctx)}") from self.error
-        if verdict.part != "bytes" and verdict.source != LESS_THAN_SENT:
-            self._limit_to_learn = limit  # limits in bytes, and usage without cached tokens, are no token limits
+        # Limits in bytes, and usage without cached tokens, are no token limits.
+        if verdict.part != "bytes" and verdict.source != _LESS_THAN_SENT:
+            self.limit_to_learn = limit
         return smaller
 
-    def _compact(self, ctx: AssembledContext, share: float, trigger: Trigger) -> bool:
+    def compact_history(self, ctx: AssembledContext, share: float, trigger: Trigger) -> bool:
         """Compact if that is worthwhile; return whether the history became shorter."""
         plan = ctx.plan(trigger, share)
         if plan is None:
@@ -223,45 +222,30 @@ class _Recovery:
         self.outcomes.append(outcome)
         return bool(outcome)
 
-    def _compacted(self, ctx: AssembledContext, limit: int) -> AssembledContext | None:
-        """Return the context after compaction to 40 % of a limit; None if it was tried or is not smaller."""
-        share = RECOVER_TO * limit / ctx.token_budget.available
-        if not self.compact or len(self.attempts) > 1 or not self._compact(ctx, share, "overflow_recovery"):
-            return None
-        self._step = "compacted to 40 %"
-        return self._assemble_smaller(ctx, limit)
-
-    def _cut(self, ctx: AssembledContext, limit: int) -> AssembledContext | None:
-        """Return the context cut to 40 % of a limit, or as far as possible; None if it is not smaller."""
-        self._step = "cut to 40 % of what did not fit"
-        smaller = self._assemble_smaller(ctx, int(RECOVER_TO * limit))
-        if smaller is None:
-            self._step = "cut to what is never cut"
-            smaller = self._assemble_smaller(ctx, self._least_budget)
-        return smaller or self._assemble_smaller(ctx, int(SMALLER * ctx.token_budget.used.total))
-
-    def _assemble_smaller(
-        self, failed: AssembledContext, budget: int, share: float = SMALLER
-    ) -> AssembledContext | None:
+    def _refit(self, failed: AssembledContext, budget: int, share: float = SMALLER) -> AssembledContext | None:
         """Return the context within a budget, if its size is at most a share of the failed one's."""
         try:
-            ctx = self.assemble(max(budget, 1))
+            ctx = self.assemble(budget=max(budget, 1))
         except BudgetTooSmall as error:
-            self._least_budget = error.needed_tokens
+            self.least_budget = error.needed_tokens
             return None
         return ctx if ctx.token_budget.used.total <= share * failed.token_budget.used.total else None
 
     def _lower_output_limit(self, ctx: AssembledContext, verdict: OverflowVerdict) -> bool:
         """Lower the limit of the reply to the tokens that the provider leaves; return False if those are too few."""
+        model = ctx.accounting.model_info
+        name = "max_output_tokens" if model.provider_format == "gemini" else "max_tokens"
+        if model.provider_format == "openai" and model.reasoning:
+            name = "max_completion_tokens"
         config = dict(self.request.get("model_config") or {})
-        name = next((name for name in OUTPUT_SETTINGS if name in config), _output_setting(ctx))
+        name = next((setting for setting in _OUTPUT_SETTINGS if setting in config), name)
         current = config.get(name) or 0
         if not isinstance(current, int):
             return False
+        # Without an exact limit, half of the reply is tried.
         is_exact = verdict.limit and not verdict.at_least
-        prompt_tokens = verdict.input_tokens or ctx.token_budget.used.total
-        remaining = verdict.limit - prompt_tokens if is_exact else current // 2
-        if remaining < LEAST_OUTPUT or (current and remaining >= current):
+        remaining = verdict.limit - (verdict.input_tokens or ctx.token_budget.used.total) if is_exact else current // 2
+        if remaining < _LEAST_OUTPUT or (current and remaining >= current):
             return False
         self.request["model_config"] = {**config, name: remaining}
         return True
@@ -285,35 +269,16 @@ def _prompt_limit(ctx: AssembledContext, verdict: OverflowVerdict) -> int:
 def _parts(ctx: AssembledContext) -> str:
     """Return the tokens of a context's parts, the largest first."""
     used = ctx.token_budget.used
-    sizes = {
-        "system prompt": used.system_prompt,
-        "tools": used.tools,
-        "history": used.history,
-        "current message": used.event,
-    }
-    parts = sorted(((tokens, name) for name, tokens in sizes.items() if tokens), reverse=True)
-    return f"of the last one {', '.join(f'{name} {tokens:,}' for tokens, name in parts)}"
+    sizes = (
+        (used.system_prompt, "system prompt"), (used.tools, "tools"), (used.history, "history"),
+        (used.event, "current message"),
+    )  # fmt: skip
+    parts = ", ".join(f"{name} {tokens:,}" for tokens, name in sorted(sizes, reverse=True) if tokens)
+    return f"of the last one {parts}"
 
 
-def _output_setting(ctx: AssembledContext) -> str:
-    """Return the provider's name of the limit of a reply."""
-    model = ctx.accounting.model_info
-    if model.provider_format == "gemini":
-        return "max_output_tokens"
-    return "max_completion_tokens" if model.provider_format == "openai" and model.reasoning else "max_tokens"
-
-
-def _try(
-    ctx: AssembledContext, send: Callable[[AssembledContext], Any]
-) -> tuple[Any, OverflowVerdict | None, Exception | None]:
-    """Send once; return the reply, a verdict if the call did not fit, and the error if one was raised."""
-    try:
-        reply = send(ctx)
-    except Exception as error:
-        verdict = classify(error, provider=ctx.provider, window=ctx.accounting.model_info.context_tokens)
-        if verdict.kind != "overflow":
-            raise
-        return None, verdict, error
+def _silent_overflow(ctx: AssembledContext, reply: Any) -> OverflowVerdict | None:
+    """Return a verdict if the usage or the stop reason of a reply shows that the prompt did not fit."""
     result = read_reply(reply)
     verdict = detect_silent_overflow(
         result.usage,
@@ -323,9 +288,9 @@ def _try(
         sent_tokens=ctx.token_budget.used.total,
     )
     # Gateways that omit cached tokens from the usage report less than was sent, although the prompt fit.
-    if verdict is not None and verdict.source == LESS_THAN_SENT and _has_content(reply):
-        return reply, None, None
-    return reply, verdict, None
+    if verdict is not None and verdict.source == _LESS_THAN_SENT and _has_content(reply):
+        return None
+    return verdict
 
 
 def _has_content(reply: Any) -> bool:
@@ -357,7 +322,6 @@ def _event_of(ctx: AssembledContext) -> Event:
 
 def _request_of(ctx: AssembledContext) -> dict[str, Any]:
     """Return the arguments of `Engine.assemble` for a context, without event and session."""
-    budget = {"budget": ctx.token_budget.available} if ctx.token_budget.direct else {}
     return {
         "model": ctx.model,
         "profile": ctx.provenance.manifest.profile,
@@ -376,5 +340,5 @@ def _request_of(ctx: AssembledContext) -> dict[str, Any]:
         "permissions": ctx.permissions_granted,
         "skills": ctx.provenance.request.skills if ctx.provenance.request else (),
         "blocks": ctx.provenance.request.blocks if ctx.provenance.request else {},
-        **budget,
+        **({"budget": ctx.token_budget.available} if ctx.token_budget.direct else {}),
     }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from nexus.compaction.check_summary import Fault, check_summary
-from nexus.compaction.extractive.summary import HEADINGS
 
 GOOD = """## Task
 > Build a status server.
@@ -43,34 +42,29 @@ BAD: list[tuple[Fault, str]] = [
 
 
 @pytest.mark.parametrize(("fault", "text"), BAD)
-def test_what_is_no_summary_is_refused_by_name(fault: Fault, text: str) -> None:
-    verdict = check_summary(text, 100, 10_000, identifiers=("src/server.py",))
-    assert fault in verdict.faults and not verdict.accepted
-    assert len(verdict.reasons) == len(verdict.faults) and all(verdict.reasons)
+def test_invalid_summary_is_rejected_with_named_fault(fault: Fault, text: str) -> None:
+    faults = check_summary(text, 100, 10_000, identifiers=("src/server.py",))
+    assert fault in faults and all(faults.values())
 
 
-def test_a_summary_is_accepted_with_its_figures() -> None:
-    verdict = check_summary(GOOD, 100, 1_000, identifiers=("src/server.py", "OPS-1"), kept_share=0.5)
-    assert verdict.accepted and verdict.faults == () and verdict.reasons == ()
-    assert (verdict.tokens, verdict.source_tokens, verdict.kept_share, verdict.missing) == (100, 1_000, 0.5, ("OPS-1",))
+def test_summary_needs_60_percent_of_identifiers() -> None:
+    names = ("src/server.py", "Never", "passwords")
+    assert check_summary(GOOD, 100, 1_000, identifiers=(*names, "OPS-1", "OPS-2")) == {}
+    assert check_summary(GOOD, 100, 1_000, identifiers=(*names, "OPS-1", "OPS-2", "OPS-3")) == {
+        "identifiers lost": "50% of the identifiers are in it, 60% are asked for"
+    }
 
 
 @pytest.mark.parametrize(("tokens", "accepted"), [(900, True), (901, False), (1_500, False)])
-def test_a_summary_must_be_smaller_by_the_margin(tokens: int, accepted: bool) -> None:
-    assert check_summary(GOOD, tokens, 1_000).accepted is accepted
-    assert ("not smaller" in check_summary(GOOD, tokens, 1_000).faults) is not accepted
+def test_summary_must_be_10_percent_smaller(tokens: int, accepted: bool) -> None:
+    assert set(check_summary(GOOD, tokens, 1_000)) == (set() if accepted else {"not smaller"})
 
 
-def test_all_headings_may_be_asked_for() -> None:
-    verdict = check_summary(GOOD, 100, 1_000, headings=HEADINGS)
-    assert verdict.faults == ("heading missing",) and "## Files" in verdict.reasons[0]
-
-
-def test_questions_and_role_names_inside_points_of_a_list_are_what_was_said() -> None:
+def test_questions_and_role_names_in_list_items_are_accepted() -> None:
     told = GOOD + "\n\n## Recent\n- User: is it done?\n- Assistant: I cannot reach the host. Sure?"
-    assert check_summary(told, 100, 1_000).accepted
+    assert check_summary(told, 100, 1_000) == {}
 
 
 @pytest.mark.parametrize("text", ["\ud800", "\x00", "\n" * 1_000_000, "a b c d e f " * 20_000])
-def test_any_text_gets_a_verdict(text: str) -> None:
-    assert not check_summary(text, 1, 10).accepted
+def test_degenerate_texts_are_rejected(text: str) -> None:
+    assert check_summary(text, 1, 10)

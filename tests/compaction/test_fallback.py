@@ -11,7 +11,7 @@ import pytest
 from nexus.compaction import FallbackSummarizer, SummaryReply, SummaryRequest
 from nexus.compaction.check_summary import check_summary
 from nexus.compaction.extractive.summary import source_tokens
-from nexus.compaction.fallback import FAILURES, MOST_PARTS, PAUSE, TRIES
+from nexus.compaction.summarizer import FAILURES, MOST_PARTS, PAUSE, TRIES
 from nexus.tokens.counter import get_counter
 from nexus.tokens.measure import message_tokens
 from nexus.types.ledger_entries import MessageRef, StoredMessage
@@ -85,7 +85,7 @@ BAD: dict[str, Callable[[SummaryRequest], Any]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_bad_answer_is_refused_with_its_reason_asked_for_once_more_and_then_made_by_rule(name: str) -> None:
+def test_rejected_answer_is_retried_with_reason_then_extractive(name: str) -> None:
     bad = Scripted(BAD[name])
     written = FallbackSummarizer(COUNTER, bad).summary(rows(), "", 300)
     assert written.by == "extractive" and not written.model
@@ -97,14 +97,14 @@ def test_a_bad_answer_is_refused_with_its_reason_asked_for_once_more_and_then_ma
         assert bad.asked[1].refused_because == written.attempts[0].reason
 
 
-def test_a_summariser_that_does_not_answer_is_not_waited_for() -> None:
+def test_hanging_summarizer_times_out() -> None:
     written = FallbackSummarizer(COUNTER, Scripted(slow), timeout_s=0.2).summary(rows(), "", 300)
     assert written.by == "extractive" and not RELEASE.is_set()
     RELEASE.set()
     assert [tried.reason for tried in written.attempts] == ["SummaryTimeout: no answer in 0.2 seconds"] * TRIES
 
 
-def test_a_good_answer_is_taken_with_its_figures_and_what_it_left_out_is_added() -> None:
+def test_accepted_answer_keeps_usage_and_regains_dropped_findings() -> None:
     said = GOOD.replace("- Never touch the file legacy/io.py.", "- none")
     written = FallbackSummarizer(COUNTER, Scripted(lambda _: said)).summary(rows(), "", 300)
     assert (written.by, written.model, written.provider, written.call_tokens) == ("scripted", "tiny-1", "here", 110)
@@ -113,7 +113,7 @@ def test_a_good_answer_is_taken_with_its_figures_and_what_it_left_out_is_added()
     assert COUNTER.count(written.text) <= 300 * 1.25
 
 
-def test_the_second_try_is_taken_too() -> None:
+def test_second_attempt_is_accepted() -> None:
     written = FallbackSummarizer(COUNTER, Scripted(lambda asked: GOOD if asked.stricter else "")).summary(
         rows(), "", 300
     )
@@ -124,7 +124,7 @@ def test_the_second_try_is_taken_too() -> None:
     )
 
 
-def test_a_long_history_is_asked_about_in_parts_that_fit_each_bringing_the_summary_up_to_date() -> None:
+def test_long_history_is_summarized_in_parts_as_updates() -> None:
     many = rows(60)
     model = Scripted(lambda _: GOOD, call_tokens=4_000)
     written = FallbackSummarizer(COUNTER, model).summary(many, "## Task\n> Fix the build of the parser.", 300)
@@ -135,7 +135,7 @@ def test_a_long_history_is_asked_about_in_parts_that_fit_each_bringing_the_summa
     assert model.asked[-1].rows[-1] == many[-1]
 
 
-def test_calls_are_bounded_however_long_the_history_is_and_older_parts_go_in_by_rule() -> None:
+def test_model_calls_are_bounded_and_older_parts_extractive() -> None:
     model = Scripted(lambda _: "", call_tokens=2_500)
     ladder = FallbackSummarizer(COUNTER, model)
     written = ladder.summary(rows(300), "", 300)
@@ -146,7 +146,7 @@ def test_calls_are_bounded_however_long_the_history_is_and_older_parts_go_in_by_
     assert len(good.asked) == MOST_PARTS and good.asked[0].previous.startswith("## Task")
 
 
-def test_after_three_failures_in_a_row_no_model_is_asked_for_a_while_and_then_again() -> None:
+def test_model_pauses_after_three_consecutive_failures() -> None:
     model = Scripted(boom)
     ladder = FallbackSummarizer(COUNTER, model)
     for _ in range(2):
@@ -160,13 +160,13 @@ def test_after_three_failures_in_a_row_no_model_is_asked_for_a_while_and_then_ag
     assert len(model.asked) > asked
 
 
-def test_what_is_made_by_rule_passes_the_same_audit() -> None:
+def test_extractive_fallback_passes_check_summary() -> None:
     written = FallbackSummarizer(COUNTER).summary(rows(), "", 300)
     source = source_tokens(rows(), COUNTER)
-    assert check_summary(written.text, COUNTER.count(written.text), source).accepted
+    assert check_summary(written.text, COUNTER.count(written.text), source) == {}
 
 
-def test_secrets_do_not_reach_the_summary() -> None:
+def test_extractive_summary_redacts_secrets() -> None:
     said = [user("Use the key sk-ant-abcdefghijklmnop1234 for it. Never print the password=hunter2hunter2.")]
     told = [
         StoredMessage(MessageRef(at + 1, 0), message, message_tokens(message, COUNTER))
@@ -176,7 +176,7 @@ def test_secrets_do_not_reach_the_summary() -> None:
     assert "abcdefghijklmnop" not in text and "hunter2" not in text
 
 
-def test_figures_and_names_of_a_wrong_type_do_not_cost_a_good_summary() -> None:
+def test_invalid_reply_metadata_does_not_reject_summary() -> None:
     odd: dict[str, Any] = {"text": GOOD, "model": 7, "provider": "x\ud800", "input_tokens": None, "output_tokens": -5}
     written = FallbackSummarizer(COUNTER, Scripted(lambda _: SummaryReply(**odd))).summary(rows(), "", 300)
     assert (written.by, written.model, written.provider, written.call_tokens) == ("scripted", "scripted", "x\ufffd", 0)

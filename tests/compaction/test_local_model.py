@@ -18,7 +18,7 @@ import openai
 import pytest
 
 from compaction.conversations import PORTS, rows
-from nexus.compaction.check_summary import SummaryVerdict, check_summary
+from nexus.compaction.check_summary import Fault, check_summary
 from nexus.compaction.openai_summarizer import OpenAISummarizer
 from nexus.compaction.prompt import build_summarize_prompt
 from nexus.compaction.summarizer import SummaryReply, SummaryRequest
@@ -85,7 +85,7 @@ def held_to(grammar: str) -> dict[str, Any]:
     return {"grammar": f"root ::= {grammar}"}
 
 
-def verdict(reply: SummaryReply) -> SummaryVerdict:
+def faults_of(reply: SummaryReply) -> dict[Fault, str]:
     return check_summary(reply.text, COUNT(reply.text), SOURCE_TOKENS)
 
 
@@ -95,21 +95,21 @@ def plain(address: str) -> SummaryReply:
     return summarizer(address, extra_body=AFRESH).summarize(REQUEST)
 
 
-def test_the_reply_says_who_wrote_it_and_what_the_server_counted(plain: SummaryReply) -> None:
+def test_local_reply_reports_model_and_server_usage(plain: SummaryReply) -> None:
     assert plain.text.strip() == plain.text != ""
     assert (plain.model, plain.provider) == ("smollm2-135m", "127.0.0.1")
     assert SOURCE_TOKENS < plain.input_tokens < 2 * SOURCE_TOKENS, "the prompt is counted as the model reads it"
 
 
-def test_the_answer_is_bounded_by_the_tokens_that_were_allowed(plain: SummaryReply) -> None:
+def test_local_answer_respects_token_limit(plain: SummaryReply) -> None:
     assert 0 < plain.output_tokens <= math.ceil(MOST * FACTOR)
 
 
-def test_at_temperature_0_the_same_request_has_the_same_answer(address: str, plain: SummaryReply) -> None:
+def test_temperature_0_is_deterministic(address: str, plain: SummaryReply) -> None:
     assert summarizer(address, extra_body=AFRESH).summarize(REQUEST) == plain
 
 
-def test_either_name_of_the_bound_holds(address: str) -> None:
+def test_server_accepts_both_limit_fields(address: str) -> None:
     client = openai.OpenAI(base_url=address, api_key="none", max_retries=0)
     for name in ("max_tokens", "max_completion_tokens"):
         made = client.chat.completions.create(
@@ -121,43 +121,43 @@ def test_either_name_of_the_bound_holds(address: str) -> None:
         assert (made.usage.completion_tokens, made.choices[0].finish_reason) == (3, "length"), name
 
 
-def test_what_the_model_writes_is_stored_only_with_the_headings_and_without_a_loop(plain: SummaryReply) -> None:
-    found = verdict(plain)
-    assert found.accepted == (not found.reasons)
-    assert ("heading missing" in found.faults) == ("## Task" not in [line.strip() for line in plain.text.split("\n")])
+def test_unconstrained_answer_is_rejected_without_task_heading(plain: SummaryReply) -> None:
+    assert ("heading missing" in faults_of(plain)) == (
+        "## Task" not in [line.strip() for line in plain.text.split("\n")]
+    )
 
 
-def test_an_answer_under_the_headings_is_accepted(address: str) -> None:
+def test_local_answer_with_headings_is_accepted(address: str) -> None:
     held = held_to(r'"## Task\n> Build a server.\n\n## Open\n- " [a-z ]{4,12}')
     reply = summarizer(address, extra_body=held).summarize(REQUEST)
     assert reply.text.startswith("## Task\n> Build a server.\n\n## Open\n-")
-    assert verdict(reply).faults == ()
+    assert faults_of(reply) == {}
 
 
-def test_an_answer_that_loops_is_refused(address: str) -> None:
+def test_local_looping_answer_is_rejected(address: str) -> None:
     held = held_to(r'"## Task\n" ("o "){45,60}')
     reply = summarizer(address, extra_body=held).summarize(SummaryRequest(tuple(PORTS), 90))
-    assert verdict(reply).faults == ("looping",)
+    assert set(faults_of(reply)) == {"looping"}
 
 
-def test_an_answer_to_the_conversation_is_refused(address: str) -> None:
+def test_local_conversational_answer_is_rejected(address: str) -> None:
     reply = summarizer(address, extra_body=held_to('"Sure! " [a-z ]{10,30}')).summarize(REQUEST)
-    assert {"a reply", "heading missing"} <= set(verdict(reply).faults)
+    assert {"a reply", "heading missing"} <= set(faults_of(reply))
 
 
-def test_reasoning_in_the_text_is_taken_off(address: str) -> None:
+def test_local_reasoning_is_stripped(address: str) -> None:
     held = held_to(r'"<think>\n" [a-z ]{5,20} "\n</think>\n\n## Task\n> " [a-z ]{5,20}')
     reply = summarizer(address, extra_body=held).summarize(REQUEST)
     assert reply.text.startswith("## Task\n> ") and "think>" not in reply.text
 
 
-def test_reasoning_that_takes_all_tokens_is_a_failure(address: str) -> None:
+def test_local_reasoning_without_answer_fails(address: str) -> None:
     made = summarizer(address, extra_body=held_to(r'"<think>\n" [a-z ]+'))
     with pytest.raises(SummarizerFailed, match="ran out before the first word"):
         made.summarize(SummaryRequest(tuple(PORTS), 12))
 
 
-def test_a_request_beyond_the_servers_window_is_told_with_the_window(address: str) -> None:
+def test_request_beyond_server_window_reports_the_window(address: str) -> None:
     huge = SummaryRequest(tuple(rows(*(user(f"line {n} " + "word " * 900) for n in range(4)))), MOST)
     with pytest.raises(SummaryCallTooLarge, match="Nothing was sent"):
         summarizer(address).summarize(huge)

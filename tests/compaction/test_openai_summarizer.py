@@ -53,7 +53,7 @@ def failure(made: OpenAISummarizer, request: SummaryRequest = REQUEST) -> Summar
     return caught.value
 
 
-def test_a_summary_comes_back_with_who_wrote_it_and_what_was_counted(server: ModelServer) -> None:
+def test_reply_has_author_and_usage(server: ModelServer) -> None:
     server.script(says(GOOD))
     made: Summarizer = summarizer(server)
     assert made.name == "little"
@@ -61,7 +61,7 @@ def test_a_summary_comes_back_with_who_wrote_it_and_what_was_counted(server: Mod
     assert reply == SummaryReply(GOOD, "little-2026-01-01", "127.0.0.1", 500, 40)
 
 
-def test_the_request_is_the_prompt_as_one_users_message_with_its_bounds_and_nothing_else(server: ModelServer) -> None:
+def test_request_is_one_user_message_with_limits_only(server: ModelServer) -> None:
     server.script(says(GOOD))
     summarizer(server, api_key="sk-mine").summarize(REQUEST)
     assert server.bodies == [
@@ -75,7 +75,7 @@ def test_the_request_is_the_prompt_as_one_users_message_with_its_bounds_and_noth
     assert server.requests[0].headers["authorization"] == "Bearer sk-mine"
 
 
-def test_settings_reach_the_request(server: ModelServer) -> None:
+def test_settings_are_sent(server: ModelServer) -> None:
     server.script(says(GOOD))
     made = summarizer(server, temperature=None, thinking_tokens=700, extra_body={"reasoning_effort": "low"})
     made.summarize(REQUEST)
@@ -84,7 +84,7 @@ def test_settings_reach_the_request(server: ModelServer) -> None:
     assert "temperature" not in body
 
 
-def test_focus_the_notes_so_far_and_the_stricter_wording_are_asked_for(server: ModelServer) -> None:
+def test_focus_previous_summary_and_stricter_wording_are_sent(server: ModelServer) -> None:
     server.script(says(GOOD))
     request = SummaryRequest(
         tuple(PORTS), 300, previous=GOOD, focus="the port", stricter=True, refused_because="it loops"
@@ -107,7 +107,7 @@ SECRETS = (
 
 
 @pytest.mark.parametrize("secret", SECRETS)
-def test_no_secret_reaches_the_server_from_wherever_it_stands(server: ModelServer, secret: str) -> None:
+def test_no_secret_is_sent(server: ModelServer, secret: str) -> None:
     server.script(says(GOOD))
     told = f"password: '{secret}'" if secret == "hunter2-and-more" else f"use {secret} for it"
     messages = rows(user(told), call(1, "bash", command=f"echo {told}"), result(1, f"{told}\n" * 3))
@@ -119,16 +119,14 @@ def test_no_secret_reaches_the_server_from_wherever_it_stands(server: ModelServe
     assert sent.count(b"[secret: ") >= 6
 
 
-def test_half_of_a_surrogate_pair_does_not_stop_the_request(server: ModelServer) -> None:
+def test_lone_surrogate_does_not_fail_the_request(server: ModelServer) -> None:
     server.script(says("## Task\n> \ud83d"))
     reply = summarizer(server).summarize(SummaryRequest(tuple(rows(user("a \udc00 b"))), 300, focus="c \ud800 d"))
     assert "\ufffd" in server.bodies[0]["messages"][0]["content"]
     assert reply.text == "## Task\n> \ufffd"
 
 
-def test_the_environments_key_is_not_sent_to_a_host_that_is_not_openais(
-    server: ModelServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_environment_key_is_not_sent_to_other_hosts(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-environment")
     server.script(says(GOOD))
     summarizer(server).summarize(REQUEST)
@@ -140,7 +138,7 @@ def test_the_environments_key_is_not_sent_to_a_host_that_is_not_openais(
     )
 
 
-def test_without_any_key_for_openai_the_first_call_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_openai_key_fails_at_first_call(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_ADMIN_KEY"):
         monkeypatch.delenv(name, raising=False)
     told = failure(OpenAISummarizer("gpt-4o"))
@@ -148,7 +146,7 @@ def test_without_any_key_for_openai_the_first_call_says_so(monkeypatch: pytest.M
     assert isinstance(told.__cause__, openai.OpenAIError)
 
 
-def test_a_client_of_ones_own_is_used_with_the_bounds_of_the_summariser(server: ModelServer) -> None:
+def test_custom_client_is_used_with_summarizer_limits(server: ModelServer) -> None:
     server.script(fail(500, "down"))
     client = openai.OpenAI(
         base_url=server.openai_url, api_key="sk-mine", max_retries=7, default_headers={"x-team": "blue"}
@@ -177,16 +175,14 @@ def test_a_client_of_ones_own_is_used_with_the_bounds_of_the_summariser(server: 
         pytest.param([{"type": "thinking", "thinking": []}, {"type": "text", "text": GOOD}], (), id="in parts"),
     ],
 )
-def test_what_the_model_says_comes_back_and_the_audit_judges_it(
-    server: ModelServer, said: Any, faults: tuple[str, ...]
-) -> None:
+def test_model_text_is_returned_and_checked(server: ModelServer, said: Any, faults: tuple[str, ...]) -> None:
     server.script(says(said))
     text = summarizer(server).summarize(REQUEST).text
-    assert check_summary(text, get_counter().count(text), PROMPT_TOKENS).faults == faults
+    assert tuple(check_summary(text, get_counter().count(text), PROMPT_TOKENS)) == faults
     assert len(server.bodies) == 1
 
 
-def test_a_text_that_ended_for_its_length_comes_back_as_it_is(server: ModelServer) -> None:
+def test_answer_stopped_for_length_is_returned_unchanged(server: ModelServer) -> None:
     server.script(says(GOOD[:60], stop="length"))
     assert summarizer(server).summarize(REQUEST).text == GOOD[:60]
 
@@ -207,16 +203,14 @@ def test_a_text_that_ended_for_its_length_comes_back_as_it_is(server: ModelServe
         pytest.param(respond(200, b" " * (MOST_BYTES + 1)), "larger than 8,000,000 bytes", id="endless"),
     ],
 )  # fmt: skip
-def test_an_answer_without_a_summary_is_a_failure_that_says_why_after_one_call(
-    server: ModelServer, step: Any, why: str
-) -> None:
+def test_answer_without_summary_fails_with_reason_after_one_call(server: ModelServer, step: Any, why: str) -> None:
     server.script(step)
     told = failure(summarizer(server, max_retries=3))
     assert why in str(told) and str(told).startswith("little: ")
     assert len(server.bodies) == 1
 
 
-def test_usage_that_is_missing_or_odd_counts_as_none(server: ModelServer) -> None:
+def test_missing_or_invalid_usage_counts_as_zero(server: ModelServer) -> None:
     body = completion(GOOD)
     server.script(
         respond(200, {**body, "usage": None}), respond(200, {**body, "usage": {"prompt_tokens": "many"}, "model": 7})
@@ -228,7 +222,7 @@ def test_usage_that_is_missing_or_odd_counts_as_none(server: ModelServer) -> Non
     assert reply.model == "little"
 
 
-def test_a_servers_own_name_for_the_model_is_kept_only_where_it_says_more(server: ModelServer) -> None:
+def test_server_model_name_is_kept_when_more_specific(server: ModelServer) -> None:
     server.script(respond(200, {**completion(GOOD), "model": "/models/little.gguf"}))
     assert summarizer(server).summarize(REQUEST).model == "little"
 
@@ -236,7 +230,7 @@ def test_a_servers_own_name_for_the_model_is_kept_only_where_it_says_more(server
 # What goes wrong on the way: one typed error, its cause, and a bounded number of calls.
 
 
-def test_a_call_that_came_too_often_is_made_again(server: ModelServer) -> None:
+def test_rate_limited_call_is_retried(server: ModelServer) -> None:
     server.script(fail(429, "Rate limit reached", code="rate_limit_exceeded"), says(GOOD))
     assert summarizer(server).summarize(REQUEST).text == GOOD
     assert len(server.bodies) == 2
@@ -254,7 +248,7 @@ def test_a_call_that_came_too_often_is_made_again(server: ModelServer) -> None:
         pytest.param(respond(502, b"<html>"), openai.InternalServerError, 3, id="a proxy's page"),
     ],
 )
-def test_a_server_that_refuses_is_asked_as_often_as_it_says_and_no_more(
+def test_failing_server_is_retried_max_retries_times(
     server: ModelServer, step: Any, cause: type[Exception], calls: int
 ) -> None:
     server.script(step)
@@ -264,7 +258,7 @@ def test_a_server_that_refuses_is_asked_as_often_as_it_says_and_no_more(
     assert len(server.bodies) == calls
 
 
-def test_a_connection_that_ends_early_is_a_failure(server: ModelServer) -> None:
+def test_dropped_connection_fails(server: ModelServer) -> None:
     server.script(disconnect())
     assert isinstance(failure(summarizer(server, max_retries=1)).__cause__, openai.APIConnectionError)
     assert len(server.bodies) == 2
@@ -273,13 +267,13 @@ def test_a_connection_that_ends_early_is_a_failure(server: ModelServer) -> None:
     assert len(server.bodies) == 3, "what has begun is not asked for again"
 
 
-def test_a_server_that_is_not_there_is_a_failure() -> None:
+def test_unreachable_server_fails() -> None:
     with model_server() as gone:
         pass
     assert isinstance(failure(summarizer(gone, max_retries=0)).__cause__, openai.APIConnectionError)
 
 
-def test_a_server_that_does_not_answer_in_time_is_a_failure(server: ModelServer) -> None:
+def test_unresponsive_server_times_out(server: ModelServer) -> None:
     server.script(hang())
     assert isinstance(failure(summarizer(server, timeout_s=0.2, max_retries=1)).__cause__, openai.APITimeoutError)
     for _ in range(6_000):  # a busy server reads the second request after it was given up
@@ -288,7 +282,7 @@ def test_a_server_that_does_not_answer_in_time_is_a_failure(server: ModelServer)
     assert len(server.bodies) == 2
 
 
-def test_an_answer_that_only_trickles_is_given_up_when_the_time_is_over(server: ModelServer) -> None:
+def test_slow_answer_is_abandoned_at_timeout(server: ModelServer) -> None:
     server.script(says(GOOD, byte_interval_s=0.2))
     assert "not complete after 1.5 seconds" in str(failure(summarizer(server, timeout_s=1.5)))
 
@@ -317,9 +311,7 @@ def test_an_answer_that_only_trickles_is_given_up_when_the_time_is_over(server: 
         pytest.param(respond(413, b"too large"), 0, id="a proxy"),
     ],
 )
-def test_a_request_that_did_not_fit_is_told_as_such_with_the_limit_after_one_call(
-    server: ModelServer, step: Any, limit: int
-) -> None:
+def test_overflow_error_reports_limit_after_one_call(server: ModelServer, step: Any, limit: int) -> None:
     server.script(step)
     told = failure(summarizer(server, max_retries=3))
     assert isinstance(told, SummaryCallTooLarge)
@@ -327,7 +319,7 @@ def test_a_request_that_did_not_fit_is_told_as_such_with_the_limit_after_one_cal
     assert len(server.bodies) == 1
 
 
-def test_an_error_that_repeats_the_key_does_not_carry_it_on(server: ModelServer) -> None:
+def test_key_in_error_text_is_redacted(server: ModelServer) -> None:
     server.script(fail(401, "Incorrect API key provided: sk-proj-abcdefghijklmnopqrstuvwx1234."))
     told = failure(summarizer(server))
     assert "Incorrect API key provided" in str(told) and "abcdefghij" not in str(told)
@@ -359,9 +351,7 @@ FORBIDDEN = respond(
 
 
 @pytest.mark.parametrize("refusal", [pytest.param(NO_MAX_TOKENS, id="OpenAI"), pytest.param(FORBIDDEN, id="a 422")])
-def test_the_bound_of_the_answer_is_sent_under_its_other_name_when_one_is_refused(
-    server: ModelServer, refusal: Any
-) -> None:
+def test_rejected_limit_field_is_exchanged(server: ModelServer, refusal: Any) -> None:
     server.script(refusal, says(GOOD))
     made = summarizer(server)
     assert made.summarize(REQUEST).text == GOOD
@@ -372,7 +362,7 @@ def test_the_bound_of_the_answer_is_sent_under_its_other_name_when_one_is_refuse
     )
 
 
-def test_a_temperature_that_is_refused_is_left_out(server: ModelServer) -> None:
+def test_rejected_temperature_is_omitted(server: ModelServer) -> None:
     server.script(NO_MAX_TOKENS, NO_TEMPERATURE, says(GOOD))
     made = summarizer(server)
     assert made.summarize(REQUEST).text == GOOD
@@ -381,7 +371,7 @@ def test_a_temperature_that_is_refused_is_left_out(server: ModelServer) -> None:
 
 
 @pytest.mark.parametrize("refusal", [NO_MAX_TOKENS, NO_TEMPERATURE, FORBIDDEN])
-def test_a_server_that_refuses_everything_is_asked_three_times_at_most(server: ModelServer, refusal: Any) -> None:
+def test_at_most_three_request_formats_are_tried(server: ModelServer, refusal: Any) -> None:
     server.script(refusal)
     failure(summarizer(server, max_retries=5))
     assert len(server.bodies) <= 3
@@ -391,7 +381,7 @@ def test_a_server_that_refuses_everything_is_asked_three_times_at_most(server: M
     assert len(server.bodies) == 3
 
 
-def test_openais_own_hosts_get_the_newer_name_at_once(server: ModelServer) -> None:
+def test_openai_hosts_get_max_completion_tokens_first(server: ModelServer) -> None:
     server.script(says(GOOD))
     through = openai.DefaultHttpxClient(proxy=server.anthropic_url)
     client = openai.OpenAI(api_key="sk-mine", base_url="http://api.openai.com/v1", http_client=through)
@@ -405,7 +395,7 @@ def test_openais_own_hosts_get_the_newer_name_at_once(server: ModelServer) -> No
 # The last guard: what is larger than one call may be is not sent.
 
 
-def test_a_request_that_with_its_answer_exceeds_one_call_is_refused_before_it_is_sent(server: ModelServer) -> None:
+def test_oversized_request_is_rejected_before_sending(server: ModelServer) -> None:
     server.script(says(GOOD))
     needed = PROMPT_TOKENS + 32 + 300
     assert summarizer(server, call_tokens=needed).summarize(REQUEST).text == GOOD
@@ -416,13 +406,13 @@ def test_a_request_that_with_its_answer_exceeds_one_call_is_refused_before_it_is
     assert len(server.bodies) == 1
 
 
-def test_room_for_reasoning_is_not_offered_to_the_caller() -> None:
+def test_call_tokens_exclude_thinking_tokens() -> None:
     made = OpenAISummarizer("little", call_tokens=5_000, thinking_tokens=2_000)
     assert made.call_tokens == 3_000
     assert OpenAISummarizer("little", call_tokens=0, thinking_tokens=2_000).call_tokens == 0, "no bound stays none"
 
 
-def test_a_huge_conversation_is_never_sent_whole(server: ModelServer) -> None:
+def test_huge_conversation_is_split(server: ModelServer) -> None:
     server.script(says(GOOD))
     huge = SummaryRequest(tuple(rows(*(user(f"line {n} " + "word " * 2_000) for n in range(40)))), 300)
     told = failure(summarizer(server), huge)
@@ -431,12 +421,12 @@ def test_a_huge_conversation_is_never_sent_whole(server: ModelServer) -> None:
     assert summarizer(server, call_tokens=0).summarize(huge).text == GOOD, "without a bound it is the caller's matter"
 
 
-def test_one_call_takes_what_the_models_window_takes_and_32_000_at_most() -> None:
+def test_call_tokens_default_to_window_up_to_32_000() -> None:
     sizes = {model: OpenAISummarizer(model).call_tokens for model in ("gpt-4o", "gpt-4", "a-model-of-ones-own")}
     assert sizes == {"gpt-4o": 32_000, "gpt-4": 8_192, "a-model-of-ones-own": 8_000}
 
 
-def test_a_summary_of_no_tokens_is_not_asked_for(server: ModelServer) -> None:
+def test_zero_token_summary_is_not_requested(server: ModelServer) -> None:
     server.script(says(GOOD))
     failure(summarizer(server), SummaryRequest(tuple(PORTS), 0))
     assert server.bodies == []
@@ -457,19 +447,19 @@ def test_a_summary_of_no_tokens_is_not_asked_for(server: ModelServer) -> None:
         {"client": openai.AsyncOpenAI(api_key="k")},
     ],
 )
-def test_settings_that_cannot_be_are_refused(settings: dict[str, Any]) -> None:
+def test_invalid_settings_are_rejected(settings: dict[str, Any]) -> None:
     with pytest.raises(BadSetting):
         OpenAISummarizer(**{"model": "little", **settings})
 
 
-def test_without_the_package_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_openai_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "openai", None)
     with pytest.raises(PackageMissing, match=r"pip install 'nexus-context-engine\[openai\]'") as caught:
         OpenAISummarizer("gpt-4o")
     assert isinstance(caught.value, ImportError)
 
 
-def test_the_package_is_imported_when_it_is_used() -> None:
+def test_openai_is_imported_lazily() -> None:
     code = (
         "import sys\nfrom nexus.compaction.openai_summarizer import OpenAISummarizer\n"
         "OpenAISummarizer('gpt-4o')\nprint('openai' in sys.modules)"
@@ -477,6 +467,6 @@ def test_the_package_is_imported_when_it_is_used() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
-def test_what_cannot_be_read_has_its_reason_as_cause(server: ModelServer) -> None:
+def test_unreadable_answer_keeps_its_cause(server: ModelServer) -> None:
     server.script(respond(200, b"{"))
     assert isinstance(failure(summarizer(server)).__cause__, BadReply)

@@ -24,26 +24,26 @@ ANSWER = "## Task\n> Build it.\n\n## Open\n- Newest request: why does `</think>`
         pytest.param("Okay, the user wants notes.\n</think>\n\n", id="opened in the prompt"),
     ],
 )
-def test_reasoning_before_the_answer_is_taken_off(before: str) -> None:
+def test_leading_reasoning_is_stripped(before: str) -> None:
     assert strip_thinking(before + ANSWER) == ANSWER
 
 
-def test_reasoning_that_never_ends_leaves_nothing() -> None:
+def test_unterminated_reasoning_leaves_empty_text() -> None:
     assert strip_thinking("<think>\nI have to list the task, the rules, the") == ""
 
 
 @given(st.text())
-def test_a_text_without_tags_keeps_all_but_the_blanks_around_it(text: str) -> None:
+def test_text_without_tags_is_only_stripped(text: str) -> None:
     text = text.replace("<", "(").replace("[", "(")
     assert strip_thinking(text) == text.strip()
 
 
 @given(st.text(alphabet="ab \n<>/[]think"))
-def test_an_answer_under_a_heading_is_the_same_after_any_closed_reasoning(thought: str) -> None:
+def test_answer_after_closed_reasoning_is_unchanged(thought: str) -> None:
     thought = thought.replace("</think>", "")
     assert strip_thinking(f"<think>{thought} </think>{ANSWER}") == ANSWER
 
 
-def test_megabytes_of_tags_are_read_once() -> None:
+def test_megabytes_of_tags_are_stripped_in_linear_time() -> None:
     assert strip_thinking("<think>" * 150_000) == ""
     assert strip_thinking("<think></think>" * 150_000 + ANSWER) == ANSWER

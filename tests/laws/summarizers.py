@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from nexus.compaction import FallbackSummarizer, SummaryReply, SummaryRequest
-from nexus.compaction.fallback import SummaryResult
+from nexus.compaction.summarizer import SummaryResult
 from nexus.types.ledger_entries import StoredMessage
 
 

@@ -30,7 +30,7 @@ def tortured(folder: Path, rounds: int) -> tuple[int, dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_no_session_gets_stuck_and_every_promise_holds(tmp_path: Path, record_property: Any) -> None:
+def test_overflow_torture_finishes_without_failures(tmp_path: Path, record_property: Any) -> None:
     code, report = tortured(tmp_path, ROUNDS)
     assert report["failed"] == {} and code == 0
     counts = report["tortures"][0]["counts"]
@@ -54,7 +54,7 @@ def test_no_session_gets_stuck_and_every_promise_holds(tmp_path: Path, record_pr
 
 @pytest.mark.parametrize("case", OVERFLOWS, ids=lambda case: f"{case.provider or 'any'}: {case.name}".replace(" ", "-"))
 @pytest.mark.parametrize(("window", "tokens", "believed"), [(7_321, 9_876, 8_000), (60_007, 123_456, 128_000)])
-def test_a_refusal_of_the_torture_tells_the_true_numbers(case: Any, window: int, tokens: int, believed: int) -> None:
+def test_torture_overflow_errors_contain_true_numbers(case: Any, window: int, tokens: int, believed: int) -> None:
     tokens = window - 100 if case.part == "output" and case.limit else tokens
     output = window + 9 if case.name == ANSWER_FIRST else 1_234
     found = classify(refusal(case, window, tokens, output, believed), provider=case.provider, window=believed)
@@ -64,6 +64,6 @@ def test_a_refusal_of_the_torture_tells_the_true_numbers(case: Any, window: int,
         assert found.requested - (tokens + found.output_tokens) in range(-2, 1), "parts that were told are rounded down"
 
 
-def test_its_rate_limits_and_other_errors_are_no_overflows() -> None:
+def test_torture_rate_limits_and_other_errors_are_not_overflows() -> None:
     assert {classify(raised(case)).kind for case in RATES} == {"rate_limit"}
     assert {classify(raised(case)).kind for case in OTHERS} == {"other"}

@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from nexus.compaction.fallback import Attempt, FallbackSummarizer
-from nexus.compaction.summarizer import ExtractiveSummarizer, Summarizer, SummaryReply, SummaryRequest
+from nexus.compaction.summarizer import Attempt, FallbackSummarizer, Summarizer, SummaryReply, SummaryRequest
 from nexus.ledger.operations import Ledger
 from nexus.ledger.replay import conversation_rows
 from nexus.text.frames import escape
@@ -21,13 +21,12 @@ from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import message_tokens
 from nexus.types.compaction_plan import CompactionPlan
 from nexus.types.history import SUMMARY_MARKER
-from nexus.types.ledger_entries import Compaction, StoredMessage
+from nexus.types.ledger_entries import Compaction
 from nexus.types.message import Message, Text
 
 __all__ = [
     "Attempt",
     "CompactionOutcome",
-    "ExtractiveSummarizer",
     "FallbackSummarizer",
     "Summarizer",
     "SummaryReply",
@@ -42,23 +41,17 @@ class CompactionOutcome(Struct, frozen=True):
     The JSON keys of `nexus compact --json` stay as they are: `by`, `why` and `tries`.
     """
 
-    entry: int = 0
-    """Ledger entry of the compaction; 0 if nothing was stored."""
-    method: str = ""
-    """Name of the summarizer that wrote the summary."""
+    entry: int = 0  # ledger entry of the compaction; 0 if nothing was stored
+    method: str = ""  # name of the summarizer that wrote the summary
     summary: str = ""
-    reason: str = ""
-    """Why nothing was stored."""
+    reason: str = ""  # why nothing was stored
     messages: int = 0
-    tokens_before: int = 0
-    """Tokens of the complete prompt before and after."""
+    tokens_before: int = 0  # of the complete prompt, as `tokens_after`
     tokens_after: int = 0
     summary_tokens: int = 0
-    call_tokens: int = 0
-    """Tokens of the calls to a model, accepted or not."""
+    call_tokens: int = 0  # of the calls to a model, accepted or not
     duration_ms: int = 0
-    attempts: tuple[Attempt, ...] = ()
-    """Rejected attempts, in order."""
+    attempts: tuple[Attempt, ...] = ()  # rejected attempts, in order
 
     def __bool__(self) -> bool:
         return self.entry > 0
@@ -90,19 +83,18 @@ def run_compaction(
         CompactionSuperseded, HeadMoved: The session changed while the summary was written; nothing is stored.
     """
     started = time.monotonic()
-    rows = covered_messages(plan, ledger)
+    # The session's opening instructions are never summarized.
+    entries = ledger.entries(plan.session, plan.covers_from - 1, plan.first_kept)
+    rows = [row for entry in entries for row in conversation_rows(entry) if plan.start <= row.ref < plan.until]
     result = summarizer.summary(rows, plan.previous, plan.summary_tokens, focus=focus, progress=progress)
     duration_ms = int((time.monotonic() - started) * 1000)
     # Formats show the summary differently; a message of its own with a marker is the largest of them.
     message = Message("user", (Text(f"{SUMMARY_MARKER}\n{escape(result.text)}"),))
     after = plan.kept_tokens + message_tokens(message, counter).tokens
+    outcome = CompactionOutcome(call_tokens=result.call_tokens, duration_ms=duration_ms, attempts=result.attempts)
     if not result.text or after >= plan.tokens_before:
-        return CompactionOutcome(
-            reason="the summary is not smaller than its source; the next call truncates the history instead",
-            attempts=result.attempts,
-            call_tokens=result.call_tokens,
-            duration_ms=duration_ms,
-        )
+        reason = "the summary is not smaller than its source; the next call truncates the history instead"
+        return replace(outcome, reason=reason)
     sizes = (plan.tokens_before, after, counter.count(result.text))
     tokens_before, tokens_after, summary_tokens = (math.ceil(size * plan.factor) for size in sizes)
     compaction = Compaction(
@@ -124,21 +116,13 @@ def run_compaction(
     )
     follows = (plan.head, bytes.fromhex(plan.head_hash))
     commit = ledger.compact(plan.session, compaction, after_checkpoint=plan.after_mark, follows=follows)
-    return CompactionOutcome(
-        commit.head,
-        result.by,
-        result.text,
+    return replace(
+        outcome,
+        entry=commit.head,
+        method=result.by,
+        summary=result.text,
         messages=plan.messages,
         tokens_before=tokens_before,
         tokens_after=tokens_after,
         summary_tokens=summary_tokens,
-        call_tokens=result.call_tokens,
-        duration_ms=duration_ms,
-        attempts=result.attempts,
     )
-
-
-def covered_messages(plan: CompactionPlan, ledger: Ledger) -> list[StoredMessage]:
-    """Return the messages that a plan covers; the session's opening instructions are never summarized."""
-    entries = ledger.entries(plan.session, plan.covers_from - 1, plan.first_kept)
-    return [row for entry in entries for row in conversation_rows(entry) if plan.start <= row.ref < plan.until]

@@ -37,26 +37,20 @@ from nexus.types.sanitize import sanitize_text
 if TYPE_CHECKING:
     from openai import APIStatusError, OpenAI
 
+# Default limit of one call, even for larger context windows: models read parts of this size with care.
 CALL_TOKENS = 32_000
-"""Default limit of one call, even for larger context windows: models read parts of this size with care."""
-
+# Default limit for a model with an unknown context window, as on self-hosted servers.
 UNKNOWN_CALL_TOKENS = 8_000
-"""Default limit for a model with an unknown context window, as on self-hosted servers."""
-
+# Size after which an answer is no longer read.
 MOST_BYTES = 8_000_000
-"""Size after which an answer is no longer read."""
-
-_FRAME_TOKENS = 32
-"""Upper bound of the tokens that the chat format adds to one message."""
-
+_FRAME_TOKENS = 32  # upper bound of the tokens that the chat format adds to one message
 _LIMIT_FIELDS = ("max_tokens", "max_completion_tokens")
 _RESERVED_FIELDS = frozenset({"model", "messages", "temperature", "stream", "n", "tools", "functions", *_LIMIT_FIELDS})
 _REFUSES = re.compile(
     r"unsupported|not support|unknown|unrecogni[sz]ed|unexpected|extra_forbidden|extra (?:inputs|fields)|not permitted|not allowed|only the default",
     re.IGNORECASE,
 )
-_FILTERED = frozenset({"content_filter", "refusal"})
-"""Finish reasons of a withheld answer."""
+_FILTERED = frozenset({"content_filter", "refusal"})  # finish reasons of a withheld answer
 
 
 class _RequestFormat(Struct, frozen=True):
@@ -64,8 +58,7 @@ class _RequestFormat(Struct, frozen=True):
 
     limit_field: str
     temperature: float | None
-    exchanged: bool = False
-    """True if `limit_field` is the second choice."""
+    exchanged: bool = False  # true if `limit_field` is the second choice
 
 
 class OpenAISummarizer:
@@ -110,19 +103,21 @@ class OpenAISummarizer:
     ) -> None:
         if find_spec("openai") is None:
             raise PackageMissing("openai", "OpenAISummarizer", "openai")
+        is_async = False
+        if client is not None:
+            import openai
+
+            is_async = isinstance(client, openai.AsyncOpenAI)
         reserved = sorted(_RESERVED_FIELDS & (extra_body or {}).keys())
         checks = (
             (not model.strip(), "summarizer without the name of a model"),
-            (
-                client is not None and bool(base_url + api_key),
-                "client and base_url or api_key given (give one of them)",
-            ),
-            (_is_async(client), "client is asynchronous (give an openai.OpenAI)"),
+            (client and base_url + api_key, "client and base_url or api_key given (give one of them)"),
+            (is_async, "client is asynchronous (give an openai.OpenAI)"),
             ((call_tokens or 0) < 0, "call_tokens is negative"),
             (not 0 < timeout_s < math.inf, "timeout_s is not a positive number of seconds"),
             (not 0 <= max_retries <= 10, "max_retries is not 0 to 10"),
             (thinking_tokens < 0, "thinking_tokens is negative"),
-            (bool(reserved), f"extra_body contains {', '.join(reserved)}: set by the summarizer"),
+            (reserved, f"extra_body contains {', '.join(reserved)}: set by the summarizer"),
         )
         for is_invalid, message in checks:
             if is_invalid:
@@ -130,17 +125,15 @@ class OpenAISummarizer:
         facts = resolve(model)
         window = math.floor(facts.context_tokens / facts.token_factor)
         default = min(CALL_TOKENS, window) if facts.known else UNKNOWN_CALL_TOKENS
-        self.name: str = model
         limit = default if call_tokens is None else call_tokens
         if 0 < limit <= thinking_tokens:
             raise BadSetting(f"thinking_tokens ({thinking_tokens:,}) leave nothing of the {limit:,} tokens of one call")
+        self.name: str = model
         self.call_tokens: int = limit and limit - thinking_tokens
         self._token_factor = facts.token_factor
-        self._client = client
-        self._base_url, self._api_key = base_url, api_key
+        self._client, self._base_url, self._api_key = client, base_url, api_key
         self._timeout_s, self._max_retries = timeout_s, max_retries
-        self._temperature = temperature
-        self._thinking_tokens = thinking_tokens
+        self._temperature, self._thinking_tokens = temperature, thinking_tokens
         self._extra_body = dict(extra_body or {})
         self._counter = counter or get_counter()
         self._format: _RequestFormat | None = None
@@ -174,12 +167,11 @@ class OpenAISummarizer:
             sizes = f"request and answer need {needed:,} tokens, limit of one call {self.call_tokens:,}"
             raise SummaryCallTooLarge(f"{self.name}: {sizes}. Nothing was sent", needed, self.call_tokens)
         answer_tokens = math.ceil((request.most_tokens + self._thinking_tokens) * self._token_factor)
-        client, request_format = self._client_and_format()
-        body = self._ask(client, request_format, prompt, answer_tokens)
-        return self._parse(body, client.base_url.host)
+        client = self._openai_client()
+        return self._parse(self._ask(client, prompt, answer_tokens), client.base_url.host)
 
-    def _client_and_format(self) -> tuple[OpenAI, _RequestFormat]:
-        """Return the client, created at the first call, and the format that worked last."""
+    def _openai_client(self) -> OpenAI:
+        """Return the client, created at the first call."""
         with self._client_lock:
             if self._client is None:
                 import openai
@@ -191,18 +183,17 @@ class OpenAISummarizer:
                     self._client = openai.OpenAI(base_url=self._base_url or None, api_key=key)
                 except openai.OpenAIError as error:
                     raise self._failure(error) from error
-            if self._format is None:
-                newer = _is_openai(self._client.base_url.host)
-                self._format = _RequestFormat(_LIMIT_FIELDS[newer], self._temperature)
-            return self._client, self._format
+            return self._client
 
-    def _ask(self, client: OpenAI, request_format: _RequestFormat, prompt: str, answer_tokens: int) -> dict[str, Any]:
+    def _ask(self, client: OpenAI, prompt: str, answer_tokens: int) -> dict[str, Any]:
         """Return the server's JSON answer; ask again without a field that it rejects, at most twice."""
         import openai
 
+        limit_field = _LIMIT_FIELDS[_is_openai(client.base_url.host)]
+        request_format = self._format or _RequestFormat(limit_field, self._temperature)
         while True:
             try:
-                return _json_object(self._send(client, request_format, prompt, answer_tokens))
+                return self._send(client, request_format, prompt, answer_tokens)
             except SummarizerFailed:
                 raise
             except openai.APIStatusError as error:
@@ -213,7 +204,7 @@ class OpenAISummarizer:
             except Exception as error:
                 raise self._failure(error) from error
 
-    def _send(self, client: OpenAI, request_format: _RequestFormat, prompt: str, answer_tokens: int) -> bytes:
+    def _send(self, client: OpenAI, request_format: _RequestFormat, prompt: str, answer_tokens: int) -> dict[str, Any]:
         """Send one request, with the package's own retries, and return the answer, bounded in time and bytes."""
         fields = {**self._extra_body, request_format.limit_field: answer_tokens}
         if request_format.temperature is not None:
@@ -231,7 +222,14 @@ class OpenAISummarizer:
                     raise SummarizerFailed(f"{self.name}: answer larger than {MOST_BYTES:,} bytes")
                 if time.monotonic() > until:
                     raise SummarizerFailed(f"{self.name}: answer not complete after {self._timeout_s:g} seconds")
-        return bytes(data)
+        try:
+            # Unlike msgspec, json accepts half of a surrogate pair, which the end of a token can make of an emoji.
+            body = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise BadReply(f"answer is not JSON: {error}") from error
+        if not isinstance(body, dict):
+            raise BadReply("answer is not a JSON object")
+        return cast("dict[str, Any]", body)
 
     def _failure(self, error: object) -> SummarizerFailed:
         """Return the error of this package for one of the provider's package, or for an error in the answer."""
@@ -253,25 +251,10 @@ class OpenAISummarizer:
         text = sanitize_text(strip_thinking("\n".join(message.text() for message in result.messages)))
         if not text and result.stop_reason == "length":
             raise SummarizerFailed(f"{self.name}: tokens ran out before the first word (allow more `thinking_tokens`)")
-        return SummaryReply(
-            text=text,
-            model=result.model if result.model.startswith(self.name) else self.name,
-            provider="openai" if _is_openai(host) else host,
-            input_tokens=result.usage.input_tokens,
-            output_tokens=result.usage.output_tokens,
-        )
-
-
-def _json_object(data: bytes) -> dict[str, Any]:
-    """Parse the answer's JSON object. Raises BadReply for anything else."""
-    try:
-        # Unlike msgspec, json accepts half of a surrogate pair, which the end of a token can make of an emoji.
-        body = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise BadReply(f"answer is not JSON: {error}") from error
-    if not isinstance(body, dict):
-        raise BadReply("answer is not a JSON object")
-    return cast("dict[str, Any]", body)
+        # A dated name of the same model says more; gateways that answer with another name say less.
+        model = result.model if result.model.startswith(self.name) else self.name
+        provider = "openai" if _is_openai(host) else host
+        return SummaryReply(text, model, provider, result.usage.input_tokens, result.usage.output_tokens)
 
 
 def _accepted_format(request_format: _RequestFormat, error: APIStatusError) -> _RequestFormat | None:
@@ -286,14 +269,6 @@ def _accepted_format(request_format: _RequestFormat, error: APIStatusError) -> _
     if request_format.temperature is not None and re.search(r"\btemperature\b", rejected):
         return replace(request_format, temperature=None)
     return None
-
-
-def _is_async(client: object) -> bool:
-    if client is None:
-        return False
-    import openai
-
-    return isinstance(client, openai.AsyncOpenAI)
 
 
 def _is_openai(host: str) -> bool:

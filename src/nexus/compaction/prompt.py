@@ -17,13 +17,12 @@ from nexus.compaction.extractive.statements import truncate_line
 from nexus.compaction.extractive.summary import HEADINGS
 from nexus.text.redact import redact
 from nexus.tokens.counter import TokenCounter
+from nexus.types.ledger_entries import StoredMessage
 from nexus.types.message import ATTACHED, Image, Message, Note, Text, ToolCall, ToolResult
 from nexus.types.sanitize import sanitize_text
 
-RESULT_CHARS = 2_000
-"""Characters of a tool result, from its beginning and end."""
-
-TEXT_CHARS = 12_000
+# Characters of a tool result or a text, from its beginning and end.
+RESULT_CHARS, _TEXT_CHARS = 2_000, 12_000
 _OPENING_TAG = re.compile(r"\s*(?:<(think|thinking|reasoning|thought)>|\[(THINK)\])", re.IGNORECASE)
 _CLOSING_TAG = re.compile(r"</(?:think|thinking|reasoning|thought)>|\[/THINK\]", re.IGNORECASE)
 _OPEN, _CLOSE = "=== transcript ===", "=== end of transcript ==="
@@ -53,10 +52,8 @@ role. Every rule of the user and every exact name must be there.
 
 """
 _UPDATE = """Between the lines "{open}" and "{close}" stand the notes so far. Keep what still holds, word for word; add what \
-is new; take out what was finished, answered or replaced.
-"""
-_FOCUS = """Take special care of this, which the user named: {focus}
-"""
+is new; take out what was finished, answered or replaced."""
+_FOCUS = "Take special care of this, which the user named: {focus}"
 
 
 def build_summarize_prompt(
@@ -80,14 +77,14 @@ def build_summarize_prompt(
     """
     size = f"At most {most_tokens:,} tokens in all." if most_tokens > 0 else ""
     ask = _ASK.format(open=_OPEN, close=_CLOSE, headings="\n".join(HEADINGS), size=size).rstrip()
-    pieces = [ask]
     if stricter:
         why = f" ({truncate_line(refused_because, 200)})" if refused_because else ""
-        pieces[0] = _STRICTER.format(why=why, first=HEADINGS[0]) + ask
+        ask = _STRICTER.format(why=why, first=HEADINGS[0]) + ask
+    pieces = [ask]
     if focus.strip():
-        pieces.append(_FOCUS.format(focus=redact(truncate_line(focus, 500)).text).rstrip())
+        pieces.append(_FOCUS.format(focus=redact(truncate_line(focus, 500)).text))
     if previous.strip():
-        pieces.append(_UPDATE.format(open=_PREVIOUS_OPEN, close=_PREVIOUS_CLOSE).rstrip())
+        pieces.append(_UPDATE.format(open=_PREVIOUS_OPEN, close=_PREVIOUS_CLOSE))
         pieces.append(f"{_PREVIOUS_OPEN}\n{_barred(redact(sanitize_text(previous)).text)}\n{_PREVIOUS_CLOSE}")
     pieces.append(f"{_OPEN}\n{render_transcript(messages)}\n{_CLOSE}")
     pieces.append(f'Now write the notes. The first line is "{HEADINGS[0]}".')
@@ -99,41 +96,34 @@ def render_transcript(messages: Iterable[Message]) -> str:
     return _barred(redact("\n".join(line for message in messages for line in _message_lines(message))).text)
 
 
-def split_chunks(messages: Sequence[Message], most_tokens: int, counter: TokenCounter) -> list[tuple[Message, ...]]:
-    """Split the messages into chunks whose transcripts have at most `most_tokens`; calls stay with their results.
+def split_chunks(rows: Sequence[StoredMessage], limit_tokens: int, counter: TokenCounter) -> list[list[StoredMessage]]:
+    """Split the rows into chunks whose transcripts have at most `limit_tokens`; calls stay with their results.
 
     A larger group is a chunk of its own; truncation of each message bounds its transcript.
     """
-    chunks: list[tuple[Message, ...]] = []
-    chunk: list[Message] = []
+    groups: list[list[StoredMessage]] = []
+    for row in rows:
+        if groups and any(row.message.results()):
+            groups[-1].append(row)
+        else:
+            groups.append([row])
+    chunks: list[list[StoredMessage]] = []
     size = 0
-    for group in _groups(messages):
-        tokens = counter.count(render_transcript(group))
-        if chunk and size + tokens > most_tokens:
-            chunks.append(tuple(chunk))
-            chunk, size = [], 0
-        chunk += group
+    for group in groups:
+        tokens = counter.count(render_transcript(row.message for row in group))
+        if not chunks or size + tokens > limit_tokens:
+            chunks.append([])
+            size = 0
+        chunks[-1] += group
         size += tokens
-    return [*chunks, tuple(chunk)] if chunk else chunks
-
-
-def _groups(messages: Sequence[Message]) -> Iterator[list[Message]]:
-    """Yield each message with the tool results that follow it."""
-    group: list[Message] = []
-    for message in messages:
-        if group and not any(message.results()):
-            yield group
-            group = []
-        group.append(message)
-    if group:
-        yield group
+    return chunks
 
 
 def _message_lines(message: Message) -> Iterator[str]:
     speaker = message.role.capitalize()
     for part in message.parts:
         if isinstance(part, Text) and part.text.strip():
-            yield f"{speaker}: {_shortened(part.text, TEXT_CHARS)}"
+            yield f"{speaker}: {_shortened(part.text, _TEXT_CHARS)}"
         elif isinstance(part, Note) and part.origin.startswith(ATTACHED):
             yield f"{speaker}: {_shortened(part.text, RESULT_CHARS)}"
         elif isinstance(part, Image):

@@ -15,13 +15,13 @@ COUNTER = get_counter()
 CHART = Image("image/png", "AAAA", width=640, height=480)
 
 
-def test_a_note_says_type_and_size_and_how_to_see_the_image_again() -> None:
+def test_image_placeholder_names_type_size_and_how_to_see_it() -> None:
     told = with_image_notes(Message("user", (Text("see"), CHART), id="m1"))
     wanted = "[image/png 640x480 was shown here before; to see it again: `nexus history SESSION --images FOLDER`]"
     assert told == Message("user", (Text("see"), Text(wanted)), id="m1")
 
 
-def test_a_note_in_a_result_names_the_call_and_stands_where_the_image_stood() -> None:
+def test_image_placeholder_in_result_names_call_and_keeps_position() -> None:
     result = ToolResult("toolu_1", (Text("before"), CHART, Text("after")), "look")
     (part,) = with_image_notes(Message("tool", (result,))).results()
     assert [item.text for item in part.content if isinstance(item, Text)] == [
@@ -32,14 +32,14 @@ def test_a_note_in_a_result_names_the_call_and_stands_where_the_image_stood() ->
 
 
 @pytest.mark.parametrize("odd", ["x" * 41, "image/png`rm -rf /`", "a\nb", ""])
-def test_no_odd_name_gets_into_a_note(odd: str) -> None:
+def test_image_placeholder_omits_unsafe_names(odd: str) -> None:
     (note,) = with_image_notes(Message("user", (Image(odd, "AAAA"),))).parts
     assert isinstance(note, Text) and note.text.startswith("[an image was shown here before;")
     (part,) = with_image_notes(Message("tool", (ToolResult(f"{odd}`", (CHART,)),))).results()
     assert "--call" not in str(part.content)
 
 
-def test_what_has_no_image_to_show_stays_the_same_object() -> None:
+def test_message_without_visible_image_is_the_same_object() -> None:
     for message in (user("hello"), Message("user", (Image("image/png"), Text("x")))):
         assert with_image_notes(message) is message
         assert freed_tokens(message) == 0
@@ -54,7 +54,7 @@ ids = st.sampled_from(["c1", "toolu_01AbCdEfGhIjKlMnOpQrStUv", "Zq9" * 26])
 
 @settings(deadline=None, max_examples=50)
 @given(st.lists(images, min_size=1, max_size=4), ids)
-def test_at_least_as_many_tokens_are_freed_as_was_reckoned_in_every_form(pictures: list[Image], call_id: str) -> None:
+def test_image_eviction_frees_estimated_tokens_in_every_format(pictures: list[Image], call_id: str) -> None:
     for message in (
         Message("user", (Text("see"), *pictures)),
         Message("tool", (ToolResult(call_id, (Text("seen"), *pictures), "look"),)),

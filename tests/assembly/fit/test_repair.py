@@ -37,7 +37,7 @@ def shown(*messages: Message) -> list[Message]:
 
 @LAWS
 @given(HISTORIES, st.sampled_from(["gpt-4o", "claude-sonnet-4-5"]))
-def test_any_history_gives_valid_bodies_on_all_four_wires(history: list[Message], model: str) -> None:
+def test_any_history_is_valid_in_all_provider_formats(history: list[Message], model: str) -> None:
     with opened() as nx:
         for message in history:
             append(nx, "s", message)
@@ -48,7 +48,7 @@ def test_any_history_gives_valid_bodies_on_all_four_wires(history: list[Message]
 
 @LAWS
 @given(HISTORIES, st.sets(st.integers(0, 14)))
-def test_a_window_extended_step_by_step_equals_one_made_anew(history: list[Message], looks: set[int]) -> None:
+def test_extended_window_equals_full_rebuild(history: list[Message], looks: set[int]) -> None:
     with opened() as nx:
         for index, message in enumerate(history):
             append(nx, "s", message)
@@ -63,7 +63,7 @@ def test_a_window_extended_step_by_step_equals_one_made_anew(history: list[Messa
 
 @LAWS
 @given(HISTORIES, st.integers(300, 3_000))
-def test_a_cut_leaves_the_same_bytes_warm_cold_and_as_stored(history: list[Message], budget: int) -> None:
+def test_cut_has_same_bytes_warm_cold_and_stored(history: list[Message], budget: int) -> None:
     with opened() as nx:
         for message in history:
             append(nx, "s", message)
@@ -85,7 +85,7 @@ def test_a_cut_leaves_the_same_bytes_warm_cold_and_as_stored(history: list[Messa
 
 @LAWS
 @given(HISTORIES)
-def test_what_is_shown_of_a_history_starts_with_what_is_shown_of_its_beginning(history: list[Message]) -> None:
+def test_visible_history_extends_its_own_prefix(history: list[Message]) -> None:
     fold, seen = repair.Fold(), list[Message]()
     for message in history:
         before = [*seen]
@@ -96,39 +96,39 @@ def test_what_is_shown_of_a_history_starts_with_what_is_shown_of_its_beginning(h
         assert seen[: len(before)] == before
 
 
-def test_a_result_without_a_call_is_left_out() -> None:
+def test_result_without_call_is_omitted() -> None:
     assert [m.role for m in shown(user("hi"), tool("nobody", "x"), assistant("yes"))] == ["user", "assistant"]
 
 
-def test_a_second_result_for_a_call_is_left_out() -> None:
+def test_second_result_for_call_is_omitted() -> None:
     call = ToolCall("a", "look", "{}")
     seen = shown(user("hi"), assistant("", call), tool("a", "one"), tool("a", "two"))
     assert [part.content[0].text for m in seen for part in m.parts if isinstance(part, ToolResult)] == ["one"]  # type: ignore[union-attr]
 
 
-def test_a_call_that_was_never_answered_is_closed_when_the_user_speaks() -> None:
+def test_unanswered_call_gets_result_before_user_message() -> None:
     seen = shown(user("hi"), assistant("", ToolCall("a", "look", "{}")), user("stop"))
     assert [m.role for m in seen] == ["user", "assistant", "tool", "user"]
     assert next(seen[2].results()).content == (Text(repair.INTERRUPTED),)
 
 
-def test_a_call_id_that_was_used_before_gets_a_number_and_its_result_follows() -> None:
+def test_repeated_call_id_is_numbered_with_its_result() -> None:
     call = ToolCall("a", "look", "{}")
     seen = shown(user("hi"), assistant("", call), tool("a", "1"), assistant("", call), tool("a", "2"))
     assert [c.id for m in seen for c in m.calls()] == ["a", "a_2"]
     assert [r.call_id for m in seen for r in m.results()] == ["a", "a_2"]
 
 
-def test_arguments_that_are_no_object_are_kept_as_text() -> None:
+def test_non_object_arguments_are_kept_as_text() -> None:
     seen = shown(user("hi"), assistant("", ToolCall("a", "look", '{"cut": "of')))
     assert json.loads(next(seen[1].calls()).arguments) == {"_unparsed": '{"cut": "of'}
 
 
-def test_a_history_that_starts_with_the_assistant_gets_a_first_user_message() -> None:
+def test_history_starting_with_assistant_gets_user_message() -> None:
     assert [m.role for m in shown(assistant("Welcome!"))] == ["user", "assistant"]
 
 
-def test_two_pieces_of_one_assistant_message_are_joined_when_the_history_is_read_anew() -> None:
+def test_split_assistant_message_is_joined_on_reread() -> None:
     with opened() as nx:
         append(nx, "s", user("hi"))
         append(nx, "s", Message("assistant", (Text("I look."),), "m1"))
@@ -139,21 +139,21 @@ def test_two_pieces_of_one_assistant_message_are_joined_when_the_history_is_read
     assert [message["role"] for message in messages] == ["user", "assistant", "tool", "user"]
 
 
-def test_arguments_that_nest_too_deeply_are_kept_as_text_and_brackets_in_texts_do_not_count() -> None:
+def test_deeply_nested_arguments_are_kept_as_text() -> None:
     deep, flat = '{"a": ' + "[" * 64 + "]" * 64 + "}", json.dumps({"a": "[{" * 500, "b": '"}]\\'})
     assert json.loads(arguments_as_object(deep)) == {"_unparsed": deep}
     assert arguments_as_object(flat) == flat
     assert arguments_as_object('{"a": ' + "[" * 63 + "]" * 63 + "}").startswith('{"a"')
 
 
-def test_a_message_shown_in_part_is_counted_anew() -> None:
+def test_partly_shown_message_is_recounted() -> None:
     picture = ToolResult("a", (Image("image/png", PIXEL, width=4_000, height=4_000),))
     with opened() as nx:
         append(nx, "s", user("hi"), Message("assistant", (Text("yes"), picture)))
         assert nx.assemble("x", session="s", model="gpt-4o").token_budget.used.history < 100
 
 
-def test_thinking_of_a_message_that_is_joined_to_an_earlier_one_is_not_sent() -> None:
+def test_thinking_of_joined_message_is_not_sent() -> None:
     thought = Message("assistant", (Thinking("hm", "c2ln"), Text("b")), model="claude-sonnet-4-5")
     with opened() as nx:
         append(nx, "s", user("hi"), assistant("a"), thought)

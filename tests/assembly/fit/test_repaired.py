@@ -34,7 +34,7 @@ def opened() -> Engine:
 
 @LAWS
 @given(HISTORIES)
-def test_what_was_repaired_needs_no_repair(history: list[Message]) -> None:
+def test_repair_is_idempotent(history: list[Message]) -> None:
     once, _ = nexus.repaired(history)
     again, report = nexus.repaired(once)
     assert again == once
@@ -44,7 +44,7 @@ def test_what_was_repaired_needs_no_repair(history: list[Message]) -> None:
 
 @LAWS
 @given(HISTORIES, st.sampled_from(["gpt-4o", "gpt-5", "claude-sonnet-4-5", "gemini-2.5-pro"]))
-def test_what_was_repaired_is_valid_on_all_four_wires(history: list[Message], model: str) -> None:
+def test_repaired_history_is_valid_in_all_provider_formats(history: list[Message], model: str) -> None:
     with opened() as nx:
         ctx = nx.assemble("What now?", model=model)
     shown = dataclasses.replace(ctx, history=History.of(nexus.repaired(history)[0]))
@@ -54,7 +54,7 @@ def test_what_was_repaired_is_valid_on_all_four_wires(history: list[Message], mo
 
 @LAWS
 @given(HISTORIES, st.sets(st.integers(0, 14)))
-def test_the_history_of_a_call_is_the_full_pass_over_what_is_stored(history: list[Message], looks: set[int]) -> None:
+def test_assembled_history_equals_full_repair(history: list[Message], looks: set[int]) -> None:
     with opened() as nx:
         for index, message in enumerate(history):
             append(nx, "s", message)
@@ -68,7 +68,7 @@ def test_the_history_of_a_call_is_the_full_pass_over_what_is_stored(history: lis
 
 @LAWS
 @given(HISTORIES, st.integers(0, 14))
-def test_repairing_a_beginning_and_stepping_on_is_the_full_pass(history: list[Message], cut: int) -> None:
+def test_incremental_repair_equals_full_repair(history: list[Message], cut: int) -> None:
     fold, shown = repair.Fold(), list[Message]()
     for message in history[:cut]:
         try:
@@ -88,7 +88,7 @@ def test_repairing_a_beginning_and_stepping_on_is_the_full_pass(history: list[Me
     assert report.total == fold.changes.total() + len(lacking)
 
 
-def test_each_change_is_counted_by_what_was_done() -> None:
+def test_repair_changes_are_counted_by_kind() -> None:
     shown, report = nexus.repaired(
         [
             assistant("", ToolCall("a", "look", "{}"), ToolCall("b", "no way!", "")),
@@ -111,7 +111,7 @@ def test_each_change_is_counted_by_what_was_done() -> None:
     assert "\n" not in str(report)
 
 
-def test_what_is_changed_in_a_message_of_two_pieces_is_counted_once() -> None:
+def test_change_in_split_message_is_counted_once() -> None:
     odd = Unknown("video", "{}")
     pieces = [
         Message("assistant", (odd, Text("I look."), ToolCall("a b", "look", "{}")), "m1"),
@@ -126,14 +126,14 @@ def test_what_is_changed_in_a_message_of_two_pieces_is_counted_once() -> None:
     }
 
 
-def test_a_report_without_changes_says_so_and_cannot_be_changed() -> None:
+def test_empty_repair_report_is_clean_and_frozen() -> None:
     report = nexus.repaired([user("hi"), assistant("yes")])[1]
     assert (report.clean, report.total, str(report)) == (True, 0, "nothing to repair")
     with pytest.raises(AttributeError):
         report.changes = {"x": 1}  # type: ignore[misc]
 
 
-def test_a_context_reports_its_repairs_as_the_same_value_and_as_plain_counts_in_json() -> None:
+def test_context_reports_repairs_as_value_and_json_counts() -> None:
     with opened() as nx:
         append(nx, "s", user("hi"), Message("tool", (ToolResult("nobody", (Text("x"),)),)), assistant("yes"))
         ctx = nx.assemble("x", session="s")

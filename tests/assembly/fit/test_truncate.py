@@ -20,7 +20,7 @@ def tokens(text: str) -> int:
     return text_tokens_json(text, COUNTER)
 
 
-def test_head_and_tail_of_a_log_stay_by_whole_lines_with_a_line_that_names_the_way_to_the_whole() -> None:
+def test_truncated_log_keeps_whole_head_and_tail_lines_and_notice() -> None:
     short = truncate_text(LOG, 500, COUNTER, "`nexus history SESSION --call call_7`")
     lines, whole = short.split("\n"), LOG.split("\n")
     marker = next(index for index, line in enumerate(lines) if line.startswith("[…"))
@@ -32,7 +32,7 @@ def test_head_and_tail_of_a_log_stay_by_whole_lines_with_a_line_that_names_the_w
     assert left_out == len(LOG) - (len(short) - len(lines[marker]) - 2)
 
 
-def test_json_stays_json_with_the_first_and_last_items() -> None:
+def test_truncated_json_stays_json_with_first_and_last_items() -> None:
     rows = [{"id": number, "name": f"user {number}", "note": "n" * 50} for number in range(500)]
     short = truncate_text(json.dumps({"total": 500, "rows": rows}), 800, COUNTER, "there")
     body, _, marker = short.rpartition("\n")
@@ -45,7 +45,7 @@ def test_json_stays_json_with_the_first_and_last_items() -> None:
     assert tokens(short) <= 800
 
 
-def test_json_numbers_keep_their_digits() -> None:
+def test_truncated_json_numbers_keep_their_digits() -> None:
     value = {"big": 123456789012345678901234567890, "small": 0.1, "text": "x " * 4_000}
     body = truncate_text(json.dumps(value), 200, COUNTER).rpartition("\n")[0]
     assert json.loads(body)["big"] == value["big"] and json.loads(body)["small"] == 0.1
@@ -61,7 +61,7 @@ def test_json_numbers_keep_their_digits() -> None:
     ),
     st.integers(0, 600),
 )
-def test_whatever_the_text_a_clip_is_within_the_limit_and_the_same_again(text: str, limit: int) -> None:
+def test_truncation_is_within_limit_and_deterministic(text: str, limit: int) -> None:
     short = truncate_text(text, limit, COUNTER, "`nexus history SESSION --call call_1`")
     assert tokens(short) <= max(limit, LEAST_TOKENS)
     assert short == truncate_text(text, limit, COUNTER, "`nexus history SESSION --call call_1`")
@@ -69,13 +69,13 @@ def test_whatever_the_text_a_clip_is_within_the_limit_and_the_same_again(text: s
         assert short == text
 
 
-def test_many_megabytes_without_a_space_are_shortened_too() -> None:
+def test_megabytes_without_space_are_truncated() -> None:
     assert tokens(truncate_text("a" * 3_000_000, 100, COUNTER)) <= 100
     assert tokens(truncate_text("[" * 500_000, 100, COUNTER)) <= 100
     assert tokens(truncate_text('{"a":' * 5_000 + "1" + "}" * 5_000, 100, COUNTER)) <= 100
 
 
-def test_a_result_that_fits_is_the_same_object_and_others_keep_id_name_and_error() -> None:
+def test_truncated_result_keeps_id_name_and_error() -> None:
     fits = tool("call_1", "short", "look")
     assert truncate_results(fits, 100, COUNTER, keeps_images=True) is fits
     message = tool("call_1", LOG, "look", is_error=True)
@@ -85,12 +85,12 @@ def test_a_result_that_fits_is_the_same_object_and_others_keep_id_name_and_error
     assert isinstance(text, Text) and "--call call_1" in text.text
 
 
-def test_an_id_that_no_shell_takes_is_not_put_into_a_command() -> None:
+def test_unsafe_call_id_is_not_put_into_shell_command() -> None:
     (short,) = truncate_results(tool("a; rm -rf /", LOG), 200, COUNTER, keeps_images=True).results()
     assert "rm -rf" not in str(short.content)
 
 
-def test_images_of_older_results_become_a_line_and_stay_in_newer_ones() -> None:
+def test_images_of_older_results_become_placeholders() -> None:
     image = Image("image/png", "AAAA", width=8, height=4)
     message = Message("tool", (ToolResult("call_1", (Text("seen"), image)),))
     assert truncate_results(message, 100, COUNTER, keeps_images=True) is message
@@ -98,7 +98,7 @@ def test_images_of_older_results_become_a_line_and_stay_in_newer_ones() -> None:
     assert short.content == (Text("seen"), Text("[image/png 8x4 was shown here before; it is in the ledger]"))
 
 
-def test_limits_are_by_entry() -> None:
+def test_truncation_limits_apply_by_entry() -> None:
     clips = TruncationLimits(1_000, 7, 100)
     assert [clips.limit(seq) for seq in (1, 7, 8)] == [100, 100, 1_000]
     assert clips.aged(7) and not clips.aged(8)

@@ -23,7 +23,7 @@ PAUSES_MS = (0, 1_000, 60_000, 400_000)
 @settings(max_examples=4, deadline=None)
 @example(seed=3977850275, steps=12)  # a time that is told again in a tool loop
 @given(seed=st.integers(0, 1 << 32), steps=st.integers(8, 40))
-def test_a_session_by_chance_is_valid_and_within_its_budget_and_every_call_is_made_again(
+def test_random_session_is_valid_within_budget_and_replayable(
     tmp_path_factory: pytest.TempPathFactory, profile: str, seed: int, steps: int
 ) -> None:
     workspace = tmp_path_factory.mktemp("walk")

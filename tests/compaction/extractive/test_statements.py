@@ -36,11 +36,11 @@ def quoted(*messages: Message) -> list[tuple[str, int]]:
         ("The steps are as follows then:", 0),
     ],
 )
-def test_a_statement_weighs_by_how_exact_it_is(sentence: str, weight: int) -> None:
+def test_statement_weight_depends_on_exactness(sentence: str, weight: int) -> None:
     assert weight_of(sentence) == weight
 
 
-def test_a_statement_without_a_cue_outlives_its_turn_after_those_with_one() -> None:
+def test_uncued_statement_is_kept_below_cued_ones() -> None:
     said = rows(
         user("Build it."),
         user(
@@ -58,13 +58,13 @@ def test_a_statement_without_a_cue_outlives_its_turn_after_those_with_one() -> N
     assert found["Never log passwords."].weight > exact.weight
 
 
-def test_what_the_first_and_the_newest_request_only_say_is_not_said_twice() -> None:
+def test_statement_in_task_is_not_repeated() -> None:
     said = "The team next door reads these letters aloud."
     assert not [finding for finding in extract(rows(user(said))).findings if finding.kind == "fact"]
 
 
 @pytest.mark.parametrize("role", ["system", "assistant"])
-def test_only_a_users_plain_statements_count(role: str) -> None:
+def test_plain_statements_of_other_roles_are_ignored(role: str) -> None:
     message = Message("system", user("The team next door reads these letters aloud.").parts)
     message = message if role == "system" else assistant("The team next door reads these letters aloud.")
     assert not [
@@ -72,12 +72,12 @@ def test_only_a_users_plain_statements_count(role: str) -> None:
     ]
 
 
-def test_a_long_pasted_message_gives_no_plain_statements() -> None:
+def test_pasted_message_has_no_plain_statements() -> None:
     pasted = "The team next door reads these letters aloud.\n" + "x = 1\n" * 600
     assert not [f for f in extract(rows(user("Hi."), user(pasted), user("Go on."))).findings if f.kind == "fact"]
 
 
-def test_a_statement_weighs_the_same_when_it_is_read_back_from_a_summary() -> None:
+def test_parsed_statement_keeps_its_weight() -> None:
     told = [ExtractedLine("fact", text, MessageRef(3, at), 1) for at, text in enumerate((
         "The port is 8080.", "Gate 530 is where the crew waits for us.", "The team next door reads these letters aloud.",
         "In read_file a.md: “Gate 530 is where the crew waits for us.”",
@@ -86,14 +86,14 @@ def test_a_statement_weighs_the_same_when_it_is_read_back_from_a_summary() -> No
     assert [finding.weight for finding in read] == [VALUE, EXACT, PLAIN, VALUE_WEIGHT]
 
 
-def test_a_german_date_is_no_end_of_a_sentence() -> None:
+def test_german_date_does_not_end_sentence() -> None:
     assert list(sentences("Am 4. Mai ist Abgabe. Am 31. Oktober nicht.")) == [
         "Am 4. Mai ist Abgabe.", "Am 31. Oktober nicht.",
     ]  # fmt: skip
     assert list(sentences("Es waren 31. Oktopusse waren es.")) == ["Es waren 31.", "Oktopusse waren es."]
 
 
-def test_rules_and_values_in_a_result_are_quoted_with_their_source() -> None:
+def test_tool_rules_and_values_are_quoted_with_source() -> None:
     text = "   12→# Never write to the old table.\n   13→x = read(12)\n// The queue holds 300 letters at a time.\nThis is fine as it is."
     assert quoted(call(1, "read_file", path="docs/rules.md"), result(1, text)) == [
         ("In read_file rules.md: “Never write to the old table.”", RULE_WEIGHT),
@@ -102,7 +102,7 @@ def test_rules_and_values_in_a_result_are_quoted_with_their_source() -> None:
     assert all(is_quoted(line) for line, _ in quoted(call(1, "bash", command="cat a"), result(1, text)))
 
 
-def test_the_texts_in_a_json_result_are_looked_at() -> None:
+def test_strings_in_json_results_are_quoted() -> None:
     record = json.dumps({"id": "A-1", "rows": [{"note": "The shop closes at 19:25 on Fridays."}], "n": 3})
     assert quoted(call(1, "get_shop"), result(1, record)) == [
         ("In get_shop: “The shop closes at 19:25 on Fridays.”", VALUE_WEIGHT)
@@ -116,11 +116,11 @@ def test_the_texts_in_a_json_result_are_looked_at() -> None:
         "The assistant should never refuse 12 times.", "def f(): return x.y(12, 13).", "ok 12 0.3s PASS [100%].",
     ],
 )  # fmt: skip
-def test_what_speaks_to_the_assistant_and_what_is_no_sentence_is_left_out(text: str) -> None:
+def test_text_addressed_to_assistant_and_non_sentences_are_omitted(text: str) -> None:
     assert quoted(call(1, "fetch"), result(1, text)) == []
 
 
-def test_a_result_never_replaces_what_the_user_said() -> None:
+def test_tool_value_does_not_replace_user_statement() -> None:
     said = rows(
         user("Start."),
         user("The port is 8080."),
@@ -132,17 +132,17 @@ def test_a_result_never_replaces_what_the_user_said() -> None:
     assert facts == ["The port is 8080.", "In fetch: “The port is now 9090 for all.”"]
 
 
-def test_what_results_say_takes_a_small_part_of_a_summary_even_where_there_is_room() -> None:
+def test_quoted_results_are_limited_to_their_share() -> None:
     pages = [
         message
         for at in range(40)
         for message in (call(at, "fetch"), result(at, f"The queue {at} holds {at + 100} letters at most."))
     ]
     made = summarize(rows(user("Start."), *pages, user("Go on.")), 1_000, Characters())
-    lines = [line.removeprefix("- ") for line in made.text.split("\n")]
+    lines = [line.removeprefix("- ") for line in made.split("\n")]
     assert 0 < sum(len(line) for line in lines if is_quoted(line)) <= 160
 
 
-def test_the_same_messages_give_the_same_summary() -> None:
+def test_summary_of_tool_results_is_deterministic() -> None:
     said = rows(user("Start."), call(1, "fetch"), result(1, "The queue holds 300 letters at most."), user("Go on."))
     assert summarize(said, 400, COUNTER) == summarize(said, 400, COUNTER)

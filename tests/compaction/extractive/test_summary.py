@@ -66,100 +66,93 @@ def padded(before: list[StoredMessage]) -> list[StoredMessage]:
     return [*before, *rows(call(90, "search", q="x"), result(90, "nothing here\n" * 400), first_seq=last + 1)]
 
 
-def test_a_conversation_becomes_this_summary() -> None:
+def test_summary_matches_golden_text() -> None:
     told = summarize(padded(PORTS), 2_000, Characters())
-    assert told.text.startswith(GOLDEN)
-    assert told.text.endswith("- User: Please write the Dockerfile next.")
-    assert told.tokens == len(told.text) and told.replaced >= 1 and told.omitted_lines == 0
+    assert told.startswith(GOLDEN)
+    assert told.endswith("- User: Please write the Dockerfile next.")
+    assert len(told) <= 2_000
 
 
-def test_with_little_room_rules_and_the_newest_request_stay() -> None:
-    told = summarize(padded(PORTS), 260, Characters()).text
+def test_small_budget_keeps_constraints_and_newest_request() -> None:
+    told = summarize(padded(PORTS), 260, Characters())
     assert "Never log passwords." in told and "9090" in told and "8080" not in told
     assert "## Recent" not in told
 
 
-def test_an_update_keeps_what_held_replaces_what_changed_and_asks_anew() -> None:
+def test_update_keeps_valid_lines_and_replaces_changed_ones() -> None:
     first = summarize(padded(PORTS), 2_000, Characters())
     more = rows(
         user("The port is 7070 now. Always answer in German."), assistant("I have changed the port."), first_seq=40
     )
-    told = summarize(padded(more), 2_000, Characters(), previous=first.text).text
+    told = summarize(padded(more), 2_000, Characters(), previous=first)
     assert "7070" in told and "9090" not in told and "Always answer in German." in told
     assert "uvicorn" in told and "changed src/server.py" in told and told.startswith("## Task\n> Build a small")
     assert told.count("Newest request:") == 1 and "Newest request: The port is 7070" in told
 
 
-def test_a_summary_of_another_form_is_updated_by_its_headings() -> None:
+def test_foreign_summary_is_updated_by_its_headings() -> None:
     before = "# Goal\nShip the importer.\n\n**Key decisions:**\n- SQLite only\n\n## Next steps\n1. tests\n\n## Critical context\n- id 42-AB"
-    told = summarize(padded(rows(user("Never push to main."))), 1_000, Characters(), previous=before).text
+    told = summarize(padded(rows(user("Never push to main."))), 1_000, Characters(), previous=before)
     assert told.startswith("## Task\n> Ship the importer.\n")
     assert "## Decisions\n- SQLite only" in told and "## Open\n- 1. tests" in told and "## Facts\n- id 42-AB" in told
 
 
 @LAWS
 @given(TALKS, st.integers(0, 400), st.sampled_from([Characters(), COUNTER]))
-def test_a_summary_keeps_its_budget_is_smaller_than_its_source_and_is_the_same_each_time(
-    talk: list[Message], limit: int, counter: Characters
-) -> None:
+def test_summary_is_deterministic_and_within_limits(talk: list[Message], limit: int, counter: Characters) -> None:
     listed = rows(*talk)
     told = summarize(listed, limit, counter)
     assert told == summarize(list(listed), limit, counter)
-    assert counter.count(told.text) == told.tokens <= limit
+    assert counter.count(told) <= limit
     source = source_tokens(listed, counter)
-    assert told.source_tokens == source and (not told.text or told.tokens <= source - source * 10 // 100)
-    told.text.encode()
-    assert "\x00" not in told.text
+    assert not told or counter.count(told) <= source - source * 10 // 100
+    told.encode()
+    assert "\x00" not in told
 
 
 @LAWS
 @given(TALKS, st.integers(100, 2_000))
-def test_what_it_makes_passes_the_audit_or_is_empty(talk: list[Message], limit: int) -> None:
+def test_extractive_summary_passes_check_summary(talk: list[Message], limit: int) -> None:
     listed = padded(rows(user("Never push."), *talk))
     told = summarize(listed, limit, Characters())
-    verdict = check_summary(told.text, told.tokens, told.source_tokens)
-    assert verdict.accepted, verdict.reasons
+    assert check_summary(told, len(told), source_tokens(listed, Characters())) == {}
 
 
 @LAWS
 @given(TALKS, st.integers(60, 2_000))
-def test_an_update_with_nothing_new_changes_nothing(talk: list[Message], limit: int) -> None:
-    told = summarize(padded(rows(user("Never push."), *talk)), limit, Characters()).text
-    assert summarize([], limit, Characters(), previous=told).text == told
+def test_update_without_rows_returns_previous_summary(talk: list[Message], limit: int) -> None:
+    told = summarize(padded(rows(user("Never push."), *talk)), limit, Characters())
+    assert summarize([], limit, Characters(), previous=told) == told
 
 
 @LAWS
 @given(TALKS)
-def test_a_summary_is_read_back_as_it_was_written(talk: list[Message]) -> None:
-    told = summarize(padded(rows(user("Never push."), *talk)), 3_000, Characters()).text
+def test_summary_survives_parse_and_render(talk: list[Message]) -> None:
+    told = summarize(padded(rows(user("Never push."), *talk)), 3_000, Characters())
     assert render_summary(*parse_summary(told)) == told
 
 
 @LAWS
 @given(HISTORIES, st.integers(1, 200))
-def test_any_history_has_a_summary_within_its_budget(history: list[Message], limit: int) -> None:
+def test_any_history_is_summarized_within_budget(history: list[Message], limit: int) -> None:
     told = summarize(rows(*history), limit, COUNTER)
-    assert told.tokens <= limit and told.text.encode() is not None
+    assert COUNTER.count(told) <= limit and told.encode() is not None
 
 
 @pytest.mark.parametrize(
     "text", ["\ud800 must \x00 never", "a" * 1_000_000, "我们必须使用中文。" * 20_000, "never do it. " * 80_000, ""]
 )
-def test_long_and_broken_text_is_summarised(text: str) -> None:
+def test_long_and_broken_text_is_summarized(text: str) -> None:
     told = summarize(rows(user(text), assistant(text), call(1, "bash", command=text), result(1, text)), 300, COUNTER)
-    assert told.tokens <= 300
+    assert COUNTER.count(told) <= 300
 
 
-def test_a_stretch_of_tool_calls_alone_says_that_nobody_asked_in_it() -> None:
+def test_tool_calls_without_request_have_placeholder_task() -> None:
     steps = rows(call(1, "Write", file_path="a.py", content="x" * 400), result(1, "ok"))
-    assert (
-        summarize(steps, 200, Characters()).text == "## Task\n> (no request in this part)\n\n## Files\n- changed a.py"
-    )
+    assert summarize(steps, 200, Characters()) == "## Task\n> (no request in this part)\n\n## Files\n- changed a.py"
 
 
-def test_names_of_weight_survive_when_there_is_room() -> None:
+def test_exact_identifiers_are_kept_when_they_fit() -> None:
     told = summarize(padded(PORTS), 1_500, Characters())
-    verdict = check_summary(
-        told.text, told.tokens, told.source_tokens, identifiers=exact_identifiers(extract(PORTS)), kept_share=1.0
-    )
-    assert verdict.accepted
+    assert check_summary(told, len(told), source_tokens(padded(PORTS), Characters())) == {}
+    assert all(name in told for name in exact_identifiers(extract(PORTS)))

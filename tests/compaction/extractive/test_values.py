@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nexus.compaction.extractive.values import superseded_sentences
+from nexus.compaction.extractive.statements import superseded_sentences
 
 REPLACED = [
     ("The port is 8080.", "The port is 9090."),
@@ -42,20 +42,20 @@ APART = [
 
 
 @pytest.mark.parametrize(("earlier", "later"), REPLACED)
-def test_another_value_of_the_same_matter_replaces_the_earlier(earlier: str, later: str) -> None:
+def test_later_value_of_same_subject_replaces_earlier(earlier: str, later: str) -> None:
     assert superseded_sentences([earlier, later]) == {0: ""}
 
 
 @pytest.mark.parametrize(("first", "second"), APART)
-def test_statements_about_different_matters_stay_apart(first: str, second: str) -> None:
+def test_values_of_different_subjects_are_kept(first: str, second: str) -> None:
     assert superseded_sentences([first, second]) == {} and superseded_sentences([second, first]) == {}
 
 
-def test_of_a_sentence_with_two_clauses_only_the_stale_one_goes() -> None:
+def test_only_the_superseded_clause_is_removed() -> None:
     told = ["The port is 8080; never log passwords.", "The port is 9090."]
     assert superseded_sentences(told) == {0: "never log passwords."}
 
 
-def test_only_the_newest_of_many_values_stays() -> None:
+def test_only_newest_of_many_values_is_kept() -> None:
     told = [f"The port is {8000 + number}." for number in range(50)]
     assert sorted(superseded_sentences(told)) == list(range(49))

@@ -7,28 +7,22 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from nexus.compaction.extractive import patterns
-from nexus.compaction.extractive.patterns import Kind, find_identifiers
+from nexus.compaction.extractive import patterns, statements
+from nexus.compaction.extractive.patterns import Kind, cued_kind, find_identifiers
 from nexus.compaction.extractive.statements import (
-    EXACT,
-    PLAIN,
     ExtractedLine,
-    limit_length,
-    lines,
+    parse_clauses,
     sentences,
-    states_value,
-    strip_markup,
+    superseded_sentences,
     truncate_line,
-    weight_of,
 )
 from nexus.compaction.extractive.tool_activity import is_quoted, tool_activity, tool_statements
-from nexus.compaction.extractive.values import parse_clauses, superseded_sentences
 from nexus.text.redact import redact
 from nexus.types.ledger_entries import MessageRef, StoredMessage
 from nexus.types.message import Text
 
 REQUEST, QUESTION = "Newest request: ", "Asked the user: "
-TASK_CHARS = 2_000
+_TASK_CHARS = 2_000
 _RECENT_CHARS = 160
 _HEAVY = 60
 _PASTED_CHARS = 3_000  # a longer message is mostly pasted material
@@ -37,18 +31,15 @@ _REQUEST_CHARS = 300
 _BOLD = re.compile(r"\*\*([^*]{1,300})\*\*")
 _LEAD = re.compile(r"^(?:[-*+#>•✅✓✔]+ ?|\[[ xX]\] |\d{1,3}[.)] ){1,3}")
 _WEIGHTS: dict[Kind, int] = {"constraint": 90, "preference": 85, "decision": 70, "fact": 75, "open": 70, "done": 40}
+_ASSISTANT_WEIGHTS: dict[Kind, int] = {"decision": 45, "open": 50, "done": 40}
 _COMPARABLE = frozenset({"constraint", "preference", "fact", "decision", "open", "recent"})
 
 
 class Extract(Struct, frozen=True):
     """Result of extraction."""
 
-    task: str
-    """The user's first request, at most TASK_CHARS characters."""
-    findings: tuple[ExtractedLine, ...]
-    """In the order of their messages; identifiers last."""
-    replaced: int = 0
-    """Number of statements that a later one replaced."""
+    task: str  # the user's first request, at most _TASK_CHARS characters
+    findings: tuple[ExtractedLine, ...]  # in the order of their messages; identifiers last
 
 
 def extract(rows: Iterable[StoredMessage], previous: Sequence[ExtractedLine] = (), task: str = "") -> Extract:
@@ -60,33 +51,33 @@ def extract(rows: Iterable[StoredMessage], previous: Sequence[ExtractedLine] = (
         task: First request in the previous summary; by default the first text of a user in these rows.
     """
     rows = list(rows)
-    texts = [(row, _searchable_text(row)) for row in rows if row.message.role != "tool"]
-    first = task or next((text for row, text in texts if row.message.role == "user" and text), "")
+    texts: list[tuple[StoredMessage, str]] = []
+    for row in rows:
+        if row.message.role != "tool":
+            text = statements.limit_length("\n".join(part.text for part in row.message.parts if isinstance(part, Text)))
+            text = statements.strip_markup(text) if row.message.role == "user" else text
+            texts.append((row, redact(text).text.strip()))
+    by_user = [text for row, text in texts if row.message.role == "user" and text]
+    first = task or next(iter(by_user), "")
     # The first request, and the newest if its line contains all of it, are in the summary anyway.
-    newest = [text for row, text in texts if row.message.role == "user" and text][-1:]
-    repeated = " ".join(" ".join([first, *(text for text in newest if len(text) <= _REQUEST_CHARS)]).split())
+    newest = [text for text in by_user[-1:] if len(text) <= _REQUEST_CHARS]
+    repeated = " ".join(" ".join([first, *newest]).split())
     findings: list[ExtractedLine] = []
     for row, text in texts:
-        findings += [line for line in _statements(row, text) if not (_is_uncued(line) and line.text in repeated)]
-    findings += [*_requests(texts, task), *_recent(texts), *tool_activity(rows), *tool_statements(rows)]
+        for line in _statements(row, text):
+            is_uncued = line.kind == "fact" and line.weight in (statements.EXACT, statements.PLAIN)
+            if not (is_uncued and line.text in repeated):
+                findings.append(line)
+    findings += [*_newest(texts, task), *tool_activity(rows), *tool_statements(rows)]
     findings.sort(key=lambda finding: finding.place)
-    live, replaced = _without_superseded([*previous, *findings])
-    return Extract(_mark_replaced(task or first[:TASK_CHARS], live), (*live, *_identifiers(texts, live)), replaced)
-
-
-def _mark_replaced(task: str, live: Sequence[ExtractedLine]) -> str:
-    """Return the task with every sentence that a later statement replaced marked as such."""
+    live = _without_superseded([*previous, *findings])
+    task = task or first[:_TASK_CHARS]
     stated = list(sentences(task))
     later = [_statement_text(finding) for finding in live if _is_comparable(finding)]
     for at in superseded_sentences([*stated, *later]):
         if at < len(stated):
             task = task.replace(stated[at], "[replaced later]")
-    return task
-
-
-def _searchable_text(row: StoredMessage) -> str:
-    text = limit_length("\n".join(part.text for part in row.message.parts if isinstance(part, Text)))
-    return redact(strip_markup(text) if row.message.role == "user" else text).text.strip()
+    return Extract(task, (*live, *_identifiers(texts, live)))
 
 
 def _statements(row: StoredMessage, text: str) -> list[ExtractedLine]:
@@ -99,19 +90,19 @@ def _statements(row: StoredMessage, text: str) -> list[ExtractedLine]:
         label, bare = patterns.parse_label(_BOLD.sub(r"\1", sentence))
         kind = label if by_user else None
         if kind in (None, "fact", "open"):
-            cue = patterns.requested_kind(bare) if by_user else patterns.reported_kind(bare)
+            cue = cued_kind(bare, by_user=by_user)
             kind = cue if kind is None or cue in ("constraint", "preference") else kind
         uncued_weight = 0
         if kind is None and by_user:
             typed = row.message.role == "user" and len(text) <= _TYPED_CHARS
-            uncued_weight = weight_of(bare) if typed or states_value(bare) else 0
+            uncued_weight = statements.weight_of(bare) if typed or statements.states_value(bare) else 0
             kind = "fact" if uncued_weight else None
         line = _LEAD.sub("", bare).strip()
         if kind is None or sum(letter.isalnum() for letter in line) < 6:
             continue
         weight = uncued_weight or _WEIGHTS[kind] + (5 if label else 0)
         if not by_user:
-            weight = {"decision": 45, "open": 50, "done": 40}.get(kind, 30)
+            weight = _ASSISTANT_WEIGHTS.get(kind, 30)
         elif row.message.role == "system":
             weight = 60
         elif not label and patterns.is_soft(bare):
@@ -122,40 +113,31 @@ def _statements(row: StoredMessage, text: str) -> list[ExtractedLine]:
     return findings
 
 
-def _is_uncued(finding: ExtractedLine) -> bool:
-    return finding.kind == "fact" and finding.weight in (EXACT, PLAIN)
-
-
-def _requests(texts: Sequence[tuple[StoredMessage, str]], task: str) -> list[ExtractedLine]:
-    """Return the newest request unless it is the task, and unanswered questions of the assistant."""
+def _newest(texts: Sequence[tuple[StoredMessage, str]], task: str) -> list[ExtractedLine]:
+    """Return the newest request unless it is the task, unanswered questions, and the last eight messages as lines."""
     findings: list[ExtractedLine] = []
-    requests = [
-        (row, text) for row, text in texts if row.message.role == "user" and text and not patterns.THANKS.match(text)
-    ]
+    texts = [(row, text) for row, text in texts if text]
+    # After "thanks" or "ok", the request is the message before it.
+    requests = [(row, text) for row, text in texts if row.message.role == "user" and not patterns.THANKS.match(text)]
     if len(requests) > (not task):
         row, text = requests[-1]
         findings.append(ExtractedLine("open", REQUEST + truncate_line(text, _REQUEST_CHARS), row.ref, 95, pending=True))
-    last = next(((row, text) for row, text in reversed(texts) if text), None)
-    if last is not None and last[0].message.role == "assistant":
-        questions = [sentence for sentence in sentences(last[1]) if sentence.endswith(("?", "？"))]
-        findings += [ExtractedLine("open", QUESTION + text, last[0].ref, 80, pending=True) for text in questions[-2:]]
-    return findings
-
-
-def _recent(texts: Sequence[tuple[StoredMessage, str]]) -> list[ExtractedLine]:
-    """Return the last eight messages as lines; the newest two weigh most."""
-    newest = [(row, text) for row, text in texts if text and row.message.role != "system"][-8:]
-    findings: list[ExtractedLine] = []
-    for remaining, (row, text) in zip(range(len(newest), 0, -1), newest, strict=True):
-        line = f"{row.message.role.capitalize()}: {truncate_line(' '.join(lines(text)), _RECENT_CHARS)}"
+    if texts and texts[-1][0].message.role == "assistant":
+        row, text = texts[-1]
+        questions = [sentence for sentence in sentences(text) if sentence.endswith(("?", "？"))]
+        findings += [ExtractedLine("open", QUESTION + text, row.ref, 80, pending=True) for text in questions[-2:]]
+    recent = [(row, text) for row, text in texts if row.message.role != "system"][-8:]
+    for remaining, (row, text) in zip(range(len(recent), 0, -1), recent, strict=True):
+        line = f"{row.message.role.capitalize()}: {truncate_line(' '.join(statements.lines(text)), _RECENT_CHARS)}"
         findings.append(ExtractedLine("recent", line, row.ref, 50 if remaining <= 2 else 22))
     return findings
 
 
-def _without_superseded(findings: Sequence[ExtractedLine]) -> tuple[list[ExtractedLine], int]:
-    """Return the findings without repeats and superseded values, and the number of superseded ones."""
+def _without_superseded(findings: Sequence[ExtractedLine]) -> list[ExtractedLine]:
+    """Return the findings without repeats and superseded values."""
     last: dict[tuple[str, str], int] = {}
     for index, finding in enumerate(findings):
+        # A sentence counts once whatever its kind; a recent message or a tool's action repeats only its own kind.
         group = finding.kind if finding.kind in ("recent", "file", "error", "command") else "said"
         last[group, " ".join(finding.text.lower().split()).rstrip(".!。")] = index
     single = [findings[index] for index in sorted(last.values())]
@@ -168,7 +150,7 @@ def _without_superseded(findings: Sequence[ExtractedLine]) -> tuple[list[Extract
             live.append(finding)
         elif superseded[index] and finding.kind in _WEIGHTS:
             live.append(ExtractedLine(finding.kind, superseded[index], finding.place, finding.weight))
-    return live, sum(single[index].kind != "recent" for index in superseded)
+    return live
 
 
 def _is_comparable(finding: ExtractedLine) -> bool:
@@ -187,20 +169,16 @@ def _identifiers(texts: Sequence[tuple[StoredMessage, str]], live: Sequence[Extr
     stated = " ".join(finding.text for finding in live)
     for row, text in texts:
         for sentence in sentences(text):
-            values = {
-                value for clause in parse_clauses(sentence) for group in clause.values.values() for value in group
-            }
+            clauses = parse_clauses(sentence)
+            values = {value for clause in clauses for hits in clause.values.values() for value in hits}
             for name, kind, weight in find_identifiers(sentence):
-                if (name.lower() in values and name not in stated) or kind in ("amount", "date", "port"):
+                # Amounts, dates and ports mean little without the sentence that they are part of.
+                if name in stated or name.lower() in values or kind in ("amount", "date", "port"):
                     continue
                 gain = 8 if row.message.role == "user" else 3
                 weights[name] = min(weights.get(name, weight) + gain, 75)
                 places[name] = row.ref
-    return [
-        ExtractedLine("identifier", name, places[name], weight - 30)
-        for name, weight in weights.items()
-        if name not in stated
-    ]
+    return [ExtractedLine("identifier", name, places[name], weight - 30) for name, weight in weights.items()]
 
 
 def exact_identifiers(extracted: Extract, limit: int = 20) -> tuple[str, ...]:
@@ -209,9 +187,11 @@ def exact_identifiers(extracted: Extract, limit: int = 20) -> tuple[str, ...]:
     for finding in extracted.findings:
         if finding.kind == "identifier":
             weights.setdefault(finding.text, finding.weight)
-        elif finding.kind == "file" and finding.weight >= _HEAVY:
+        elif finding.weight < _HEAVY:
+            continue
+        elif finding.kind == "file":
             weights[finding.text.removeprefix("changed ")] = finding.weight
-        elif finding.kind in _COMPARABLE and finding.kind != "recent" and finding.weight >= _HEAVY:
+        elif finding.kind in _COMPARABLE and finding.kind != "recent":
             for name, _, _ in find_identifiers(finding.text):
                 weights[name] = max(weights.get(name, 0), finding.weight)
     return tuple(sorted(weights, key=lambda name: (-weights[name], name))[:limit])

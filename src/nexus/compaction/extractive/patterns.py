@@ -19,19 +19,11 @@ Kind: TypeAlias = Literal[
     "constraint", "preference", "fact", "decision", "done", "open", "file", "command", "identifier", "error", "recent"
 ]
 
-IDENTIFIER_CHARS = 160
-"""A longer match is pasted data, not an identifier."""
 
-
-class _IdentifierForm(Struct, frozen=True, forbid_unknown_fields=True):
-    kind: str
-    weight: int
-    form: str
-
-
-class _ValueForm(Struct, frozen=True, forbid_unknown_fields=True):
+class _Form(Struct, frozen=True, forbid_unknown_fields=True):
     kind: str
     form: str
+    weight: int = 0
     needs: str = ""
 
 
@@ -43,62 +35,55 @@ class _Tables(Struct, frozen=True, forbid_unknown_fields=True):
     kind_words: dict[str, str]
     tools: dict[str, str]
     cues: dict[str, list[str]]
-    identifiers: list[_IdentifierForm]
+    identifiers: list[_Form]
     value_names: dict[str, str]
-    values: list[_ValueForm]
+    values: list[_Form]
 
 
 _TABLES = msgspec.toml.decode(files("nexus.compaction.extractive").joinpath("patterns.toml").read_bytes(), type=_Tables)
 
+# Words that do not name the subject of a value.
 STOP_WORDS = frozenset(_TABLES.stop_words.split())
-"""Words that do not name the subject of a value."""
-
+# Synonyms, by word: the name that stands for all of them.
 SAME_WORD = {token: name for name, words in _TABLES.same_word.items() for token in words.split()}
-"""Synonyms, by word: the name that stands for all of them."""
-
+# Words that accompany a kind of value without naming its subject.
 KIND_WORDS = {kind: frozenset(words.split()) for kind, words in _TABLES.kind_words.items()}
-"""Words that accompany a kind of value without naming its subject."""
-
+# Usual names of agents' tools and of their arguments, in lower case.
 TOOL_WORDS = {group: tuple(words.split()) for group, words in _TABLES.tools.items()}
-"""Usual names of agents' tools and of their arguments, in lower case."""
 
 _CUES = {name: re.compile("|".join(forms), re.IGNORECASE) for name, forms in _TABLES.cues.items()}
 THANKS, CHANGE, SELF_STATEMENT = _CUES["thanks"], _CUES["update"], _CUES["own"]
-
-# A user's rule outranks a wish, a wish a note to remember, and so on: the strictest kind is tried first.
-_USER_CUES: tuple[tuple[Kind, re.Pattern[str]], ...] = (
-    ("constraint", _CUES["must"]),
-    ("preference", _CUES["prefer"]),
-    ("constraint", _CUES["remember"]),
-    ("decision", _CUES["decision"]),
-    ("open", _CUES["open"]),
+_QUESTION = re.compile(r"[?？][\"'”’) ]*\Z")
+_USER_CUES: tuple[tuple[Kind, str], ...] = (
+    # A user's rule outranks a wish, a wish a note to remember, and so on: the strictest kind is tried first.
+    ("constraint", "must"),
+    ("preference", "prefer"),
+    ("constraint", "remember"),
+    ("decision", "decision"),
+    ("open", "open"),
 )
-_ASSISTANT_CUES: tuple[tuple[Kind, re.Pattern[str]], ...] = (
-    ("done", _CUES["done"]),
-    ("open", _CUES["open"]),
-    ("decision", _CUES["decision"]),
-)
-_LABELS: tuple[tuple[str, Kind], ...] = (
+_ASSISTANT_CUES: tuple[tuple[Kind, str], ...] = (("done", "done"), ("open", "open"), ("decision", "decision"))
+_LABEL_WORDS: tuple[tuple[Kind, str], ...] = (
     (
-        "rule regel règle regla 规则 constraint requirement important wichtig 要求 must warning never always",
         "constraint",
+        "rule regel règle regla 规则 constraint requirement important wichtig 要求 must warning never always",
     ),
-    ("preference prefer 偏好", "preference"),
-    ("decision decided", "decision"),
-    ("goal todo open next task state", "open"),
-    ("fact note remember reminder hinweis remarque nota 注意 事实 info update fyi", "fact"),
+    ("preference", "preference prefer 偏好"),
+    ("decision", "decision decided"),
+    ("open", "goal todo open next task state"),
+    ("fact", "fact note remember reminder hinweis remarque nota 注意 事实 info update fyi"),
 )
+_IDENTIFIER_CHARS = 160  # a longer match is pasted data, not an identifier
 _IDENTIFIERS = tuple((row.kind, row.weight, re.compile(row.form)) for row in _TABLES.identifiers)
-
-
-def _value_pattern(form: str) -> re.Pattern[str]:
-    for name, words in _TABLES.value_names.items():
-        form = form.replace(f"{{{name}}}", words)
-    return re.compile(form, re.IGNORECASE)
-
-
-VALUES = tuple((row.kind, _value_pattern(row.form), re.compile(row.needs, re.IGNORECASE)) for row in _TABLES.values)
-"""Values that a later statement may replace: kind, expression, and the wording that the sentence must have."""
+# Values that a later statement may replace: kind, expression, and the wording that the sentence must have.
+VALUES = tuple(
+    (
+        row.kind,
+        re.compile(re.sub(r"\{([a-z]+)\}", lambda name: _TABLES.value_names[name[1]], row.form), re.IGNORECASE),
+        re.compile(row.needs, re.IGNORECASE),
+    )
+    for row in _TABLES.values
+)
 
 
 def find_identifiers(text: str) -> Iterator[tuple[str, str, int]]:
@@ -111,8 +96,9 @@ def find_identifiers(text: str) -> Iterator[tuple[str, str, int]]:
             name = text[start:end].rstrip(".,;:!?'\"")
             # The spans are sorted and disjoint, so only the first one that ends later can overlap.
             at = bisect_right(spans, start, key=lambda span: span[1])
-            if not name or len(name) > IDENTIFIER_CHARS or (at < len(spans) and spans[at][0] < end):
+            if not name or len(name) > _IDENTIFIER_CHARS or (at < len(spans) and spans[at][0] < end):
                 continue
+            # A plain lower-case word in backticks is emphasis more often than a name.
             if (kind == "path" and not _is_path(name)) or (kind == "name" and name.isalpha() and name.islower()):
                 continue
             new.append((start, end))
@@ -122,20 +108,20 @@ def find_identifiers(text: str) -> Iterator[tuple[str, str, int]]:
 
 def _is_path(name: str) -> bool:
     """Return true for a path, false for two words with a slash (`and/or`, `10/12`)."""
-    if name.startswith(("/", "~", ".")) or name.count("/") > 1 or "/" not in name:
-        return any(letter.isalpha() for letter in name)
-    return any(letter in "._-" or letter.isdigit() for letter in name) and any(letter.isalpha() for letter in name)
+    if not any(letter.isalpha() for letter in name):
+        return False
+    sure = name.startswith(("/", "~", ".")) or name.count("/") != 1
+    return sure or any(letter in "._-" or letter.isdigit() for letter in name)
 
 
 def parse_label(sentence: str) -> tuple[Kind | None, str]:
     """Return the kind that a leading label such as `RULE:` names, and the sentence without the label."""
     hit = _CUES["label"].match(sentence)
-    if hit is None or not sentence[hit.end() :].strip():
-        return None, sentence
-    label_words = hit["label"].lower().split()
-    for names, kind in _LABELS:
-        if any(name in label_words for name in names.split()):
-            return kind, sentence[hit.end() :]
+    if hit is not None and (rest := sentence[hit.end() :]).strip():
+        label_words = hit["label"].lower().split()
+        for kind, names in _LABEL_WORDS:
+            if any(name in label_words for name in names.split()):
+                return kind, rest
     return None, sentence
 
 
@@ -144,15 +130,10 @@ def is_soft(sentence: str) -> bool:
     return _CUES["soft"].search(sentence) is not None and _CUES["addressed"].search(sentence) is None
 
 
-def requested_kind(sentence: str) -> Kind | None:
-    """Return the kind of a user's sentence by its cues, the strictest first; None without a cue or for a question."""
-    if sentence.rstrip("\"'”’) ").endswith(("?", "？")):
+def cued_kind(sentence: str, *, by_user: bool) -> Kind | None:
+    """Return the kind of a sentence by its cues; None without a cue, for a question and for an assistant's chatter."""
+    if _QUESTION.search(sentence) or (not by_user and _CUES["chatter"].match(sentence)):
         return None
-    return next((kind for kind, cue in _USER_CUES if cue.search(sentence)), None)
-
-
-def reported_kind(sentence: str) -> Kind | None:
-    """Return the kind of an assistant's sentence by its cues; None without a cue, for chatter and questions."""
-    if sentence.rstrip("\"'”’) ").endswith(("?", "？")) or _CUES["chatter"].match(sentence):
-        return None
-    return next((kind for kind, cue in _ASSISTANT_CUES if cue.search(sentence)), None)
+    return next(
+        (kind for kind, cue in (_USER_CUES if by_user else _ASSISTANT_CUES) if _CUES[cue].search(sentence)), None
+    )

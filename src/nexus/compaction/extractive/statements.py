@@ -1,18 +1,23 @@
-"""Sentences of a text: split, put on one line, bounded, stripped of frame tags, and weighed as statements.
+"""Sentences of a text: split, put on one line, weighed as statements, and dropped when a later one replaces them.
 
 All steps take time linear in the text. Only the beginning and end of a very long text are searched.
+
+A statement is replaced by a later one with the same subject and another value. A clause is parsed into values of a kind
+(money, date, port, zone, person, branch, …) and the words that name their subject. Two clauses have one subject when
+these words agree or, after a word of change ("now", "moved to"), when one set of words contains the other. Different
+scopes (project budget, travel budget) stay apart. Two prohibitions with different names (two ports never to use) both
+stay in force. It uses neither a grammar nor a model.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
 from nexus.compaction.extractive import patterns
-from nexus.compaction.extractive.patterns import Kind, find_identifiers
-from nexus.compaction.extractive.values import parse_clauses
+from nexus.compaction.extractive.patterns import KIND_WORDS, SAME_WORD, STOP_WORDS, Kind, cued_kind, find_identifiers
 from nexus.types.ledger_entries import MessageRef
 from nexus.types.sanitize import sanitize_text
 
@@ -22,28 +27,26 @@ class ExtractedLine(Struct, frozen=True):
 
     kind: Kind
     text: str
-    place: MessageRef
-    """Source message; `seq` is 0 for a line of the previous summary."""
-    weight: int
-    """Importance from 0 to 100."""
+    place: MessageRef  # source message; `seq` is 0 for a line of the previous summary
+    weight: int  # importance from 0 to 100
     pending: bool = False
     """The newest request or an unanswered question: the next summary looks for them again."""
 
 
-HEAD_CHARS, TAIL_CHARS = 40_000, 20_000
-"""Only this much of a longer text is searched: the middle of a megabyte is pasted data."""
-
-SENTENCE_CHARS = 320
+# Only this much of a longer text is searched: the middle of a megabyte is pasted data.
+_HEAD_CHARS, _TAIL_CHARS = 40_000, 20_000
+_SENTENCE_CHARS = 320
+_WRAPPED_CHARS = 60
 
 _FENCE = re.compile(r"^[ \t]{0,3}(```|~~~)")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x85\u2028\u2029\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]+")
 _SPACE = re.compile(r"\s+")
 _END = re.compile(r"(?<=[.!?…])[\"'”’)\]]{0,2}\s+(?=[^\sa-z])|(?<=[。！？；])")
-_MARKER = re.compile(
-    r"\[(?=\\*(?:previous conversation summary|context summary|result unavailable|runtime context|session started|"
-    r"tool_use:|shared_memory|system message))",
-    re.IGNORECASE,
+FRAME_MARKERS = (
+    "previous conversation summary|context summary|result unavailable|runtime context|session started|tool_use:|"
+    "shared_memory|system message"
 )
+_MARKER = re.compile(rf"\[(?=\\*(?:{FRAME_MARKERS}))", re.IGNORECASE)
 _ABBREVIATION = re.compile(r"(?:\b(?:e\.g|i\.e|z\.B|d\.h|etc|vs|Mr|Mrs|Dr|No|Nr|approx|ca|cf|p\.ej)\.|^\d{1,3}\.)\Z")
 _DAY = re.compile(r"\b\d{1,2}\.\Z")
 _MONTH = re.compile(
@@ -53,12 +56,26 @@ _MONTH = re.compile(
 _ELEMENT = re.compile(
     r"<(system-reminder|local-command-[a-z]{1,10}|command-[a-z]{1,10}|ide_[a-z_]{1,30}|environment_details)>"
 )
+_NUMBER = re.compile(r"\d{2,}|\d[.,:/]\d")
+_NAME = re.compile(
+    r"(?<=[\w,;:] )(?!I\b)[A-ZÄÖÜÉÈÀÁÍÓÚÑÇ][\w’'-]+ (?:(?:van|von|de|der|di|la|le) )?[A-ZÄÖÜÉÈÀÁÍÓÚÑÇ][\w’'-]+"
+)
+_WIDE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+_JOINED = re.compile(r"\b\w+(?:[_/]\w+)+|\b\w+(?:-\w+)*-\d\w*")
+
+# Weights of a user's statement: with a value, with an exact name or number, any other.
+VALUE, EXACT, PLAIN = 75, 55, 36
+_STATEMENT_CHARS = 220
+# Words that a statement without exact content must have.
+MIN_WORDS = 5
+# Share of letters and blanks in prose; a Chinese character counts twice.
+_LETTER_SHARE = 0.7
 
 
 def limit_length(text: str) -> str:
     """Return the text without control characters; of a longer one the first 40,000 and last 20,000 characters."""
-    if len(text) > HEAD_CHARS + TAIL_CHARS:
-        text = f"{text[:HEAD_CHARS]}\n{text[-TAIL_CHARS:]}"
+    if len(text) > _HEAD_CHARS + _TAIL_CHARS:
+        text = f"{text[:_HEAD_CHARS]}\n{text[-_TAIL_CHARS:]}"
     return _CONTROL.sub(" ", sanitize_text(text))
 
 
@@ -74,7 +91,7 @@ def strip_markup(text: str) -> str:
     return "".join([*pieces, text[at:]])
 
 
-def truncate_line(text: str, limit_chars: int = SENTENCE_CHARS) -> str:
+def truncate_line(text: str, limit_chars: int = _SENTENCE_CHARS) -> str:
     """Return the text on one line of at most so many characters, ellipsis included, with frame tags defused."""
     line = _SPACE.sub(" ", text).strip()
     if len(line) > limit_chars:
@@ -99,8 +116,8 @@ def sentences(text: str) -> Iterator[str]:
     for line in (*lines(text), ""):
         bare = line.strip()
         separate = not bare or bare[0] in "-*+#>|•" or bare[:2].rstrip(".)").isdigit() or bare.endswith((":", "："))
-        # A line of 60 characters and more was probably wrapped: its sentence continues on the next line.
-        if separate or len(bare) < 60:
+        # A long line was probably wrapped: its sentence continues on the next line.
+        if separate or len(bare) < _WRAPPED_CHARS:
             if paragraph and bare and not separate:
                 paragraph.append(bare)
                 bare = ""
@@ -127,24 +144,6 @@ def _split(text: str) -> Iterator[str]:
         yield piece
 
 
-VALUE, EXACT, PLAIN = 75, 55, 36
-"""Weights of a user's statement: with a value, with an exact name or number, any other."""
-
-STATEMENT_CHARS = 220
-MIN_WORDS = 5
-"""Words that a statement without exact content must have; two Chinese characters count as one."""
-
-LETTER_SHARE = 0.7
-"""Share of letters and blanks in prose; a Chinese character counts twice."""
-
-_NUMBER = re.compile(r"\d{2,}|\d[.,:/]\d")
-_NAME = re.compile(
-    r"(?<=[\w,;:] )(?!I\b)[A-ZÄÖÜÉÈÀÁÍÓÚÑÇ][\w’'-]+ (?:(?:van|von|de|der|di|la|le) )?[A-ZÄÖÜÉÈÀÁÍÓÚÑÇ][\w’'-]+"
-)
-WIDE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
-_JOINED = re.compile(r"\b\w+(?:[_/]\w+)+|\b\w+(?:-\w+)*-\d\w*")
-
-
 def states_value(sentence: str) -> bool:
     """Return true for a short statement with a value (a date, a name, an amount, an address)."""
     return _is_statement(sentence) and bool(parse_clauses(sentence) or patterns.SELF_STATEMENT.search(sentence))
@@ -163,21 +162,138 @@ def weight_of(sentence: str) -> int:
         return VALUE
     if has_figure(sentence) or _JOINED.search(sentence) or next(find_identifiers(sentence), None) is not None:
         return EXACT
-    word_count = len(sentence.split()) + (0 if sentence.isascii() else len(WIDE.findall(sentence)) // 2)
-    courtesy = word_count < MIN_WORDS or patterns.THANKS.match(sentence) is not None or patterns.is_soft(sentence)
+    courtesy = (
+        word_count(sentence) < MIN_WORDS or patterns.THANKS.match(sentence) is not None or patterns.is_soft(sentence)
+    )
     return PLAIN if is_prose(sentence) and not courtesy else 0
+
+
+def word_count(sentence: str) -> int:
+    """Return the number of words; two Chinese, Japanese or Korean characters count as one."""
+    return len(sentence.split()) + len(_WIDE.findall(sentence)) // 2
 
 
 def is_prose(sentence: str) -> bool:
     """Return true if most characters are letters, unlike in code, paths, tables or output."""
-    wide = len(WIDE.findall(sentence))
+    wide = len(_WIDE.findall(sentence))
     letters = sum(letter.isalpha() or letter == " " for letter in sentence) + wide
-    return letters >= LETTER_SHARE * (len(sentence) + wide)
+    return letters >= _LETTER_SHARE * (len(sentence) + wide)
 
 
 def _is_statement(sentence: str) -> bool:
     return (
-        len(sentence) <= STATEMENT_CHARS
+        len(sentence) <= _STATEMENT_CHARS
+        # Chinese has no spaces between words: two pieces of it are enough.
         and len(sentence.split()) + 4 * (not sentence.isascii()) > 2
         and not sentence.rstrip().endswith(("?", "？", ":", "：", "]"))
     )
+
+
+# Kinds that a conversation usually has one value of: the words may be missing on one side.
+_SINGLETONS = frozenset(
+    {"zone", "units", "tone", "length", "branch", "language", "indent", "port", "hash", "code language"}
+)
+# Kinds of which several may be forbidden at once. A new amount or secret code replaces the old one instead.
+_NAMES = frozenset({"port", "place", "email", "branch", "version", "hash", "language", "code language", "person"})
+_FORBIDS = re.compile(
+    r"\b(?:never|do not|don['’]t|must(?: not|n['’]t)|may not|avoid|niemals|nie|nicht|keine?n?|jamais|n['’e] ?\w+ pas|nunca|no "
+    r"(?:uses|toques|cambies|borres|modifiques))\b|不要|不能|不得|不可|禁止|切勿|请勿",
+    re.IGNORECASE,
+)
+_CLAUSE = re.compile(
+    r"[;；]\s*|,\s+(?:and|but|und|et|y)\s+|\s+(?:and|but|und)\s+(?=(?:must|never|do|don|always|keep|use|stick)\b)|(?<=[.!])\s+|，|。"
+)
+_WORDS = re.compile(r"[^\W\d_][\w'’-]*|[\u3400-\u9fff]+")
+_CJK = re.compile(r"[\u3400-\u9fff]")
+_CJK_STOP = re.compile(r"[的了是为在和与把将用到成改现这那个我你他们请要应该已经新旧吧于]+")
+_ENDING = re.compile(r"(?<=....)(?:ies|ing|ed|ly|es|s)\Z")
+# Clauses of a kind that a later one is compared with: bounds the time for a text of any length.
+_LIVE_CLAUSES = 200
+
+
+class Clause(Struct, frozen=True):
+    """A clause with its values by kind, the words that name their subject, and whether it announces a change."""
+
+    text: str
+    values: dict[str, frozenset[str]]
+    words: frozenset[str]
+    change: bool
+
+
+def parse_clauses(sentence: str) -> tuple[Clause, ...]:
+    """Return the clauses of a sentence that contain a value."""
+    change = patterns.CHANGE.search(sentence) is not None
+    clauses = (_parse_clause(part, change=change) for part in _CLAUSE.split(sentence) if part)
+    return tuple(clause for clause in clauses if clause is not None)
+
+
+def _parse_clause(text: str, *, change: bool) -> Clause | None:
+    values: dict[str, frozenset[str]] = {}
+    bare = text
+    for kind, form, needs in patterns.VALUES:
+        if not needs.search(text):
+            continue
+        # Tone and length share words ("terse" is both), so they are searched in the whole clause.
+        source = text if kind in ("length", "tone") else bare
+        if hits := frozenset(re.sub(r"[\s,]+", "", hit[0].lower()).rstrip(".") for hit in form.finditer(source)):
+            values[kind] = hits
+            bare = form.sub(" ", bare)
+    if not values:
+        return None
+    ignored = STOP_WORDS.union(*(KIND_WORDS.get(kind, frozenset()) for kind in values))
+    words: set[str] = set()
+    for hit in _WORDS.finditer(bare.lower()):
+        if _CJK.match(hit[0]):
+            words.update(piece for piece in _CJK_STOP.split(hit[0]) if piece)
+            continue
+        token = hit[0].replace("’s", "").replace("'s", "")
+        for part in (token,) if token in SAME_WORD else token.split("-"):
+            stem = SAME_WORD.get(part, _ENDING.sub("", part))
+            if part not in ignored and stem not in ignored and len(part) > 1:
+                words.add(stem)
+    if "port" in values:
+        words.discard("端口")
+    return Clause(text, values, frozenset(words), change)
+
+
+def _replaces(later: Clause, old: Clause) -> bool:
+    """Return true if the later clause gives another value to the subject of the old one."""
+    kinds = [kind for kind in later.values if kind in old.values and not later.values[kind] & old.values[kind]]
+    if not kinds:
+        return False
+    forbidding = _FORBIDS.search(later.text) is not None and _FORBIDS.search(old.text) is not None
+    if forbidding and not later.change and _NAMES.issuperset(kinds):
+        return False
+    ours, theirs = later.words, old.words
+    singleton = not _SINGLETONS.isdisjoint(kinds)
+    if ours == theirs:
+        return bool(ours) or later.change or singleton
+    if not ours or not theirs:
+        return singleton
+    # A conversation has one style at a time, whatever words surround it.
+    if not {"tone", "units", "length", "indent"}.isdisjoint(kinds):
+        return True
+    if ours <= theirs or theirs <= ours:
+        return later.change or "progress" in kinds or min(len(ours), len(theirs)) > 1
+    return later.change and not {"branch", "zone"}.isdisjoint(kinds)
+
+
+def superseded_sentences(sentences: Sequence[str]) -> dict[int, str]:
+    """Return the index of every sentence that a later one replaces in part, with the rest of it (often empty)."""
+    live: dict[str, list[tuple[int, Clause]]] = {}
+    rests: dict[int, str] = {}
+    for index, sentence in enumerate(sentences):
+        for clause in parse_clauses(sentence):
+            for kind in clause.values:
+                older = live.setdefault(kind, [])
+                stale = [(at, old) for at, old in older if at < index and _replaces(clause, old)]
+                for at, old in stale:
+                    parts = (part.strip() for part in _CLAUSE.split(rests.get(at, sentences[at])) if part != old.text)
+                    rest = " … ".join(part for part in parts if part)
+                    # Without the replaced clause, only a constraint still means something by itself.
+                    constrains = len(rest.split()) >= 3 and cued_kind(rest, by_user=True) == "constraint"
+                    rests[at] = rest if constrains else ""
+                if stale:
+                    live[kind] = [entry for entry in older if entry not in stale]
+                live[kind] = [*live[kind][-(_LIVE_CLAUSES - 1) :], (index, clause)]
+    return rests

@@ -8,61 +8,62 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nexus.compaction.extractive.extract import QUESTION, REQUEST, Extract, extract
+from nexus.compaction.extractive.extract import QUESTION, REQUEST, extract
 from nexus.compaction.extractive.patterns import Kind
 from nexus.compaction.extractive.statements import PLAIN, ExtractedLine, truncate_line, weight_of
 from nexus.compaction.extractive.tool_activity import VALUE_WEIGHT, is_quoted
 from nexus.tokens.counter import TokenCounter
 from nexus.types.ledger_entries import MessageRef, StoredMessage
-from nexus.types.message import Message, Text, ToolCall, ToolResult
+from nexus.types.message import Text, ToolCall, ToolResult
+
+_FIRM = 50
+
+
+class _KindRules(Struct, frozen=True):
+    heading: str
+    weight: int  # of a line that is read back from a summary
+    share: int  # percent of the budget for the section in the first round; 0: firm lines may take all
+    titles: str = ""  # words in headings that models write instead of the fixed ones
+    focus: str = ""  # beginnings of the words that name the kind in a focus
+
+
+_RULES: dict[Kind, _KindRules] = {
+    "constraint": _KindRules(
+        "## Constraints", 90, 0, "constraint rule preference requirement instruction", "constraint rule requirement"
+    ),
+    "preference": _KindRules("## Constraints", 85, 0, focus="preference"),
+    "fact": _KindRules("## Facts", 75, 35, focus="fact"),
+    "decision": _KindRules("## Decisions", 70, 30, "decision choice", "decision decided choice"),
+    "done": _KindRules("## Done", 40, 20, "done progress completed accomplished finished", "done progress"),
+    "command": _KindRules("## Done", 40, 20, focus="command"),
+    "open": _KindRules(
+        "## Open", 70, 30, "open next todo pending remaining question block ask", "open todo task question"
+    ),
+    "file": _KindRules("## Files", 25, 20, "file artifact", "file path"),
+    "error": _KindRules("## Errors", 70, 15, "error problem issue failure", "error failure bug"),
+    "identifier": _KindRules("## Identifiers", 20, 10, "identifier exact", "identifier"),
+    "recent": _KindRules("## Recent", 10, 15, "recent current"),
+}
+"""Rules by kind, in the order of the sections; titles are tried in the same order."""
 
 TASK = "## Task"
-SECTIONS: tuple[tuple[str, tuple[Kind, ...]], ...] = (
-    ("## Constraints", ("constraint", "preference")),
-    ("## Facts", ("fact",)),
-    ("## Decisions", ("decision",)),
-    ("## Done", ("done", "command")),
-    ("## Open", ("open",)),
-    ("## Files", ("file",)),
-    ("## Errors", ("error",)),
-    ("## Identifiers", ("identifier",)),
-    ("## Recent", ("recent",)),
-)
-HEADINGS: tuple[str, ...] = (TASK, *(heading for heading, _ in SECTIONS))
+HEADINGS: tuple[str, ...] = (TASK, *dict.fromkeys(rules.heading for rules in _RULES.values()))
 """All headings in order. A summary has the task and every section with content."""
 
-HEADING_OF: dict[Kind, str] = {kind: heading for heading, kinds in SECTIONS for kind in kinds}
-NO_TASK = "(no request in this part)"
-
+_NO_TASK = "(no request in this part)"
 _LINE_CHARS = 600
 _NAMES_A_LINE = 12
-_WEIGHTS: dict[Kind, int] = {
-    "constraint": 90, "preference": 85, "fact": 75, "decision": 70, "done": 40, "command": 40, "open": 70, "file": 25,
-    "identifier": 20, "error": 70, "recent": 10,
-}  # fmt: skip
-_TITLE_WORDS: tuple[tuple[str, Kind], ...] = (
-    ("constraint rule preference requirement instruction", "constraint"),
-    ("decision choice", "decision"),
-    ("done progress completed accomplished finished", "done"),
-    ("open next todo pending remaining question block ask", "open"),
-    ("file artifact", "file"),
-    ("error problem issue failure", "error"),
-    ("identifier exact", "identifier"),
-    ("recent current", "recent"),
-)
-"""Words in headings that models write instead of the fixed ones."""
-
 _TITLE = re.compile(r"^#{1,6}\s+(.{1,120})$|^\*\*(.{1,80}?):?\*\*:?$")
 
 
 def render_summary(task: str, findings: Iterable[ExtractedLine]) -> str:
     """Return the summary's text: the task, then the findings of each section in the order of their messages."""
-    by_heading: dict[str, list[ExtractedLine]] = {}
-    for finding in findings:
-        by_heading.setdefault(HEADING_OF[finding.kind], []).append(finding)
-    out = [TASK, *(f"> {line}".rstrip() for line in (task or NO_TASK).split("\n"))]
-    for heading, _ in SECTIONS:
-        lines = [line.text for line in sorted(by_heading.get(heading, ()), key=lambda finding: finding.place)]
+    by_heading: dict[str, list[str]] = {}
+    for finding in sorted(findings, key=lambda finding: finding.place):
+        by_heading.setdefault(_RULES[finding.kind].heading, []).append(finding.text)
+    out = [TASK, *(f"> {line}".rstrip() for line in (task or _NO_TASK).split("\n"))]
+    for heading in HEADINGS[1:]:
+        lines = by_heading.get(heading, [])
         if heading == "## Identifiers":
             lines = [", ".join(lines[at : at + _NAMES_A_LINE]) for at in range(0, len(lines), _NAMES_A_LINE)]
         if lines:
@@ -74,42 +75,41 @@ def parse_summary(summary: str) -> tuple[str, list[ExtractedLine]]:
     """Return the task and the findings of a summary; sections under unknown headings are facts."""
     task: list[str] = []
     findings: list[ExtractedLine] = []
-    heading = ""
-    kinds: Sequence[Kind] = ("fact",)
+    kind: Kind | None = "fact"
     for number, raw in enumerate(summary.split("\n")):
         line = raw.strip()
-        title = _TITLE.match(line)
-        if title is not None:
-            heading, kinds = _section((title[1] or title[2]).strip().rstrip(":"))
-        elif heading == TASK:
+        if title := _TITLE.match(line):
+            kind = _kind_under((title[1] or title[2]).strip().rstrip(":"))
+        elif kind is None:
             task.append(line.removeprefix(">").removeprefix(" "))
         elif line.lstrip("-*> "):
-            findings += _parse_line(line, kinds, MessageRef(0, number))
+            findings += _parse_line(line, kind, MessageRef(0, number))
     text = "\n".join(task).strip()
-    return ("" if text == NO_TASK else text), findings
+    return ("" if text == _NO_TASK else text), findings
 
 
-def _section(title: str) -> tuple[str, Sequence[Kind]]:
-    for heading, kinds in SECTIONS:
-        if heading == f"## {title}":
-            return heading, kinds
+def _kind_under(title: str) -> Kind | None:
+    """Return the kind of the lines under a heading; None for the task."""
     lowered = title.lower()
+    # The fixed headings come first: a word of theirs may be in the titles of another kind.
+    for kind, rules in _RULES.items():
+        if rules.heading == f"## {title}":
+            return kind
     if lowered.split(" ")[0] in ("task", "goal", "objective", "request"):
-        return TASK, ()
-    for names, kind in _TITLE_WORDS:
-        if any(name in lowered for name in names.split()):
-            return title, (kind,)
-    return title, ("fact",)
+        return None
+    for kind, rules in _RULES.items():
+        if any(name in lowered for name in rules.titles.split()):
+            return kind
+    return "fact"
 
 
-def _parse_line(line: str, kinds: Sequence[Kind], place: MessageRef) -> list[ExtractedLine]:
+def _parse_line(line: str, kind: Kind, place: MessageRef) -> list[ExtractedLine]:
     text = truncate_line(line.removeprefix("- ").removeprefix("* "), _LINE_CHARS)
-    kind: Kind = kinds[0] if kinds else "fact"
     if kind == "identifier":
-        return [ExtractedLine(kind, name, place, _WEIGHTS[kind]) for name in text.split(", ") if name]
+        return [ExtractedLine(kind, name, place, _RULES[kind].weight) for name in text.split(", ") if name]
     if kind == "done" and text.startswith("`"):
         kind = "command"
-    weight = _WEIGHTS[kind]
+    weight = _RULES[kind].weight
     if kind == "file" and text.startswith("changed "):
         weight = 60
     elif kind == "error" and "— solved" in text:
@@ -119,111 +119,55 @@ def _parse_line(line: str, kinds: Sequence[Kind], place: MessageRef) -> list[Ext
     return [ExtractedLine(kind, text, place, weight, pending=kind == "open" and text.startswith((REQUEST, QUESTION)))]
 
 
+# A summary is at least this much smaller than its source.
 MARGIN_PERCENT = 10
-"""A summary is at least this much smaller than its source."""
-
 _TASK_PERCENT = 15
-_SHARES = {
-    "## Facts": 35, "## Decisions": 30, "## Done": 20, "## Open": 30, "## Files": 20, "## Errors": 15, "## Identifiers": 10,
-    "## Recent": 15,
-}  # fmt: skip
-"""Percent of the budget for a section in the first round. Firm constraints may take all."""
-
+# Percent of the budget, or tokens if that is more, for quoted tool output in both rounds.
 _QUOTED_PERCENT, _QUOTED_TOKENS = 15, 80
-"""Percent of the budget, or tokens if that is more, for quoted tool output in both rounds."""
-
-_QUOTED = "quoted"
-
-_FIRM = 50
 _FOCUS_GAIN = 30
 _WORDS = re.compile(r"\w+")
-_KIND_NAMES: dict[Kind, tuple[str, ...]] = {
-    "constraint": ("constraint", "rule", "requirement"),
-    "preference": ("preference",),
-    "fact": ("fact",),
-    "decision": ("decision", "decided", "choice"),
-    "done": ("done", "progress"),
-    "open": ("open", "todo", "task", "question"),
-    "file": ("file", "path"),
-    "command": ("command",),
-    "identifier": ("identifier",),
-    "error": ("error", "failure", "bug"),
-}
-"""Beginnings of the words that name a kind in a focus."""
-
-
-class Summary(Struct, frozen=True):
-    """A summary with its sizes."""
-
-    text: str
-    """Empty if not even the task fits."""
-    tokens: int
-    source_tokens: int
-    kept_lines: int = 0
-    omitted_lines: int = 0
-    replaced: int = 0
-    """Number of statements that a later one replaced."""
 
 
 def summarize(
     rows: Sequence[StoredMessage], limit_tokens: int, counter: TokenCounter, *, previous: str = "", focus: str = ""
-) -> Summary:
+) -> str:
     """Summarize the previous summary and these rows in `limit_tokens` and at least a tenth smaller than both.
 
-    Without rows, a previous summary that fits is returned unchanged. `focus` names what the user wants kept: findings of
-    a kind that it names ("decisions", "files") and findings with a word of it weigh more.
+    Returns an empty text if not even the task fits. Without rows, a previous summary that fits is returned unchanged.
+    `focus` names what the user wants kept: findings of a kind that it names ("decisions", "files") and findings with a
+    word of it weigh more.
     """
+    if not rows and previous and counter.count(previous) <= limit_tokens:
+        return previous
     source = source_tokens(rows, counter, previous)
-    if not rows and previous and (tokens := counter.count(previous)) <= limit_tokens:
-        return Summary(previous, tokens, source)
     limit = min(limit_tokens, source - source * MARGIN_PERCENT // 100)
     task, previous_lines = parse_summary(previous)
     if any(row.message.text().strip() for row in rows):
         previous_lines = [line for line in previous_lines if line.kind != "recent" and not line.pending]
-    extracted = apply_focus(extract(rows, previous_lines, task), focus)
+    extracted = extract(rows, previous_lines, task)
     task = _fitting_task(extracted.task, limit, counter)
-    chosen = _chosen(extracted, limit - counter.count(render_summary(task, ())), counter)
+    findings = _with_focus(extracted.findings, focus)
+    chosen = _chosen(findings, limit - counter.count(render_summary(task, ())), counter)
     # Tokens of single lines do not add up exactly to those of the text.
     count = largest_fit(len(chosen), lambda size: counter.count(render_summary(task, chosen[:size])) <= limit)
     text = render_summary(task, chosen[:count])
-    tokens = counter.count(text)
-    if tokens > limit:
-        return Summary("", 0, source, 0, len(extracted.findings), extracted.replaced)
-    return Summary(text, tokens, source, count, len(extracted.findings) - count, extracted.replaced)
-
-
-def apply_focus(extracted: Extract, focus: str) -> Extract:
-    """Return the findings with more weight where the focus names their kind or shares a word of four letters."""
-    words = {token for token in _WORDS.findall(focus.lower()) if len(token) > 3 or not token.isascii()}
-    if not words:
-        return extracted
-    kinds = {kind for kind, names in _KIND_NAMES.items() if any(token.startswith(names) for token in words)}
-    return replace(
-        extracted,
-        findings=tuple(
-            replace(finding, weight=min(finding.weight + _FOCUS_GAIN, 100))
-            if finding.kind in kinds or any(token in finding.text.lower() for token in words)
-            else finding
-            for finding in extracted.findings
-        ),
-    )
+    return text if counter.count(text) <= limit else ""
 
 
 def source_tokens(rows: Sequence[StoredMessage], counter: TokenCounter, previous: str = "") -> int:
     """Count the tokens of the previous summary and of texts, arguments and results in the rows, without framing."""
-    return counter.count(previous) + sum(counter.count(_text(row.message)) for row in rows)
-
-
-def _text(message: Message) -> str:
-    pieces: list[str] = []
-    for part in message.parts:
-        if isinstance(part, Text):
-            pieces.append(part.text)
-        elif isinstance(part, ToolCall):
-            pieces.append(f"{part.name} {part.arguments}")
-        elif isinstance(part, ToolResult):
-            pieces += [piece.text for piece in part.content if isinstance(piece, Text)]
-    return "\n".join(pieces)
+    tokens = counter.count(previous)
+    for row in rows:
+        pieces: list[str] = []
+        for part in row.message.parts:
+            if isinstance(part, Text):
+                pieces.append(part.text)
+            elif isinstance(part, ToolCall):
+                pieces.append(f"{part.name} {part.arguments}")
+            elif isinstance(part, ToolResult):
+                pieces += [piece.text for piece in part.content if isinstance(piece, Text)]
+        tokens += counter.count("\n".join(pieces))
+    return tokens
 
 
 def largest_fit(limit: int, fits: Callable[[int], bool]) -> int:
@@ -237,8 +181,7 @@ def largest_fit(limit: int, fits: Callable[[int], bool]) -> int:
 
 def _fitting_task(task: str, limit: int, counter: TokenCounter) -> str:
     """Return the beginning of the first request that fits the task's share of the budget."""
-    lines = [truncate_line(line, 1_000) for line in task.split("\n")]
-    full = "\n".join(line for line in lines if line)
+    full = "\n".join(line for line in (truncate_line(line, 1_000) for line in task.split("\n")) if line)
     budget = max(limit * _TASK_PERCENT // 100, min(limit // 2, 24))
     chars = largest_fit(len(full), lambda size: counter.count(render_summary(full[:size], ())) <= budget)
     if chars == len(full):
@@ -247,39 +190,46 @@ def _fitting_task(task: str, limit: int, counter: TokenCounter) -> str:
     return f"{cut[: cut.rfind(' ')] if ' ' in cut[len(cut) // 2 :] else cut} …".lstrip()
 
 
-def _chosen(extracted: Extract, budget: int, counter: TokenCounter) -> list[ExtractedLine]:
+def _with_focus(findings: Iterable[ExtractedLine], focus: str) -> list[ExtractedLine]:
+    """Return the findings with more weight where the focus names their kind or shares a word of four letters."""
+    words = {token for token in _WORDS.findall(focus.lower()) if len(token) > 3 or not token.isascii()}
+    kinds = {kind for kind, rules in _RULES.items() for token in words if token.startswith(tuple(rules.focus.split()))}
+    return [
+        replace(finding, weight=min(finding.weight + _FOCUS_GAIN, 100))
+        if finding.kind in kinds or any(token in finding.text.lower() for token in words)
+        else finding
+        for finding in findings
+    ]
+
+
+def _chosen(findings: Sequence[ExtractedLine], budget: int, counter: TokenCounter) -> list[ExtractedLine]:
     """Return the findings that fit the budget: by weight for their size, newer first.
 
     In the first round no section exceeds its share; the second fills the rest.
     """
-    findings = extracted.findings
     costs = [counter.count(f"\n- {finding.text}") for finding in findings]
     order = sorted(range(len(costs)), key=lambda at: (-(findings[at].weight ** 2) * 1000 // (costs[at] + 8), -at))
     quote_limit = max(budget * _QUOTED_PERCENT // 100, _QUOTED_TOKENS)
-    chosen: list[int] = []
+    chosen: dict[int, ExtractedLine] = {}
     spent: dict[str, int] = {}
     headings: set[str] = set()
     remaining = budget
     for with_shares in (True, False):
-        first_round = set(chosen)
         for at in order:
             finding = findings[at]
-            heading = HEADING_OF[finding.kind]
-            group = _QUOTED if is_quoted(finding.text) else heading
-            cost = costs[at] + (0 if heading in headings else counter.count(f"\n\n{heading}"))
-            share = _share(finding) if with_shares else 100
-            limit = quote_limit if group == _QUOTED else budget * share // 100
-            if at in first_round or cost > remaining or spent.get(group, 0) + cost > limit:
+            rules = _RULES[finding.kind]
+            # Quotations of tool output share one limit, so that a long page cannot displace what was said.
+            quoted = is_quoted(finding.text)
+            group = "quoted" if quoted else rules.heading
+            cost = costs[at] + (0 if rules.heading in headings else counter.count(f"\n\n{rules.heading}"))
+            share = 100
+            if with_shares and not finding.pending:
+                share = rules.share or (100 if finding.weight >= _FIRM else 25)
+            limit = quote_limit if quoted else budget * share // 100
+            if at in chosen or cost > remaining or spent.get(group, 0) + cost > limit:
                 continue
-            chosen.append(at)
-            headings.add(heading)
+            chosen[at] = finding
+            headings.add(rules.heading)
             spent[group] = spent.get(group, 0) + cost
             remaining -= cost
-    return [findings[at] for at in chosen]
-
-
-def _share(finding: ExtractedLine) -> int:
-    """Return the percent of the budget that the finding's section may have taken with it."""
-    if finding.pending:
-        return 100
-    return _SHARES.get(HEADING_OF[finding.kind], 100 if finding.weight >= _FIRM else 25)
+    return list(chosen.values())

@@ -14,25 +14,15 @@ from typing import Any, cast
 
 import msgspec
 
-from nexus.compaction.extractive import patterns
+from nexus.compaction.extractive import patterns, statements
 from nexus.compaction.extractive.patterns import TOOL_WORDS, Kind
-from nexus.compaction.extractive.statements import (
-    MIN_WORDS,
-    WIDE,
-    ExtractedLine,
-    has_figure,
-    is_prose,
-    limit_length,
-    sentences,
-    truncate_line,
-)
+from nexus.compaction.extractive.statements import ExtractedLine, limit_length, sentences, truncate_line
 from nexus.text.redact import redact
 from nexus.types.ledger_entries import MessageRef, StoredMessage
 from nexus.types.message import Text, ToolCall, ToolResult
 
 RULE_WEIGHT, VALUE_WEIGHT = 48, 42
-QUOTE_CHARS = 200
-SOURCE_CHARS = 48
+_QUOTE_CHARS, _SOURCE_CHARS = 200, 48
 
 _LEAD = re.compile(r"^\s*(?:\d{1,6}\s*(?:→|[:|]\s|\t))?\s*(?:#+|//+|/?\*+|--+|;+|<!--|>|[-+•]|\d{1,3}[.)])?\s*")
 _ENDS = re.compile(r"[.!。！][\"'”’)\]]{0,2}$")
@@ -58,11 +48,10 @@ def tool_statements(rows: Iterable[StoredMessage]) -> list[ExtractedLine]:
             if isinstance(part, ToolCall):
                 calls[part.id] = part
             elif isinstance(part, ToolResult) and not part.is_error:
-                source = source_of(calls[part.call_id]) if part.call_id in calls else "a result"
-                for sentence in _quotable_sentences(_result_text(part)):
-                    if weight := _quote_weight(sentence):
-                        line = f"In {truncate_line(source, SOURCE_CHARS)}: “{sentence}”"
-                        findings.append(ExtractedLine("fact", line, row.ref, weight))
+                source = _source_of(calls[part.call_id]) if part.call_id in calls else "a result"
+                for sentence, weight in _weighed_sentences(_result_text(part)):
+                    line = f"In {truncate_line(source, _SOURCE_CHARS)}: “{sentence}”"
+                    findings.append(ExtractedLine("fact", line, row.ref, weight))
     return findings
 
 
@@ -70,27 +59,24 @@ def _result_text(result: ToolResult) -> str:
     return redact(limit_length("\n".join(item.text for item in result.content if isinstance(item, Text)))).text
 
 
-def _quote_weight(sentence: str) -> int:
-    if _TO_THE_READER.search(sentence) is not None:
-        return 0
-    if patterns.requested_kind(sentence) in ("constraint", "preference") and not patterns.is_soft(sentence):
-        return RULE_WEIGHT
-    return VALUE_WEIGHT if has_figure(sentence) else 0
-
-
-def _quotable_sentences(text: str) -> Iterator[str]:
-    """Yield the complete sentences of a text, or of the strings in it if it is JSON."""
-    for piece in _strings(text):
-        for line in piece.split("\n"):
-            bare = _LEAD.sub("", line, count=1).strip()
-            if _ENDS.search(bare) is None:
+def _weighed_sentences(text: str) -> Iterator[tuple[str, int]]:
+    """Yield the complete sentences of a text (of the strings in it if it is JSON) that state a rule or a value."""
+    for line in (line for piece in _strings(text) for line in piece.split("\n")):
+        bare = _LEAD.sub("", line, count=1).strip()
+        if _ENDS.search(bare) is None:
+            continue
+        for sentence in sentences(bare):
+            first = next((letter for letter in sentence if letter.isalnum()), "")
+            complete = not first.islower() and _ENDS.search(sentence) is not None
+            if not complete or len(sentence) > _QUOTE_CHARS or _TO_THE_READER.search(sentence):
                 continue
-            for sentence in sentences(bare):
-                words = len(sentence.split()) + len(WIDE.findall(sentence)) // 2
-                first = next((letter for letter in sentence if letter.isalnum()), "")
-                complete = words >= MIN_WORDS and not first.islower() and _ENDS.search(sentence) is not None
-                if len(sentence) <= QUOTE_CHARS and complete and is_prose(sentence):
-                    yield sentence
+            if statements.word_count(sentence) < statements.MIN_WORDS or not statements.is_prose(sentence):
+                continue
+            kind = patterns.cued_kind(sentence, by_user=True)
+            if kind in ("constraint", "preference") and not patterns.is_soft(sentence):
+                yield sentence, RULE_WEIGHT
+            elif statements.has_figure(sentence):
+                yield sentence, VALUE_WEIGHT
 
 
 def _strings(text: str) -> Iterator[str]:
@@ -109,7 +95,16 @@ def _strings(text: str) -> Iterator[str]:
             values.extend(cast("dict[str, Any]", value).values())
 
 
-READ_TOOLS, WRITE_TOOLS, SHELL_TOOLS = (frozenset(TOOL_WORDS[kind]) for kind in ("read", "write", "shell"))
+def _source_of(call: ToolCall) -> str:
+    """Return the source of a call's result in a few words: the tool with a file name, or the command."""
+    arguments = _arguments(call)
+    if path := _path(arguments):
+        return redact(f"{truncate_line(call.name, 30)} {path.rsplit('/', 1)[-1]}").text
+    command = _command(arguments)
+    return _label(call, command) if command else truncate_line(call.name, 60)
+
+
+_READ_TOOLS, _WRITE_TOOLS, _SHELL_TOOLS = (frozenset(TOOL_WORDS[kind]) for kind in ("read", "write", "shell"))
 _PATCHED = re.compile(r"^(?:\*\*\* (?:Add|Update|Delete) File: |\+\+\+ (?:b/)?)(\S[^\r\n]{0,300})", re.MULTILINE)
 _NAME = r"(?:\"([^\"\n]{1,200})\"|'([^'\n]{1,200})'|([^\s;&|<>()'\"`$]{1,200}))"
 _WRITES = re.compile(
@@ -138,8 +133,9 @@ class _Activity:
     # path: "changed" or "read", and where last
     files: dict[str, tuple[str, MessageRef]] = field(default_factory=dict[str, tuple[str, MessageRef]])
     # unsolved errors by tool and target, and the files changed since
-    errors: dict[str, ExtractedLine] = field(default_factory=dict[str, ExtractedLine])
-    changed_since: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    errors: dict[str, tuple[ExtractedLine, list[str]]] = field(
+        default_factory=dict[str, tuple[ExtractedLine, list[str]]]
+    )
     solved: list[ExtractedLine] = field(default_factory=list[ExtractedLine])
     commands: dict[str, ExtractedLine] = field(default_factory=dict[str, ExtractedLine])
 
@@ -157,86 +153,92 @@ def tool_activity(rows: Iterable[StoredMessage]) -> list[ExtractedLine]:
         ExtractedLine("file", f"{fate} {path}", place, 60 if fate == "changed" else 25)
         for path, (fate, place) in state.files.items()
     ]
-    return [*files, *state.commands.values(), *state.solved, *state.errors.values()]
+    return [*files, *state.commands.values(), *state.solved, *(error for error, _ in state.errors.values())]
 
 
 def _add_call(state: _Activity, call: ToolCall, place: MessageRef) -> None:
+    """Add the files that a call reads or changes, and keep the call until its result."""
     arguments = _arguments(call)
-    name = call.name.rsplit("__", 1)[-1].lower()
-    command = _command(arguments) if name in SHELL_TOOLS or "command" in arguments else ""
-    if name in READ_TOOLS or arguments.get("command") == "view":
-        files = [("read", path) for path in _path(arguments)]
-    elif name in WRITE_TOOLS:
+    name = _bare_name(call)
+    command = _command(arguments) if name in _SHELL_TOOLS or "command" in arguments else ""
+    files: list[tuple[str, str]] = []
+    if name in _READ_TOOLS or arguments.get("command") == "view":
+        files = [("read", _path(arguments))]
+    elif name in _WRITE_TOOLS:
         text = next((text for text in arguments.values() if isinstance(text, str)), call.arguments)
-        files = [("changed", path) for path in (*_path(arguments), *_PATCHED.findall(limit_length(text)))]
+        files = [("changed", path) for path in (_path(arguments), *_PATCHED.findall(limit_length(text)))]
     else:
-        files = list(_files_of_command(command))
-    for fate, path in files:
-        _add_file(state, fate, path, place)
+        # The lines after a heredoc's first are content: a ">" in them redirects nothing.
+        heredoc = _HEREDOC.search(command)
+        script = (
+            command[: command.find("\n", heredoc.end())] if heredoc and "\n" in command[heredoc.end() :] else command
+        )
+        for fate, form in (("changed", _WRITES), ("read", _READS)):
+            paths = (next(filter(None, hit.groups()), "") for hit in form.finditer(script[:8000]))
+            files += [(fate, path) for path in paths if not path.startswith("-")]
+    for fate, argument in files:
+        path = redact(truncate_line(argument, 200)).text.strip()
+        if not path or path.startswith(("/dev/", "/proc/")) or path.isdigit():
+            continue
+        before = state.files.pop(path, ("", place))[0]
+        state.files[path] = ("changed" if "changed" in (before, fate) else fate, place)
+        for _, changed in state.errors.values():
+            if fate == "changed" and path not in changed:
+                changed.append(path)
     if call.id:
         state.waiting[call.id] = (call, command)
 
 
-def _add_file(state: _Activity, fate: str, path: str, place: MessageRef) -> None:
-    path = redact(truncate_line(path, 200)).text.strip()
-    if not path or path.startswith(("/dev/", "/proc/")) or path.isdigit():
-        return
-    before = state.files.pop(path, ("", place))[0]
-    state.files[path] = ("changed" if "changed" in (before, fate) else fate, place)
-    if fate == "changed":
-        for changed in state.changed_since.values():
-            if path not in changed:
-                changed.append(path)
-
-
 def _add_result(state: _Activity, result: ToolResult, place: MessageRef) -> None:
+    """Add the outcome of a call: an error, the solution of an earlier one, or what a command printed last."""
     call, command = state.waiting.pop(result.call_id)
-    name = call.name.rsplit("__", 1)[-1].lower()
+    name = _bare_name(call)
     text = _result_text(result)
-    label = _call_label(call, command)
-    key = f"{name} {' '.join(command.split()[:3])}" if command else f"{name} {next(_path(_arguments(call)), '')}"
-    reads = name in READ_TOOLS or name.startswith(TOOL_WORDS["quiet"])
-    failed = result.is_error or (bool(command) and not reads and _reports_failure(text))
+    label = _label(call, command)
+    # A later try of a command often has other options: its first three words identify it.
+    key = f"{name} {' '.join(command.split()[:3]) if command else _path(_arguments(call))}"
+    reads = name in _READ_TOOLS or name.startswith(TOOL_WORDS["quiet"])
+    failed = result.is_error
+    if command and not reads:
+        # Many shell tools report a failing command as a successful call.
+        failed = failed or _FAILED.search(_NO_ERRORS.sub("", text[-4000:])) is not None
     if failed:
-        error = f"{label}: {_error_line(text)}"
-        state.errors[key] = ExtractedLine("error", truncate_line(error, 300), place, 75 if command else 60)
-        state.changed_since[key] = []
+        lines = [line for line in text.split("\n") if line.strip()]
+        # "Traceback (most recent call last)" is followed by the error itself.
+        errors = [line for line in lines[-200:] if _FAILED.search(line) and "Traceback" not in line]
+        line = f"{label}: {truncate_line((errors or lines or ['failed'])[-1], 180)}"
+        state.errors[key] = ExtractedLine("error", truncate_line(line, 300), place, 75 if command else 60), []
     elif key in state.errors:
-        error, changed = state.errors.pop(key).text, state.changed_since.pop(key, [])
+        error, changed = state.errors.pop(key)
         how = f"— solved after changing {', '.join(changed[-3:])}" if changed else "— solved: a later try passed"
-        line = f"{truncate_line(error, 200)} {truncate_line(how, 160)}"
+        line = f"{truncate_line(error.text, 200)} {truncate_line(how, 160)}"
         state.solved.append(ExtractedLine("error", line, place, 40))
     state.commands.pop(label, None)
-    if not reads and name not in WRITE_TOOLS and not failed:
+    if not reads and name not in _WRITE_TOOLS and not failed:
         kind: Kind = "command" if command else "done"
         only_looks = _LOOKS.match(_CHANGES_FOLDER.sub("", command)) is not None
-        outcome = _last_line(text)
-        line = truncate_line(f"{label} → {outcome}" if outcome else label, 220)
+        printed = [line for line in text[-4000:].split("\n") if any(letter.isalnum() for letter in line)]
+        line = truncate_line(f"{label} → {truncate_line(printed[-1], 110)}" if printed else label, 220)
         state.commands[label] = ExtractedLine(kind, line, place, (30 if only_looks else 45) if command else 55)
 
 
-def source_of(call: ToolCall) -> str:
-    """Return the source of a call's result in a few words: the tool with a file name, or the command."""
-    arguments = _arguments(call)
-    if path := next(_path(arguments), ""):
-        return redact(f"{truncate_line(call.name, 30)} {path.rsplit('/', 1)[-1]}").text
-    command = _command(arguments)
-    return _call_label(call, command) if command else truncate_line(call.name, 60)
-
-
-def _call_label(call: ToolCall, command: str) -> str:
+def _label(call: ToolCall, command: str) -> str:
     if command:
         steps = (line for line in command.split("\n") if line.strip() and not line.lstrip().startswith("#"))
         return f"`{redact(truncate_line(next(steps, command), 100)).text.replace('`', chr(39))}`"
     arguments = _arguments(call)
-    if path := next(_path(arguments), ""):
+    if path := _path(arguments):
         return redact(f"{truncate_line(call.name, 60)}({truncate_line(path, 200)})").text
-    parts = ", ".join(f"{key}={truncate_line(_brief(value), 60)}" for key, value in arguments.items())
-    return redact(truncate_line(f"{call.name}({parts})", 140)).text
+    texts = (
+        f"{key}={truncate_line(value if isinstance(value, str) else msgspec.json.encode(value).decode(errors='replace'), 60)}"
+        for key, value in arguments.items()
+    )
+    return redact(truncate_line(f"{call.name}({', '.join(texts)})", 140)).text
 
 
-def _brief(value: Any) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode(errors="replace")
+def _bare_name(call: ToolCall) -> str:
+    """Return the tool's name in lower case without the prefix of an MCP server (`mcp__fs__read_file`)."""
+    return call.name.rsplit("__", 1)[-1].lower()
 
 
 def _arguments(call: ToolCall) -> dict[str, Any]:
@@ -249,46 +251,16 @@ def _arguments(call: ToolCall) -> dict[str, Any]:
 def _command(arguments: dict[str, Any]) -> str:
     for name in TOOL_WORDS["command_arguments"]:
         value = arguments.get(name)
-        if isinstance(value, str):
-            return limit_length(value).strip()
         if isinstance(value, list):
             words = [str(item) for item in cast("list[Any]", value)]
             shell = words[:2] in (["bash", "-lc"], ["bash", "-c"], ["sh", "-c"])
-            return limit_length(words[-1] if shell else " ".join(words)).strip()
+            value = words[-1] if shell else " ".join(words)
+        if isinstance(value, str):
+            return limit_length(value).strip()
     return ""
 
 
-def _path(arguments: dict[str, Any]) -> Iterator[str]:
-    """Yield the first argument that is a path, if there is one."""
-    for name in TOOL_WORDS["path_arguments"]:
-        value = arguments.get(name)
-        if isinstance(value, str) and value.strip() and "\n" not in value:
-            yield value.strip()
-            return
-
-
-def _files_of_command(command: str) -> Iterator[tuple[str, str]]:
-    """Yield files that a shell command writes by redirection, `tee` or `sed -i`, and files that it prints."""
-    heredoc = _HEREDOC.search(command)
-    script = command[: command.find("\n", heredoc.end())] if heredoc and "\n" in command[heredoc.end() :] else command
-    for fate, form in (("changed", _WRITES), ("read", _READS)):
-        for hit in form.finditer(script[:8000]):
-            path = next((group for group in hit.groups() if group), "")
-            if path and not path.startswith("-"):
-                yield fate, path
-
-
-def _reports_failure(text: str) -> bool:
-    return _FAILED.search(_NO_ERRORS.sub("", text[-4000:])) is not None
-
-
-def _error_line(text: str) -> str:
-    lines = [line for line in text.split("\n") if line.strip()]
-    # "Traceback (most recent call last)" is followed by the error itself.
-    errors = [line for line in lines[-200:] if _FAILED.search(line) and "Traceback" not in line]
-    return truncate_line((errors or lines or ["failed"])[-1], 180)
-
-
-def _last_line(text: str) -> str:
-    lines = [line for line in text[-4000:].split("\n") if any(letter.isalnum() for letter in line)]
-    return truncate_line(lines[-1], 110) if lines else ""
+def _path(arguments: dict[str, Any]) -> str:
+    """Return the first argument that is a path; empty if there is none."""
+    values = (arguments.get(name) for name in TOOL_WORDS["path_arguments"])
+    return next((path.strip() for path in values if isinstance(path, str) and path.strip() and "\n" not in path), "")
