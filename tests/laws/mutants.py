@@ -56,7 +56,7 @@ MUTANTS = (
     ),
     Mutant(
         "a pinned result is shortened",
-        "nexus.assembly.fit.window:Window._truncated", "row.place in self.rules.verbatim", "False", ("pins word for word",),
+        "nexus.assembly.fit.window:Window._truncated", "row.ref in self.rules.verbatim", "False", ("pins word for word",),
         Script("gpt-4o", 450, "oldest_first", None, 0, (Step("loop", 1), Step("pin", 0, 1), *[ASK] * 4)),
     ),
     Mutant(
@@ -78,8 +78,8 @@ MUTANTS = (
     ),
     Mutant(
         "the marker is written anew whenever a window is made",
-        "nexus.assembly.fit.window:Window.open", "notice(cut.marker,",
-        "notice(cut.marker.replace('Earlier', f'{len(pins)} earlier'),", ("marker",),
+        "nexus.assembly.fit.window:Window.open", "notice(cut.omission_notice,",
+        "notice(cut.omission_notice.replace('Earlier', f'{len(pins)} earlier'),", ("marker",),
         Script("gpt-4o", 300, "oldest_first", None, 0, (*[ASK] * 6,)),
     ),
     Mutant(
@@ -89,13 +89,13 @@ MUTANTS = (
     ),
     Mutant(
         "the first task is dropped without a word",
-        "nexus.assembly.fit.view:_pins", "first.place, (first,), TASK_RESULTS", "first.place, (), TASK_RESULTS",
+        "nexus.assembly.fit.view:_pins", "first.ref, (first,), TASK_RESULTS", "first.ref, (), TASK_RESULTS",
         ("first task", "marker counts"),
         Script("gpt-4o", 300, "oldest_first", None, 0, (*[ASK] * 6,)),
     ),
     Mutant(
         "the request is lost when a window is made anew from the ledger",
-        "nexus.assembly.fit.pins:pending_request_ref", "return cut.asked", "return None", ("request", "kept window"),
+        "nexus.assembly.fit.pins:pending_request_ref", "return cut.pending_request_ref", "return None", ("request", "kept window"),
         Script("gpt-4o", 300, "oldest_first", None, 0, (*[ASK] * 6, Step("ask", 0, 1))),
     ),
     Mutant(
@@ -136,14 +136,14 @@ MUTANTS = (
     ),
     Mutant(
         "an image of a pinned message becomes a note",
-        "nexus.assembly.fit.window:Window._with_image_notes", "row.place in self.rules.keeps_images", "False",
+        "nexus.assembly.fit.window:Window._with_image_notes", "row.ref in self.rules.keeps_images", "False",
         ("nothing vanishes", "results", "pins word for word"),
         Script("gpt-4o", 800, "oldest_first", None, 0, (*[ASK] * 6,), 1),
     ),
     Mutant(
         "the note's place is taken by the wrong entry",
-        "nexus.assembly.fit.window:Window._with_image_notes", "row.place.seq > self.rules.limits.images",
-        "row.place.seq >= self.rules.limits.images", ("nothing vanishes", "results"),
+        "nexus.assembly.fit.window:Window._with_image_notes", "row.ref.seq > self.rules.limits.images",
+        "row.ref.seq >= self.rules.limits.images", ("nothing vanishes", "results"),
         Script("gpt-4o", 300, "oldest_first", None, 0, (*[ASK] * 5, Step("talk", 74)), 1),
     ),
     Mutant(
@@ -153,7 +153,7 @@ MUTANTS = (
     ),
     Mutant(
         "an image that became a note comes back when a window is made anew",
-        "nexus.assembly.fit.window:Window.open", "cut.clip_tokens, cut.images_until", "cut.clip_tokens, 0",
+        "nexus.assembly.fit.window:Window.open", "cut.max_result_tokens, cut.images_until_seq", "cut.max_result_tokens, 0",
         ("nothing vanishes", "results"),
         Script("gpt-4o", 600, "oldest_first", None, 0, (*[ASK] * 4, Step("talk", 74), ASK), 1),
     ),

@@ -66,7 +66,7 @@ class Opening:
     """Base tokens of the message on the session's start."""
 
     summary_tokens: int = 0
-    """Base tokens of the current summary, also where a cut omits it."""
+    """Base tokens of the summary; 0 where a cut omits it."""
 
     lead: tuple[StoredMessage, ...] = ()
     """Rows that the strategy `middle_out` shows before the omission notice."""
@@ -183,6 +183,10 @@ class Window:
         visible = [*lead, *(row for pin in pins for row in pin.rows)]
         header = (Message("user", (Text(rules.header.started),)),) if rules.header.started else ()
         summary = _summary_messages(mark, rules, visible)
+        strips_until = mark.seq if mark is not None and summary else 0
+        if cut is not None:
+            strips_until = cut.strip_thinking_until_seq
+            summary = summary if cut.keeps_summary else ()
         header_tokens, summary_tokens = (
             sum(message_tokens(message, counter).on(rules.wire) for message in part) for part in (header, summary)
         )
@@ -191,16 +195,10 @@ class Window:
             limits=TruncationLimits(max_tokens, cut.truncate_until_seq, cut.max_result_tokens, cut.images_until_seq)
             if cut is not None
             else TruncationLimits(max_tokens),
-            plain_until=cut.strip_thinking_until_seq
-            if cut is not None
-            else mark.seq
-            if mark is not None and summary
-            else 0,
+            plain_until=strips_until,
             verbatim=frozenset(row.ref for pin in pins if not pin.limit for row in pin.rows),
             keeps_images=frozenset(row.ref for pin in pins if pin.kind != "asked" for row in pin.rows),
         )
-        if cut is not None and not cut.keeps_summary:
-            summary = ()
         opening = Opening(
             (*header, *summary),
             header_tokens + summary_tokens,
