@@ -63,6 +63,7 @@ class Call:
         self.expected = Pairing(
             plain_until, bool(self.opening), noted=self.is_noted, hides_start=self.first > MessageRef(1, 0)
         )
+        self.expected.follows(self.opening)
         for row in self.path.talk(self.first):
             self.expected.add(row.message, row.ref)
         for message in self.event:

@@ -65,6 +65,13 @@ class Pairing:
     """Ids of the calls so far, and as a provider takes them."""
     noted: Callable[[MessageRef], bool] = field(default=lambda _: False)
 
+    def follows(self, opening: Iterable[Message]) -> None:
+        """Reads the calls of pinned messages that are shown before these: their results are shown, or may come late."""
+        for message in opening:
+            self.met |= {call.id for call in message.calls()}
+            lost = (result for result in message.results() if _content(result) == (LOST, 0) and not result.is_error)
+            self.late |= {result.call_id: _name(result.name) for result in lost}
+
     def add(self, message: Message, place: MessageRef | None) -> None:
         """Reads the next message."""
         plain = place is not None and place.seq <= self.plain_until
@@ -104,7 +111,7 @@ class Pairing:
     def _displaced(self, result: ToolResult, place: MessageRef | None) -> bool:
         """A result that no call waits for: shown as text if its call was passed over, kept if its call may come."""
         safe = _safe(result.call_id)
-        name = self.late.pop(result.call_id, None)
+        name = self.late.pop(result.call_id, None) or self.late.pop(safe, None)
         if name is None and self.met & {result.call_id, safe}:
             return False
         if name is None and not self.hides_start:
