@@ -14,7 +14,7 @@ import pytest
 import nexus
 from nexus.assembly.fit.cut import LEAST_HISTORY, REACH
 from nexus.assembly.fit.omission_notice import omission_notice, omission_notice_tokens
-from nexus.assembly.fit.repair import INTERRUPTED
+from nexus.assembly.fit.repair import NO_RESULT
 from nexus.assembly.fit.truncate import LEAST_TOKENS, truncate_results
 from nexus.context import AssembledContext
 from nexus.errors import BudgetTooSmall, EmptyEvent
@@ -210,7 +210,7 @@ class Walk:
         answered = {result.call_id for message in last for result in message.results()}
         if point.event.content:
             for call in (call for message in last for call in message.calls() if call.id not in answered):
-                lacking = Message("tool", (ToolResult(call.id, (Text(INTERRUPTED),), call.name, is_error=True),))
+                lacking = Message("tool", (ToolResult(call.id, (Text(NO_RESULT),), call.name),))
                 held += message_tokens(lacking, COUNTER).on(wire)
         shortest = message_tokens(Message("user", (Text(omission_notice("s", 1, 1)),)), COUNTER).on(wire)
         largest = omission_notice_tokens("s", wire, COUNTER)

@@ -333,7 +333,7 @@ def _request_of(ctx: AssembledContext) -> dict[str, Any]:
         "role": ctx.role,
         "task": ctx.provenance.routing.task,
         "manager": ctx.provenance.routing.manager,
-        "principal": ctx.provenance.identity.principal,
+        "principal": ctx.provenance.identity.principal or None,
         "persona": ctx.provenance.identity.persona,
         "user_profile": ctx.provenance.identity.user_profile,
         "toolset": ctx.toolset_name,

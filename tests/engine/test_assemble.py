@@ -17,7 +17,7 @@ from nexus.errors import BadSetting, EmptyEvent, UnknownProfile
 from nexus.interop.detect import read
 from nexus.interop.importing import import_transcript
 from nexus.render.context_json import from_json
-from nexus.types.message import Image, Message, Text, Thinking, ToolCall, assistant, tool, user
+from nexus.types.message import Image, Message, Text, Thinking, ToolCall, ToolResult, Unknown, assistant, tool, user
 from nexus.workspace.prompts import templates
 from support.replay import Mark, append, mark
 from support.validity import CHECKS
@@ -103,6 +103,62 @@ def test_memory_is_omitted_with_warning_before_budget_error(tmp_path: Path) -> N
     ctx = nx.assemble("hi", budget=600)
     assert "fact fact" not in texts(ctx)
     assert any("omitted from this call" in note.message for note in ctx.warnings)
+
+
+def test_unsent_memory_is_omitted_before_any_message_is_cut(tmp_path: Path) -> None:
+    """The documented order: memory that was never sent, then tool results, then history."""
+    nx = workspace(tmp_path)
+    for number in range(24):
+        say(nx, f"question {number}", "answer " * 60, budget=9_000)
+    used = nx.assemble("and now?", session="s", budget=9_000).token_budget.used.total
+    (tmp_path / "memory").mkdir(exist_ok=True)
+    (tmp_path / "memory" / "MEMORY.md").write_text("fact " * 800)
+    ctx = nx.assemble("and now?", session="s", budget=used + 400)
+    assert ctx.cut is None
+    assert "fact fact" not in texts(ctx)
+    assert any("omitted from this call" in note.message for note in ctx.warnings)
+    roomy = nx.assemble("and now?", session="s", budget=used + 2_000)
+    assert roomy.cut is None
+    assert "fact fact" in texts(roomy)
+    cut = nx.assemble("and now?", session="s", budget=used - 400)
+    assert cut.cut is not None  # a cut makes room for it
+    assert "fact fact" in texts(cut)
+    nx.record(ctx, nexus.AgentResult((assistant("ok"),)))
+    assert nx.replay("s", 25).body_hash == ctx.body_hash
+
+
+@pytest.mark.parametrize("profile", ["layered", "workspace", "repl", "tagged", "tagged_stable", "turnlog", "bare"])
+def test_part_of_an_unknown_kind_is_shown_as_a_note_with_a_warning(profile: str) -> None:
+    event = nexus.Event((Text("Read this."), Unknown("document", '{"type":"document"}')))
+    with nexus.open(ledger=":memory:", clock_ms=Clock()) as nx:
+        ctx = nx.assemble(event, session="s", profile=profile)
+        nx.record(ctx, nexus.AgentResult((assistant("ok"),)))
+        for wire, body in (("openai", ctx.to_openai()), ("anthropic", ctx.to_anthropic()), ("gemini", ctx.to_gemini())):
+            assert CHECKS[wire](body) == []
+            assert "[document: cannot be shown here]" in json.dumps(body)
+        assert any("document shown as a note" in note.message for note in ctx.warnings)
+        assert nx.replay("s", 1).body_hash == ctx.body_hash
+
+
+def test_image_at_a_local_address_reaches_no_provider() -> None:
+    event = nexus.Event((Text("Look."), Image("image/png", url="file:///etc/passwd")))
+    with nexus.open(ledger=":memory:", clock_ms=Clock()) as nx:
+        ctx = nx.assemble(event, session="s")
+        call = ToolCall("c1", "look", "{}")
+        nx.record(ctx, nexus.AgentResult((assistant("", call),)))
+        shot = Message("tool", (ToolResult("c1", (Image("image/png", url="C:\\shot.png"),), "look"),))
+        later = nx.assemble([shot], session="s")
+        for body in (
+            ctx.to_openai(),
+            ctx.to_anthropic(),
+            later.to_responses(),
+            later.to_anthropic(),
+            later.to_gemini(),
+        ):
+            assert "/etc/passwd" not in json.dumps(body) and "shot.png" not in json.dumps(body)
+            assert "[image at a local address: cannot be shown here]" in json.dumps(body)
+        assert any("local address shown as a note" in note.message for note in ctx.warnings)
+        assert nx.assemble(nexus.Event((Text("x"), Image("image/png", url="https://x.org/a.png")))).warnings == ()
 
 
 def test_tool_loop_repeats_first_message_of_turn_byte_for_byte(tmp_path: Path) -> None:

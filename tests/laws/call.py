@@ -60,7 +60,10 @@ class Call:
         count = len(ctx.history.opening)
         self.opening, self.tail = ctx.messages[:count], ctx.messages[count:]
         plain_until = self.cut.strip_thinking_until_seq if self.cut else self.mark_plain
-        self.expected = Pairing(plain_until, bool(self.opening), noted=self.is_noted)
+        self.expected = Pairing(
+            plain_until, bool(self.opening), noted=self.is_noted, hides_start=self.first > MessageRef(1, 0)
+        )
+        self.expected.follows(self.opening)
         for row in self.path.talk(self.first):
             self.expected.add(row.message, row.ref)
         for message in self.event:

@@ -25,6 +25,7 @@ from laws.oracle import (
 )
 from nexus.assembly.fit.truncate import LEAST_TOKENS
 from nexus.errors import BudgetTooSmall
+from nexus.text.frames import unescape
 from nexus.types.ledger_entries import MessageRef, StoredMessage
 from nexus.types.message import Image, Note, Text, ToolCall
 from support.validity import CHECKS, Recounter
@@ -80,13 +81,34 @@ def nothing_vanishes(call: Call) -> None:
             f"{len(shown)} atoms, not {len(expected)}; {at}: {shown[at : at + 2]} {expected[at : at + 2]}",
         )
     for mine, wanted, place in zip(shown, expected, call.expected.of, strict=True):
-        if mine[0] != "result":
+        if wanted[0] == "late":
+            _late(call, mine, wanted, place)
+        elif mine[0] != "result":
             if mine != wanted:
                 broken("nothing vanishes", f"{mine} in place of {wanted}")
         elif mine[:2] != wanted[:2] or (wanted[2] == LOST) != (mine[2] == LOST):
             broken("pairs whole", f"{mine} in place of {wanted}")
         else:
             _result(call, mine, wanted, place)
+
+
+def _late(call: Call, mine: Atom, wanted: Atom, place: MessageRef | None) -> None:
+    """A late result is text of a user's message, with its heading: whole, or shortened as any other."""
+    _, heading, text, pictures = wanted
+    shown = str(mine[1]).removeprefix(heading)
+    if mine[0] != "late" or shown == mine[1]:
+        broken("nothing vanishes", f"{mine} in place of {wanted}")
+    if unescape(shown) == text and mine[2] == pictures:
+        return
+    lines = without_pictures(unescape(shown))
+    if lines[1] + mine[2] != pictures:
+        broken("results", f"{mine[2]} pictures and {lines[1]} lines for {pictures} pictures")
+    if lines[0] == text:
+        return
+    seq = place.seq if place is not None else call.ctx.provenance.manifest.head + 1
+    limit = limit_of(call.cut, call.largest, seq)
+    if not limit or not is_short_for(lines[0], text):
+        broken("results", f"not a head and tail of what is stored: {shown!r}")
 
 
 def _result(call: Call, mine: Atom, wanted: Atom, place: MessageRef | None) -> None:
@@ -311,6 +333,8 @@ def extends(call: Call, before: dict[str, str] | None, causes_possible: set[str]
 def full_pass(call: Call) -> None:
     """Where nothing is left out or shortened, the kept window shows what one pass over the whole history shows."""
     if call.opening or call.shortened or call.cut is not None or call.mark_plain:
+        return
+    if call.first > MessageRef(1, 0):  # a window that hides its start knows calls that `repaired` never sees
         return
     history = [row.message for row in call.path.talk(call.first)]
     whole, _ = nexus.repaired([*history, *call.event])

@@ -39,13 +39,14 @@ ASK = Step("ask")
 MUTANTS = (
     Mutant(
         "calls are not closed when somebody else speaks",
-        "nexus.assembly.fit.repair:_close", "fold.waiting, fold.answered = {}, set()", "lacking = []", ("valid",),
+        "nexus.assembly.fit.repair:close", "fold.waiting, fold.answered, fold.pending, fold.last_assistant = {}, set(), [], None",
+        "fold.pending, fold.last_assistant = [], None", ("valid",),
         Script("gpt-4o", 300, "oldest_first", None, 0, (*[ASK] * 5, Step("ask", 182))),
     ),
     Mutant(
         "repair closes a call twice",
-        "nexus.assembly.fit.repair:preview", "return [*visible, *missing_results(copy)]",
-        "return [*visible, *missing_results(copy), *missing_results(copy)]", ("valid",),
+        "nexus.assembly.fit.repair:preview", "return [*visible, *closing_messages(after)], after.changes",
+        "return [*visible, *closing_messages(after), *closing_messages(after)], after.changes", ("valid",),
         Script("gpt-4o", 300, "oldest_first", None, 0, (*[ASK] * 4, Step("ask", 94), Step("answer", 6, 1))),
     ),
     Mutant(

@@ -16,7 +16,7 @@ from nexus.types.ledger_entries import Cut, Entry, MessageRef, StoredMessage
 from nexus.types.message import Image, Message, Note, Text, Thinking, ToolCall, ToolResult, Unknown
 from support.strict import is_dict, is_list
 
-LOST = "[result unavailable: interrupted]"
+LOST = "[no result recorded]"
 SUPPLIED = "[The conversation starts with the assistant.]"
 SYSTEM = "[System message]"
 SUMMARY = "[Previous conversation summary]\n"
@@ -52,38 +52,92 @@ class Pairing:
     group: MessageRef | None = None
     starts: set[MessageRef] = field(default_factory=set[MessageRef])
     answers: bool = False
+    hides_start: bool = False
+    """Whether what came before is not shown, so that a result's call may be there."""
+    late: dict[str, str] = field(default_factory=dict[str, str])
+    """Names of the calls that were passed over, by id."""
+    early: dict[str, tuple[ToolResult, MessageRef | None]] = field(
+        default_factory=dict[str, "tuple[ToolResult, MessageRef | None]"]
+    )
+    pending: list[tuple[Atom, MessageRef | None]] = field(default_factory=list["tuple[Atom, MessageRef | None]"])
+    answered: set[str] = field(default_factory=set[str])
+    met: set[str] = field(default_factory=set[str])
+    """Ids of the calls so far, and as a provider takes them."""
     noted: Callable[[MessageRef], bool] = field(default=lambda _: False)
+
+    def follows(self, opening: Iterable[Message]) -> None:
+        """Reads the calls of pinned messages that are shown before these: their results are shown, or may come late."""
+        for message in opening:
+            self.met |= {call.id for call in message.calls()}
+            lost = (result for result in message.results() if _content(result) == (LOST, 0) and not result.is_error)
+            self.late |= {result.call_id: _name(result.name) for result in lost}
 
     def add(self, message: Message, place: MessageRef | None) -> None:
         """Reads the next message."""
         plain = place is not None and place.seq <= self.plain_until
-        parts = [part for part in message.parts if not _nothing(part, plain=plain)]
-        answered = False
+        parts = list(message.parts)
+        if message.role != "assistant":
+            parts = [Text(f"[{_kind(p.kind)}: cannot be shown here]") if isinstance(p, Unknown) else p for p in parts]
+        parts = [part for part in parts if not _nothing(part, plain=plain)]
+        answered = displaced = False
         for part in parts:
-            if isinstance(part, ToolResult) and part.call_id in self.waiting:
-                number, _ = self.waiting.pop(part.call_id)
-                noted = _noted_content(part) if self._is_noted(place) and _content(part)[1] else ()
-                self._said(("result", number, *_content(part), *noted), place)
-                self.last, answered = None, True
+            if isinstance(part, ToolResult):
+                if part.call_id in self.waiting:
+                    self._answered(part, place)
+                    answered = True
+                elif part.call_id not in self.answered:
+                    displaced = self._displaced(part, place) or displaced
+        if answered or displaced:
+            self.last = None
         self.answers = answered
         if answered and self.group is not None and place is not None:
             self.groups[self.group].append(place)
+        if displaced and not answered and place is not None:
+            self.groups[place], self.group = [place], place
+        if not self.waiting and self.pending:
+            self.closed()
         others = [part for part in parts if not isinstance(part, ToolResult)]
         if message.role == "assistant":
             self._assistant(message, [part for part in others if not isinstance(part, (Image, Note))], place)
         else:
             self._user(message, [part for part in others if not isinstance(part, (ToolCall, Thinking))], place)
 
+    def _answered(self, result: ToolResult, place: MessageRef | None) -> None:
+        number, _ = self.waiting.pop(result.call_id)
+        self.answered.add(result.call_id)
+        noted = _noted_content(result) if self._is_noted(place) and _content(result)[1] else ()
+        self._said(("result", number, *_content(result), *noted), place)
+
+    def _displaced(self, result: ToolResult, place: MessageRef | None) -> bool:
+        """A result that no call waits for: shown as text if its call was passed over, kept if its call may come."""
+        safe = _safe(result.call_id)
+        name = self.late.pop(result.call_id, None) or self.late.pop(safe, None)
+        if name is None and self.met & {result.call_id, safe}:
+            return False
+        if name is None and not self.hides_start:
+            self.early[result.call_id] = (result, place)
+            return False
+        kind = "error" if result.is_error else "result"
+        name = name or (_name(result.name) if result.name else "a tool")
+        noted = self._is_noted(place) and _content(result)[1] > 0
+        text = _noted_content(result)[0] if noted else _content(result)[0]
+        heading = f"[Late {kind} of {name} ({safe}): it came after the conversation went on]\n"
+        self.pending.append((("late", heading, text, 0 if noted else _content(result)[1]), place))
+        return True
+
     def closed(self, place: MessageRef | None = None) -> None:
-        """Calls without a result are answered when somebody else speaks."""
-        for number, _ in self.waiting.values():
+        """Calls without a result are answered when somebody else speaks; what came late follows."""
+        for call_id, (number, call) in self.waiting.items():
             self._said(("result", number, LOST, 0), place)
-        self.waiting = {}
+            self.late[call_id] = _name(call.name)
+        for atom, of in self.pending:
+            self._said(atom, of)
+        self.waiting, self.pending, self.answered = {}, [], set()
 
     def _assistant(self, message: Message, parts: Sequence[Any], place: MessageRef | None) -> None:
         if all(isinstance(part, Thinking) for part in parts):
             return
-        goes_on = self.last is not None and bool(message.id) and self.last.id == message.id
+        goes_on = self.last is not None and ((bool(message.id) and self.last.id == message.id) or bool(self.waiting))
         if not goes_on:
             self.closed()
             if not self.started:
@@ -93,23 +147,20 @@ class Pairing:
             self._begins(place)
         elif place is not None and self.group is not None:
             self.groups[self.group].append(place)
-        if goes_on:
-            self._goes_on(parts, place)
-        else:
-            for part in parts:
-                self._part(part, place)
-        self.last = message
-
-    def _goes_on(self, parts: Sequence[Any], place: MessageRef | None) -> None:
-        """A later piece of the last assistant message."""
         for part in parts:
             self._part(part, place)
+        self.last = message if not goes_on else self.last
+        early = [self.early.pop(p.id) for p in parts if isinstance(p, ToolCall) and p.id in self.early]
+        for result, of in early:
+            self._answered(result, of)
+            self.last = None
 
     def _part(self, part: Any, place: MessageRef | None) -> None:
         if isinstance(part, Text):
             self._said(("assistant", seen(part.text)), place)
         elif isinstance(part, ToolCall) and part.id not in self.waiting:
             self.waiting[part.id] = (self.calls, part)
+            self.met |= {part.id, _safe(part.id)}
             self._said(("call", self.calls), place)
             self.calls += 1
 
@@ -159,6 +210,23 @@ def _nothing(part: Any, *, plain: bool) -> bool:
             return False
 
 
+def _kind(kind: str) -> str:
+    return kind if re.fullmatch(r"[\w./-]{1,40}", kind, re.ASCII) else "part of an unknown kind"
+
+
+def _safe(call_id: str) -> str:
+    if re.fullmatch(r"[\w-]{1,40}", call_id, re.ASCII):
+        return call_id
+    return re.sub(r"[^A-Za-z0-9_-]", "_", call_id)[:32] or "call"
+
+
+def _name(name: str) -> str:
+    if re.fullmatch(r"[A-Za-z_][\w-]{0,63}", name, re.ASCII):
+        return name
+    safe = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:63]
+    return safe if re.fullmatch(r"[A-Za-z_][\w-]{0,63}", safe, re.ASCII) else f"_{safe}"[:64]
+
+
 def _content(result: ToolResult) -> tuple[str, int]:
     texts = [seen(item.text) for item in result.content if isinstance(item, Text)]
     return "\n".join(texts), sum(isinstance(item, Image) for item in result.content)
@@ -185,6 +253,10 @@ def atoms_shown(messages: Iterable[Message]) -> list[Atom]:
     for message in messages:
         for part in message.parts:
             match part:
+                case Text(text) if message.source == "nexus:late-result":
+                    found.append(("late", text, 0))
+                case Image() if found and found[-1][0] == "late":
+                    found[-1] = (*found[-1][:2], found[-1][2] + 1)
                 case Text(text) | Note(text=text):
                     found.append((message.role, text))
                 case Image():

@@ -33,7 +33,7 @@ HOUSE = Policy(
 
 
 def asked(principal: str = "", session: str | None = None, tools: Any = TOOLS, **more: Any) -> Request:
-    return build_request(Event(), session, principal=principal, tools=tools, **more)
+    return build_request(Event(), session, principal=principal or None, tools=tools, **more)
 
 
 def out(granted: Grant) -> dict[str, str]:

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from nexus.assembly.fit.cut import FitResult
 from nexus.assembly.fit.pins import FRAME_TOKENS
-from nexus.assembly.fit.repair import is_interruption, is_synthetic_result
+from nexus.assembly.fit.repair import is_missing_result, is_synthetic_result
 from nexus.assembly.fit.truncate import images_of
 from nexus.assembly.fit.window import Window
 from nexus.assembly.token_report import to_provider_tokens
@@ -417,7 +417,7 @@ def _is_supplied(window: Window, index: int) -> bool:
     """Return whether a visible message is synthetic: a missing result, or a leading user message."""
     message, stored = window.messages[index], window.rows[window.shown_by[index]].message
     if message.role == "tool":
-        return is_synthetic_result(message) and not any(map(is_interruption, stored.results()))
+        return is_synthetic_result(message) and not any(map(is_missing_result, stored.results()))
     return message.role == "user" and stored.role == "assistant"
 
 
@@ -429,8 +429,8 @@ def _joined_rows(window: Window, indices: Mapping[int, list[int]]) -> Iterator[t
         message = row.message
         if index in indices:
             base = index if message.role == "assistant" else -1
-        elif base >= 0 and message.id and message.id == window.rows[base].message.id and message.role == "assistant":
-            # A piece without text, calls and results is dropped by the repair and has a line of its own.
+        elif base >= 0 and message.role == "assistant":
+            # It was joined to the one before it. A piece without text, calls and results is dropped by the repair and has a line of its own.
             parts = (part for part in message.parts if not isinstance(part, Text) or part.text.strip())
             if any(isinstance(part, (Text, ToolCall, ToolResult)) for part in parts):
                 pieces[base].append(index)

@@ -146,6 +146,7 @@ def _replay(inputs: RecordedCallInputs) -> ReplayedCall:
         images=inputs.image_price(),
         message_format=FORMATS[inputs.message_format()],
         header=inputs.history_header(),
+        render=inputs.stored.render,
     )
     with inputs.deps.store.snapshot():
         entry = inputs.entry(inputs.call.row.seq)

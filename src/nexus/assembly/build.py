@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import chain
@@ -9,19 +10,19 @@ from typing import Any
 
 from nexus.assembly.fit.choose import ChosenFit
 from nexus.assembly.fit.compaction_plan import Aim, plan_compaction
-from nexus.assembly.fit.cut import FitResult
 from nexus.assembly.gather import SystemPrompt
 from nexus.assembly.inputs import AssemblyInputs
 from nexus.assembly.manifest import build_manifest, prefix_report
 from nexus.assembly.token_report import budget_with_usage, token_lines
 from nexus.context import Accounting, AssembledContext, EngineState, Planner, Provenance, RepairReport
 from nexus.errors import EmptyEvent
+from nexus.text.message_text import unsendable_kind
 from nexus.tokens.calibration import anchor_of
 from nexus.types.block import Block, ContextWarning
 from nexus.types.compaction_plan import CompactionPlan, Trigger
 from nexus.types.environment import ORIGIN as ENVIRONMENT
 from nexus.types.history import History
-from nexus.types.message import ATTACHED, Image, Message, Note, Part, Text
+from nexus.types.message import ATTACHED, Image, Message, Note, Part, Text, Unknown
 from nexus.types.profile import Profile
 from nexus.types.request import Request, system_record
 
@@ -85,9 +86,9 @@ def build_context(
             current_warnings,
             preamble.warnings,
             (ContextWarning(n.source, "omitted from this call: it does not fit the budget") for n in notes.omitted),
-            _fit_warnings(inputs, system, result),
+            _fit_warnings(inputs, system, chosen),
         ),
-        repairs=RepairReport(dict(result.window.fold.changes)),
+        repairs=RepairReport(dict(+(result.window.fold.changes + Counter(result.repairs)))),
         _engine=EngineState(
             renderers=inputs.renderers,
             planner=compaction_planner(request, inputs, manifest.base - result.window.tokens)
@@ -129,7 +130,7 @@ def _history_and_current(chosen: ChosenFit) -> tuple[History, tuple[Message, ...
 def _has_content(part: Part) -> bool:
     if isinstance(part, Note):
         return part.origin.startswith(ATTACHED)
-    return bool(part.text.strip()) if isinstance(part, Text) else isinstance(part, Image)
+    return bool(part.text.strip()) if isinstance(part, Text) else isinstance(part, (Image, Unknown))
 
 
 def _context_json(request: Request, blocks: list[Block], inputs: AssemblyInputs) -> dict[str, Any]:
@@ -148,9 +149,14 @@ def _distinct(*warnings: Iterable[ContextWarning]) -> tuple[ContextWarning, ...]
     return tuple(dict.fromkeys(chain.from_iterable(warnings)))
 
 
-def _fit_warnings(inputs: AssemblyInputs, system: SystemPrompt, result: FitResult) -> list[ContextWarning]:
+def _fit_warnings(inputs: AssemblyInputs, system: SystemPrompt, chosen: ChosenFit) -> list[ContextWarning]:
     """Return the warnings about truncated results of the event, the model, and missing tools."""
     warnings: list[ContextWarning] = []
+    result = chosen.result
+    kinds = dict.fromkeys(unsendable_kind(part) for message in chosen.event for part in message.parts)
+    for kind in filter(None, kinds):
+        text = f"{kind} shown as a note: it cannot be sent (pass its text, or an image as data)"
+        warnings.append(ContextWarning("nexus:event", text))
     if result.truncated_results:
         limit = result.window.rules.limits.limit(result.window.head + 1)
         count = "1 tool result" if result.truncated_results == 1 else f"{result.truncated_results} tool results"

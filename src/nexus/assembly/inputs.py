@@ -16,7 +16,7 @@ from nexus.assembly.fit.view import View
 from nexus.assembly.fit.window import Window
 from nexus.assembly.manifest_store import StoredManifest
 from nexus.context import Renderers
-from nexus.errors import BadEvent
+from nexus.errors import BadEvent, NotAllowed
 from nexus.policy import DeniedTool
 from nexus.tokens.budget import TokenBudget, compute_budget
 from nexus.tokens.counter import TokenCounter
@@ -116,18 +116,23 @@ def build_request(
     task: str = "",
     manager: str = "",
     persona: str = "",
-    principal: str = "",
+    principal: str | None = None,
     user_profile: Mapping[str, Any] | None = None,
     toolset: str = "",
     permissions: str | Iterable[str] = (),
     skills: str | Iterable[str] = (),
     blocks: Mapping[str, str] | None = None,
 ) -> Request:
-    """Return the request. The engine adds its own model, persona and limits. Without a session, the policy chooses it."""
+    """Return the request. The engine adds its own model, persona and limits. Without a session, the policy chooses it.
+
+    Raises NotAllowed for an empty principal, which would have the rights of the program itself.
+    """
+    if principal == "":
+        raise NotAllowed("principal is empty: a sender without a name has no rights (the program itself passes none)")
     return Request(
         event,
         Routing("main", role, task, manager, own=True) if session is None else Routing(session, role, task, manager),
-        identity=Identity(principal, persona, dict(user_profile or {})),
+        identity=Identity(principal or "", persona, dict(user_profile or {})),
         permissions=Permissions(toolset, (permissions,) if isinstance(permissions, str) else tuple(permissions)),
         model=model,
         tools=tool_definitions(tools),

@@ -132,8 +132,6 @@ def build_commit(ctx: AssembledContext, result: AgentResult, counter: TokenCount
         ctx.cut,
         AssemblyRow(manifest.view, stored, now_ms),
         follows=follows,
-        # The context of an empty session must not follow entries that it was made without.
-        expected_head=None if follows else 0,
         blobs=tuple(blobs),
     )
 

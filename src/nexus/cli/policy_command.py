@@ -123,14 +123,19 @@ def check(file: str | None, options: CommandOptions) -> None:
 
 
 @command.subcommand("test")
-@click.option("--as", "--principal", "principal", default="", help="Who speaks (telegram:42).")
+@click.option("--as", "--principal", "principal", help="Who speaks (telegram:42).")
 @click.option("--role", type=click.Choice(ROLES), help="Requested role [unified].")
 @click.option("-s", "--session", help="Requested session [the principal's].")
 @click.option("--toolset", default="", help="Requested toolset.")
 @click.option("--tool", help="Test only this tool; the exit code is 1 if it is denied.")
 @click.option("--tools", type=click.Path(dir_okay=False), help="JSON file with tool definitions to test.")
 def test(
-    principal: str, role: str | None, session: str | None, toolset: str, tool: str | None, options: CommandOptions
+    principal: str | None,
+    role: str | None,
+    session: str | None,
+    toolset: str,
+    tool: str | None,
+    options: CommandOptions,
 ) -> int:
     """Show the grant of a principal, and the reasons.
 

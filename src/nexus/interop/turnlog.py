@@ -41,6 +41,7 @@ from nexus.render.turnlog.entries import (
 )
 from nexus.render.turnlog.json_text import canonical, members, minified, object_text, string_of, value_text
 from nexus.render.turnlog.write import FACTS, entries_for, log_entries, log_texts
+from nexus.types.history import LOG_SOURCE
 from nexus.types.ledger_entries import Entry
 from nexus.types.message import Message, Part
 
@@ -238,6 +239,8 @@ def _take_bare(log: _Log, entry: ReadEntry) -> None:
     unit = Unit(message=message, at_ms=message.at_ms, facts=facts)
     if not entry.has_error and not _agrees(unit, [entry], log.at):
         unit = Unit(message=message, at_ms=message.at_ms, facts={**facts, "entry": minified(entry.text)})
+    if any(message.calls()):
+        unit = replace(unit, message=replace(message, source=LOG_SOURCE))
     _add(log, unit, [entry])
 
 

@@ -134,10 +134,10 @@ def session_of(
 ) -> str:
     """Return the session label of a call.
 
-    Without a requested session it is the principal's, or `main` without a policy or principal. Raises NotAllowed for a
+    Without a requested session it is the principal's, or `main` without a principal. Raises NotAllowed for a
     session that belongs to somebody else by name or by alias, and BadSessionKey.
     """
-    default_label = principal_session(principal, matches) if principal and matches else "main"
+    default_label = principal_session(principal, matches) if principal else "main"
     label = default_label if requested is None else requested
     if requested is None and role == "worker":
         key = session_key.parse(label)

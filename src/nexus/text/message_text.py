@@ -5,17 +5,22 @@ In a user message with notes the notes' own frame tags stay, and nothing else in
 
 from __future__ import annotations
 
+import operator
+import re
 from typing import TypeVar
 
 from msgspec.structs import replace
 
 from nexus.text.frames.escaping import escape
-from nexus.types.message import Image, Message, Note, Part, Text, ToolResult
+from nexus.types.message import Image, Message, Note, Part, Text, ToolResult, Unknown
 
 PartT = TypeVar("PartT", bound=Part)
 
-RENDER_VERSION = 2
+RENDER_VERSION = 3
 """Raised whenever equal values would be rendered to other bytes."""
+
+SENT_ADDRESSES = ("https://", "http://", "data:")
+"""Beginnings of image addresses that may reach a provider. A file's address would name the caller's files to it."""
 
 PLUGIN = "hook:"
 """Origin prefix of notes from plugins."""
@@ -82,3 +87,29 @@ def escape_part(part: PartT) -> PartT:
         case _:
             return part
     return part if escaped is text else replace(part, text=escaped)
+
+
+def unsendable_kind(part: Part) -> str:
+    """Return what a part is that no provider accepts: its kind, or an image's address; empty for any other part."""
+    if isinstance(part, Unknown):
+        return part.kind if re.fullmatch(r"[A-Za-z0-9_./-]{1,40}", part.kind) else "part of an unknown kind"
+    if isinstance(part, Image) and part.url and not part.data and not part.url.startswith(SENT_ADDRESSES):
+        return "image at a local address"
+    return ""
+
+
+def with_unsendable_as_notes(message: Message) -> Message:
+    """Return the message with a line of text in place of each part that no provider accepts; the same object without any."""
+
+    def noted(part: Part) -> Part:
+        if isinstance(part, ToolResult) and any(map(unsendable_kind, part.content)):
+            content = (Text(_note(kind)) if (kind := unsendable_kind(item)) else item for item in part.content)
+            return replace(part, content=tuple(content))
+        return Text(_note(kind)) if (kind := unsendable_kind(part)) else part
+
+    parts = tuple(map(noted, message.parts))
+    return message if all(map(operator.is_, parts, message.parts)) else replace(message, parts=parts)
+
+
+def _note(kind: str) -> str:
+    return f"[{kind}: cannot be shown here]"

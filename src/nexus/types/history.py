@@ -51,6 +51,10 @@ SESSION_SOURCE = "nexus:session-start"
 """Source of the message on the session's start, which no user message can have."""
 
 
+LOG_SOURCE = "nexus:turn-log"
+"""Source of an assistant message from a turn log, which records no results of its calls."""
+
+
 class HistoryHeader(Struct, frozen=True):
     """Fixed texts of a session's history."""
 

@@ -109,7 +109,7 @@ def test_second_result_for_call_is_omitted() -> None:
 def test_unanswered_call_gets_result_before_user_message() -> None:
     seen = shown(user("hi"), assistant("", ToolCall("a", "look", "{}")), user("stop"))
     assert [m.role for m in seen] == ["user", "assistant", "tool", "user"]
-    assert next(seen[2].results()).content == (Text(repair.INTERRUPTED),)
+    assert next(seen[2].results()).content == (Text(repair.NO_RESULT),)
 
 
 def test_repeated_call_id_is_numbered_with_its_result() -> None:

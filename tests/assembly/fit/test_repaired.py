@@ -75,13 +75,13 @@ def test_incremental_repair_equals_full_repair(history: list[Message], cut: int)
             shown.extend(view for view, _, _ in repair.step(fold, message, plain=False))
         except repair.NotAppend:
             return
-    beginning = [*shown, *repair.missing_results(fold)]
+    beginning = [*shown, *repair.closing_messages(fold)]
     for message in history[cut:]:
         try:
             shown.extend(view for view, _, _ in repair.step(fold, message, plain=False))
         except repair.NotAppend:
             return
-    lacking = repair.missing_results(fold)
+    lacking = repair.closing_messages(fold)
     whole, report = nexus.repaired(history)
     assert nexus.repaired(history[:cut])[0] == beginning
     assert whole == [*shown, *lacking]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -102,3 +103,32 @@ def test_truncation_limits_apply_by_entry() -> None:
     clips = TruncationLimits(1_000, 7, 100)
     assert [clips.limit(seq) for seq in (1, 7, 8)] == [100, 100, 1_000]
     assert clips.aged(7) and not clips.aged(8)
+
+
+@pytest.mark.parametrize("limit", [LEAST_TOKENS, 300, 2_000])
+@pytest.mark.parametrize(
+    "piece",
+    [
+        pytest.param("漢字和文", id="CJK"),
+        pytest.param("العربية ", id="Arabic"),
+        pytest.param("😀🚀", id="emoji"),
+        pytest.param("9f3Kq+Zx/7", id="base64"),
+        pytest.param("\x01\x02\x1b", id="control characters"),
+        pytest.param("0,1.5;2\n", id="digits"),
+        pytest.param("the quick brown fox ", id="prose"),
+        pytest.param("ERROR 0x1f at line 7\n", id="lines"),
+    ],
+)
+def test_head_and_tail_stay_from_100_to_200_percent_of_the_limit(piece: str, limit: int) -> None:
+    """Dense texts at 118 to 128 % of the limit once had no head."""
+    numbered = "".join(f"{number}{piece}" for number in range(limit * 4))
+    chars_a_token = len(numbered) / tokens(numbered)
+    for percent in range(100, 201, 3):
+        text = numbered[: int(limit * percent / 100 * chars_a_token)]
+        short = truncate_text(text, limit, COUNTER, "`nexus history SESSION --call call_1`")
+        if short == text:
+            continue
+        head, tail = short.split("\n[… ")[0], short.rpartition(" …]\n")[2]
+        assert text.startswith(head) and len(head) >= 3, percent
+        assert text.endswith(tail) and len(tail) >= 3, percent
+        assert limit * 0.6 <= tokens(short) <= limit, percent

@@ -184,7 +184,7 @@ def test_of_a_long_tool_loop_the_question_and_the_newest_steps_are_given(session
 
 def test_calls_without_a_result_are_answered_as_interrupted(session: Session) -> None:
     session.append([asked("go"), {"role": "assistant", "content": None, "tool_calls": [CALL]}])
-    assert session.get_history()[-1]["content"] == "[result unavailable: interrupted]"
+    assert session.get_history()[-1]["content"] == "[no result recorded]"
 
 
 def test_after_a_compaction_its_summary_stands_first_and_stays_there(

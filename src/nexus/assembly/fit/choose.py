@@ -1,8 +1,9 @@
 """Choice of optional parts that fit: the earlier entries of the preamble, the notes of the current message.
 
-The preamble reports fewer earlier entries before anything else is cut. Memory that the history shows is not repeated; a
-cut removes old memory notes from the history, so the current message then has all of it. The current memory is omitted
-only as the last resort. System prompt, tools, event and last group are never omitted.
+The preamble reports fewer earlier entries before anything else is cut. Then memory that was never sent is omitted, if
+the history stays whole without it. Memory that the history shows is not repeated; a cut removes old memory notes from the
+history and makes room, so the current message then has all of it. System prompt, tools, event and last group are never
+omitted.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from nexus.errors import BudgetTooSmall
 from nexus.tokens.measure import message_tokens
 from nexus.types.block import Block, ContextWarning
 from nexus.types.history import PreviousTurns
-from nexus.types.ledger_entries import MessageRef
+from nexus.types.ledger_entries import Cut, MessageRef
 from nexus.types.message import Message
 from nexus.types.profile import Profile
 from nexus.types.request import Request
@@ -108,7 +109,7 @@ def _gather_preamble(
 def _choose_notes(
     request: Request, profile: Profile, inputs: AssemblyInputs, preamble: Preamble, notes: list[Block]
 ) -> ChosenFit:
-    """Return the fit with the notes that the history lacks; after a cut with all; at worst without memory.
+    """Return the fit with the notes that the history lacks; without new memory if that saves messages.
 
     Raises BudgetTooSmall, in provider tokens.
     """
@@ -126,21 +127,33 @@ def _choose_notes(
     )
     repeated = [note for note in notes if window.memory.get(note.source) == note.text]
     memory = [note for note in notes if note.layer == "Memory"]
-    choices = [
-        CurrentBlocks([note for note in notes if note not in repeated], repeated, []),
-        *([CurrentBlocks(notes, [], [])] if repeated else []),
-        CurrentBlocks([note for note in notes if note not in memory], [], memory),
-    ]
-    for choice in choices:
+    unsent = [note for note in memory if note not in repeated]
+
+    def fitted(choice: CurrentBlocks) -> ChosenFit | BudgetTooSmall:
         event = event_messages(request.event, choice.included, inputs.source_context.at_ms)
         visible = window.rules.path_format.event(event, window.head, request.identity.principal)
         try:
             result = fit(window, inputs.available, preamble.fixed, context, inputs.counter, visible)
         except BudgetTooSmall as error:
-            if choice is choices[-1] or not memory:
-                rounding = ROUNDING_TOKENS if inputs.factor != 1 else 0
-                raise error.scaled(inputs.factor, inputs.budget.available, rounding) from None
-            continue
-        if not (choice.already_in_history and result.cut):
-            return ChosenFit(preamble, choice, event, result)
-    raise AssertionError("the last choice fits or raises")
+            rounding = ROUNDING_TOKENS if inputs.factor != 1 else 0
+            return error.scaled(inputs.factor, inputs.budget.available, rounding)
+        return ChosenFit(preamble, choice, event, result)
+
+    # The history as it is: with everything that it lacks, then without memory that was never sent.
+    for left_out in ([], unsent) if unsent else ([],):
+        included = [note for note in notes if note not in repeated and note not in left_out]
+        chosen = fitted(CurrentBlocks(included, repeated, left_out))
+        if isinstance(chosen, ChosenFit) and (chosen.result.cut is None or not _omits(chosen.result.cut, repeated)):
+            return chosen
+    # A cut takes memory notes out of the history, so the current message has all of them.
+    chosen = fitted(CurrentBlocks(notes, [], []))
+    if isinstance(chosen, BudgetTooSmall) and memory:
+        chosen = fitted(CurrentBlocks([note for note in notes if note not in memory], [], memory))
+    if isinstance(chosen, BudgetTooSmall):
+        raise chosen
+    return chosen
+
+
+def _omits(cut: Cut, repeated: list[Block]) -> bool:
+    """Return True if a cut omits messages, or memory notes that the current message does not repeat."""
+    return cut.reason == "over budget" or bool(repeated)

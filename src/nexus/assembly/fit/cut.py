@@ -111,6 +111,9 @@ class FitResult(Struct, frozen=True):
     event: tuple[Message, ...] = ()
     """The event before truncation."""
 
+    repairs: dict[str, int] = {}
+    """Changes of the repair to `visible`, by kind."""
+
 
 class CutContext(Struct, frozen=True):
     """The conditions of a cut, besides the window and the budget."""
@@ -196,19 +199,22 @@ def _with_event(window: Window, event: tuple[Message, ...], counter: TokenCounte
     limit, keeps_images = limits.limit(seq), not limits.aged(seq)
     truncated = event
     if limit:
-        truncated = tuple(truncate_results(message, limit, counter, keeps_images=keeps_images) for message in event)
+        truncated = tuple(
+            truncate_results(message, limit, counter, keeps_images=keeps_images, render=window.rules.render)
+            for message in event
+        )
     verbatim: tuple[int, ...] = ()
     if window.pin_waits():
         verbatim = tuple(at for at in repair.with_answers(window.fold, event) if truncated[at] is not event[at])
         truncated = event
-    visible = tuple(repair.preview(window.fold, truncated))
+    visible, repairs = repair.preview(window.fold, truncated)
     answers = any(message.role == "tool" for message in event)
-    closing_count = 0 if answers else len(repair.missing_results(window.fold))
+    closing_count = 0 if answers else len(repair.closing_messages(window.fold))
     sizes = [message_tokens(message, counter) for message in visible]
     tokens = [window.weight(message, size) + size.optional for message, size in zip(visible, sizes, strict=True)]
     return FitResult(
         window,
-        visible,
+        tuple(visible),
         closing_count,
         sum(tokens[:closing_count]),
         sum(tokens[closing_count:]),
@@ -216,6 +222,7 @@ def _with_event(window: Window, event: tuple[Message, ...], counter: TokenCounte
         sum(short is not message for short, message in zip(truncated, event, strict=True)),
         verbatim_indexes=verbatim,
         event=event,
+        repairs=dict(repairs),
     )
 
 
@@ -467,16 +474,14 @@ class _Cutter:
             images_until_seq=estimates.images_until,
         )
 
-    def _lasting_pins(self) -> Iterator[Pinned]:
-        return (pin for pin in self.window.opening.pins if pin.kind != "asked")
+    def _lasting_pins(self) -> list[Pinned]:
+        return [pin for pin in self.window.opening.pins if pin.kind != "asked"]
 
     def _request_at(self, place: MessageRef | None) -> tuple[Pinned, ...]:
         """Return the request at a position, from the pins or the rows."""
-        if place is None:
-            return ()
         pinned_rows = next((pin.rows for pin in self.window.opening.pins if pin.place == place), ())
         rows = pinned_rows or tuple(row for row in self.window.rows if row.ref == place)
-        return (Pinned(place, rows, self.window.rules.limits.max_tokens, "asked"),) if rows else ()
+        return (Pinned(place, rows, self.window.rules.limits.max_tokens, "asked"),) if place and rows else ()
 
     def _pinned_before(self, index: int, head: int) -> int:
         """Return the tokens of the visible pins after the head that a cut at message `index` would hide."""

@@ -19,6 +19,7 @@ from nexus.assembly.fit import repair
 from nexus.assembly.fit.truncate import LEAST_TOKENS, truncate_text
 from nexus.assembly.formats.path_format import PathFormat
 from nexus.ledger.replay import conversation_rows
+from nexus.text.message_text import RENDER_VERSION
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.image_price import ANY_MODEL, ImagePrice
 from nexus.tokens.measure import message_tokens
@@ -81,19 +82,23 @@ def merge_pins(*pins: Pinned) -> tuple[Pinned, ...]:
     return tuple(by_place[place] for place in sorted(by_place))
 
 
-def within_limits(pins: Iterable[Pinned], counter: TokenCounter, path_format: PathFormat) -> list[list[StoredMessage]]:
+def within_limits(
+    pins: Iterable[Pinned], counter: TokenCounter, path_format: PathFormat, render: int = RENDER_VERSION
+) -> list[list[StoredMessage]]:
     """Return the rows of pins, each within its pin's limit."""
-    return [[_truncated(row, pin.limit, counter, path_format) for row in pin.rows] for pin in pins]
+    return [[_truncated(row, pin.limit, counter, path_format, render) for row in pin.rows] for pin in pins]
 
 
-def _truncated(row: StoredMessage, limit: int, counter: TokenCounter, path_format: PathFormat) -> StoredMessage:
+def _truncated(
+    row: StoredMessage, limit: int, counter: TokenCounter, path_format: PathFormat, render: int
+) -> StoredMessage:
     """Return the row with its text within a limit (0: none) and its images as a line; unchanged if it is small."""
     if not limit or row.size.tokens <= limit + FRAME_TOKENS:
         return row
     images = sum(isinstance(part, Image) for part in row.message.parts)
     image_line = f"\n[{images} images were shown here; they are in the ledger]" if images else ""
     original, limit = path_format.unformatted(row.message), max(limit - path_format.framing_tokens, LEAST_TOKENS)
-    text = truncate_text(_user_text(original, has_images=images > 0), limit, counter, "`nexus history SESSION`")
+    text = truncate_text(_user_text(original, has_images=images > 0), limit, counter, "`nexus history SESSION`", render)
     message = replace(row.message, parts=(Text(path_format.with_text(row.message, text + image_line)),))
     return StoredMessage(row.ref, message, message_tokens(message, counter))
 
@@ -112,9 +117,7 @@ def pinned_groups(
     read: EntryReader,
     pins: Collection[MessageRef],
     first: MessageRef,
-    *,
-    limit: int = 0,
-    kind: PinKind = "pin",
+    render: int = RENDER_VERSION,
 ) -> tuple[Pinned, ...]:
     """Return the groups of the pinned messages from `first` on, in order."""
     groups: dict[MessageRef, Pinned] = {}
@@ -122,9 +125,9 @@ def pinned_groups(
         if place < first:
             continue
         entries = read(max(place.seq - 1 - NEAR, 0), place.seq + NEAR)
-        group = _group((row for entry in entries for row in conversation_rows(entry)), place)
+        group = _group((row for entry in entries for row in conversation_rows(entry)), place, render)
         if group:
-            groups[group[0].ref] = Pinned(group[0].ref, group, limit, kind)
+            groups[group[0].ref] = Pinned(group[0].ref, group)
     return tuple(groups[place] for place in sorted(groups))
 
 
@@ -148,9 +151,9 @@ def message_at(read: EntryReader, place: MessageRef) -> StoredMessage | None:
     return next((row for row in rows if row.ref == place), None)
 
 
-def _group(rows: Iterable[StoredMessage], place: MessageRef) -> tuple[StoredMessage, ...]:
+def _group(rows: Iterable[StoredMessage], place: MessageRef, render: int) -> tuple[StoredMessage, ...]:
     """Return the atomic group that contains a message, as the repair pairs and joins it; empty if it shows nothing."""
-    fold = repair.Fold(started=True)
+    fold = repair.Fold(started=True, render=render)
     group: list[StoredMessage] = []
     for row in rows:
         try:

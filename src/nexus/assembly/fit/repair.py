@@ -5,9 +5,11 @@ shorter one plus one step, and a later call extends an earlier one byte for byte
 
 Rules:
 
-- A group is an assistant message with all its results, or any other message.
-- Results without a call, and second results for a call, are omitted.
-- Calls without a result get `[result unavailable: interrupted]` when the conversation continues.
+- A group is an assistant message with all its results, or any other message. Assistant messages in a row whose calls
+  still wait are one group, as in logs with one message per call.
+- Calls without a result get `[no result recorded]` when the conversation continues. A result that comes later is shown
+  as text where it stands, because a provider takes it directly behind its call only and the prefix must not change.
+- A result before its call moves behind it. Results without a call, and second results for a call, are omitted.
 - Ids become unique and safe. Names and arguments take a form that providers accept; arguments that are not a JSON
   object are kept as text in `_unparsed`.
 - Messages without visible content are omitted. The first message is a user message.
@@ -17,17 +19,30 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from dataclasses import replace as replace_fold
 from typing import TypeAlias
 
 from msgspec.structs import replace
 
 from nexus.context import RepairReport
+from nexus.text.frames import escape
+from nexus.text.message_text import RENDER_VERSION, unsendable_kind, with_unsendable_as_notes
+from nexus.types.history import LOG_SOURCE
 from nexus.types.message import Image, Message, Note, Part, Text, Thinking, ToolCall, ToolResult, Unknown
 from nexus.types.sanitize import arguments_as_object, sanitize_text
 
+NO_RESULT = "[no result recorded]"
 INTERRUPTED = "[result unavailable: interrupted]"
+"""The text in place of a missing result up to render version 2."""
+
+LATE_RESULTS_RENDER = 3
+"""Render version from which on late and early results are shown. Earlier ones omit them."""
+
+LATE_SOURCE = "nexus:late-result"
+"""Source of a message that shows late results."""
+
 STARTS_WITH_ASSISTANT = "[The conversation starts with the assistant.]"
 SYSTEM_NOTE = "[System message]"
 
@@ -36,7 +51,7 @@ _SAFE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}\Z")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 
 _CLOSED, _SUPPLIED = "unanswered call closed", "first message supplied"
-_EMPTY = "empty message left out"
+_EMPTY, _NO_CALL = "empty message left out", "result without a call left out"
 _COUNTED_ONCE = (_CLOSED, _SUPPLIED)
 """Changes next to a message. They are not made again when a later piece joins the message."""
 
@@ -66,6 +81,23 @@ class Fold:
     pieces: Message | None = None
     """The last assistant message as stored, with all pieces that were joined to it."""
 
+    late: dict[str, ToolCall] = field(default_factory=dict[str, ToolCall])
+    """Calls that the conversation continued without: stored id to the call as shown."""
+
+    early: dict[str, ToolResult] = field(default_factory=dict[str, ToolResult])
+    """Results whose call has not been seen, by call id."""
+
+    pending: list[Text | Image] = field(default_factory=list[Text | Image])
+    """Late results to show when the open group is complete."""
+
+    hides_start: bool = False
+    """True if earlier messages are not shown, so that the call of a result may be among them."""
+
+    render: int = RENDER_VERSION
+
+    late_text: Callable[[str], str] = escape
+    """Makes a late result safe to show as text."""
+
 
 class NotAppend(Exception):
     """The message belongs into the last one shown, not after it. See `join_last`."""
@@ -88,7 +120,7 @@ def repaired(messages: Iterable[Message]) -> tuple[list[Message], RepairReport]:
             fold.changes = before - last_changes
             before = fold.changes.copy()
             visible.pop()
-            new = [join_last(fold, message, plain=False)]
+            new = [view for view, _, _ in join_last(fold, message, plain=False)]
         if new and new[-1].role == "assistant":
             added = fold.changes - before
             last_changes = Counter({change: n for change, n in added.items() if change not in _COUNTED_ONCE})
@@ -103,7 +135,7 @@ def step(fold: Fold, message: Message, *, plain: bool) -> list[ShownMessage]:
     `plain` omits thinking and memory notes. Raises NotAppend if the message continues the last assistant message.
     """
     stored, message = message, _clean(fold, message, plain=plain)
-    results = tuple(part for part in message.parts if isinstance(part, ToolResult))
+    results = tuple(message.results())
     others = tuple(part for part in message.parts if not isinstance(part, ToolResult))
     shown_messages: list[ShownMessage] = []
     if results:
@@ -113,24 +145,28 @@ def step(fold: Fold, message: Message, *, plain: bool) -> list[ShownMessage]:
         if shown_messages and shown_messages[-1][0].role == "assistant":
             fold.pieces = stored
     elif others and (message.role != "tool" or _is_visible(others)):
-        shown_messages.extend(_user(fold, message, others))
+        has_notes = any(map(unsendable_kind, stored.parts))
+        shown_messages.extend(_user(fold, message, others, has_notes=has_notes))
     elif not results:
         fold.changes[_EMPTY] += 1
     return shown_messages
 
 
-def join_last(fold: Fold, piece: Message, *, plain: bool) -> Message:
-    """Join a later piece to the last assistant message, and return that message as it is shown now.
+def join_last(fold: Fold, piece: Message, *, plain: bool) -> list[ShownMessage]:
+    """Join a later piece to the last assistant message. Return what replaces it: the message as it is shown now first.
 
     Call it where `step` raised NotAppend.
     """
     assert fold.pieces is not None
     assert fold.last_assistant is not None
+    parts = piece.parts
+    if piece.model != fold.pieces.model:  # thinking returns to the model that wrote it only
+        parts = tuple(part for part in parts if not isinstance(part, Thinking))
     for call in fold.last_assistant.calls():
         fold.used_ids.pop(call.id, None)
     fold.last_assistant = None
     fold.waiting.clear()
-    return step(fold, replace(fold.pieces, parts=(*fold.pieces.parts, *piece.parts)), plain=plain)[-1][0]
+    return step(fold, replace(fold.pieces, parts=(*fold.pieces.parts, *parts)), plain=plain)
 
 
 def counted_parts(message: Message) -> int:
@@ -138,32 +174,45 @@ def counted_parts(message: Message) -> int:
     return sum(1 for part in message.parts if not _is_optional(part))
 
 
-def missing_results(fold: Fold) -> list[Message]:
-    """Return one message for each result that the open group still lacks; `fold` is unchanged."""
-    return [
-        Message("tool", (ToolResult(call.id, (Text(INTERRUPTED),), call.name, is_error=True),))
-        for call in fold.waiting.values()
+def closing_messages(fold: Fold) -> list[Message]:
+    """Return what the open group still lacks: one message per missing result, then late results; `fold` is unchanged."""
+    text, is_error = (NO_RESULT, False) if fold.render >= LATE_RESULTS_RENDER else (INTERRUPTED, True)
+    closing = [
+        Message("tool", (ToolResult(call.id, (Text(text),), call.name, is_error),)) for call in fold.waiting.values()
     ]
+    if fold.pending:
+        closing.append(Message("user", tuple(fold.pending), source=LATE_SOURCE))
+    return closing
 
 
 def is_synthetic_result(message: Message) -> bool:
     """Return True if the message only reports missing results, so that no stored message corresponds to it."""
-    return all(map(is_interruption, message.results()))
+    return all(map(is_missing_result, message.results()))
 
 
-def is_interruption(result: ToolResult) -> bool:
+def is_missing_result(result: ToolResult) -> bool:
     """Return True for a result that replaces a missing one."""
-    return result.is_error and result.content == (Text(INTERRUPTED),)
+    return result.content == (Text(INTERRUPTED),) if result.is_error else result.content == (Text(NO_RESULT),)
 
 
-def preview(fold: Fold, messages: Iterable[Message]) -> list[Message]:
-    """Return the messages that a user message or tool results would show next, open calls answered at the end.
+def preview(fold: Fold, messages: Iterable[Message]) -> tuple[list[Message], Counter[str]]:
+    """Return the messages that a user message or tool results would show next, and the changes of the repair.
 
-    `fold` is unchanged. Results that the open group lacks come first when a user speaks.
+    Open calls are answered at the end. `fold` is unchanged. Results that the open group lacks come first when a user
+    speaks.
     """
-    copy = Fold(dict(fold.waiting), set(fold.answered), fold.used_ids, fold.last_assistant, fold.started)
-    visible = [view for message in messages for view, _, _ in step(copy, message, plain=False)]
-    return [*visible, *missing_results(copy)]
+    after = replace_fold(
+        fold,
+        waiting=dict(fold.waiting),
+        answered=set(fold.answered),
+        late=dict(fold.late),
+        early=dict(fold.early),
+        pending=fold.pending[:],
+        changes=Counter[str](),
+    )
+    visible = [view for message in messages for view, _, _ in step(after, message, plain=False)]
+    after.changes[_CLOSED] += len(after.waiting)
+    return [*visible, *closing_messages(after)], after.changes
 
 
 def with_answers(fold: Fold, messages: Iterable[Message]) -> Iterator[int]:
@@ -176,12 +225,17 @@ def with_answers(fold: Fold, messages: Iterable[Message]) -> Iterator[int]:
         waiting -= answered
 
 
+def close(fold: Fold) -> list[Message]:
+    """Return the messages that complete the open group, and close it."""
+    closing = closing_messages(fold)
+    fold.late.update(fold.waiting)
+    fold.waiting, fold.answered, fold.pending, fold.last_assistant = {}, set(), [], None
+    return closing
+
+
 def _close(fold: Fold) -> list[ShownMessage]:
-    closing = missing_results(fold)
-    if closing:
-        fold.changes[_CLOSED] += len(closing)
-    fold.waiting, fold.answered = {}, set()
-    return [(message, False, True) for message in closing]
+    fold.changes[_CLOSED] += len(fold.waiting)
+    return [(message, message.role == "user", True) for message in close(fold)]
 
 
 def _assistant(fold: Fold, message: Message, parts: tuple[Part, ...]) -> list[ShownMessage]:
@@ -189,8 +243,12 @@ def _assistant(fold: Fold, message: Message, parts: tuple[Part, ...]) -> list[Sh
     if images:
         fold.changes["image in an assistant message left out"] += images
     parts = tuple(part for part in parts if not isinstance(part, (Image, Note)))
-    continues = fold.last_assistant is not None and bool(message.id) and fold.last_assistant.id == message.id
-    if continues and any(not isinstance(part, Thinking) for part in parts):
+    last = fold.last_assistant
+    continues = last is not None and bool(message.id) and last.id == message.id
+    in_row = (
+        last is not None and last.source != LOG_SOURCE and bool(fold.waiting) and fold.render >= LATE_RESULTS_RENDER
+    )
+    if (continues or in_row) and any(not isinstance(part, Thinking) for part in parts):
         raise NotAppend
     if all(isinstance(part, Thinking) for part in parts):
         fold.changes[_EMPTY] += 1
@@ -200,14 +258,19 @@ def _assistant(fold: Fold, message: Message, parts: tuple[Part, ...]) -> list[Sh
         fold.started = True
         fold.changes[_SUPPLIED] += 1
         shown_messages.append((Message("user", (Text(STARTS_WITH_ASSISTANT),)), True, True))
+    early = tuple(fold.early.pop(part.id) for part in parts if isinstance(part, ToolCall) and part.id in fold.early)
     parts, altered = _calls(fold, parts)
     view = replace(message, parts=parts) if parts != message.parts else message
     fold.last_assistant = view
     shown_messages.append((view, True, altered))
+    if early:
+        fold.changes[_NO_CALL] -= len(early)
+        answers = _answers(fold, Message("tool", early), early)
+        shown_messages.extend((shown, starts_group, True) for shown, starts_group, _ in answers)
     return shown_messages
 
 
-def _user(fold: Fold, message: Message, parts: tuple[Part, ...]) -> list[ShownMessage]:
+def _user(fold: Fold, message: Message, parts: tuple[Part, ...], *, has_notes: bool) -> list[ShownMessage]:
     dropped = [part for part in parts if isinstance(part, (ToolCall, Thinking))]
     if dropped:
         fold.changes["call or thinking outside an assistant message left out"] += len(dropped)
@@ -222,27 +285,54 @@ def _user(fold: Fold, message: Message, parts: tuple[Part, ...]) -> list[ShownMe
         fold.changes["system message shown as a user's"] += 1
     view = message if parts == message.parts and message.role == "user" else replace(message, role="user", parts=parts)
     fold.last_assistant, fold.started = None, True
-    shown_messages.append((view, True, altered))
+    shown_messages.append((view, True, altered or has_notes))
     return shown_messages
 
 
-def _answers(fold: Fold, message: Message, results: tuple[ToolResult, ...]) -> Iterable[ShownMessage]:
+def _answers(fold: Fold, message: Message, results: tuple[ToolResult, ...]) -> list[ShownMessage]:
     accepted: list[ToolResult] = []
     for result in results:
         call = fold.waiting.pop(result.call_id, None)
-        if call is None:
-            is_second = result.call_id in fold.answered
-            fold.changes["second result left out" if is_second else "result without a call left out"] += 1
-            continue
-        fold.answered.add(result.call_id)
-        same = result.call_id == call.id and result.name == call.name
-        accepted.append(result if same else replace(result, call_id=call.id, name=call.name))
-    if not accepted:
-        return []
-    fold.last_assistant = None
-    parts = tuple(accepted)
-    same = message.role == "tool" and parts == message.parts
-    return [(message if same else replace(message, role="tool", parts=parts), False, not same)]
+        if call is not None:
+            fold.answered.add(result.call_id)
+            same = result.call_id == call.id and result.name == call.name
+            accepted.append(result if same else replace(result, call_id=call.id, name=call.name))
+        elif result.call_id in fold.answered:
+            fold.changes["second result left out"] += 1
+        else:
+            _add_displaced(fold, result)
+    shown_messages: list[ShownMessage] = []
+    if accepted:
+        fold.last_assistant = None
+        parts = tuple(accepted)
+        same = message.role == "tool" and parts == message.parts
+        shown_messages.append((message if same else replace(message, role="tool", parts=parts), False, not same))
+    if fold.pending:
+        fold.last_assistant = None
+        if not fold.waiting:
+            shown_messages += _close(fold)
+    return shown_messages
+
+
+def _add_displaced(fold: Fold, result: ToolResult) -> None:
+    """Hold a result that no open call waits for: a late one until the group is complete, an early one for its call."""
+    if fold.render < LATE_RESULTS_RENDER:
+        fold.changes[_NO_CALL] += 1
+        return
+    call = fold.late.pop(result.call_id, None)
+    if call is None and (result.call_id in fold.used_ids or _safe_id(result.call_id) in fold.used_ids):
+        fold.changes["second result left out"] += 1
+    elif call is None and not fold.hides_start:
+        fold.early[result.call_id] = result
+        fold.changes[_NO_CALL] += 1
+    else:
+        name = call.name if call is not None else _safe_name(result.name) if result.name else "a tool"
+        text = "\n".join(item.text for item in result.content if isinstance(item, Text))
+        kind = "error" if result.is_error else "result"
+        heading = f"[Late {kind} of {name} ({_safe_id(result.call_id)}): it came after the conversation went on]"
+        fold.pending.append(Text(fold.late_text(f"{heading}\n{text}")))
+        fold.pending += [item for item in result.content if isinstance(item, Image)]
+        fold.changes["late result shown as text"] += 1
 
 
 def _calls(fold: Fold, parts: tuple[Part, ...]) -> tuple[tuple[Part, ...], bool]:
@@ -270,10 +360,14 @@ def _calls(fold: Fold, parts: tuple[Part, ...]) -> tuple[tuple[Part, ...], bool]
 
 
 def _clean(fold: Fold, message: Message, *, plain: bool) -> Message:
-    parts = tuple(part for part in map(_sanitized, message.parts) if not _is_empty(part))
-    unknown = sum(isinstance(part, Unknown) for part in message.parts)
-    if unknown:
+    if message.role != "assistant" and fold.render >= LATE_RESULTS_RENDER:
+        noted = with_unsendable_as_notes(message)
+        if noted is not message:
+            fold.changes["part that cannot be sent shown as a note"] += 1
+            message = noted
+    if unknown := sum(isinstance(part, Unknown) for part in message.parts):
         fold.changes["part of an unknown kind left out"] += unknown
+    parts = tuple(part for part in map(_sanitized, message.parts) if not _is_empty(part))
     if plain:
         parts = tuple(part for part in parts if not _is_optional(part))
     return message if parts == message.parts else replace(message, parts=parts)
@@ -316,10 +410,13 @@ def _safe_name(name: str) -> str:
     return safe if _SAFE_NAME.match(safe) else f"_{safe}"[:64]
 
 
+def _safe_id(wanted: str) -> str:
+    return wanted if _SAFE_ID.match(wanted) else (_UNSAFE.sub("_", wanted)[:32] or "call")
+
+
 def _unique(wanted: str, used_ids: dict[str, int]) -> str:
     """Return a safe id that is new in the conversation, and register it; the second `x` becomes `x_2`."""
-    safe = wanted if _SAFE_ID.match(wanted) else (_UNSAFE.sub("_", wanted)[:32] or "call")
-    candidate = safe
+    candidate = safe = _safe_id(wanted)
     while candidate in used_ids:
         used_ids[safe] += 1
         candidate = f"{safe[:32]}_{used_ids[safe]}"

@@ -16,6 +16,7 @@ from typing import Any, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nexus.text.message_text import RENDER_VERSION
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.image_price import ANY_MODEL, ImagePrice
 from nexus.tokens.measure import text_tokens_json
@@ -63,7 +64,9 @@ class TruncationLimits(Struct, frozen=True):
         return seq <= self.until
 
 
-def truncate_results(message: Message, limit: int, counter: TokenCounter, *, keeps_images: bool) -> Message:
+def truncate_results(
+    message: Message, limit: int, counter: TokenCounter, *, keeps_images: bool, render: int = RENDER_VERSION
+) -> Message:
     """Return the message with each result within `limit` base tokens; the same object if none is too large.
 
     Without `keeps_images`, images in results become lines of text.
@@ -72,7 +75,7 @@ def truncate_results(message: Message, limit: int, counter: TokenCounter, *, kee
     def truncated(result: ToolResult) -> ToolResult:
         images: list[Text | Image] = [item for item in result.content if isinstance(item, Image)]
         text = _text_of(result)
-        short = truncate_text(text, limit, counter, _history_command(result.call_id)) if limit else text
+        short = truncate_text(text, limit, counter, _history_command(result.call_id), render) if limit else text
         if short == text and (keeps_images or not images):
             return result
         shown = (
@@ -109,7 +112,7 @@ def _with_results(message: Message, change: Callable[[ToolResult], ToolResult]) 
     return message if all(map(operator.is_, parts, message.parts)) else replace(message, parts=parts)
 
 
-def truncate_text(text: str, limit: int, counter: TokenCounter, where: str = "") -> str:
+def truncate_text(text: str, limit: int, counter: TokenCounter, where: str = "", render: int = RENDER_VERSION) -> str:
     """Return the text in at most `limit` base tokens: shorter JSON for JSON, else head and tail.
 
     A line reports the number of omitted characters and `where` the full text is. A text that fits is unchanged.
@@ -117,7 +120,7 @@ def truncate_text(text: str, limit: int, counter: TokenCounter, where: str = "")
     limit = max(limit, LEAST_TOKENS)
     if len(text) <= limit or (len(text) <= 16 * limit and text_tokens_json(text, counter) <= limit):
         return text
-    return _shorter_json(text, limit, counter, where) or _head_and_tail(text, limit, counter, where)
+    return _shorter_json(text, limit, counter, where) or _head_and_tail(text, limit, counter, where, render)
 
 
 def _text_of(result: ToolResult) -> str:
@@ -139,12 +142,12 @@ def _omission_line(chars: int, where: str) -> str:
     return f"[… {chars:,} characters left out here{command} …]"
 
 
-def _head_and_tail(text: str, limit: int, counter: TokenCounter, where: str) -> str:
+def _head_and_tail(text: str, limit: int, counter: TokenCounter, where: str, render: int) -> str:
     line = _omission_line(len(text), where)
     available = limit - text_tokens_json(line, counter) - 2
     while available >= 4:
-        head = _fitting(text, available * HEAD_PERCENT // 100, counter, _beginning)
-        tail = _fitting(text, available - available * HEAD_PERCENT // 100, counter, _ending)
+        head = _fitting(text, available * HEAD_PERCENT // 100, counter, _beginning, render)
+        tail = _fitting(text, available - available * HEAD_PERCENT // 100, counter, _ending, render)
         short = f"{head}\n{_omission_line(len(text) - len(head) - len(tail), where)}\n{tail}"
         if text_tokens_json(short, counter) <= limit:
             return short
@@ -152,7 +155,7 @@ def _head_and_tail(text: str, limit: int, counter: TokenCounter, where: str) -> 
     return line if text_tokens_json(line, counter) <= limit else _omission_line(len(text), "")
 
 
-def _fitting(text: str, tokens: int, counter: TokenCounter, part: Callable[[str, int], str]) -> str:
+def _fitting(text: str, tokens: int, counter: TokenCounter, part: Callable[[str, int], str], render: int) -> str:
     """Return about as much of the text's beginning or end as fits in `tokens`, with at most five counts."""
     chars = tokens * _CHARS_A_TOKEN
     best = ""
@@ -164,7 +167,9 @@ def _fitting(text: str, tokens: int, counter: TokenCounter, part: Callable[[str,
                 best = piece
             if counted >= tokens * 85 // 100 or len(piece) >= len(text) // 2:
                 break
-        chars = max(chars * tokens * 95 // (max(counted, 1) * 100), 1)
+        # Up to render version 2 the scale was the number asked for, not the piece: dense texts got no head.
+        scaled = len(piece) if render >= 3 else chars
+        chars = max(scaled * tokens * 95 // (max(counted, 1) * 100), 1)
     return best
 
 

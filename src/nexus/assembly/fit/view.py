@@ -20,6 +20,7 @@ from nexus.assembly.fit.pins import (
 from nexus.assembly.fit.window import DisplayRules, Window, is_current
 from nexus.assembly.formats.path_format import LedgerView, PathFormat
 from nexus.ledger.replay import LiveCheckpoints, conversation_rows, visible_start
+from nexus.text.message_text import RENDER_VERSION
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.image_price import ANY_MODEL, ImagePrice
 from nexus.tokens.model import Model
@@ -57,6 +58,7 @@ class View(Struct, frozen=True):
 
     images: ImagePrice = ANY_MODEL
     header: HistoryHeader = PLAIN
+    render: int = RENDER_VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +185,7 @@ def fill_window(
         begin = visible_start(mark)
         rows = (row for entry in reading.entries(begin.seq - 1, cut.head.seq) for row in conversation_rows(entry))
         lead = tuple(row for row in rows if begin <= row.ref < cut.head)
-    rules = DisplayRules(view.provider_format, view.model, view.images, view.header, path_format)
+    rules = DisplayRules(view.provider_format, view.model, view.images, view.header, path_format, render=view.render)
     window = Window.open(rules, counter, view.max_tool_result_tokens, mark=mark, cut=cut, pins=pins, lead=lead)
     window.extend(reading.entries(window.first.seq - 1, None), counter, window.first)
     if not window.path.seqs:
@@ -194,7 +196,7 @@ def fill_window(
 def _pins(reading: LedgerView, view: View, cut: Cut | None) -> tuple[MessageRef | None, tuple[Pinned, ...]]:
     """Return the position of the first user message, and all pins: user pins, that message, the pending request."""
     mark, cleared_at = reading.live.checkpoint, reading.live.cleared_at
-    pins = list(pinned_groups(reading.entries, reading.live.pins, MessageRef(cleared_at + 1, 0)))
+    pins = list(pinned_groups(reading.entries, reading.live.pins, MessageRef(cleared_at + 1, 0), view.render))
     request_ref = pending_request_ref(cut, mark)
     request = message_at(reading.entries, request_ref) if request_ref is not None else None
     if request is not None:

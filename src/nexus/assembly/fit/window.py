@@ -16,6 +16,7 @@ from nexus.assembly.fit.pins import Pinned, pending_request_ref, within_limits
 from nexus.assembly.fit.truncate import TruncationLimits, freed_tokens, truncate_results, with_image_notes
 from nexus.assembly.formats.path_format import UNFORMATTED, PathFormat
 from nexus.ledger.replay import conversation_rows, visible_start
+from nexus.text.message_text import RENDER_VERSION
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.image_price import ANY_MODEL, ImagePrice
 from nexus.tokens.measure import message_tokens
@@ -53,6 +54,9 @@ class DisplayRules:
 
     keeps_images: frozenset[MessageRef] = frozenset()
     """Positions of messages whose images are never replaced by notes."""
+
+    render: int = RENDER_VERSION
+    """Render version; replay uses the recorded one."""
 
 
 @dataclass(slots=True)
@@ -209,7 +213,8 @@ class Window:
             pending_request=pending_request_ref(cut, mark),
         )
         window = cls(rules, cut, opening, path=PathRange(cut.first if cut is not None else visible_start(mark)))
-        window.fold.started = bool(opening.messages)
+        window.fold.started, window.fold.render = bool(opening.messages), rules.render
+        window.fold.hides_start, window.fold.late_text = window.first > MessageRef(1, 0), rules.path_format.late_text
         opening.lead_tokens = window._append_opening((lead,), counter)[1]
         window._append_pins([pin for pin in window.hidden_pins() if pin.kind != "asked"], counter)
         if cut is not None and cut.omission_notice:
@@ -351,7 +356,9 @@ class Window:
         return bool(wanted) and any(r.call_id in wanted for row in entry.rows for r in row.message.results())
 
     def _append_pins(self, pins: Sequence[Pinned], counter: TokenCounter) -> None:
-        messages, tokens = self._append_opening(within_limits(pins, counter, self.rules.path_format), counter)
+        messages, tokens = self._append_opening(
+            within_limits(pins, counter, self.rules.path_format, self.rules.render), counter
+        )
         self.opening.pinned_messages += messages
         self.opening.pinned_tokens += tokens
 
@@ -373,8 +380,7 @@ class Window:
             fold.last_assistant = None
             scratch.show(rows, counter)
             self.opening.unanswered.update(fold.waiting)
-        closing = repair.missing_results(fold)
-        fold.waiting, fold.answered, fold.last_assistant = {}, set(), None
+        closing = repair.close(fold)
         tokens = scratch.sums[-1] + sum(message_tokens(message, counter).on(wire) for message in closing)
         self.opening.messages = (*self.opening.messages, *scratch.messages, *closing)
         self.opening.tokens += tokens
@@ -392,12 +398,10 @@ class Window:
         except repair.NotAppend:
             if not joins_pieces:
                 return False
-            self.rows.append(row)
-            self.messages[-1] = repair.join_last(self.fold, row.message, plain=plain)
+            (self.messages[-1], _, _), *shown_messages = repair.join_last(self.fold, row.message, plain=plain)
             optional_tokens = 0 if plain else self.optional_tokens_of(row.message, row.size)
             self.optional_tokens[-1] += optional_tokens
             self.sums[-1] += self.weight(row.message, row.size) + optional_tokens
-            return True
         self.rows.append(row)
         for message, starts_group, altered in shown_messages:
             as_stored = (
@@ -423,7 +427,7 @@ class Window:
         index = len(self.messages)
         if starts_group:
             self.groups.append(index)
-            if message.role == "user" and message.has_content():
+            if message.role == "user" and message.source != repair.LATE_SOURCE and message.has_content():
                 self.turns.append(index)
         self.messages.append(message)
         self.sums.append(self.sums[-1] + tokens + optional_tokens)
@@ -444,7 +448,7 @@ class Window:
         if row.message.role == "assistant" or not limit or row.size.tokens <= limit:
             return row.message
         keeps_images = not limits.aged(seq) or seq <= limits.images  # images up to `images` become notes anyway
-        message = truncate_results(row.message, limit, counter, keeps_images=keeps_images)
+        message = truncate_results(row.message, limit, counter, keeps_images=keeps_images, render=self.rules.render)
         if message is not row.message and row.ref in self.rules.verbatim:
             self.reductions.untruncated.append(row.ref)
             return row.message

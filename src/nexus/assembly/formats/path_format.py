@@ -49,6 +49,10 @@ class PathFormat:
         """Return the text of a summary, unable to imitate a frame."""
         return escape(text)
 
+    def late_text(self, text: str, /) -> str:
+        """Return the text of a late tool result, unable to imitate a frame."""
+        return escape(text)
+
     def notice(self, text: str, _kind: NoticeKind, _before: MessageRef, _visible: Iterable[StoredMessage], /) -> str:
         """Render a summary or omission notice for the messages before a position, except the visible ones."""
         return text

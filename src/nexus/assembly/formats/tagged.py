@@ -17,7 +17,7 @@ from nexus.assembly.fit.window import DisplayRules, Window, is_current
 from nexus.assembly.formats.path_format import LedgerView, PathFormat
 from nexus.ledger.replay import conversation_rows, visible_start
 from nexus.render.tagged import MergedEntry, merge_rows, moment_block, moment_time
-from nexus.text.message_text import escape_note
+from nexus.text.message_text import escape_note, with_unsendable_as_notes
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import message_tokens
 from nexus.types.history import MOMENT_ORIGIN, OLDER_ENTRIES, PreviousTurns
@@ -103,12 +103,13 @@ class TaggedFormat:
             lambda after, until: [entry for entry in visible if after < entry.seq <= until],
             live.pins,
             MessageRef(turn_start, 0),
+            view.render,
         )
-        rules = DisplayRules(view.provider_format, view.model, view.images, path_format=FRAMED)
+        rules = DisplayRules(view.provider_format, view.model, view.images, path_format=FRAMED, render=view.render)
         window = Window.open(rules, counter, view.max_tool_result_tokens, cut=turn_cut, pins=merge_pins(*pins))
         window.path.first = first
         window.cut = cut if cut is not None and (turn_cut or cut.reason == OLDER_ENTRIES) else None
-        window.fold.started = True  # blocks precede it
+        window.fold.started = window.fold.hides_start = True  # blocks precede it
         window.extend(visible, counter, first)
         (window.path.head, window.path.head_hash), window.path.turn = reading.head, turn
         return FilledWindow(window, None, _previous_turns(reading, entries, begin, turn_start))
@@ -163,6 +164,7 @@ def framed(message: Message) -> Message:
     """
     if message.role != "user":
         return message
+    message = with_unsendable_as_notes(message)
     notes = [part for part in message.parts if isinstance(part, Note)]
     times = [note.text for note in notes if note.origin == MOMENT_ORIGIN]
     time = times[0] if times else moment_time(message.at_ms or None, UTC)

@@ -26,6 +26,7 @@ from nexus.render.turnlog.entries import (
     with_entry_text,
 )
 from nexus.render.turnlog.write import entries_for, log_units, position_after
+from nexus.text.message_text import with_unsendable_as_notes
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import message_tokens
 from nexus.types.ledger_entries import Entry, MessageRef, StoredMessage
@@ -117,6 +118,10 @@ class Log(PathFormat):
         """Return the text: JSON escapes it."""
         return text
 
+    def late_text(self, text: str, /) -> str:
+        """Return a line of the log with a late tool result."""
+        return note_line("tool", text)
+
     def notice(self, text: str, kind: NoticeKind, before: MessageRef, visible: Iterable[StoredMessage], /) -> str:
         """Return a system entry at the index of the last hidden entry before a position."""
         at = self.position_at(before)
@@ -159,6 +164,7 @@ def as_entries(unit: Unit, message: Message, at: Position) -> Message:
     Thinking with a signature stays a part of its own: it returns to the model that wrote it, as in any format. Other
     thinking becomes the reasoning of an entry.
     """
+    message = with_unsendable_as_notes(message) if message.role != "assistant" else message
     if not _is_visible(message):
         return message
     signed = tuple(part for part in message.parts if isinstance(part, Thinking) and (part.signature or part.redacted))
@@ -187,6 +193,7 @@ def _is_visible(message: Message) -> bool:
 
 def _with_note_lines(message: Message) -> Message:
     """Return a tool message with the texts next to its results as lines of the log."""
+    message = with_unsendable_as_notes(message)
     if all(isinstance(part, ToolResult) for part in message.parts):
         return message
     return replace(message, parts=tuple(map(_as_line, message.parts)))

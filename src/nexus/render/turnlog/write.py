@@ -36,6 +36,7 @@ from nexus.render.turnlog.entries import (
     slices,
 )
 from nexus.render.turnlog.json_text import indent, members, string_of
+from nexus.types.history import LOG_SOURCE
 from nexus.types.ledger_entries import Entry, MessageRef
 from nexus.types.message import Message
 
@@ -78,7 +79,9 @@ def log_units(
             principal = principal if isinstance(principal, str) else ""
             # Details of an imported entry are those of its first message.
             facts = _facts(entry) if row.ref.ord == 0 else {}
-            unit = Unit(message=row.message, at_ms=entry.at_ms, facts=facts, principal=principal, place=row.ref)
+            is_from_log = row.message.source == LOG_SOURCE  # the mark is ours, not the log's
+            message = replace(row.message, source="") if is_from_log else row.message
+            unit = Unit(message=message, at_ms=entry.at_ms, facts=facts, principal=principal, place=row.ref)
         if unit is not None:
             unit = _with_more_results(unit, results, places)
     if unit is not None:

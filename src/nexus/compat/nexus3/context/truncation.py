@@ -29,7 +29,8 @@ def identify_message_groups(messages: Iterable[Message]) -> list[Group]:
     A message that the repair would not show as a step (a result, an orphan, an empty message) joins the group before
     it.
     """
-    fold = repair.Fold(started=True)
+    # The rules before late results were shown: a late one joins the group before it, whatever precedes the messages.
+    fold = repair.Fold(started=True, render=repair.LATE_RESULTS_RENDER - 1)
     groups: list[list[Message]] = []
     for message in messages:
         answers = any(result.call_id in fold.waiting for result in message.results())

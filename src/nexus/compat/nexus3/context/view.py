@@ -31,11 +31,12 @@ def visible_messages(messages: Iterable[Message], *, started: bool = False) -> l
 
     `started` means that other messages precede them.
     """
-    fold = repair.Fold(started=started)
+    # The rules before late results were shown, which the documented token counts follow.
+    fold = repair.Fold(started=started, render=repair.LATE_RESULTS_RENDER - 1)
     out: list[Message] = []
     for message in messages:
         out.extend(view for view, _, _ in repair.step(fold, is_complete(message), plain=False))
-    return [*out, *repair.missing_results(fold)]
+    return [*out, *repair.closing_messages(fold)]
 
 
 def chat_messages(system_prompt: str, messages: Iterable[Message]) -> list[dict[str, Any]]:
