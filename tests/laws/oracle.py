@@ -87,7 +87,7 @@ class Pairing:
                     answered = True
                 elif part.call_id not in self.answered:
                     displaced = self._displaced(part, place) or displaced
-        if answered or displaced:
+        if answered or (displaced and not self.waiting):
             self.last = None
         self.answers = answered
         if answered and self.group is not None and place is not None:

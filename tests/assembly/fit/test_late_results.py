@@ -51,6 +51,34 @@ def test_calls_in_consecutive_messages_keep_their_results() -> None:
     assert report.clean
 
 
+def test_late_result_between_calls_in_a_row_follows_their_group() -> None:
+    visible, report = repaired(
+        [
+            user("Go"),
+            assistant("", call("a")),
+            user("Wait!"),
+            assistant("", call("b")),
+            tool("a", "result a"),
+            assistant("", call("c")),
+            tool("b", "result b"),
+            tool("c", "result c"),
+        ]
+    )
+    assert [message.role for message in visible] == [
+        "user",
+        "assistant",
+        "tool",
+        "user",
+        "assistant",
+        "tool",
+        "tool",
+        "user",
+    ]
+    assert [part.id for part in visible[4].calls()] == ["b", "c"]
+    assert visible[-1].source == LATE_SOURCE
+    assert report.changes == {"unanswered call closed": 1, "late result shown as text": 1}
+
+
 def test_result_after_the_users_words_is_shown_where_it_stands() -> None:
     visible, report = repaired([user("Go"), assistant("", call("a")), user("Wait!"), tool("a", "result a")])
     assert texts_of(visible)[1:3] == [NO_RESULT, "Wait!"]

@@ -166,7 +166,10 @@ def join_last(fold: Fold, piece: Message, *, plain: bool) -> list[ShownMessage]:
         fold.used_ids.pop(call.id, None)
     fold.last_assistant = None
     fold.waiting.clear()
-    return step(fold, replace(fold.pieces, parts=(*fold.pieces.parts, *parts)), plain=plain)
+    pending, fold.pending = fold.pending, []  # they follow the whole group
+    shown_messages = step(fold, replace(fold.pieces, parts=(*fold.pieces.parts, *parts)), plain=plain)
+    fold.pending = [*pending, *fold.pending]
+    return shown_messages
 
 
 def counted_parts(message: Message) -> int:
@@ -307,10 +310,8 @@ def _answers(fold: Fold, message: Message, results: tuple[ToolResult, ...]) -> l
         parts = tuple(accepted)
         same = message.role == "tool" and parts == message.parts
         shown_messages.append((message if same else replace(message, role="tool", parts=parts), False, not same))
-    if fold.pending:
-        fold.last_assistant = None
-        if not fold.waiting:
-            shown_messages += _close(fold)
+    if fold.pending and not fold.waiting:
+        shown_messages += _close(fold)
     return shown_messages
 
 
