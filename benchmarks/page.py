@@ -40,6 +40,7 @@ TITLES: Mapping[str, str] = {
     "peers": "Other projects",
     "conformance": "Compaction conformance",
     "survival": "What survives in real sessions",
+    "equal_prompt": "Cost and survival at an equal prompt",
     "frames": "Frames",
 }
 

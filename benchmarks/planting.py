@@ -106,6 +106,16 @@ def places_of(calls: Sequence[Call]) -> Mapping[str, Site]:
     return sites
 
 
+def whole_results(call: Call) -> list[str]:
+    """The ids of the calls whose results a sentence can be put into."""
+    return [result.call_id for result in _results(call)]
+
+
+def put_into_result(call: Call, call_id: str, said: str) -> Call:
+    """The call with a sentence in the middle of one of its results."""
+    return replace(call, event=_with(call, call_id, _in_middle, said))
+
+
 def _said(call: Call) -> str:
     """What the user wrote, without what a client put in their name (`<local-command-caveat>…`)."""
     texts = (part.text.strip() for part in call.event.content if isinstance(part, Text))

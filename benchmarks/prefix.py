@@ -29,7 +29,11 @@ from nexus.types.ledger_entries import Commit, NewEntry
 COMMAND = "python -m benchmarks prefix"
 BUDGETS = (16_000, 32_000)
 MODEL = "gpt-4o"
-NEXUS: dict[str, Strategy] = {"Nexus": "oldest_first", "Nexus, middle_out": "middle_out"}
+NEXUS: dict[str, Strategy] = {
+    "Nexus": "keep_user_turns",
+    "Nexus, oldest_first": "oldest_first",
+    "Nexus, middle_out": "middle_out",
+}
 LARGEST_RESULT = 2_000
 NO_LIMIT = 100_000_000
 MOST_RATIO, LEAST_PROMPT = 1.2, 0.65
@@ -103,7 +107,9 @@ def run() -> Outcome:
     return Outcome(tuple(tables), tuple(targets))
 
 
-def replay(calls: Iterable[Call], budget: int, counter: Remembered, strategy: Strategy = "oldest_first") -> list[Sent]:
+def replay(
+    calls: Iterable[Call], budget: int, counter: Remembered, strategy: Strategy = "keep_user_turns"
+) -> list[Sent]:
     """The OpenAI bodies that Nexus sends for these calls; None where it refuses, which does not end the session."""
     with TemporaryDirectory() as folder:
         root = write_workspace(Path(folder))

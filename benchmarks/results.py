@@ -22,6 +22,7 @@ NAMES = (
     "peers",
     "conformance",
     "survival",
+    "equal_prompt",
     "frames",
 )
 RESULTS = ROOT / ".bench" / "results.json"

@@ -47,10 +47,10 @@ Mode: TypeAlias = tuple[Strategy, bool]
 """How a cut chooses, and whether the session is compacted."""
 MIDDLE_OUT = ", middle_out"
 NEXUS: Mapping[str, Mode] = {
-    "Nexus, cuts": ("oldest_first", False),
+    "Nexus, cuts": ("keep_user_turns", False),
+    "Nexus, cuts, oldest_first": ("oldest_first", False),
     "Nexus, cuts, middle_out": ("middle_out", False),
-    "Nexus, compaction": ("oldest_first", True),
-    "Nexus, compaction, middle_out": ("middle_out", True),
+    "Nexus, compaction": ("keep_user_turns", True),
 }
 
 
@@ -217,7 +217,7 @@ def chosen(whole: Sequence[Body], tokens: Sequence[int], policy: Policy, budget:
     return total
 
 
-def _engine(folder: Path, counter: Remembered, strategy: Strategy = "oldest_first") -> nexus.Engine:
+def _engine(folder: Path, counter: Remembered, strategy: Strategy = "keep_user_turns") -> nexus.Engine:
     root = write_workspace(folder)
     return nexus.open(
         root, ledger=":memory:", model=MODEL, clock_ms=lambda: 1, counter=counter, strategy=strategy, calibrate=False
@@ -261,7 +261,7 @@ _NOTES = (
     "  sentences without a cue were made with these losses in view.",
     "first turn: at its start, middle and end. turn 5, turn 20: these user messages; in shorter sessions, at a quarter and",
     "  three quarters of the calls. tool result: inside a result in the middle of the session.",
-    "cuts: Nexus's default, without compaction. compaction: nexus.call with the extractive summary at 85 % use.",
+    "cuts: Nexus's default, without compaction. compaction: nexus.call with the extractive summary when full.",
     "  middle_out: only where it differs from the row above.",
     "refused: calls with BudgetTooSmall. over: bodies over the budget. invalid: bodies that OpenAI or Anthropic reject.",
 )

@@ -20,7 +20,7 @@ from nexus.tokens.calibration import Anchor
 from nexus.tokens.image_price import ANY_MODEL, ImagePrice
 from nexus.tokens.model import Model
 from nexus.types.block import Block, ContextWarning
-from nexus.types.compaction_plan import COMPACT_AT, COMPACT_TO, CompactionPlan, Trigger
+from nexus.types.compaction_plan import FULL, FULL_TO, CompactionPlan, Trigger
 from nexus.types.history import History
 from nexus.types.ledger_entries import Cut, MessageRef
 from nexus.types.message import Message, ProviderFormat
@@ -59,6 +59,7 @@ class Manifest(Struct, frozen=True):
     # Limit of one tool result in base tokens; 0 is unlimited.
     max_tool_result_tokens: int = field(default=0, name="largest")
     pin_first_message: bool = field(default=True, name="task")
+    whole_new_results: bool = False
     pin_kinds: tuple[str, ...] = ()  # reason for each pin in the opening; determines position and length
     persona: str = ""  # the persona that answered; a worker spawned by this session inherits it
     images: ImagePrice = ANY_MODEL
@@ -179,6 +180,8 @@ class EngineState:
 
     renderers: Renderers
     planner: Planner | None = None
+    compact_at: float = FULL
+    compact_to: float = FULL_TO
     window_after_cut: object = None
     """The `Window` after the cut, kept so that the next call does not read it again."""
 
@@ -231,16 +234,21 @@ class AssembledContext:
 
     @property
     def compaction_due(self) -> bool:
-        """True if the context before any cut takes, or is expected to take, more than 85 % of the available tokens."""
-        expected = self.expected_tokens / self.token_budget.available
-        return self._planner is not None and max(self.accounting.full_share, expected) > COMPACT_AT
+        """True if the context before any cut takes, or is expected to take, more than the profile's `compact_at`."""
+        expected, engine = self.expected_tokens / self.token_budget.available, self._engine
+        share = max(self.accounting.full_share, expected)
+        return engine is not None and engine.planner is not None and share > engine.compact_at
 
-    def plan(self, trigger: Trigger = "context_limit", share: float = COMPACT_TO) -> CompactionPlan | None:
+    def plan(self, trigger: Trigger = "context_limit", share: float | None = None) -> CompactionPlan | None:
         """Return the compaction that shrinks the context to a share of the available tokens; None if not worth it.
 
-        `nexus.Engine.compact` carries it out. None also if a compaction was undone and the session has not continued.
+        The share is the profile's `compact_to` by default. `nexus.Engine.compact` carries the plan out. None also if a
+        compaction was undone and the session has not continued.
         """
-        return self._planner(trigger, share) if self._planner is not None else None
+        engine = self._engine
+        if engine is None or engine.planner is None:
+            return None
+        return engine.planner(trigger, engine.compact_to if share is None else share)
 
     @property
     def report(self) -> str:
@@ -282,10 +290,6 @@ class AssembledContext:
     def to_json(self) -> dict[str, Any]:
         """Return the context as plain JSON values, under documented key names."""
         return self._renderers.as_json(self)
-
-    @property
-    def _planner(self) -> Planner | None:
-        return self._engine.planner if self._engine is not None else None
 
     @property
     def _renderers(self) -> Renderers:

@@ -89,7 +89,7 @@ class Engine:
         clock_ms: Callable[[], int] | None = None,
         counter: TokenCounter | None = None,
         pin_first_message: bool = True,
-        strategy: Strategy = "oldest_first",
+        strategy: Strategy = "keep_user_turns",
         max_tool_result_tokens: int | None = None,
         calibrate: bool = True,
         summarizer: Summarizer | None = None,
@@ -505,7 +505,8 @@ def open_engine(
             clock_ms: Returns the time in milliseconds since 1970.
             counter: Token counter.
             pin_first_message: Never cut a session's first user message (default: True).
-            strategy: `oldest_first`, or `middle_out`, which keeps the beginning before the omitted messages.
+            strategy: What a cut keeps besides the newest messages: user turns and closing texts (`keep_user_turns`),
+                the beginning (`middle_out`), or nothing (`oldest_first`).
             max_tool_result_tokens: Limit of one tool result in base tokens; None is an eighth to a quarter of the
                 available tokens, 0 no limit.
             calibrate: Calibrate token counts from reported usage (default: True).

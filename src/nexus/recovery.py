@@ -20,7 +20,7 @@ from nexus.engine import Engine
 from nexus.errors import BudgetTooSmall, CompactionSuperseded, ContextOverflow, HeadMoved
 from nexus.providers.errors import OverflowVerdict, classify, detect_silent_overflow, learned_window
 from nexus.providers.replies import read_reply
-from nexus.types.compaction_plan import COMPACT_TO, RECOVER_TO, Trigger
+from nexus.types.compaction_plan import RECOVER_TO, Trigger
 from nexus.types.ledger_entries import Committed
 from nexus.types.message import ATTACHED, Message, Note, Text, ToolCall
 from nexus.types.request import AgentResult, Event
@@ -78,8 +78,8 @@ def call(
         send: Takes the context and returns the provider's response, for example
             `lambda ctx: client.messages.create(**ctx.to_anthropic())`.
         session: The session's label; without one as `Engine.assemble` chooses.
-        compact: Compact before the call if the context exceeds 85 % of the available tokens. Without it the history is
-            only cut when it is full.
+        compact: Compact before the call if the context exceeds the profile's `compact_at`: by default, if it is full.
+            Without it the history is only cut.
         **request: The other arguments of `Engine.assemble`.
 
     Raises:
@@ -96,7 +96,7 @@ def call(
         if not nx.forget_limit(request.get("model") or nx.model):
             raise
         ctx = recovery.assemble()
-    if compact and ctx.compaction_due and recovery.compact_history(ctx, COMPACT_TO, "context_limit"):
+    if compact and ctx.compaction_due and recovery.compact_history(ctx, None, "context_limit"):
         ctx = recovery.assemble()
     return recovery.send_until_it_fits(ctx, send)
 
@@ -210,8 +210,8 @@ class _Recovery:
             self.limit_to_learn = limit
         return smaller
 
-    def compact_history(self, ctx: AssembledContext, share: float, trigger: Trigger) -> bool:
-        """Compact if that is worthwhile; return whether the history became shorter."""
+    def compact_history(self, ctx: AssembledContext, share: float | None, trigger: Trigger) -> bool:
+        """Compact to a share, by default the profile's; return whether the history became shorter."""
         plan = ctx.plan(trigger, share)
         if plan is None:
             return False

@@ -98,7 +98,7 @@ def test_a_cut_is_stored_with_the_turn_that_it_was_made_for(example: Path) -> No
     assert len(rows_of(example)["decision"]) == 1
     after = run("assemble", "Next", "--budget", "8000", "--json", folder=example).json
     assert after["nexus"]["cut"] is None
-    assert "Earlier messages left out" in json.dumps(after["history"][1])
+    assert "Earlier messages left out" in json.dumps(after["history"])
     assert len(run("history", "main", "--json", folder=example).out) > 100_000
 
 

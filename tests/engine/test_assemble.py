@@ -310,7 +310,7 @@ def test_summary_opens_history_and_survives_a_cut_while_it_fits(tmp_path: Path) 
     for number in range(30):
         ctx = say(nx, f"question {number}", "answer " * 60, budget=2_000)
         assert "They chose GIN." in texts(ctx)
-    assert ctx.history.opening[2].text().startswith("[Earlier messages left out")
+    assert any(message.text().startswith("[Earlier messages left out") for message in ctx.history.opening)
 
 
 def test_thinking_is_sent_only_to_the_model_that_wrote_it(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 import nexus
 from nexus.compaction import SummaryReply, SummaryRequest
 from nexus.engine import Engine
-from nexus.errors import CompactionSuperseded, HeadMoved
+from nexus.errors import BadProfile, CompactionSuperseded, HeadMoved
 from nexus.ledger.replay import visible_start
 from nexus.types.ledger_entries import Compaction, MessageRef
 from nexus.types.message import Message, ToolCall, assistant, tool, user
@@ -118,25 +119,42 @@ def test_undo_restores_messages_and_waits_for_new_ones_to_compact() -> None:
         assert texts(nx.assemble(event, budget=100_000, profile="bare")) != before
         nx.ledger.undo("main")
         assert texts(nx.assemble(event, budget=100_000, profile="bare")) == before
-        ctx = nx.assemble(event, budget=6_400, profile="bare")
-        assert ctx.accounting.full_share > 0.85 and not ctx.compaction_due and ctx.plan() is None
+        ctx = nx.assemble(event, budget=5_000, profile="bare")
+        assert ctx.accounting.full_share > 1 and not ctx.compaction_due and ctx.plan() is None
         nx.record(ctx, nexus.AgentResult((assistant("on"),)))
-        assert nx.assemble("and", budget=6_400, profile="bare").compaction_due
+        assert nx.assemble("and", budget=5_000, profile="bare").plan("manual") is not None
 
 
-def test_compaction_is_due_over_85_percent_and_plans_60_percent() -> None:
+def test_compaction_is_due_when_full_and_plans_40_percent() -> None:
     with opened() as nx:
         event = loop(nx, 22, lines=12, budget=100_000)
         full = nx.assemble(event, budget=100_000, profile="bare").token_budget.used.total
-        assert not nx.assemble(event, budget=int(full / 0.8), profile="bare").compaction_due
-        ctx = nx.assemble(event, budget=int(full / 0.9), profile="bare")
-        assert ctx.compaction_due and ctx.cut is None
+        assert not nx.assemble(event, budget=int(full / 0.99), profile="bare").compaction_due
+        ctx = nx.assemble(event, budget=int(full / 1.05), profile="bare")
+        assert ctx.compaction_due and ctx.cut is not None
         plan = ctx.plan()
         assert plan is not None and plan.trigger == "context_limit"
-        assert plan.kept_tokens + plan.summary_tokens <= 0.6 * full / 0.9
+        assert plan.kept_tokens + plan.summary_tokens <= 0.4 * full / 1.05
         assert nx.compact(plan=plan)
-        after = nx.assemble(event, budget=int(full / 0.9), profile="bare")
-        assert not after.compaction_due and after.token_budget.used.total <= 0.6 * full / 0.9
+        after = nx.assemble(event, budget=int(full / 1.05), profile="bare")
+        assert not after.compaction_due and after.token_budget.used.total <= 0.4 * full / 1.05
+
+
+def test_profile_sets_thresholds_of_compaction(tmp_path: Path) -> None:
+    folder = tmp_path / ".nexus" / "profiles"
+    folder.mkdir(parents=True)
+    (folder / "early.toml").write_text('extends = "bare"\ncompact_at = 0.85\ncompact_to = 0.6\n')
+    with nexus.open(tmp_path, ledger=":memory:", model="gpt-4o") as nx:
+        event = loop(nx, 22, lines=12, budget=100_000)
+        full = nx.assemble(event, budget=100_000, profile="bare").token_budget.used.total
+        assert not nx.assemble(event, budget=int(full / 0.8), profile="early").compaction_due
+        ctx = nx.assemble(event, budget=int(full / 0.9), profile="early")
+        plan = ctx.plan()
+        assert ctx.compaction_due and ctx.cut is None and plan is not None
+        assert 0.4 * full / 0.9 < plan.kept_tokens + plan.summary_tokens <= 0.6 * full / 0.9
+        (folder / "early.toml").write_text('extends = "bare"\ncompact_at = 0.5\ncompact_to = 0.6\n')
+        with pytest.raises(BadProfile, match="compact_to"):
+            nx.assemble(event, profile="early")
 
 
 def test_messages_during_compaction_stay_and_other_checkpoint_voids_it() -> None:

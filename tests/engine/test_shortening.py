@@ -49,7 +49,7 @@ def shown(ctx: nexus.AssembledContext, call_id: str) -> str:
 
 
 def test_large_result_is_truncated_once_to_the_same_bytes() -> None:
-    with opened() as nx:
+    with opened(strategy="oldest_first") as nx:
         first = work(nx, 2, 400, 16_000)[1]
         assert "1 tool result truncated to 2,048 tokens" in str(first.warnings)
         assert "`nexus history SESSION --call call_0`" in shown(first, "call_0")
@@ -73,7 +73,7 @@ def test_max_tool_result_tokens_sets_limit_and_zero_removes_it() -> None:
 
 
 def test_older_results_are_truncated_before_messages_are_omitted() -> None:
-    with opened() as nx:
+    with opened(strategy="oldest_first") as nx:
         made = work(nx, 14, 80, 16_000)
         cut = next(ctx for ctx in made if ctx.cut)
         assert cut.cut is not None and cut.cut.omitted_messages == 0 and not cut.cut.omission_notice
@@ -120,7 +120,7 @@ def test_results_over_budget_are_truncated_before_they_are_rejected() -> None:
 
 
 def test_pinned_result_is_not_truncated() -> None:
-    with opened() as nx:
+    with opened(strategy="oldest_first") as nx:
         work(nx, 4, 150, 8_000)
         before = nx.assemble([tool("call_3", "x", "run")], budget=8_000, profile="bare")
         assert "left out here" in shown(before, "call_1")
@@ -157,7 +157,7 @@ STEPS = st.lists(
 
 
 @settings(max_examples=60, deadline=None)
-@given(STEPS, st.sampled_from(["oldest_first", "middle_out"]), st.sampled_from([900, 1_500, 4_000]))
+@given(STEPS, st.sampled_from(["keep_user_turns", "oldest_first", "middle_out"]), st.sampled_from([900, 1_500, 4_000]))
 def test_cached_window_has_same_bytes_as_rebuilt_window(
     steps: list[tuple[str, int]], strategy: Strategy, budget: int
 ) -> None:

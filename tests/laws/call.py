@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NoReturn
 
-from laws.oracle import Pairing, Path
+from laws.oracle import Pairing, Path, limit_of
 from nexus.context import AssembledContext
 from nexus.tokens.counter import get_counter
 from nexus.types.ledger_entries import Cut, MessageRef, StoredMessage
@@ -45,6 +45,8 @@ class Call:
     event: tuple[Message, ...]
     foreign: bool = False
     image_turns: int = 0
+    whole_new: bool = False
+    """Whether new results are whole until a cut makes them older."""
     bodies: dict[str, dict[str, Any]] = field(init=False)
     sent: dict[str, str] = field(init=False)
     tail: list[Message] = field(init=False)
@@ -96,6 +98,19 @@ class Call:
         return self._verbatim
 
     @property
+    def excerpts(self) -> list[MessageRef]:
+        """The places of the messages that are shown in part: those of the cut, else of the summary."""
+        if self.cut is not None:
+            return list(self.cut.excerpts)
+        mark = self.path.live
+        stored = mark.body.get("excerpts", ()) if mark is not None else ()
+        return [MessageRef(place["seq"], place["ord"]) for place in stored]
+
+    def limit_at(self, seq: int) -> int:
+        """What a result in entry `seq` may take; 0 is no limit."""
+        return limit_of(self.cut, 0 if self.whole_new else self.largest, seq)
+
+    @property
     def early(self) -> list[MessageRef]:
         """What lies before the live summary's end and can have been shown all the same."""
         mark, task = self.path.live, self.path.task()
@@ -103,6 +118,7 @@ class Call:
         found += [task.ref] if task is not None else []
         asked = mark.body.get("asked") if mark is not None else None
         found += [MessageRef(asked["seq"], asked["ord"])] if asked else []
+        found += self.excerpts
         return [place for place in found if place < self.path.begin]
 
     @property

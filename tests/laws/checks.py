@@ -18,10 +18,11 @@ from laws.oracle import (
     atoms_shown,
     begins,
     is_short_for,
-    limit_of,
     live,
     seen,
+    summary_task,
     without_pictures,
+    without_task,
 )
 from nexus.assembly.fit.truncate import LEAST_TOKENS
 from nexus.errors import BudgetTooSmall
@@ -106,7 +107,7 @@ def _late(call: Call, mine: Atom, wanted: Atom, place: MessageRef | None) -> Non
     if lines[0] == text:
         return
     seq = place.seq if place is not None else call.ctx.provenance.manifest.head + 1
-    limit = limit_of(call.cut, call.largest, seq)
+    limit = call.limit_at(seq)
     if not limit or not is_short_for(lines[0], text):
         broken("results", f"not a head and tail of what is stored: {shown!r}")
 
@@ -114,7 +115,7 @@ def _late(call: Call, mine: Atom, wanted: Atom, place: MessageRef | None) -> Non
 def _result(call: Call, mine: Atom, wanted: Atom, place: MessageRef | None) -> None:
     """A result is whole, or shortened from what is stored: within its limit, and only where it is over it."""
     seq = place.seq if place is not None else call.ctx.provenance.manifest.head + 1
-    limit = limit_of(call.cut, call.largest, seq)
+    limit = call.limit_at(seq)
     waits = call.path.pairing.group
     if place is None and waits is not None and call.verbatim & set(call.path.pairing.groups.get(waits, ())):
         limit = 0
@@ -179,7 +180,10 @@ def summary_and_marker(call: Call) -> None:
     mark, cut = call.path.live, call.cut
     said = [message.text() for message in call.opening]
     if mark is not None and mark.kind == "compaction" and (cut is None or cut.keeps_summary):
-        if not said or said[0] != seen(f"{SUMMARY}{mark.body['summary']}"):
+        summary, task = str(mark.body["summary"]), summary_task(str(mark.body["summary"]))
+        if task and any(" ".join(one.split()).startswith(task) for one in said[1:]):
+            summary = without_task(summary)
+        if not said or said[0] != seen(f"{SUMMARY}{summary}"):
             broken("summary", f"{said[:1]} in place of the live summary")
     elif any(one.startswith(SUMMARY.strip()) for one in said):
         broken("summary", "a summary that does not hold is shown")
@@ -196,7 +200,7 @@ def counted(call: Call) -> None:
     if cut is None:
         return
     begin, first = call.path.begin, cut.first
-    stay = {row.ref for row in call.lead}
+    stay = {row.ref for row in call.lead} | set(cut.excerpts)
     for place in call.path.pins():
         if place < first:
             stay.update(call.path.group_of.get(place, []))
@@ -231,6 +235,8 @@ def pins_whole(call: Call) -> None:
                 continue
             if atom[0] == "call" or (atom[0] == "result" and atom[2:] == (LOST, 0)):
                 continue
+            if atom[0] == "result" and (call.path.place_of_call(atom[1]) or place) > place:
+                continue  # the pin alone, without its later call, is a result without a call
             wanted = atom[:1] + atom[2:] if atom[0] == "result" else atom
             if wanted not in said:
                 broken("pins word for word", f"{wanted} at {place} is not shown")
@@ -302,6 +308,20 @@ def _is_told(call: Call, row: StoredMessage) -> bool:
     wholes = [seen("\n".join(own)), seen("\n".join(words)), *([] if words else [seen("\n".join(moments))])]
     told = [_PICTURES.sub("", one) for one in said]
     return any(one == whole or is_short_for(one, whole) for one in told for whole in wholes)
+
+
+def excerpts_shown(call: Call) -> None:
+    """Every excerpt is of a user or an assistant's text, stands before what is shown in its place, and is shown once."""
+    said = [_PICTURES.sub("", message.text()) for message in call.opening]
+    for place in call.excerpts:
+        row = next((row for row in call.path.rows if row.ref == place), None)
+        if row is None or place >= call.first:
+            broken("excerpts", f"{place} is not a message before {call.first}")
+        whole = seen(row.message.text())
+        if not any(whole in one or is_short_for(one, whole) for one in said):
+            broken("excerpts", f"{whole!r} at {place} is not shown: {said}")
+    if len(set(call.excerpts)) != len(call.excerpts):
+        broken("excerpts", f"one stands twice: {call.excerpts}")
 
 
 def covered_without_gap(path: Path) -> None:

@@ -26,6 +26,7 @@ def tell(met: Counter[str], script: Script, wire: ProviderFormat, figures: Count
         "with pins": met["pins"] > 0,
         "with hostile messages": met["hostile entries"] > 0,
         "with middle_out": script.strategy == "middle_out",
+        "with excerpts": met["contexts with excerpts"] > 0,
         "with old images as notes": met["contexts with old images as notes"] > 0,
     }
     figures.update({f"examples {name}": 1 for name, is_so in shares.items() if is_so})

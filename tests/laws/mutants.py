@@ -85,7 +85,7 @@ MUTANTS = (
     ),
     Mutant(
         "the budget is checked without the tools",
-        "nexus.assembly.fit.cut:_total", "fixed.total", "fixed.system", ("within budget",),
+        "nexus.assembly.fit.result:total_tokens", "fixed.total", "fixed.system", ("within budget",),
         Script("gpt-4o", 300, "oldest_first", None, 1, (*[ASK] * 6,)),
     ),
     Mutant(
@@ -154,9 +154,21 @@ MUTANTS = (
     ),
     Mutant(
         "an image that became a note comes back when a window is made anew",
-        "nexus.assembly.fit.window:Window.open", "cut.max_result_tokens, cut.images_until_seq", "cut.max_result_tokens, 0",
+        "nexus.assembly.fit.window:Window.open", "images=cut.images_until_seq if cut is not None else 0", "images=0",
         ("nothing vanishes", "results"),
         Script("gpt-4o", 600, "oldest_first", None, 0, (*[ASK] * 4, Step("talk", 74), ASK), 1),
+    ),
+    Mutant(
+        "an excerpt is not counted among what stays",
+        "nexus.assembly.fit.cut:_Cutter._cut", "*((request,) if request else ()), *excerpts)", "*((request,) if request else ()))",
+        ("marker counts",),
+        Script("gpt-4o", 1_600, "keep_user_turns", None, 0, (*[ASK] * 8, Step("work"), ASK)),
+    ),
+    Mutant(
+        "an excerpt is forgotten when a window is made anew",
+        "nexus.assembly.fit.view:_pins", "places, limit = excerpt_refs(cut, mark)", "places, limit = (), 0",
+        ("excerpts", "same bytes", "kept window"),
+        Script("gpt-4o", 1_600, "keep_user_turns", None, 0, (*[ASK] * 6, Step("compact"), ASK, ASK)),
     ),
 )  # fmt: skip
 

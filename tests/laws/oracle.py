@@ -365,6 +365,11 @@ class Path:
         pairs = zip(self.pairing.atoms, self.pairing.of, strict=True)
         return [atom for atom, of in pairs if of == place]
 
+    def place_of_call(self, number: int) -> MessageRef | None:
+        """Where a call stands."""
+        pairs = zip(self.pairing.atoms, self.pairing.of, strict=True)
+        return next((of for atom, of in pairs if atom == ("call", number)), None)
+
     def notes(self, place: MessageRef) -> set[str]:
         """What of a message a cut takes away, pinned or not: memory notes, and the line over a system message of notes."""
         parts = [part for row in self.rows if row.ref == place for part in row.message.parts]
@@ -422,6 +427,22 @@ def size_class(available: int) -> int:
     while power * 2 <= available:
         power *= 2
     return power
+
+
+def without_task(summary: str) -> str:
+    """A summary without the words of the first request, which is shown anyway."""
+    lines = summary.split("\n")
+    if lines[:1] != ["## Task"] or not lines[1:2] or not lines[1].startswith(">"):
+        return summary
+    rest = next((at for at, line in enumerate(lines[1:], 1) if not line.startswith(">")), len(lines))
+    return "\n".join(["## Task", "> (the first message, below)", *(lines[rest:] or [""])])
+
+
+def summary_task(summary: str) -> str:
+    """The first line of the request that a summary quotes, without the sign that it goes on."""
+    lines = summary.split("\n")
+    quoted = lines[1] if lines[0] == "## Task" and len(lines) > 1 and lines[1].startswith("> ") else ""
+    return " ".join(quoted[2:].split()).removesuffix("…").rstrip()
 
 
 def limit_of(cut: Cut | None, largest: int, seq: int) -> int:

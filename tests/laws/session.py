@@ -306,6 +306,7 @@ class Session:
             stored,
             foreign=any(entry.seq in self.foreign for entry in path.entries if entry.kind == "compaction"),
             image_turns=self.script.image_turns,
+            whole_new=largest is None and self.script.strategy == "keep_user_turns",
         )
         self.met["bodies validated"] += checks.valid(call)
         self.met["contexts judged"] += 1
@@ -316,6 +317,8 @@ class Session:
         checks.summary_and_marker(call)
         checks.counted(call)
         checks.pins_whole(call)
+        checks.excerpts_shown(call)
+        self.met["contexts with excerpts"] += bool(call.excerpts)
         checks.task_present(call)
         checks.request_present(call)
         checks.full_pass(call)

@@ -26,6 +26,7 @@ WANTED = {
     "with shortened results": 15,
     "with pins": 20,
     "with middle_out": 15,
+    "with excerpts": 15,
     "with old images as notes": 5,
 }
 """The least share of examples, in percent, that a run must have had to have tried anything.

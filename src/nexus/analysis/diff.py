@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from nexus.assembly.fit.cut import FitResult
+from nexus.assembly.fit.result import FitResult
 from nexus.assembly.manifest_store import StoredManifest
 from nexus.assembly.prefix import PrefixCosts, block_tokens, compare_manifests, locate_break
 from nexus.context import AssembledContext

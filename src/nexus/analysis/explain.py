@@ -12,9 +12,9 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from nexus.assembly.fit.cut import FitResult
 from nexus.assembly.fit.pins import FRAME_TOKENS
 from nexus.assembly.fit.repair import is_missing_result, is_synthetic_result
+from nexus.assembly.fit.result import FitResult
 from nexus.assembly.fit.truncate import images_of
 from nexus.assembly.fit.window import Window
 from nexus.assembly.token_report import to_provider_tokens
@@ -33,7 +33,12 @@ Kind: TypeAlias = Literal["block", "framing", "tool", "summary", "marker", "mess
 EXCERPT_CHARS = 120
 """Maximum length of a line's text."""
 
-_PIN_REASONS = {"pin": "pinned", "task": "first task", "asked": "the request that the kept messages answer"}
+_PIN_REASONS = {
+    "pin": "pinned",
+    "task": "first task",
+    "asked": "the request that the kept messages answer",
+    "excerpt": "excerpt",
+}
 
 
 class ExplainedLine(Struct, frozen=True, omit_defaults=True):

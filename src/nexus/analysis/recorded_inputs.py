@@ -56,7 +56,7 @@ class ReplayDeps:
     renderers: Renderers
     workspace_context: WorkspaceContext = dataclasses.field(default_factory=WorkspaceContext)
     models: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
-    strategy: Strategy = "oldest_first"
+    strategy: Strategy = "keep_user_turns"
     max_tool_result_tokens: int | None = None
     survey: Callable[[], EnvironmentSnapshot] = EnvironmentSnapshot
     authorize: Callable[[Request], AuthorizedRequest] = AuthorizedRequest

@@ -21,7 +21,8 @@ from nexus.analysis.explain import Explanation, explain
 from nexus.analysis.recorded_inputs import RecordedCallInputs, ReplayDeps, stored_block
 from nexus.assembly.assemble import assemble_fitted
 from nexus.assembly.continuity import history_header
-from nexus.assembly.fit.cut import FitResult, Strategy
+from nexus.assembly.fit.cut import Strategy
+from nexus.assembly.fit.result import FitResult
 from nexus.assembly.fit.view import View, build_view
 from nexus.assembly.formats.registry import FORMATS
 from nexus.assembly.inputs import plan_budget
@@ -147,6 +148,7 @@ def _replay(inputs: RecordedCallInputs) -> ReplayedCall:
         message_format=FORMATS[inputs.message_format()],
         header=inputs.history_header(),
         render=inputs.stored.render,
+        whole_new_results=bool(inputs.manifest.get("whole_new_results")),
     )
     with inputs.deps.store.snapshot():
         entry = inputs.entry(inputs.call.row.seq)

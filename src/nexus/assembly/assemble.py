@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from nexus.assembly.build import build_context, compaction_planner
 from nexus.assembly.fit.choose import choose_fit
-from nexus.assembly.fit.cut import FitResult
+from nexus.assembly.fit.result import FitResult
 from nexus.assembly.gather import gather_current, gather_system
 from nexus.assembly.inputs import AssemblyInputs
 from nexus.context import AssembledContext

@@ -94,6 +94,8 @@ def build_context(
             planner=compaction_planner(request, inputs, manifest.base - result.window.tokens)
             if inputs.may_compact and not inputs.view.message_format.shows_one_turn
             else None,
+            compact_at=profile.compact_at,
+            compact_to=profile.compact_to,
             window_after_cut=result.window if result.cut else None,
         ),
     )
@@ -107,7 +109,8 @@ def compaction_planner(request: Request, inputs: AssemblyInputs, fixed_tokens: i
 
     def plan(trigger: Trigger, share: float) -> CompactionPlan | None:
         session, view = request.routing.session, inputs.view.name
-        aim = Aim(session, view, inputs.available, share, trigger, inputs.factor)
+        keeps_user_turns = inputs.view.strategy == "keep_user_turns"
+        aim = Aim(session, view, inputs.available, share, trigger, inputs.factor, keeps_user_turns=keeps_user_turns)
         return plan_compaction(inputs.window, fixed_tokens, aim, inputs.mark, inputs.after_mark)
 
     return plan

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from nexus.assembly.fit.cut import FixedTokens
+from nexus.assembly.fit.result import FixedTokens
 from nexus.assembly.fit.truncate import LEAST_TOKENS, truncate_text
 from nexus.assembly.inputs import AssemblyInputs
 from nexus.text.message_text import escape_note

@@ -27,7 +27,9 @@ from nexus.types.history import PLAIN
 from nexus.types.profile import Profile
 from nexus.types.request import Request
 
-_LATER_KEYS = frozenset({"id", "base", "largest", "task", "pin_kinds", "persona", "images", "entries", "marks"})
+_LATER_KEYS = frozenset(
+    {"id", "base", "largest", "task", "pin_kinds", "persona", "images", "entries", "marks", "whole_new_results"}
+)
 """Stored keys that came later than the id, or that follow from the others."""
 
 _ID_FIELDS = tuple(
@@ -73,6 +75,7 @@ def build_manifest(
         base=preamble.fixed.total + window.tokens + result.closing_tokens + result.current_tokens,
         max_tool_result_tokens=inputs.view.max_tool_result_tokens,
         pin_first_message=inputs.view.pin_first_message,
+        whole_new_results=inputs.view.whole_new_results,
         pin_kinds=tuple(pin.kind for pin in window.hidden_pins()),
         persona=request.identity.persona,
         images=inputs.view.images,

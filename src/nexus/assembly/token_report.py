@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec import structs
 
 from nexus.assembly.fit.choose import ChosenFit
-from nexus.assembly.fit.cut import FitResult, FixedTokens
+from nexus.assembly.fit.result import FitResult, FixedTokens
 from nexus.assembly.fit.window import Window
 from nexus.assembly.gather import SystemPrompt
 from nexus.context import TokenLine

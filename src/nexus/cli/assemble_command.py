@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import click
 import msgspec
@@ -71,7 +71,7 @@ FORMATS = (*PROVIDER_FORMATS, "messages", "text", "outline")
 @click.option("--at", help="Time of the message, ISO 8601 [now].")
 @click.option("--turn", type=click.IntRange(min=1), help="Rebuild the call of this recorded turn, with changes.")
 @CALL_OPTION
-@click.option("--strategy", type=click.Choice(["oldest_first", "middle_out"]), help="Strategy of a cut [oldest_first].")
+@click.option("--strategy", type=click.Choice(get_args(Strategy)), help="What a cut keeps [keep_user_turns].")
 @click.option("--skill", "skills", multiple=True, help="Include this skill in full; repeatable.")
 @click.option(
     "--block", "blocks", multiple=True, metavar="NAME=TEXT", help="Text for the profile's block NAME; repeatable."

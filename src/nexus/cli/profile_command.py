@@ -17,6 +17,7 @@ from nexus.engine import Engine
 from nexus.profiles.user.registry import ProfileEntry
 from nexus.render.console import printable
 from nexus.simulation.profile_order import WHEN, ProfileReport, check_profile_order
+from nexus.types.compaction_plan import FULL, FULL_TO
 
 SESSION_OPTION = click.option(
     "-s", "--session", default="main", show_default=True, help="Session of the measured call."
@@ -60,7 +61,15 @@ def _row(entry: ProfileEntry) -> tuple[str, ...]:
 
 
 def _json_value(entry: ProfileEntry) -> dict[str, Any]:
-    fields = ("message_format", "summary", "session_header", "freeze_system_prompt", "description")
+    fields = (
+        "message_format",
+        "summary",
+        "session_header",
+        "freeze_system_prompt",
+        "compact_at",
+        "compact_to",
+        "description",
+    )
     slots = ("system", "preamble", "current")
     return {
         "name": entry.name,
@@ -98,6 +107,10 @@ def show(name: str, session: str, options: CommandOptions) -> None:
         click.echo("A summary has the heading [CONTEXT SUMMARY].")
     if profile.freeze_system_prompt:
         click.echo("The system prompt does not change during a session until a compaction or clear.")
+    if (profile.compact_at, profile.compact_to) != (FULL, FULL_TO):
+        click.echo(
+            f"Compaction from {profile.compact_at:.0%} down to {profile.compact_to:.0%} of the available tokens."
+        )
     for share in profile.shares:
         click.echo(f"{share.layer}: at least {share.floor:.0%}, at most {share.ceiling:.0%} of the available tokens")
     names = ("slot", "source", "changes", "tokens", "blocks from")
@@ -128,7 +141,15 @@ def _slot_name(slot: str) -> str:
 def _report_value(report: ProfileReport) -> dict[str, Any]:
     value, profile = msgspec.to_builtins(report), report.profile
     shares = value.pop("profile")["shares"]
-    names = ("description", "message_format", "session_header", "freeze_system_prompt", "preamble")
+    names = (
+        "description",
+        "message_format",
+        "session_header",
+        "freeze_system_prompt",
+        "compact_at",
+        "compact_to",
+        "preamble",
+    )
     return {
         **value,
         "rows": [{**row, "slot": _slot_name(row["slot"])} for row in value["rows"]],

@@ -113,6 +113,8 @@ def run_compaction(
         duration_ms=duration_ms,
         kept_ord=plan.kept_ord,
         pending_request_ref=plan.pending_request,
+        excerpts=plan.excerpts,
+        excerpt_tokens=plan.excerpt_tokens,
     )
     follows = (plan.head, bytes.fromhex(plan.head_hash))
     commit = ledger.compact(plan.session, compaction, after_checkpoint=plan.after_mark, follows=follows)

@@ -113,3 +113,27 @@ def with_unsendable_as_notes(message: Message) -> Message:
 
 def _note(kind: str) -> str:
     return f"[{kind}: cannot be shown here]"
+
+
+_ELEMENTS = re.compile(r"\s*<([a-z]{2,30}[_-][a-z_-]{1,40})(?: [^<>]{0,300})?>.*?</\1>\s*", re.DOTALL)
+_ARGUMENTS = re.compile(r"<command-args>\s*[^\s<]")
+_PROGRAM_OPENINGS = (
+    "[Request interrupted",
+    "Base directory for this skill",
+    "Caveat: The messages below",
+    "This session is being continued from a previous conversation",
+)
+
+
+def is_injected(message: Message) -> bool:
+    """Return True for a user message that a program wrote: a hook, a skill's text, a reminder, the output of a command.
+
+    Such a message has a program as its source, or consists of elements such as `<system-reminder>`, or has one of the
+    openings that Claude Code writes. The arguments of a slash command are the user's own.
+    """
+    if message.source in ("hook", "interrupt") or message.source.startswith("nexus:"):
+        return True
+    text = message.text().strip()
+    if text.startswith(_PROGRAM_OPENINGS):
+        return True
+    return text.startswith("<") and not _ELEMENTS.sub("", text) and _ARGUMENTS.search(text) is None

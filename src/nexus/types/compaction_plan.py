@@ -10,11 +10,11 @@ from nexus.types.ledger_entries import MessageRef
 
 Trigger: TypeAlias = Literal["context_limit", "overflow_recovery", "manual", "periodic"]
 
-COMPACT_AT = 0.85
-"""A context that takes more than this share of the available tokens is due for compaction."""
+FULL, FULL_TO = 1.0, 0.40
+"""By default a context that takes more than the first share of the available tokens is compacted to the second."""
 
-COMPACT_TO = 0.60
-"""Target share of a compaction."""
+COMPACT_AT, COMPACT_TO = 0.85, 0.60
+"""The same shares in the layered broker form, and for a manual compaction."""
 
 RECOVER_TO = 0.40
 """Target share of a compaction after a provider's overflow error."""
@@ -44,6 +44,8 @@ class CompactionPlan(Struct, frozen=True):
     summary_tokens: int  # Limit of the new summary
     start_ord: int = 0
     factor: float = 1.0  # Provider tokens per base token
+    excerpts: tuple[MessageRef, ...] = ()  # Covered messages that are still shown, in part
+    excerpt_tokens: int = 0  # Base tokens of each excerpt, at most
 
     @property
     def start(self) -> MessageRef:

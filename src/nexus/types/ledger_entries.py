@@ -86,6 +86,8 @@ class Compaction(Struct, frozen=True):
     kept_ord: int = 0  # Order of the first kept message in its entry. Earlier ones of that entry are covered too.
     pending_request_ref: MessageRef | None = field(default=None, name="asked")
     """User message that the kept messages still answer, if the summary covers it."""
+    excerpts: tuple[MessageRef, ...] = ()  # Covered messages that are shown in part behind the summary
+    excerpt_tokens: int = 0  # Base tokens of each excerpt, at most
 
 
 class Cut(Struct, frozen=True):
@@ -116,6 +118,8 @@ class Cut(Struct, frozen=True):
     preceding_messages: int = field(default=0, name="passed")
     """Number of messages before `first` that are neither cleared nor summarized, pins and the head included."""
     images_until_seq: int = field(default=0, name="images_until")  # Seq up to which images are shown as placeholders
+    excerpts: tuple[MessageRef, ...] = ()  # Messages before `first` that are shown in part before the omission notice
+    excerpt_tokens: int = 0  # Base tokens of each excerpt, at most
 
 
 class AssemblyRow(Struct, frozen=True):

@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias, get_args
 from msgspec import Struct
 
 from nexus.types.block import Layer
+from nexus.types.compaction_plan import FULL, FULL_TO
 
 MessageFormatName: TypeAlias = Literal["roles", "tagged", "tagged_stable", "turnlog"]
 """How the conversation is shown (see `nexus.assembly.formats`)."""
@@ -51,6 +52,10 @@ class Profile(Struct, frozen=True):
     """If True, the first message of a new session contains its start time."""
     freeze_system_prompt: bool = False
     """If True, the system prompt is unchanged until a compaction or clear, even if its files change."""
+    compact_at: float = FULL
+    """`nexus.call` compacts a context that takes more than this share of the available tokens."""
+    compact_to: float = FULL_TO
+    """Target share of that compaction."""
 
     def share(self, layer: Layer) -> Share:
         """Return the bounds of a layer."""

@@ -11,7 +11,14 @@ from nexus.compaction.extractive import summary
 from nexus.compaction.extractive.extract import extract
 from nexus.compaction.extractive.statements import EXACT, PLAIN, VALUE, ExtractedLine, sentences, weight_of
 from nexus.compaction.extractive.summary import summarize
-from nexus.compaction.extractive.tool_activity import RULE_WEIGHT, VALUE_WEIGHT, is_quoted, tool_statements
+from nexus.compaction.extractive.tool_activity import (
+    LONE_GAIN,
+    PROSE_WEIGHT,
+    RULE_WEIGHT,
+    VALUE_WEIGHT,
+    is_quoted,
+    tool_statements,
+)
 from nexus.types.ledger_entries import MessageRef
 from nexus.types.message import Message, assistant, user
 
@@ -96,8 +103,8 @@ def test_german_date_does_not_end_sentence() -> None:
 def test_tool_rules_and_values_are_quoted_with_source() -> None:
     text = "   12→# Never write to the old table.\n   13→x = read(12)\n// The queue holds 300 letters at a time.\nThis is fine as it is."
     assert quoted(call(1, "read_file", path="docs/rules.md"), result(1, text)) == [
-        ("In read_file rules.md: “Never write to the old table.”", RULE_WEIGHT),
-        ("In read_file rules.md: “The queue holds 300 letters at a time.”", VALUE_WEIGHT),
+        ("In read_file rules.md: “Never write to the old table.”", RULE_WEIGHT + LONE_GAIN),
+        ("In read_file rules.md: “The queue holds 300 letters at a time.”", VALUE_WEIGHT + LONE_GAIN),
     ]
     assert all(is_quoted(line) for line, _ in quoted(call(1, "bash", command="cat a"), result(1, text)))
 
@@ -105,8 +112,18 @@ def test_tool_rules_and_values_are_quoted_with_source() -> None:
 def test_strings_in_json_results_are_quoted() -> None:
     record = json.dumps({"id": "A-1", "rows": [{"note": "The shop closes at 19:25 on Fridays."}], "n": 3})
     assert quoted(call(1, "get_shop"), result(1, record)) == [
-        ("In get_shop: “The shop closes at 19:25 on Fridays.”", VALUE_WEIGHT)
+        ("In get_shop: “The shop closes at 19:25 on Fridays.”", VALUE_WEIGHT + LONE_GAIN)
     ]
+
+
+def test_lone_sentence_among_data_is_quoted_and_prose_is_not() -> None:
+    rows_of_data = "\n".join(f"{at:>4} | ok | worker_{at}" for at in range(40))
+    lone = f"{rows_of_data}\nReports are written in British spelling.\n{rows_of_data}"
+    assert quoted(call(1, "read_file", path="log.txt"), result(1, lone)) == [
+        ("In read_file log.txt: “Reports are written in British spelling.”", PROSE_WEIGHT + LONE_GAIN)
+    ]
+    prose = " ".join(f"The {word} letter came in the morning post." for word in ("first", "second", "third", "last"))
+    assert quoted(call(1, "read_file", path="novel.txt"), result(1, prose)) == []
 
 
 @pytest.mark.parametrize(
@@ -140,7 +157,7 @@ def test_quoted_results_are_limited_to_their_share() -> None:
     ]
     made = summarize(rows(user("Start."), *pages, user("Go on.")), 1_000, Characters())
     lines = [line.removeprefix("- ") for line in made.split("\n")]
-    assert 0 < sum(len(line) for line in lines if is_quoted(line)) <= 160
+    assert 0 < sum(len(line) for line in lines if is_quoted(line)) <= 300
 
 
 def test_summary_of_tool_results_is_deterministic() -> None:

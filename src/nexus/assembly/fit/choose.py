@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 from msgspec import structs
 
-from nexus.assembly.fit.cut import LEAST_HISTORY, CutContext, FitResult, FixedTokens, fit
+from nexus.assembly.fit.cut import LEAST_HISTORY, CutContext, fit
+from nexus.assembly.fit.result import FitResult, FixedTokens
 from nexus.assembly.gather import SystemPrompt, event_messages, gather_slot, preamble_messages
 from nexus.assembly.inputs import ROUNDING_TOKENS, AssemblyInputs
 from nexus.errors import BudgetTooSmall
@@ -119,7 +120,8 @@ def _choose_notes(
         inputs.view.name,
         inputs.cut_number,
         inputs.mark,
-        inputs.view.strategy,
+        # A format that shows one turn reports the others in blocks.
+        "oldest_first" if inputs.view.message_format.shows_one_turn else inputs.view.strategy,
         share.floor or LEAST_HISTORY,
         share.ceiling,
         inputs.view.image_turns,

@@ -6,10 +6,13 @@ that it kept, not summarized again. A plan is a value; `nexus.compaction` carrie
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec import Struct
 
 from nexus.assembly.fit.cut import pending_request, recent_turns_start
-from nexus.assembly.fit.pins import merge_pins
+from nexus.assembly.fit.excerpts import EXCERPT_SHARE, EXCERPT_TOKENS, choose_excerpts
+from nexus.assembly.fit.pins import Pinned, merge_pins
 from nexus.assembly.fit.token_sums import first_group_within, projected_sums
 from nexus.assembly.fit.window import Window
 from nexus.ledger.replay import visible_start
@@ -20,6 +23,9 @@ SUMMARY_PART = 8
 """A summary may take this part (an eighth) of the available tokens, and no more than `MOST_SUMMARY` base tokens."""
 
 LEAST_SUMMARY, MOST_SUMMARY = 200, 4_000
+
+LEAST_TAIL = 0.10
+"""Excerpts take no more of the target than leaves this share of the available tokens to the newest messages."""
 
 LEAST_GAIN = 0.10
 """An automatic compaction must free this share of the available tokens."""
@@ -42,6 +48,9 @@ class Aim(Struct, frozen=True):
     factor: float = 1.0
     """Provider tokens per base token."""
 
+    keeps_user_turns: bool = False
+    """True if covered user turns are shown as excerpts."""
+
 
 def plan_compaction(
     window: Window, fixed_tokens: int, aim: Aim, mark: Entry | None, newest_mark: int
@@ -59,6 +68,8 @@ def plan_compaction(
     limit = min(max(aim.available // SUMMARY_PART, LEAST_SUMMARY), MOST_SUMMARY)
     last, recent = window.groups[-1], recent_turns_start(window)
     free = int(aim.share * aim.available) - fixed_tokens - limit - _pinned_tokens(window, last)
+    if aim.keeps_user_turns and not manual:
+        free = max(free - _tokens_of(_excerpts(window, last, aim, set()), window), int(LEAST_TAIL * aim.available))
     index = min(first_group_within(window, sums, free), last)
     if manual:
         quarter = first_group_within(window, sums, min(free, (sums[-1] - sums[0]) // 4))
@@ -73,6 +84,7 @@ def plan_compaction(
     if first_kept <= start or covered - limit <= least_gain or limit < LEAST_SUMMARY // 4:
         return None
     request = pending_request(window, index)
+    excerpts = _excerpts(window, index, aim, {request.place} if request else set())
     omitted_messages = (window.cut.omitted_messages if window.cut else 0) + len(opening.lead)
     return CompactionPlan(
         aim.session,
@@ -89,11 +101,29 @@ def plan_compaction(
         head_hash=window.path.head_hash.hex(),
         messages=(window.row_of[index] if index else 0) + omitted_messages,
         tokens_before=fixed_tokens + window.tokens,
-        kept_tokens=fixed_tokens + sums[-1] - sums[index] + _pinned_tokens(window, index),
+        kept_tokens=fixed_tokens
+        + sums[-1]
+        - sums[index]
+        + _pinned_tokens(window, index)
+        + _tokens_of(excerpts, window),
         summary_tokens=limit,
         start_ord=start.ord,
         factor=aim.factor,
+        excerpts=tuple(pin.place for pin in excerpts),
+        excerpt_tokens=EXCERPT_TOKENS if excerpts else 0,
     )
+
+
+def _excerpts(window: Window, index: int, aim: Aim, reserved: set[MessageRef]) -> tuple[Pinned, ...]:
+    """Return the covered user turns that stay visible. Closing texts are for the summary."""
+    if not aim.keeps_user_turns:
+        return ()
+    reserved |= {row.ref for pin in window.opening.pins if pin.kind in ("pin", "task") for row in pin.rows}
+    return choose_excerpts(window, index, int(EXCERPT_SHARE * aim.available), reserved, roles=("user",))
+
+
+def _tokens_of(pins: Iterable[Pinned], window: Window) -> int:
+    return sum(pin.tokens(window.rules.wire, window.rules.images) for pin in pins)
 
 
 def _real_available(aim: Aim) -> int:
@@ -108,6 +138,8 @@ def _place(window: Window, index: int) -> MessageRef:
 def _pinned_tokens(window: Window, index: int) -> int:
     """Return the tokens of the header and of the pins before message `index`, with the pending request."""
     request, rules = pending_request(window, index), window.rules
-    pins = merge_pins(*(pin for pin in window.opening.pins if pin.kind != "asked"), *((request,) if request else ()))
+    pins = merge_pins(
+        *(pin for pin in window.opening.pins if pin.kind in ("pin", "task")), *((request,) if request else ())
+    )
     before = (pin for pin in pins if pin.place < _place(window, index))
     return window.opening.header_tokens + sum(pin.tokens(rules.wire, rules.images) for pin in before)

@@ -18,9 +18,10 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct, structs
 
-from nexus.assembly.fit import repair
+from nexus.assembly.fit.excerpts import EXCERPT_SHARE, EXCERPT_TOKENS, choose_excerpts
 from nexus.assembly.fit.omission_notice import omission_notice, omission_notice_tokens
 from nexus.assembly.fit.pins import Pinned, merge_pins
+from nexus.assembly.fit.result import FitResult, FixedTokens, total_tokens, with_event
 from nexus.assembly.fit.token_sums import (
     first_group_within,
     group_before,
@@ -29,17 +30,16 @@ from nexus.assembly.fit.token_sums import (
     projected_sums,
     strip_thinking_until_seq,
 )
-from nexus.assembly.fit.truncate import LEAST_TOKENS, truncate_results
+from nexus.assembly.fit.truncate import LEAST_TOKENS
 from nexus.assembly.fit.window import Window
 from nexus.errors import BudgetTooSmall
 from nexus.ledger.replay import visible_start
 from nexus.tokens.counter import TokenCounter
-from nexus.tokens.measure import message_tokens
 from nexus.types.ledger_entries import Cut, Entry, MessageRef
 from nexus.types.message import Message
 
-Strategy: TypeAlias = Literal["oldest_first", "middle_out"]
-"""Which messages a cut omits: the oldest, or those after a head that stays in front of the omission notice."""
+Strategy: TypeAlias = Literal["keep_user_turns", "oldest_first", "middle_out"]
+"""What a cut keeps besides the newest messages: user turns and closing texts, nothing, or a head before the notice."""
 
 LOW_MARK = 0.40
 """A cut goes down to this share of the available tokens."""
@@ -65,54 +65,14 @@ LEAST_GAIN = 0.05
 ENOUGH = 0.50
 """No message is omitted if truncated results bring everything under this share."""
 
+TAIL, LARGE_TAIL, LARGE = 0.20, 0.25, 64_000
+"""`keep_user_turns` keeps this share of the available tokens as the newest messages; more where more is available."""
+
+TAIL_REACH = 0.25
+"""With `keep_user_turns`, the group across the tail's share is kept while the tail stays under this share."""
+
 HEAD = 0.30
 """Share of the available tokens that `middle_out` keeps in front of the omission notice."""
-
-
-class FixedTokens(Struct, frozen=True):
-    """Base tokens that are never cut, besides the current event and the last group."""
-
-    system: int
-    tools: int
-
-    preamble: int = 0
-    """Base tokens of the blocks that are messages before the conversation."""
-
-    @property
-    def total(self) -> int:
-        """The sum."""
-        return self.system + self.tools + self.preamble
-
-
-class FitResult(Struct, frozen=True):
-    """Result of fitting: visible window, trailing messages, token counts, and the cut, if any."""
-
-    window: Window
-
-    visible: tuple[Message, ...]
-    """The messages after the window: results that the open group lacks, then the event as shown."""
-
-    closing_count: int
-    """Number of results at the start of `visible` that close an interrupted group."""
-
-    closing_tokens: int
-    current_tokens: int
-    cut: Cut | None
-
-    truncated_results: int = 0
-    """Number of the event's messages with truncated results."""
-
-    whole_tokens: int = 0
-    """Base tokens of everything before a cut."""
-
-    verbatim_indexes: tuple[int, ...] = ()
-    """Indexes of the event's messages that are not truncated because they belong to a pin."""
-
-    event: tuple[Message, ...] = ()
-    """The event before truncation."""
-
-    repairs: dict[str, int] = {}
-    """Changes of the repair to `visible`, by kind."""
 
 
 class CutContext(Struct, frozen=True):
@@ -127,7 +87,7 @@ class CutContext(Struct, frozen=True):
     mark: Entry | None
     """The newest clear or the current compaction."""
 
-    strategy: Strategy = "oldest_first"
+    strategy: Strategy = "keep_user_turns"
 
     floor: float = LEAST_HISTORY
     """Share that a cut keeps of the tokens that system prompt, tools and event leave."""
@@ -154,8 +114,8 @@ def fit(
 
     If everything fits, old images may still become notes, by a cut that omits no message. Raises BudgetTooSmall.
     """
-    result = _with_event(window, event, counter, None)
-    total = _total(result, fixed)
+    result = with_event(window, event, counter, None)
+    total = total_tokens(result, fixed)
     history = window.tokens + result.closing_tokens
     limit = total - history + int(context.ceiling * available)
     if total > min(available, limit):
@@ -173,7 +133,7 @@ def fit(
             window, until, available, rewrites_prefix=context.rewrites_prefix
         ):
             noted = _Cutter(result, available, fixed, context, counter, event).with_image_notes(until)
-            result = noted if _total(noted, fixed) < total else result
+            result = noted if total_tokens(noted, fixed) < total else result
     return structs.replace(result, whole_tokens=total)
 
 
@@ -191,43 +151,6 @@ def pending_request(window: Window, index: int) -> Pinned | None:
     if window.turns[turn] == index or row.message.role != "user":
         return None
     return Pinned(row.ref, (row,), window.rules.limits.max_tokens, "asked")
-
-
-def _with_event(window: Window, event: tuple[Message, ...], counter: TokenCounter, cut: Cut | None) -> FitResult:
-    """Return the result with the event as this window's history will show it, counted in that form."""
-    seq, limits = window.head + 1, window.rules.limits
-    limit, keeps_images = limits.limit(seq), not limits.aged(seq)
-    truncated = event
-    if limit:
-        truncated = tuple(
-            truncate_results(message, limit, counter, keeps_images=keeps_images, render=window.rules.render)
-            for message in event
-        )
-    verbatim: tuple[int, ...] = ()
-    if window.pin_waits():
-        verbatim = tuple(at for at in repair.with_answers(window.fold, event) if truncated[at] is not event[at])
-        truncated = event
-    visible, repairs = repair.preview(window.fold, truncated)
-    answers = any(message.role == "tool" for message in event)
-    closing_count = 0 if answers else len(repair.closing_messages(window.fold))
-    sizes = [message_tokens(message, counter) for message in visible]
-    tokens = [window.weight(message, size) + size.optional for message, size in zip(visible, sizes, strict=True)]
-    return FitResult(
-        window,
-        tuple(visible),
-        closing_count,
-        sum(tokens[:closing_count]),
-        sum(tokens[closing_count:]),
-        cut,
-        sum(short is not message for short, message in zip(truncated, event, strict=True)),
-        verbatim_indexes=verbatim,
-        event=event,
-        repairs=dict(repairs),
-    )
-
-
-def _total(result: FitResult, fixed: FixedTokens) -> int:
-    return fixed.total + result.window.tokens + result.closing_tokens + result.current_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +175,9 @@ class CutEstimates:
 
     images_until: int
     """Last entry whose images become notes."""
+
+    excerpt_tokens: int = 0
+    """Limit of all excerpts together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +204,7 @@ class _Cutter:
         result = self.before
         for cut in self._choices():
             result = self._after(cut)
-            if _total(result, self.fixed) <= self.available:
+            if total_tokens(result, self.fixed) <= self.available:
                 return result
         window, opening, fixed = result.window, result.window.opening, self.fixed
         parts = {
@@ -314,10 +240,11 @@ class _Cutter:
 
     def _after(self, cut: Cut) -> FitResult:
         request = self._request_at(cut.pending_request_ref)
+        excerpts = self._excerpt_pins(cut)
         window = self.window.after_cut(
-            cut, self.context.mark, self.counter, merge_pins(*self._lasting_pins(), *request)
+            cut, self.context.mark, self.counter, merge_pins(*self._lasting_pins(), *request, *excerpts)
         )
-        return _with_event(window, self.event, self.counter, cut)
+        return with_event(window, self.event, self.counter, cut)
 
     def _choices(self) -> Iterator[Cut]:
         """Yield the cuts to try.
@@ -327,10 +254,17 @@ class _Cutter:
         """
         estimates = self._estimates()
         window, limits, last = self.window, self.window.rules.limits, estimates.last_group
-        index, head, keeps_summary = self._usual(estimates)
+        index, head, keeps_summary, excerpt_tokens = self._usual(estimates)
+        estimates = replace(estimates, excerpt_tokens=excerpt_tokens)
         yield self._cut(estimates, index, head=head, keeps_summary=keeps_summary)
         yield self._cut(estimates, last)
         limit = limits.max_tokens
+        if limits.whole_new:
+            shorter = replace(estimates, clip_until=window.head + 1, clip_tokens=limit)
+            yield self._cut(shorter, index, head=head, keeps_summary=keeps_summary)
+            yield self._cut(shorter, last)
+        estimates = replace(estimates, excerpt_tokens=0)
+        yield self._cut(estimates, last)
         while limit > LEAST_TOKENS or (limit and estimates.clip_until <= window.head):
             limit = max(limit // 2, LEAST_TOKENS)
             estimates = replace(estimates, clip_until=window.head + 1, clip_tokens=limit)
@@ -347,11 +281,15 @@ class _Cutter:
         notice_tokens = omission_notice_tokens(self.context.session, rules.wire, self.counter)
         clip_until, clip_tokens = limits.until, limits.tokens
         current = sums = projected_sums(window, clip_until, clip_tokens, plain_until, images_until)
-        fresh_index = first_group_within(window, current, int(NEWEST_RESULTS * available))
+        newest = self._tail_share() if self._has_excerpts else NEWEST_RESULTS
+        fresh_index = first_group_within(window, current, int(newest * available))
         fresh_seq = window.row_at(fresh_index).ref.seq if fresh_index < len(window.messages) else window.head + 1
-        rest = _total(self.before, self.fixed) - window.sums[-1]
+        if limits.whole_new:
+            clip_until, clip_tokens = fresh_seq - 1, limits.max_tokens
+            current = sums = projected_sums(window, clip_until, clip_tokens, plain_until, images_until)
+        rest = total_tokens(self.before, self.fixed) - window.sums[-1]
         notes_are_enough = images_until > limits.images and rest + current[-1] <= ENOUGH * available
-        for part in AGED_PARTS if limits.max_tokens and not notes_are_enough else ():
+        for part in AGED_PARTS if limits.max_tokens and not (notes_are_enough or limits.whole_new) else ():
             limit = max(limits.max_tokens // part, LEAST_TOKENS)
             shorter = projected_sums(window, fresh_seq - 1, limit, plain_until, images_until)
             if current[-1] - shorter[-1] >= LEAST_GAIN * available:
@@ -366,20 +304,42 @@ class _Cutter:
             window.groups[-1] if window.groups else 0,
             notice_tokens + rules.path_format.framing_tokens,
             images_until,
+            min(int(EXCERPT_SHARE * available), self._free_of_fixed() // 4) if self._has_excerpts else 0,
         )
 
-    def _usual(self, estimates: CutEstimates) -> tuple[int, int, bool]:
-        """Return the first message to keep (a group's start), the end of the head, and whether the summary stays."""
+    def _free_of_fixed(self) -> int:
+        return self.available - self.fixed.total - self.before.current_tokens
+
+    def _excerpt_tokens(self) -> int:
+        """Return the tokens of the excerpts that the current cut shows."""
+        rules, opening = self.window.rules, self.window.opening
+        tokens = sum(pin.tokens(rules.wire, rules.images) for pin in opening.pins if pin.kind == "excerpt")
+        return min(tokens, opening.pinned_tokens)
+
+    @property
+    def _has_excerpts(self) -> bool:
+        return self.context.strategy == "keep_user_turns"
+
+    def _tail_share(self) -> float:
+        return LARGE_TAIL if self.available > LARGE else TAIL
+
+    def _usual(self, estimates: CutEstimates) -> tuple[int, int, bool, int]:
+        """Return the first message to keep (a group's start), the end of the head, and whether the summary stays.
+
+        Last comes the limit of the excerpts.
+        """
         window, opening, sums = self.window, self.window.opening, estimates.sums
         available, closing = self.available, self.before.closing_tokens
         base = self.fixed.total + self.before.current_tokens + opening.header_tokens
         summary = opening.summary_tokens if window.cut is None or window.cut.keeps_summary else 0
         visible = base + summary + opening.lead_tokens + opening.pinned_tokens + sums[-1] + closing
         if visible + (estimates.notice_tokens if window.cut else 0) <= ENOUGH * available:
-            return 0, 0, True
+            return 0, 0, True, estimates.excerpt_tokens
         head = self._head(estimates)
         lead_tokens = opening.lead_tokens + sums[head]
         pinned_tokens = opening.pinned_tokens + self._pinned_before(estimates.last_group, head)
+        if self._has_excerpts:
+            pinned_tokens -= self._excerpt_tokens()
         never_cut = base + estimates.notice_tokens + lead_tokens + pinned_tokens
         last_tokens = sums[-1] - sums[estimates.last_group] + closing
         if head and never_cut + last_tokens > available:
@@ -387,16 +347,24 @@ class _Cutter:
         keeps_summary = bool(summary) and never_cut + summary + last_tokens <= available
         spent = never_cut + (summary if keeps_summary else 0)
         free = available - spent
-        target = max(int(LOW_MARK * available) - spent, int(self.context.floor * free))
+        target, reach = int(LOW_MARK * available) - spent, int(REACH * available) - spent
+        if self._has_excerpts:
+            target, reach = int(self._tail_share() * available), int(TAIL_REACH * available)
+            target, reach = min(target, free // 2), min(reach, free // 2)  # at least a quarter stays for new messages
+        target = max(target, int(self.context.floor * free))
         index = first_group_within(window, sums, target - closing)
         across = group_before(window, index)
-        if sums[-1] - sums[across] + closing <= max(int(REACH * available) - spent, target):
+        if sums[-1] - sums[across] + closing <= max(reach, target):
             index = across
+        if self._has_excerpts:
+            index = min(index, estimates.last_group)
+            spare = max(free - (sums[-1] - sums[index] + closing), 0)
+            return index, 0, keeps_summary, min(estimates.excerpt_tokens, spare)
         recent = recent_turns_start(window)
         if sums[-1] - sums[recent] + closing <= free // 2:
             index = min(index, recent)
         index = min(index, estimates.last_group)
-        return index, head if head < index else 0, keeps_summary
+        return index, head if head < index else 0, keeps_summary, 0
 
     def _head(self, estimates: CutEstimates) -> int:
         """Return the end of the head that stays in front. It is chosen once, by the first cut, and never changes."""
@@ -425,11 +393,12 @@ class _Cutter:
             first = window.rows[begin].ref
         head_end = window.row_at(head).ref if head else current.head if current else None
         request, lead = pending_request(window, index), opening.lead
+        excerpts = self._excerpts(index, estimates, request)
         lead_start = lead[0].ref if lead else window.first
         omitted_kinds = {kind for kind, is_shown in (("asked", shows_request), ("task", shows_task)) if not is_shown}
         hidden = [
             pin
-            for pin in merge_pins(*self._lasting_pins(), *((request,) if request else ()))
+            for pin in merge_pins(*self._lasting_pins(), *((request,) if request else ()), *excerpts)
             if pin.place < first
             and pin.kind not in omitted_kinds
             and not (head_end is not None and lead_start <= pin.place < head_end)
@@ -442,7 +411,14 @@ class _Cutter:
         tokens += current.omitted_tokens if current else 0
         tokens = max(tokens - sum(pin.tokens(window.rules.wire, window.rules.images) for pin in hidden), 0)
         omits_summary = bool(context.mark and context.mark.body) and not keeps_summary
-        notice = omission_notice(context.session, max(omitted, 0), tokens, summary=omits_summary, pins=bool(hidden))
+        notice = omission_notice(
+            context.session,
+            max(omitted, 0),
+            tokens,
+            summary=omits_summary,
+            pins=bool(hidden),
+            excerpts=bool(excerpts),
+        )
         stays = (keeps_summary or not opening.summary_tokens, shows_request, shows_task)
         stayed = (True,) * 3
         if current:
@@ -472,10 +448,29 @@ class _Cutter:
             shows_pending_request=shows_request,
             preceding_messages=passed,
             images_until_seq=estimates.images_until,
+            excerpts=tuple(pin.place for pin in excerpts),
+            excerpt_tokens=EXCERPT_TOKENS if excerpts else 0,
         )
 
+    def _excerpts(self, index: int, estimates: CutEstimates, request: Pinned | None) -> tuple[Pinned, ...]:
+        """Return the excerpts of a cut at message `index`: the current ones where it omits nothing more."""
+        if not estimates.excerpt_tokens:
+            return ()
+        if index == 0:
+            return tuple(pin for pin in self.window.opening.pins if pin.kind == "excerpt")
+        reserved = {row.ref for pin in self._lasting_pins() for row in pin.rows}
+        reserved |= {request.place} if request else set()
+        return choose_excerpts(self.window, index, estimates.excerpt_tokens, reserved)
+
     def _lasting_pins(self) -> list[Pinned]:
-        return [pin for pin in self.window.opening.pins if pin.kind != "asked"]
+        """Return the pins that no cut changes: user pins and the first user message."""
+        return [pin for pin in self.window.opening.pins if pin.kind in ("pin", "task")]
+
+    def _excerpt_pins(self, cut: Cut) -> list[Pinned]:
+        """Return the pins of a cut's excerpts, from the pins or the rows."""
+        rows = {pin.place: pin.rows for pin in self.window.opening.pins if pin.kind == "excerpt"}
+        rows |= {row.ref: (row,) for row in self.window.rows if cut.excerpts and row.ref < cut.first}
+        return [Pinned(place, rows[place], cut.excerpt_tokens, "excerpt") for place in cut.excerpts]
 
     def _request_at(self, place: MessageRef | None) -> tuple[Pinned, ...]:
         """Return the request at a position, from the pins or the rows."""
@@ -489,7 +484,8 @@ class _Cutter:
         place = window.rows[max(window.row_of[index], 0)].ref if index < len(window.messages) else None
         begin = window.row_at(head).ref if head else window.first
         request = pending_request(window, index)
-        pins = merge_pins(*(pin for pin in window.opening.pins if pin.place >= begin), *((request,) if request else ()))
+        lasting = (pin for pin in window.opening.pins if pin.place >= begin and pin.kind != "excerpt")
+        pins = merge_pins(*lasting, *((request,) if request else ()))
         rules = window.rules
         return sum(pin.tokens(rules.wire, rules.images) for pin in pins if place is None or pin.place < place)
 

@@ -12,10 +12,12 @@ LONGEST_NAME = 60
 """Longest session name, in characters, that a notice contains. Its command must be safe to copy."""
 
 
-def omission_notice(session: str, messages: int, tokens: int, *, summary: bool = False, pins: bool = False) -> str:
+def omission_notice(
+    session: str, messages: int, tokens: int, *, summary: bool = False, pins: bool = False, excerpts: bool = False
+) -> str:
     """Return the omission notice: the number of omitted messages and tokens, and the command that shows them.
 
-    `summary`: a summary is omitted too. `pins`: pinned messages are shown before the notice.
+    `summary`: a summary is omitted too. `pins`: pinned messages are shown before the notice. `excerpts`: user turns too.
     """
     is_plain = session.isascii() and session.isprintable() and len(session) <= LONGEST_NAME
     command = (
@@ -23,6 +25,8 @@ def omission_notice(session: str, messages: int, tokens: int, *, summary: bool =
     )
     with_summary = ", and the summary of what came before them" if summary else ""
     with_pins = " What was asked first, and what was pinned among them, stands above." if pins else ""
+    if excerpts:
+        with_pins = " Of the earlier turns, the messages above are what the user said and how the turns ended."
     return (
         f"[Earlier messages left out to stay within the token budget: {messages:,} messages, about {tokens:,} tokens"
         f"{with_summary}. Nothing is lost: {command} the whole conversation.{with_pins}]"
@@ -31,5 +35,5 @@ def omission_notice(session: str, messages: int, tokens: int, *, summary: bool =
 
 def omission_notice_tokens(session: str, wire: ProviderFormat, counter: TokenCounter) -> int:
     """Return the base tokens of a session's largest omission notice."""
-    largest = omission_notice(session, 999_999_999, 999_999_999_999, summary=True, pins=True)
+    largest = omission_notice(session, 999_999_999, 999_999_999_999, summary=True, pins=True, excerpts=True)
     return message_tokens(Message("user", (Text(largest),)), counter).on(wire)

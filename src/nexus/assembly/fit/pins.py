@@ -1,6 +1,7 @@
 """Pins: messages that no cut or compaction omits.
 
-Pins are messages that the user pinned, the session's first user message, and the pending request. A pin is a whole
+Pins are messages that the user pinned, the session's first user message, the pending request, and excerpts: other
+messages that the current cut keeps (see `nexus.assembly.fit.excerpts`). A pin is a whole
 group, an assistant message with all its results, because anything less is invalid. Hidden pins are shown after the
 summary and the omission notice, in order. User pins are verbatim and never truncated; the first user message and the
 pending request are truncated if they are large compared with the window.
@@ -35,10 +36,10 @@ NEAR = 64
 EntryReader: TypeAlias = Callable[[int, int], Iterable[Entry]]
 """Reads the entries `after < seq <= until`."""
 
-PinKind: TypeAlias = Literal["pin", "task", "asked"]
-"""A user's pin, the first user message, or the pending request. The names are stored in manifests."""
+PinKind: TypeAlias = Literal["pin", "task", "asked", "excerpt"]
+"""A user's pin, the first user message, the pending request, or an excerpt. The names are stored in manifests."""
 
-_KINDS: tuple[PinKind, ...] = ("pin", "task", "asked")
+_KINDS: tuple[PinKind, ...] = ("pin", "task", "asked", "excerpt")
 
 
 class Pinned(Struct, frozen=True):
@@ -64,6 +65,14 @@ class Pinned(Struct, frozen=True):
         return bool(self.limit) and any(row.size.tokens > self.limit + FRAME_TOKENS for row in self.rows)
 
 
+def is_current(cut: Cut | None, mark: Entry | None, changed_at: int) -> bool:
+    """Return True if a cut was made for the history as it is now.
+
+    A cut from before `changed_at`, the newest clear, compaction or undo, was made for another history.
+    """
+    return cut is not None and cut.at_seq >= max(changed_at, mark.seq if mark else 0)
+
+
 def pending_request_ref(cut: Cut | None, mark: Entry | None) -> MessageRef | None:
     """Return the position of the user message that the kept messages answer, as the cut or compaction stored it."""
     if cut is not None:
@@ -72,8 +81,16 @@ def pending_request_ref(cut: Cut | None, mark: Entry | None) -> MessageRef | Non
     return msgspec.convert(stored, MessageRef) if stored else None
 
 
+def excerpt_refs(cut: Cut | None, mark: Entry | None) -> tuple[tuple[MessageRef, ...], int]:
+    """Return the positions of the excerpts that the cut, else the compaction, stored, and their limit in tokens."""
+    if cut is not None:
+        return cut.excerpts, cut.excerpt_tokens
+    body = mark.body if mark is not None else {}
+    return msgspec.convert(body.get("excerpts", ()), tuple[MessageRef, ...]), int(body.get("excerpt_tokens", 0))
+
+
 def merge_pins(*pins: Pinned) -> tuple[Pinned, ...]:
-    """Return the pins in order, each group once: as a user pin, else first user message, else pending request."""
+    """Return the pins in order, each group once: as a user pin, first user message, pending request, or excerpt."""
     by_place: dict[MessageRef, Pinned] = {}
     for pin in pins:
         previous = by_place.get(pin.place)

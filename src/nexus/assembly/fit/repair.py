@@ -159,7 +159,8 @@ def join_last(fold: Fold, piece: Message, *, plain: bool) -> list[ShownMessage]:
     """
     assert fold.pieces is not None
     assert fold.last_assistant is not None
-    parts = piece.parts
+    # The results among them were answers, or are held, since the first step.
+    parts = tuple(part for part in piece.parts if not isinstance(part, ToolResult))
     if piece.model != fold.pieces.model:  # thinking returns to the model that wrote it only
         parts = tuple(part for part in parts if not isinstance(part, Thinking))
     for call in fold.last_assistant.calls():
@@ -167,7 +168,8 @@ def join_last(fold: Fold, piece: Message, *, plain: bool) -> list[ShownMessage]:
     fold.last_assistant = None
     fold.waiting.clear()
     pending, fold.pending = fold.pending, []  # they follow the whole group
-    shown_messages = step(fold, replace(fold.pieces, parts=(*fold.pieces.parts, *parts)), plain=plain)
+    pieces = (part for part in fold.pieces.parts if not isinstance(part, ToolResult))
+    shown_messages = step(fold, replace(fold.pieces, parts=(*pieces, *parts)), plain=plain)
     fold.pending = [*pending, *fold.pending]
     return shown_messages
 

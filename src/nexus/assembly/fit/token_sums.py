@@ -34,7 +34,7 @@ def projected_sums(window: Window, until: int, tokens: int, plain_until: int, im
     """
     sums, total = [0], 0
     rules, reductions = window.rules, window.reductions
-    max_tokens = rules.limits.max_tokens
+    max_tokens, new_tokens = rules.limits.max_tokens, rules.limits.new_tokens
     for index, message in enumerate(window.messages):
         size = window.sums[index + 1] - window.sums[index]
         if window.row_of[index] < 0:
@@ -52,8 +52,8 @@ def projected_sums(window: Window, until: int, tokens: int, plain_until: int, im
         if is_reducible and place.seq <= images:
             size -= freed_tokens(row.message if has_notes else message, rules.images)
         if is_limited:
-            limit = tokens if place.seq <= until else max_tokens
-            if size > limit:
+            limit = tokens if place.seq <= until else new_tokens
+            if limit and size > limit:
                 image_tokens = 0 if place.seq <= until else rules.images.tokens_in(message)
                 size = min(size, len(message.parts) * (limit + FRAME_TOKENS) + image_tokens)
         total += size

@@ -45,7 +45,7 @@ class TruncationLimits(Struct, frozen=True):
     """Limits of tool results in a view, in base tokens."""
 
     max_tokens: int = 0
-    """Limit of results after entry `until`; 0 is unlimited."""
+    """Limit of results after entry `until`, and of what a cut truncates; 0 is unlimited."""
 
     until: int = 0
     """Last entry whose results get the smaller limit `tokens`; their images become a line of text."""
@@ -55,9 +55,17 @@ class TruncationLimits(Struct, frozen=True):
     images: int = 0
     """Last entry whose images become notes."""
 
+    whole_new: bool = False
+    """True if results after entry `until` are whole, so that only cuts truncate."""
+
+    @property
+    def new_tokens(self) -> int:
+        """Limit of results after entry `until`; 0 is unlimited."""
+        return 0 if self.whole_new else self.max_tokens
+
     def limit(self, seq: int) -> int:
         """Return the limit for a result in entry `seq`; 0 is unlimited."""
-        return self.tokens if seq <= self.until else self.max_tokens
+        return self.tokens if seq <= self.until else self.new_tokens
 
     def aged(self, seq: int) -> bool:
         """Return True if a result in entry `seq` gets the smaller limit and no images."""

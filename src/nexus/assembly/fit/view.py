@@ -11,13 +11,16 @@ from msgspec import Struct
 from nexus.assembly.fit.cut import Strategy
 from nexus.assembly.fit.pins import (
     Pinned,
+    excerpt_refs,
     first_user_message,
+    is_current,
     merge_pins,
     message_at,
     pending_request_ref,
     pinned_groups,
 )
-from nexus.assembly.fit.window import DisplayRules, Window, is_current
+from nexus.assembly.fit.truncate import TruncationLimits
+from nexus.assembly.fit.window import DisplayRules, Window
 from nexus.assembly.formats.path_format import LedgerView, PathFormat
 from nexus.ledger.replay import LiveCheckpoints, conversation_rows, visible_start
 from nexus.text.message_text import RENDER_VERSION
@@ -50,7 +53,7 @@ class View(Struct, frozen=True):
     """Limit of one tool result in base tokens; 0 is unlimited."""
 
     message_format: MessageFormat
-    strategy: Strategy = "oldest_first"
+    strategy: Strategy = "keep_user_turns"
     pin_first_message: bool = True
 
     image_turns: int = 0
@@ -59,6 +62,14 @@ class View(Struct, frozen=True):
     images: ImagePrice = ANY_MODEL
     header: HistoryHeader = PLAIN
     render: int = RENDER_VERSION
+
+    whole_new_results: bool = False
+    """True if new results are whole, and only cuts truncate them to `max_tool_result_tokens`."""
+
+    @property
+    def limits(self) -> TruncationLimits:
+        """The limits of tool results without a cut."""
+        return TruncationLimits(self.max_tool_result_tokens, whole_new=self.whole_new_results)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +149,7 @@ def build_view(
     model: Model,
     available: int,
     counter: TokenCounter,
-    strategy: Strategy = "oldest_first",
+    strategy: Strategy = "keep_user_turns",
     max_tool_result_tokens: int | None = None,
     image_turns: int = 0,
     *,
@@ -157,7 +168,17 @@ def build_view(
         options += f"/images {image_turns}"
     name = f"{profile}/{model.provider_format}/2^{size.bit_length() - 1}/{counter.name}{options}"
     limit = size // LARGEST_PART if max_tool_result_tokens is None else max_tool_result_tokens
-    return View(name, model.provider_format, model.name, limit, message_format, strategy, image_turns=image_turns)
+    whole_new = strategy == "keep_user_turns" and max_tool_result_tokens is None
+    return View(
+        name,
+        model.provider_format,
+        model.name,
+        limit,
+        message_format,
+        strategy,
+        image_turns=image_turns,
+        whole_new_results=whole_new,
+    )
 
 
 def size_class(available: int) -> int:
@@ -186,7 +207,7 @@ def fill_window(
         rows = (row for entry in reading.entries(begin.seq - 1, cut.head.seq) for row in conversation_rows(entry))
         lead = tuple(row for row in rows if begin <= row.ref < cut.head)
     rules = DisplayRules(view.provider_format, view.model, view.images, view.header, path_format, render=view.render)
-    window = Window.open(rules, counter, view.max_tool_result_tokens, mark=mark, cut=cut, pins=pins, lead=lead)
+    window = Window.open(rules, counter, view.limits, mark=mark, cut=cut, pins=pins, lead=lead)
     window.extend(reading.entries(window.first.seq - 1, None), counter, window.first)
     if not window.path.seqs:
         window.path.head, window.path.head_hash = reading.head
@@ -194,7 +215,7 @@ def fill_window(
 
 
 def _pins(reading: LedgerView, view: View, cut: Cut | None) -> tuple[MessageRef | None, tuple[Pinned, ...]]:
-    """Return the position of the first user message, and all pins: user pins, that message, the pending request."""
+    """Return the position of the first user message, and all pins: user pins, that message, the request, excerpts."""
     mark, cleared_at = reading.live.checkpoint, reading.live.cleared_at
     pins = list(pinned_groups(reading.entries, reading.live.pins, MessageRef(cleared_at + 1, 0), view.render))
     request_ref = pending_request_ref(cut, mark)
@@ -204,4 +225,9 @@ def _pins(reading: LedgerView, view: View, cut: Cut | None) -> tuple[MessageRef 
     first = first_user_message(reading.entries, cleared_at, reading.head[0]) if view.pin_first_message else None
     if first is not None:
         pins.append(Pinned(first.ref, (first,), TASK_RESULTS * view.max_tool_result_tokens, "task"))
+    places, limit = excerpt_refs(cut, mark)
+    for place in places:
+        row = message_at(reading.entries, place)
+        if row is not None:
+            pins.append(Pinned(row.ref, (row,), limit, "excerpt"))
     return first.ref if first else None, merge_pins(*pins)

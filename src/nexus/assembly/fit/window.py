@@ -6,10 +6,13 @@ cut, when what follows is more than an append. Both ways lead to the same bytes.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+from msgspec import structs
 
 from nexus.assembly.fit import repair
 from nexus.assembly.fit.pins import Pinned, pending_request_ref, within_limits
@@ -27,6 +30,9 @@ from nexus.types.message import Message, Note, ProviderFormat, Text, TokenSize
 
 MAX_SEQ = 1 << 62
 """A seq beyond all others."""
+
+_QUOTED_TASK = re.compile(r"## Task\n> (.*)(?:\n|\Z)(?:>.*(?:\n|\Z))*")
+"""The first section of a summary: the first user message, and its first line."""
 
 _CHECKPOINTS = frozenset({"clear", "compaction", "undone", "pin", "unpin"})
 
@@ -170,7 +176,7 @@ class Window:
         cls,
         rules: DisplayRules,
         counter: TokenCounter,
-        max_tokens: int,
+        limits: TruncationLimits,
         *,
         mark: Entry | None = None,
         cut: Cut | None = None,
@@ -180,13 +186,16 @@ class Window:
         """Return a window with its opening and without messages. `path.first` is the position to read from.
 
         The opening has the header, the summary, the `lead` that a cut left in front, the hidden pins, the omission
-        notice and the pending request, so that what changes with the next cut comes last. `max_tokens` is the limit of
-        a tool result (0: none); a cut has limits of its own. `mark` is the newest clear or the current compaction; the
+        notice and the pending request, so that what changes with the next cut comes last. A cut
+        has `limits` of its own. `mark` is the newest clear or the current compaction; the
         cut must be current (see `is_current`).
         """
         visible = [*lead, *(row for pin in pins for row in pin.rows)]
         header = (Message("user", (Text(rules.header.started),)),) if rules.header.started else ()
-        summary = _summary_messages(mark, rules, visible)
+        first = cut.first if cut is not None else visible_start(mark)
+        omits = {"asked", "excerpt"} if cut is None or cut.shows_first_message else {"asked", "excerpt", "task"}
+        hidden = [row for pin in pins if pin.place < first and pin.kind not in omits for row in pin.rows]
+        summary = _summary_messages(mark, rules, visible, hidden)
         strips_until = mark.seq if mark is not None and summary else 0
         if cut is not None:
             strips_until = cut.strip_thinking_until_seq
@@ -196,12 +205,15 @@ class Window:
         )
         rules = replace(
             rules,
-            limits=TruncationLimits(max_tokens, cut.truncate_until_seq, cut.max_result_tokens, cut.images_until_seq)
-            if cut is not None
-            else TruncationLimits(max_tokens),
+            limits=structs.replace(
+                limits,
+                until=cut.truncate_until_seq if cut is not None else 0,
+                tokens=cut.max_result_tokens if cut is not None else 0,
+                images=cut.images_until_seq if cut is not None else 0,
+            ),
             plain_until=strips_until,
             verbatim=frozenset(row.ref for pin in pins if not pin.limit for row in pin.rows),
-            keeps_images=frozenset(row.ref for pin in pins if pin.kind != "asked" for row in pin.rows),
+            keeps_images=frozenset(row.ref for pin in pins if pin.kind in ("pin", "task") for row in pin.rows),
         )
         opening = Opening(
             (*header, *summary),
@@ -212,7 +224,7 @@ class Window:
             pins=pins,
             pending_request=pending_request_ref(cut, mark),
         )
-        window = cls(rules, cut, opening, path=PathRange(cut.first if cut is not None else visible_start(mark)))
+        window = cls(rules, cut, opening, path=PathRange(first))
         window.fold.started, window.fold.render = bool(opening.messages), rules.render
         window.fold.hides_start, window.fold.late_text = window.first > MessageRef(1, 0), rules.path_format.late_text
         opening.lead_tokens = window._append_opening((lead,), counter)[1]
@@ -250,9 +262,7 @@ class Window:
     def after_cut(self, cut: Cut, mark: Entry | None, counter: TokenCounter, pins: tuple[Pinned, ...]) -> Window:
         """Return the window that a cut leaves, made from this one's rows. A window made from the ledger is the same."""
         lead = self.opening.lead or tuple(row for row in self.rows if cut.head is not None and row.ref < cut.head)
-        window = Window.open(
-            self.rules, counter, self.rules.limits.max_tokens, mark=mark, cut=cut, pins=pins, lead=lead
-        )
+        window = Window.open(self.rules, counter, self.rules.limits, mark=mark, cut=cut, pins=pins, lead=lead)
         begin = next((index for index, row in enumerate(self.rows) if row.ref >= window.first), len(self.rows))
         window.show(self.rows[begin:], counter)
         window.path = replace(self.path, first=window.first, seqs=self.path.seqs[:], hashes=self.path.hashes[:])
@@ -465,20 +475,21 @@ class Window:
         return noted
 
 
-def is_current(cut: Cut | None, mark: Entry | None, changed_at: int) -> bool:
-    """Return True if a cut was made for the history as it is now.
-
-    A cut from before `changed_at`, the newest clear, compaction or undo, was made for another history.
-    """
-    return cut is not None and cut.at_seq >= max(changed_at, mark.seq if mark else 0)
-
-
-def _summary_messages(mark: Entry | None, rules: DisplayRules, visible: Iterable[StoredMessage]) -> tuple[Message, ...]:
+def _summary_messages(
+    mark: Entry | None, rules: DisplayRules, visible: Iterable[StoredMessage], pinned: Iterable[StoredMessage]
+) -> tuple[Message, ...]:
     """Return the summary of the current compaction under the profile's heading, which its text cannot imitate.
 
-    `visible` are rows that are shown although the summary covers them.
+    `visible` are rows that are shown although the summary covers them. If one of those that are `pinned` is the task that
+    the summary quotes, the quote is left out.
     """
     if mark is None or mark.kind != "compaction":
         return ()
-    text = f"{rules.header.summary_heading}{rules.path_format.summary(str(mark.body.get('summary', '')))}"
+    summary = str(mark.body.get("summary", ""))
+    quote = _QUOTED_TASK.match(summary) if rules.render >= 3 else None
+    if quote is not None:
+        task = " ".join(quote[1].split()).removesuffix("…").rstrip()
+        if task and any(" ".join(row.message.text().split()).startswith(task) for row in pinned):
+            summary = f"## Task\n> (the first message, below)\n{summary[quote.end() :]}"
+    text = f"{rules.header.summary_heading}{rules.path_format.summary(summary)}"
     return (Message("user", (Text(rules.path_format.notice(text, "compaction", visible_start(mark), visible)),)),)

@@ -11,9 +11,9 @@ from datetime import UTC
 
 from msgspec.structs import replace
 
-from nexus.assembly.fit.pins import Pinned, merge_pins, pending_request_ref, pinned_groups
+from nexus.assembly.fit.pins import Pinned, is_current, merge_pins, pending_request_ref, pinned_groups
 from nexus.assembly.fit.view import FilledWindow, View
-from nexus.assembly.fit.window import DisplayRules, Window, is_current
+from nexus.assembly.fit.window import DisplayRules, Window
 from nexus.assembly.formats.path_format import LedgerView, PathFormat
 from nexus.ledger.replay import conversation_rows, visible_start
 from nexus.render.tagged import MergedEntry, merge_rows, moment_block, moment_time
@@ -106,7 +106,7 @@ class TaggedFormat:
             view.render,
         )
         rules = DisplayRules(view.provider_format, view.model, view.images, path_format=FRAMED, render=view.render)
-        window = Window.open(rules, counter, view.max_tool_result_tokens, cut=turn_cut, pins=merge_pins(*pins))
+        window = Window.open(rules, counter, view.limits, cut=turn_cut, pins=merge_pins(*pins))
         window.path.first = first
         window.cut = cut if cut is not None and (turn_cut or cut.reason == OLDER_ENTRIES) else None
         window.fold.started = window.fold.hides_start = True  # blocks precede it

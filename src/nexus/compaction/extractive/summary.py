@@ -123,7 +123,7 @@ def _parse_line(line: str, kind: Kind, place: MessageRef) -> list[ExtractedLine]
 MARGIN_PERCENT = 10
 _TASK_PERCENT = 15
 # Percent of the budget, or tokens if that is more, for quoted tool output in both rounds.
-_QUOTED_PERCENT, _QUOTED_TOKENS = 15, 80
+_QUOTED_PERCENT, _QUOTED_TOKENS = 30, 80
 _FOCUS_GAIN = 30
 _WORDS = re.compile(r"\w+")
 

@@ -21,7 +21,10 @@ from nexus.text.redact import redact
 from nexus.types.ledger_entries import MessageRef, StoredMessage
 from nexus.types.message import Text, ToolCall, ToolResult
 
-RULE_WEIGHT, VALUE_WEIGHT = 48, 42
+RULE_WEIGHT, VALUE_WEIGHT, PROSE_WEIGHT = 48, 42, 30
+LONE = 3
+"""Up to this many sentences in a result stand out from the data around them and weigh more; only they may be plain."""
+LONE_GAIN = 8
 _QUOTE_CHARS, _SOURCE_CHARS = 200, 48
 
 _LEAD = re.compile(r"^\s*(?:\d{1,6}\s*(?:→|[:|]\s|\t))?\s*(?:#+|//+|/?\*+|--+|;+|<!--|>|[-+•]|\d{1,3}[.)])?\s*")
@@ -31,6 +34,10 @@ _TO_THE_READER = re.compile(
     r"system prompt)\b|\byou (?:must|should|are|will|have to|need to)\b",
     re.IGNORECASE,
 )
+_REFERS_BACK = re.compile(
+    r"\W{0,3}(?:this|that|these|those|it|its|they|he|she|there|here|so|also|then)\b", re.IGNORECASE
+)
+"""A sentence that says nothing without the one before it."""
 _QUOTED = re.compile(r"In .{1,60}: “.{1,300}”\Z")
 
 
@@ -40,7 +47,10 @@ def is_quoted(line: str) -> bool:
 
 
 def tool_statements(rows: Iterable[StoredMessage]) -> list[ExtractedLine]:
-    """Return the sentences of tool results that state a rule or an exact value. Time is linear in the text."""
+    """Return the sentences of tool results that state a rule or an exact value, and lone sentences.
+
+    Time is linear in the text.
+    """
     calls: dict[str, ToolCall] = {}
     findings: list[ExtractedLine] = []
     for row in rows:
@@ -49,9 +59,13 @@ def tool_statements(rows: Iterable[StoredMessage]) -> list[ExtractedLine]:
                 calls[part.id] = part
             elif isinstance(part, ToolResult) and not part.is_error:
                 source = _source_of(calls[part.call_id]) if part.call_id in calls else "a result"
-                for sentence, weight in _weighed_sentences(_result_text(part)):
+                weighed = list(_weighed_sentences(_result_text(part)))
+                gain = LONE_GAIN if len(weighed) <= LONE else 0
+                for sentence, weight in weighed:
+                    if not (weight or gain):
+                        continue
                     line = f"In {truncate_line(source, _SOURCE_CHARS)}: “{sentence}”"
-                    findings.append(ExtractedLine("fact", line, row.ref, weight))
+                    findings.append(ExtractedLine("fact", line, row.ref, (weight or PROSE_WEIGHT) + gain))
     return findings
 
 
@@ -60,7 +74,7 @@ def _result_text(result: ToolResult) -> str:
 
 
 def _weighed_sentences(text: str) -> Iterator[tuple[str, int]]:
-    """Yield the complete sentences of a text (of the strings in it if it is JSON) that state a rule or a value."""
+    """Yield the complete sentences of a text (of the strings in it if it is JSON): of a rule, of a value, others with 0."""
     for line in (line for piece in _strings(text) for line in piece.split("\n")):
         bare = _LEAD.sub("", line, count=1).strip()
         if _ENDS.search(bare) is None:
@@ -77,6 +91,8 @@ def _weighed_sentences(text: str) -> Iterator[tuple[str, int]]:
                 yield sentence, RULE_WEIGHT
             elif statements.has_figure(sentence):
                 yield sentence, VALUE_WEIGHT
+            elif _REFERS_BACK.match(sentence) is None:
+                yield sentence, 0
 
 
 def _strings(text: str) -> Iterator[str]:

@@ -64,6 +64,8 @@ class ProfileTable(Struct, frozen=True, forbid_unknown_fields=True):
     summary: SummaryMarker | None = None
     session_header: bool | None = None
     freeze_system_prompt: bool | None = None
+    compact_at: float | None = None
+    compact_to: float | None = None
     system: tuple[str, ...] | None = None
     current: tuple[str, ...] | None = None
     preamble: tuple[str, ...] | None = None
@@ -150,6 +152,8 @@ def build_profile(draft: ProfileDraft, name: str, base: Profile | None, sources:
         draft.summary or base_or_empty.summary,
         base_or_empty.session_header if draft.session_header is None else draft.session_header,
         base_or_empty.freeze_system_prompt if draft.freeze_system_prompt is None else draft.freeze_system_prompt,
+        base_or_empty.compact_at if draft.compact_at is None else draft.compact_at,
+        base_or_empty.compact_to if draft.compact_to is None else draft.compact_to,
     )
     validate_profile(profile, sources, file, draft.old_keys)
     return profile
@@ -182,11 +186,18 @@ def validate_profile(
             raise BadProfile(file, f"{key}.floor", f"no more than the ceiling, {share.ceiling:g}")
         if share.floor and share.layer != "Session":
             raise BadProfile(file, f"{key}.floor", "no floor except for the layer Session, the only one that is cut")
+    _check_compaction(profile, file)
     if profile.session_header and FORMATS[profile.message_format].shows_one_turn:
         key = old_keys.get("session_header", "session_header")
         raise BadProfile(
             file, key, f"false with the message format {profile.message_format}, which shows one turn only"
         )
+
+
+def _check_compaction(profile: Profile, file: str) -> None:
+    if not 0 < profile.compact_to < profile.compact_at <= 1:
+        values = f"{profile.compact_to:g} and {profile.compact_at:g}"
+        raise BadProfile(file, "compact_to", f"above 0 and below compact_at, which is at most 1, not {values}")
 
 
 def _check_size(names: Collection[str], key: str, file: str) -> None:

@@ -1,0 +1,74 @@
+"""Excerpts: earlier messages that a cut keeps before its omission notice, at most a few hundred tokens of each.
+
+User turns come first, then closing texts: the answers that end a turn. In coding sessions both are a few percent of the
+tokens, and they say what was asked and how it ended; calls and results are the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from nexus.assembly.fit.pins import Pinned
+from nexus.assembly.fit.window import Window
+from nexus.text.message_text import is_injected
+from nexus.types.ledger_entries import MessageRef, StoredMessage
+from nexus.types.message import Message, Role, Text, Thinking
+
+EXCERPT_TOKENS = 400
+"""Base tokens that an excerpt shows; longer messages are truncated to head and tail."""
+
+EXCERPT_SHARE = 0.20
+"""Share of the available tokens that all excerpts may take together."""
+
+REFILL = 0.5
+"""Where the excerpts exceed their limit, they leave down to this share of it, so that the prefix then stays the same."""
+
+
+def choose_excerpts(
+    window: Window,
+    index: int,
+    limit: int,
+    reserved: Iterable[MessageRef],
+    roles: Sequence[Role] = ("user", "assistant"),
+) -> tuple[Pinned, ...]:
+    """Return the excerpts of a cut that keeps everything from message `index` on, in at most `limit` base tokens.
+
+    Candidates are the excerpts of the current cut and the rows before `index`. The oldest closing texts leave first,
+    then the oldest user turns. `reserved` are positions that the opening shows anyway.
+    """
+    reserved = set(reserved)
+    end = window.row_of[index] if index < len(window.messages) else len(window.rows)
+    rows = [row for pin in window.opening.pins if pin.kind == "excerpt" for row in pin.rows]
+    rows += _excerpt_rows(window.rows, max(end, 0))
+    candidates = [
+        Pinned(row.ref, (row,), EXCERPT_TOKENS, "excerpt")
+        for row in rows
+        if row.ref not in reserved and row.message.role in roles
+    ]
+    rules, chosen = window.rules, list[Pinned]()
+    if sum(pin.tokens(rules.wire, rules.images) for pin in candidates) > limit:
+        limit = int(limit * REFILL)
+    for role in roles:
+        for pin in reversed([pin for pin in candidates if pin.rows[0].message.role == role]):
+            limit -= pin.tokens(rules.wire, rules.images)
+            if limit < 0:
+                break
+            chosen.append(pin)
+    return tuple(sorted(chosen, key=lambda pin: pin.place))
+
+
+def _excerpt_rows(rows: Sequence[StoredMessage], end: int) -> Iterator[StoredMessage]:
+    """Yield the user turns and closing texts among the first `end` rows."""
+    for at in range(end):
+        message = rows[at].message
+        if message.role == "user" and is_user_turn(message):
+            yield rows[at]
+        elif message.role == "assistant" and at + 1 < len(rows) and rows[at + 1].message.role == "user":
+            only_text = all(isinstance(part, (Text, Thinking)) for part in message.parts)
+            if only_text and message.text().strip():
+                yield rows[at]
+
+
+def is_user_turn(message: Message) -> bool:
+    """Return True for a user's own words, not for results and what programs say in the user's name."""
+    return bool(message.text().strip()) and not is_injected(message) and next(message.results(), None) is None

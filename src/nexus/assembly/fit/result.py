@@ -1,0 +1,97 @@
+"""The result of fitting: the visible window, the event as shown, and what they take."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from nexus.assembly.fit import repair
+from nexus.assembly.fit.truncate import truncate_results
+from nexus.assembly.fit.window import Window
+from nexus.tokens.counter import TokenCounter
+from nexus.tokens.measure import message_tokens
+from nexus.types.ledger_entries import Cut
+from nexus.types.message import Message
+
+
+class FixedTokens(Struct, frozen=True):
+    """Base tokens that are never cut, besides the current event and the last group."""
+
+    system: int
+    tools: int
+
+    preamble: int = 0
+    """Base tokens of the blocks that are messages before the conversation."""
+
+    @property
+    def total(self) -> int:
+        """The sum."""
+        return self.system + self.tools + self.preamble
+
+
+class FitResult(Struct, frozen=True):
+    """Result of fitting: visible window, trailing messages, token counts, and the cut, if any."""
+
+    window: Window
+
+    visible: tuple[Message, ...]
+    """The messages after the window: results that the open group lacks, then the event as shown."""
+
+    closing_count: int
+    """Number of results at the start of `visible` that close an interrupted group."""
+
+    closing_tokens: int
+    current_tokens: int
+    cut: Cut | None
+
+    truncated_results: int = 0
+    """Number of the event's messages with truncated results."""
+
+    whole_tokens: int = 0
+    """Base tokens of everything before a cut."""
+
+    verbatim_indexes: tuple[int, ...] = ()
+    """Indexes of the event's messages that are not truncated because they belong to a pin."""
+
+    event: tuple[Message, ...] = ()
+    """The event before truncation."""
+
+    repairs: dict[str, int] = {}
+    """Changes of the repair to `visible`, by kind."""
+
+
+def with_event(window: Window, event: tuple[Message, ...], counter: TokenCounter, cut: Cut | None) -> FitResult:
+    """Return the result with the event as this window's history will show it, counted in that form."""
+    seq, limits = window.head + 1, window.rules.limits
+    limit, keeps_images = limits.limit(seq), not limits.aged(seq)
+    truncated = event
+    if limit:
+        truncated = tuple(
+            truncate_results(message, limit, counter, keeps_images=keeps_images, render=window.rules.render)
+            for message in event
+        )
+    verbatim: tuple[int, ...] = ()
+    if window.pin_waits():
+        verbatim = tuple(at for at in repair.with_answers(window.fold, event) if truncated[at] is not event[at])
+        truncated = event
+    visible, repairs = repair.preview(window.fold, truncated)
+    answers = any(message.role == "tool" for message in event)
+    closing_count = 0 if answers else len(repair.closing_messages(window.fold))
+    sizes = [message_tokens(message, counter) for message in visible]
+    tokens = [window.weight(message, size) + size.optional for message, size in zip(visible, sizes, strict=True)]
+    return FitResult(
+        window,
+        tuple(visible),
+        closing_count,
+        sum(tokens[:closing_count]),
+        sum(tokens[closing_count:]),
+        cut,
+        sum(short is not message for short, message in zip(truncated, event, strict=True)),
+        verbatim_indexes=verbatim,
+        event=event,
+        repairs=dict(repairs),
+    )
+
+
+def total_tokens(result: FitResult, fixed: FixedTokens) -> int:
+    """Return the base tokens of the whole prompt."""
+    return fixed.total + result.window.tokens + result.closing_tokens + result.current_tokens

@@ -1,0 +1,224 @@
+"""The strategy `keep_user_turns`: what the user said, and how turns ended, outlives the tool traffic between."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import nexus
+from nexus import AgentResult, Message, ToolCall, assistant, tool, user
+from nexus.assembly.fit.excerpts import EXCERPT_SHARE, is_user_turn
+from nexus.engine import Engine
+from nexus.types.ledger_entries import MessageRef
+from nexus.types.message import Note
+from support.replay import append
+from support.validity import CHECKS
+
+BUDGET = 8_000
+LINE = "2026-01-01 12:00:00 worker finished its part of the work\n"
+
+
+def opened(**options: Any) -> Engine:
+    return nexus.open(ledger=":memory:", model="gpt-4o", clock_ms=lambda: 1_760_000_000_000, **options)
+
+
+def turn(nx: Engine, number: int, said: Message | str, *, calls: int = 3, lines: int = 30) -> None:
+    """Store a turn: the user, calls with results, and a closing text."""
+    message = user(said) if isinstance(said, str) else said
+    append(nx, "s", message)
+    for call in range(calls):
+        name = f"c{number}_{call}"
+        append(nx, "s", assistant(f"step {name}", ToolCall(name, "run", "{}")), tool(name, LINE * lines, "run"))
+    append(nx, "s", assistant(f"Turn {number} is done."))
+
+
+def assembled(nx: Engine, event: Any = "and now", **request: Any) -> nexus.AssembledContext:
+    ctx = nx.assemble(event, session="s", profile="bare", budget=BUDGET, **request)
+    assert ctx.token_budget.used.total <= BUDGET
+    assert CHECKS["openai"](ctx.to_openai()) == []
+    return ctx
+
+
+def texts(ctx: nexus.AssembledContext) -> list[str]:
+    return [message.text() for message in ctx.messages]
+
+
+def test_user_turns_and_closing_texts_stay_and_tool_traffic_leaves() -> None:
+    with opened() as nx:
+        for number in range(12):
+            turn(nx, number, f"request {number}")
+        ctx = assembled(nx)
+        shown = texts(ctx)
+        assert ctx.cut is not None and "the messages above are what the user said" in ctx.cut.omission_notice
+        assert [f"request {number}" in shown for number in range(12)] == [True] * 12
+        assert [f"Turn {number} is done." in shown for number in range(12)] == [True] * 12
+        assert "step c3_1" not in shown
+        assert shown.index("request 3") < shown.index("Turn 3 is done.") < shown.index("request 4")
+
+
+def test_long_user_turn_is_shown_with_head_and_tail() -> None:
+    with opened() as nx:
+        turn(nx, 0, "the task")
+        turn(nx, 1, "Please begin. " + "Some more about it. " * 300 + "Never touch legacy.py.")
+        for number in range(2, 10):
+            turn(nx, number, f"request {number}")
+        long = next(text for text in texts(assembled(nx)) if text.startswith("Please begin."))
+        assert long.endswith("Never touch legacy.py.")
+        assert "left out here" in long
+        assert nx.counter.count(long) <= 440
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        user("Stop hook feedback: run the tests", source="hook"),
+        user("<system-reminder>The todo list is empty.</system-reminder>"),
+        user("<local-command-stdout>bye</local-command-stdout>\n<system-reminder>x</system-reminder>"),
+        user("<command-name>/clear</command-name>\n<command-args></command-args>"),
+        user("Base directory for this skill: skills/pdf"),
+        user("[Request interrupted by user]", source="interrupt"),
+        Message("user", (Note("moment", "Current time: now"),)),
+    ],
+)
+def test_injected_message_is_no_user_turn(message: Message) -> None:
+    assert not is_user_turn(message)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Fix it.",
+        "<div>why is this centered?</div>",
+        "<system-reminder>x</system-reminder> but keep the old name",
+        "<command-name>/review</command-name><command-args>only the parser</command-args>",
+    ],
+)
+def test_words_of_the_user_are_a_user_turn(text: str) -> None:
+    assert is_user_turn(user(text))
+
+
+def test_excerpts_over_their_share_leave_closing_texts_first() -> None:
+    with opened() as nx:
+        for number in range(60):
+            turn(nx, number, f"request {number}: " + "word " * 30, calls=1, lines=4)
+        ctx = assembled(nx)
+        excerpts = ctx.history.opening
+        assert sum(nx.counter.count(message.text()) for message in excerpts) <= EXCERPT_SHARE * BUDGET + 300
+        assert texts(ctx)[0].startswith("request 0:")
+        assert not any(message.text() == "Turn 1 is done." for message in excerpts)
+
+
+def test_new_result_is_whole_and_truncated_when_a_cut_makes_it_older() -> None:
+    with opened() as nx:
+        turn(nx, 0, "look at it")
+        append(nx, "s", user("now the log"), assistant("", ToolCall("big", "run", "{}")))
+        event = [tool("big", LINE * 270, "run")]
+        ctx = assembled(nx, event)
+        shown = next(str(result.content) for m in ctx.messages for result in m.results() if result.call_id == "big")
+        assert shown.count("worker finished") == 270
+        nx.record(ctx, AgentResult((assistant("", ToolCall("next", "run", "{}")),)))
+        later = assembled(nx, [tool("next", LINE * 120, "run")])
+        assert later.cut is not None
+        shown = {result.call_id: str(result.content) for m in later.messages for result in m.results()}
+        assert shown["next"].count("worker finished") == 120
+        assert "big" not in shown or "left out here" in shown["big"]
+
+
+def test_new_result_is_truncated_where_it_does_not_fit() -> None:
+    with opened() as nx:
+        append(nx, "s", user("the log"), assistant("", ToolCall("big", "run", "{}")))
+        ctx = assembled(nx, [tool("big", LINE * 900, "run")])
+        assert "1 tool result truncated" in str(ctx.warnings)
+        nx.record(ctx, AgentResult((assistant("seen"),)))
+        assert assembled(nx).accounting.prefix.state == "extends"
+
+
+def test_excerpts_keep_the_prefix_until_the_next_cut() -> None:
+    with opened() as nx:
+        bodies: list[str] = []
+        cuts: list[int] = []
+        for number in range(80):
+            ctx = assembled(nx, f"request {number}")
+            if ctx.cut:
+                cuts.append(number)
+            bodies.append(json.dumps(ctx.to_openai()["messages"], ensure_ascii=False)[:-1])
+            nx.record(ctx, AgentResult((assistant("answer " * 150),)))
+        assert len(cuts) >= 2
+        for number in range(1, 80):
+            assert number in cuts or bodies[number].startswith(bodies[number - 1])
+
+
+def test_excerpt_is_a_message_that_the_user_can_still_pin_and_unpin() -> None:
+    with opened() as nx:
+        for number in range(12):
+            turn(nx, number, f"request {number}")
+        nx.record(assembled(nx), AgentResult((assistant("yes"),)))
+        place = next(row.ref for e in nx.entries("s") for row in e.rows if row.message.text() == "request 4")
+        for pins in (True, False):
+            (nx.ledger.pin if pins else nx.ledger.unpin)("s", place)
+            assert texts(assembled(nx)).count("request 4") == 1
+
+
+def test_compaction_shows_user_turns_beside_its_summary() -> None:
+    with opened() as nx:
+        for number in range(12):
+            turn(nx, number, f"request {number}: never touch file_{number}.py")
+        ctx = assembled(nx)
+        plan = ctx.plan()
+        assert plan is not None and len(plan.excerpts) > 5
+        assert nx.compact("s", plan=plan)
+        after = assembled(nx)
+        shown = texts(after)
+        assert shown[0].startswith("[Previous conversation summary]")
+        for number in range(12):
+            assert sum(text == f"request {number}: never touch file_{number}.py" for text in shown) == 1
+        assert "request 0" not in shown[0]
+        assert after.cut is None and after.accounting.full_share < 0.6
+
+
+def test_recorded_context_with_excerpts_replays_to_the_same_bytes() -> None:
+    with opened() as nx:
+        for number in range(12):
+            turn(nx, number, f"request {number}")
+        ctx = assembled(nx)
+        body = ctx.to_openai()
+        committed = nx.record(ctx, AgentResult((assistant("yes"),)))
+        for number in range(12, 30):
+            turn(nx, number, f"request {number}")
+        nx.record(assembled(nx), AgentResult((assistant("again"),)))
+        assert nx.replay("s", committed.turn).to_openai() == body
+
+
+SESSIONS = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 60), st.integers(1, 400)), min_size=4, max_size=24)
+
+
+@settings(max_examples=25, deadline=None)
+@given(SESSIONS, st.sampled_from([2_000, 4_000, BUDGET]))
+def test_window_read_from_the_ledger_equals_the_one_after_the_cut(
+    steps: list[tuple[int, int, int]], budget: int
+) -> None:
+    with opened() as nx:
+        for number, (calls, lines, words) in enumerate(steps):
+            turn(nx, number, f"request {number} " + "w " * words, calls=calls, lines=lines)
+            try:
+                ctx = nx.assemble("go on", session="s", profile="bare", budget=budget)
+            except nexus.BudgetTooSmall:
+                continue
+            nx.record(ctx, AgentResult((assistant("yes"),)))
+            warm = nx.assemble("next", session="s", profile="bare", budget=budget)
+            fresh = Engine(None, nx.store, model="gpt-4o", clock_ms=nx.clock_ms)
+            cold = fresh.assemble("next", session="s", profile="bare", budget=budget)
+            assert warm.to_openai() == cold.to_openai()
+
+
+def test_place_of_an_excerpt_is_a_message_before_the_cut() -> None:
+    with opened() as nx:
+        for number in range(12):
+            turn(nx, number, f"request {number}")
+        cut = assembled(nx).cut
+        assert cut is not None and cut.excerpts and all(place < cut.first for place in cut.excerpts)
+        assert MessageRef(1, 0) not in cut.excerpts
