@@ -318,7 +318,7 @@ def excerpts_shown(call: Call) -> None:
         if row is None or place >= call.first:
             broken("excerpts", f"{place} is not a message before {call.first}")
         whole = seen(row.message.text())
-        if not any(whole in one or is_short_for(one, whole) for one in said):
+        if not any(whole.strip() in one or is_short_for(one, whole) for one in said):
             broken("excerpts", f"{whole!r} at {place} is not shown: {said}")
     if len(set(call.excerpts)) != len(call.excerpts):
         broken("excerpts", f"one stands twice: {call.excerpts}")
