@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from nexus.compaction.extractive import patterns, statements
 from nexus.compaction.extractive.patterns import Kind, cued_kind, find_identifiers
@@ -17,6 +17,7 @@ from nexus.compaction.extractive.statements import (
     truncate_line,
 )
 from nexus.compaction.extractive.tool_activity import is_quoted, tool_activity, tool_statements
+from nexus.text.message_text import is_injected
 from nexus.text.redact import redact
 from nexus.types.ledger_entries import MessageRef, StoredMessage
 from nexus.types.message import Text
@@ -53,7 +54,7 @@ def extract(rows: Iterable[StoredMessage], previous: Sequence[ExtractedLine] = (
     rows = list(rows)
     texts: list[tuple[StoredMessage, str]] = []
     for row in rows:
-        if row.message.role != "tool":
+        if row.message.role != "tool" and not (row.message.role == "user" and is_injected(row.message)):
             text = statements.limit_length("\n".join(part.text for part in row.message.parts if isinstance(part, Text)))
             text = statements.strip_markup(text) if row.message.role == "user" else text
             texts.append((row, redact(text).text.strip()))
@@ -68,12 +69,12 @@ def extract(rows: Iterable[StoredMessage], previous: Sequence[ExtractedLine] = (
             is_uncued = line.kind == "fact" and line.weight in (statements.EXACT, statements.PLAIN)
             if not (is_uncued and line.text in repeated):
                 findings.append(line)
-    findings += [*_newest(texts, task), *tool_activity(rows), *tool_statements(rows)]
+    findings += [*_newest(texts, task, is_answered=_is_answered(rows)), *tool_activity(rows), *tool_statements(rows)]
     findings.sort(key=lambda finding: finding.place)
     live = _without_superseded([*previous, *findings])
     task = task or first[:_TASK_CHARS]
     stated = list(sentences(task))
-    later = [_statement_text(finding) for finding in live if _is_comparable(finding)]
+    later = [_statement_text(finding) for finding in live if _is_comparable(finding) and finding.by_user]
     for at in superseded_sentences([*stated, *later]):
         if at < len(stated):
             task = task.replace(stated[at], "[replaced later]")
@@ -85,9 +86,10 @@ def _statements(row: StoredMessage, text: str) -> list[ExtractedLine]:
     by_user = row.message.role in ("user", "system")
     findings: list[ExtractedLine] = []
     for sentence in sentences(text):
-        if sentence.endswith((":", "：")):
+        plain = _BOLD.sub(r"\1", sentence)
+        if sentence.startswith("#") or plain.endswith((":", "：")):  # a heading, or the beginning of a list
             continue
-        label, bare = patterns.parse_label(_BOLD.sub(r"\1", sentence))
+        label, bare = patterns.parse_label(plain)
         kind = label if by_user else None
         if kind in (None, "fact", "open"):
             cue = cued_kind(bare, by_user=by_user)
@@ -109,19 +111,28 @@ def _statements(row: StoredMessage, text: str) -> list[ExtractedLine]:
             weight = 35
         elif len(text) > _PASTED_CHARS:
             weight -= 30
-        findings.append(ExtractedLine(kind, line, row.ref, min(weight, 100)))
+        findings.append(ExtractedLine(kind, line, row.ref, min(weight, 100), by_user=row.message.role == "user"))
     return findings
 
 
-def _newest(texts: Sequence[tuple[StoredMessage, str]], task: str) -> list[ExtractedLine]:
-    """Return the newest request unless it is the task, unanswered questions, and the last eight messages as lines."""
+def _is_answered(rows: Sequence[StoredMessage]) -> bool:
+    """Return True if the rows end with the text that ends a turn: an assistant's, without calls or a question."""
+    message = rows[-1].message if rows else None
+    if message is None or message.role != "assistant" or next(message.calls(), None) is not None:
+        return False
+    return not message.text().rstrip(" \n*_)").endswith(("?", "？"))
+
+
+def _newest(texts: Sequence[tuple[StoredMessage, str]], task: str, *, is_answered: bool) -> list[ExtractedLine]:
+    """Return the newest request unless it is the task or answered, unanswered questions, and the last eight messages."""
     findings: list[ExtractedLine] = []
     texts = [(row, text) for row, text in texts if text]
     # After "thanks" or "ok", the request is the message before it.
     requests = [(row, text) for row, text in texts if row.message.role == "user" and not patterns.THANKS.match(text)]
-    if len(requests) > (not task):
+    if len(requests) > (not task) and not is_answered:
         row, text = requests[-1]
-        findings.append(ExtractedLine("open", REQUEST + truncate_line(text, _REQUEST_CHARS), row.ref, 95, pending=True))
+        line = REQUEST + truncate_line(text, _REQUEST_CHARS)
+        findings.append(ExtractedLine("open", line, row.ref, 95, pending=True, by_user=True))
     if texts and texts[-1][0].message.role == "assistant":
         row, text = texts[-1]
         questions = [sentence for sentence in sentences(text) if sentence.endswith(("?", "？"))]
@@ -129,7 +140,8 @@ def _newest(texts: Sequence[tuple[StoredMessage, str]], task: str) -> list[Extra
     recent = [(row, text) for row, text in texts if row.message.role != "system"][-8:]
     for remaining, (row, text) in zip(range(len(recent), 0, -1), recent, strict=True):
         line = f"{row.message.role.capitalize()}: {truncate_line(' '.join(statements.lines(text)), _RECENT_CHARS)}"
-        findings.append(ExtractedLine("recent", line, row.ref, 50 if remaining <= 2 else 22))
+        by_user = row.message.role == "user"
+        findings.append(ExtractedLine("recent", line, row.ref, 50 if remaining <= 2 else 22, by_user=by_user))
     return findings
 
 
@@ -142,14 +154,18 @@ def _without_superseded(findings: Sequence[ExtractedLine]) -> list[ExtractedLine
         last[group, " ".join(finding.text.lower().split()).rstrip(".!。")] = index
     single = [findings[index] for index in sorted(last.values())]
     comparable = [index for index, finding in enumerate(single) if _is_comparable(finding)]
-    rests = superseded_sentences([_statement_text(single[index]) for index in comparable])
-    superseded = {comparable[at]: rest for at, rest in rests.items()}
+    of_user = [index for index in comparable if single[index].by_user]
+    superseded: dict[int, str] = {}
+    for indexes in (comparable, of_user):
+        rests = superseded_sentences([_statement_text(single[index]) for index in indexes])
+        same = {indexes[at]: rest for at, rest in rests.items() if single[indexes[at]].by_user == (indexes is of_user)}
+        superseded |= same
     live: list[ExtractedLine] = []
     for index, finding in enumerate(single):
         if index not in superseded:
             live.append(finding)
         elif superseded[index] and finding.kind in _WEIGHTS:
-            live.append(ExtractedLine(finding.kind, superseded[index], finding.place, finding.weight))
+            live.append(structs.replace(finding, text=superseded[index]))
     return live
 
 

@@ -31,6 +31,7 @@ class ExtractedLine(Struct, frozen=True):
     weight: int  # importance from 0 to 100
     pending: bool = False
     """The newest request or an unanswered question: the next summary looks for them again."""
+    by_user: bool = False  # only a user's statement replaces what a user said
 
 
 # Only this much of a longer text is searched: the middle of a megabyte is pasted data.
@@ -38,6 +39,8 @@ _HEAD_CHARS, _TAIL_CHARS = 40_000, 20_000
 _SENTENCE_CHARS = 320
 _WRAPPED_CHARS = 60
 
+_PROMPT = re.compile(r"\s{0,3}(?:\([\w.-]{1,40}\) )?(?:[\w.-]+@[\w.-]+[ :~/].{0,120}?[$%#>] |\$ \S|PS [A-Z]:\\|[➜❯] )")
+"""A shell's prompt with a command; what it printed follows up to a blank line."""
 _FENCE = re.compile(r"^[ \t]{0,3}(```|~~~)")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x85\u2028\u2029\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]+")
 _SPACE = re.compile(r"\s+")
@@ -101,13 +104,17 @@ def truncate_line(text: str, limit_chars: int = _SENTENCE_CHARS) -> str:
 
 
 def lines(text: str) -> Iterator[str]:
-    """Yield the lines of a text outside fenced code."""
-    fenced = False
+    """Yield the lines of a text outside fenced code, pasted terminal output and text between lines of three quotes."""
+    fenced = quoted = in_terminal = False
     for line in text.split("\n"):
         if _FENCE.match(line):
             fenced = not fenced
-        elif not fenced:
-            yield line
+        elif not fenced and line.count('"""') == 1:
+            quoted = not quoted
+        elif not fenced and not quoted:
+            in_terminal = bool(line.strip()) and (in_terminal or _PROMPT.match(line) is not None)
+            if not in_terminal:
+                yield line
 
 
 def sentences(text: str) -> Iterator[str]:

@@ -116,7 +116,8 @@ def _parse_line(line: str, kind: Kind, place: MessageRef) -> list[ExtractedLine]
         weight = 40
     elif kind == "fact":
         weight = VALUE_WEIGHT if is_quoted(text) else weight_of(text) or PLAIN
-    return [ExtractedLine(kind, text, place, weight, pending=kind == "open" and text.startswith((REQUEST, QUESTION)))]
+    pending = kind == "open" and text.startswith((REQUEST, QUESTION))
+    return [ExtractedLine(kind, text, place, weight, pending, by_user=kind not in ("done", "command", "file", "error"))]
 
 
 # A summary is at least this much smaller than its source.

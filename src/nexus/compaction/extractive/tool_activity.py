@@ -25,9 +25,11 @@ RULE_WEIGHT, VALUE_WEIGHT, PROSE_WEIGHT = 48, 42, 30
 LONE = 3
 """Up to this many sentences in a result stand out from the data around them and weigh more; only they may be plain."""
 LONE_GAIN = 8
-_QUOTE_CHARS, _SOURCE_CHARS = 200, 48
+_QUOTE_CHARS, _SOURCE_CHARS, _WRAPPED_CHARS = 200, 48, 50
 
-_LEAD = re.compile(r"^\s*(?:\d{1,6}\s*(?:→|[:|]\s|\t))?\s*(?:#+|//+|/?\*+|--+|;+|<!--|>|[-+•]|\d{1,3}[.)])?\s*")
+_LEAD = re.compile(
+    r"^\s*(?:[^\s:]{1,200}\.\w{1,8}[:-])?(?:\d{1,6}\s*(?:→|[:|-]\s|\t|[:-](?=\s|//|#)))?\s*(?:#+|//+|/?\*+|--+|;+|<!--|>|[-+•]|\d{1,3}[.)])?\s*"
+)
 _ENDS = re.compile(r"[.!。！][\"'”’)\]]{0,2}$")
 _TO_THE_READER = re.compile(
     r"\b(?:ignore|disregard|forget|override)\b.{0,40}\b(?:instruction|prompt|rule|above|previous)|\b(?:assistant|ai model|language model|"
@@ -52,12 +54,14 @@ def tool_statements(rows: Iterable[StoredMessage]) -> list[ExtractedLine]:
     Time is linear in the text.
     """
     calls: dict[str, ToolCall] = {}
-    findings: list[ExtractedLine] = []
+    findings: dict[str, ExtractedLine] = {}  # by sentence: the newest source of each
     for row in rows:
         for part in row.message.parts:
             if isinstance(part, ToolCall):
                 calls[part.id] = part
             elif isinstance(part, ToolResult) and not part.is_error:
+                if part.call_id in calls and _bare_name(calls[part.call_id]) in _WRITE_TOOLS:
+                    continue  # what a writing tool prints is about itself
                 source = _source_of(calls[part.call_id]) if part.call_id in calls else "a result"
                 weighed = list(_weighed_sentences(_result_text(part)))
                 gain = LONE_GAIN if len(weighed) <= LONE else 0
@@ -65,21 +69,27 @@ def tool_statements(rows: Iterable[StoredMessage]) -> list[ExtractedLine]:
                     if not (weight or gain):
                         continue
                     line = f"In {truncate_line(source, _SOURCE_CHARS)}: “{sentence}”"
-                    findings.append(ExtractedLine("fact", line, row.ref, (weight or PROSE_WEIGHT) + gain))
-    return findings
+                    findings.pop(sentence, None)
+                    findings[sentence] = ExtractedLine("fact", line, row.ref, (weight or PROSE_WEIGHT) + gain)
+    return list(findings.values())
 
 
 def _result_text(result: ToolResult) -> str:
-    return redact(limit_length("\n".join(item.text for item in result.content if isinstance(item, Text)))).text
+    text = "\n".join(item.text for item in result.content if isinstance(item, Text))
+    return redact(statements.strip_markup(limit_length(text))).text
 
 
 def _weighed_sentences(text: str) -> Iterator[tuple[str, int]]:
     """Yield the complete sentences of a text (of the strings in it if it is JSON): of a rule, of a value, others with 0."""
+    before = ""
     for line in (line for piece in _strings(text) for line in piece.split("\n")):
-        bare = _LEAD.sub("", line, count=1).strip()
+        bare, previous = _LEAD.sub("", line, count=1).strip(), before
+        before = bare
         if _ENDS.search(bare) is None:
             continue
-        for sentence in sentences(bare):
+        # After a long line that does not end one, the first sentence is the rest of another.
+        is_rest = len(previous) >= _WRAPPED_CHARS and previous[-1].isalnum() and statements.is_prose(previous)
+        for sentence in [*sentences(bare)][is_rest:]:
             first = next((letter for letter in sentence if letter.isalnum()), "")
             complete = not first.islower() and _ENDS.search(sentence) is not None
             if not complete or len(sentence) > _QUOTE_CHARS or _TO_THE_READER.search(sentence):
@@ -137,6 +147,8 @@ _CHANGES_FOLDER = re.compile(r"^\s*cd [^\n&;]{1,300}(?:&&|;)\s*")
 _LOOKS = re.compile(
     r"\s*(?:ls|cd|pwd|cat|echo|head|tail|grep|rg|find|wc|which|tree|sed -n|git (?:status|log|diff|show|branch|fetch|blame))\b"
 )
+_TAG = re.compile(r"\s*</?[\w-]{1,40}>\s*")
+_ERROR_TAG = re.compile(r"</?tool_use_error>")
 _HEREDOC = re.compile(r"<<-?\s*['\"]?(\w+)")
 
 
@@ -209,7 +221,7 @@ def _add_result(state: _Activity, result: ToolResult, place: MessageRef) -> None
     """Add the outcome of a call: an error, the solution of an earlier one, or what a command printed last."""
     call, command = state.waiting.pop(result.call_id)
     name = _bare_name(call)
-    text = _result_text(result)
+    text = _ERROR_TAG.sub("", _result_text(result))
     label = _label(call, command)
     # A later try of a command often has other options: its first three words identify it.
     key = f"{name} {' '.join(command.split()[:3]) if command else _path(_arguments(call))}"
@@ -222,7 +234,8 @@ def _add_result(state: _Activity, result: ToolResult, place: MessageRef) -> None
         lines = [line for line in text.split("\n") if line.strip()]
         # "Traceback (most recent call last)" is followed by the error itself.
         errors = [line for line in lines[-200:] if _FAILED.search(line) and "Traceback" not in line]
-        line = f"{label}: {truncate_line((errors or lines or ['failed'])[-1], 180)}"
+        # A program prints its error last, a tool says first what is wrong.
+        line = f"{label}: {truncate_line((errors or lines or ['failed'])[-1 if command else 0], 180)}"
         state.errors[key] = ExtractedLine("error", truncate_line(line, 300), place, 75 if command else 60), []
     elif key in state.errors:
         error, changed = state.errors.pop(key)
@@ -233,7 +246,9 @@ def _add_result(state: _Activity, result: ToolResult, place: MessageRef) -> None
     if not reads and name not in _WRITE_TOOLS and not failed:
         kind: Kind = "command" if command else "done"
         only_looks = _LOOKS.match(_CHANGES_FOLDER.sub("", command)) is not None
-        printed = [line for line in text[-4000:].split("\n") if any(letter.isalnum() for letter in line)]
+        printed = [
+            line for line in text[-4000:].split("\n") if any(map(str.isalnum, line)) and not _TAG.fullmatch(line)
+        ]
         line = truncate_line(f"{label} → {truncate_line(printed[-1], 110)}" if printed else label, 220)
         state.commands[label] = ExtractedLine(kind, line, place, (30 if only_looks else 45) if command else 55)
 
