@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from nexus.assembly.record import with_sizes
 from nexus.engine import Engine
-from nexus.errors import HeadMoved, LedgerBusy
+from nexus.errors import BadReference, HeadMoved, LedgerBusy
 from nexus.interop.transcript import Problem, Step, Transcript
 from nexus.ledger.sessions import SessionMetadata, SessionStatus
 from nexus.types.ledger_entries import Commit, Compaction, NewEntry
@@ -94,8 +94,17 @@ def import_transcript(
         # A side chain that was imported before keeps its parent.
         stored = not dry_run and nx.store.resolve(main) and nx.store.resolve(child)
         if stored and not nx.ledger.metadata(child).parent_session:
-            nx.ledger.update(child, "spawned", parent_session=main)
+            _link(nx, child, main, side.call_id)
     return reports
+
+
+def _link(nx: Engine, child: str, parent: str, call_id: str) -> None:
+    """Store which session and tool call started a sub-agent's session."""
+    try:
+        nx.ledger.update(child, "spawned", parent_session=parent, parent_call_id=call_id)
+    except BadReference:  # the call is on an abandoned branch, or the parent is a sub-agent of the child
+        with suppress(BadReference):
+            nx.ledger.update(child, "spawned", parent_session=parent)
 
 
 def _copied_from(nx: Engine, transcript: Transcript, name: str) -> tuple[str, str]:

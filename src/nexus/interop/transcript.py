@@ -100,6 +100,7 @@ class Transcript(Struct, frozen=True):
     steps: tuple[Step, ...] = ()
     forks: tuple[Fork, ...] = ()
     sidechains: tuple[Transcript, ...] = ()  # conversations of sub-agents, by the agent's id
+    call_id: str = ""  # tool call that started a sub-agent
     counted: dict[str, int] = {}  # lines without a message, by kind
     omitted: dict[str, int] = {}  # fields of message lines that are not imported, with counts
     problems: tuple[Problem, ...] = ()
