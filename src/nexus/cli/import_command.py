@@ -15,7 +15,7 @@ from nexus.cli._options import CommandOptions, check_new_name, nexus_command
 from nexus.cli._output import emit, emit_with_list, print_lines
 from nexus.engine import Engine
 from nexus.errors import NexusError, UnreadableFile
-from nexus.interop.detect import READERS, detect, read
+from nexus.interop.detect import READERS, detect, first_time, read
 from nexus.interop.importing import ImportReport, import_transcript
 from nexus.interop.turnlog import Violation, read_text, violations
 from nexus.render.console import printable
@@ -46,6 +46,8 @@ def command(
     Importing a file again adds only new messages.
     """
     paths = list(_paths(files))
+    if len(paths) > 1:  # parts of one session may be in several files
+        paths.sort(key=first_time)
     reports: list[ImportReport] = []
     failures: list[dict[str, str]] = []
     with options.open(writes=not dry_run) as nx, _progress(len(paths)) as advance:

@@ -89,6 +89,7 @@ class _File:
     calls: dict[str, str] = field(default_factory=dict[str, str])
     answered: set[str] = field(default_factory=set[str])
     side: Chain | None = None
+    after: str = ""  # parent of the first message, if another file has it
     unlined: int = 0  # messages that share the line of another one
     ended: bool = False
     lines: int = 0
@@ -123,7 +124,7 @@ def read(path: Path) -> Iterator[Transcript]:
     main = _conversation(file, file.main, session)
     sides = tuple(_conversation(file, chain, chain.name) for chain in file.sides.values() if chain.nodes)
     if len(sides) == 1 and not file.main.nodes:  # the file of one sub-agent
-        main, sides = replace(sides[0], source_id=f"{session}+{sides[0].source_id}"), ()
+        main, sides = replace(sides[0], source_id=f"{session}+{sides[0].source_id}", parent=session), ()
     title = next((text for leaf, text in reversed(file.summaries) if leaf in file.links and text), "")
     about = {name: value for name, value in file.about.items() if name != "cwd"}
     if len(file.sessions) > 1:
@@ -132,6 +133,7 @@ def read(path: Path) -> Iterator[Transcript]:
         main,
         title=file.titles.get("custom-title") or file.titles.get("ai-title") or title,
         sidechains=sides,
+        after=file.after,
         counted=dict(+file.counted),
         omitted=dict(file.omitted),
         problems=tuple(file.problems),
@@ -193,15 +195,15 @@ def _take_agent_messages(file: _File, line: int, record: dict[str, Any]) -> bool
     about = {name: record[name] for name in ("sessionId", *ABOUT) if name in record}
     side = {**about, "isSidechain": True, "agentId": agent}
     # Texts before the calls of a message have no line: only this list contains them.
-    for earlier in others:
-        parts = items_of(mapping(earlier.get("message")).get("content"))
-        is_text = earlier.get("type") == "assistant" and {text_of(mapping(part).get("type")) for part in parts} == {
+    for other in others:
+        parts = items_of(mapping(other.get("message")).get("content"))
+        is_text = other.get("type") == "assistant" and {text_of(mapping(part).get("type")) for part in parts} == {
             "text"
         }
-        uuid = text_of(earlier.get("uuid"))
+        uuid = text_of(other.get("uuid"))
         if is_text and uuid and uuid != event.get("uuid") and uuid not in file.contents:
             before = len(file.contents) + file.counted.total()
-            _take_message(file, line, {**earlier, **side}, "assistant")
+            _take_message(file, line, {**other, **side}, "assistant")
             file.unlined += len(file.contents) + file.counted.total() - before
     _take_message(file, line, {**event, **side}, kind)
     chain, link = _place(file, line, record)
@@ -250,6 +252,8 @@ def _place(file: _File, line: int, record: dict[str, Any]) -> tuple[Chain, Link]
     # A sub-agent's first line may name its parent in the chain that started it.
     if attached and chain is not file.main and chain.last == START:
         return chain, Link(START)
+    if chain is file.main and chain.last == START:
+        file.after = file.after or parent
     where = "in another chain" if attached else "not in the file before it"
     joined = "joined to the message before it" if chain.last != START else "it begins the conversation here"
     file.trouble(line, "broken link", f"its parent {parent} is {where}: {joined}")

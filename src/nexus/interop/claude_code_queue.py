@@ -69,9 +69,9 @@ class MessageQueue:
 
     def take_sent(self) -> list[QueuedMessage]:
         """Remove the messages that were sent, and return those without a line of their own."""
-        sent = [message for message in self.waiting if message.is_sent and not message.has_line]
+        messages = [message for message in self.waiting if message.is_sent and not message.has_line]
         self.waiting = [message for message in self.waiting if not message.is_sent]
-        return sent
+        return messages
 
 
 def user_event(record: dict[str, Any], content: Any) -> dict[str, Any]:

@@ -7,6 +7,7 @@ Anthropic's format and are read as OpenAI's.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,15 @@ def read(path: Path, form: str | None = None) -> Iterator[Transcript]:
     if reader is None:
         raise UnknownFormat(f"format {form!r} not found (formats: {', '.join(READERS)})")
     return reader(path)
+
+
+def first_time(path: Path) -> str:
+    """Return the first time in a JSON Lines file, as text that sorts; empty without one."""
+    with suppress(UnreadableFile):
+        for row in islice(read_json_lines(path), _LOOK_AT_LINES) if path.suffix == ".jsonl" else ():
+            if time := text_of(mapping(row.value).get("timestamp")):
+                return time
+    return ""
 
 
 def _provider(conversation: dict[str, Any]) -> str:
