@@ -154,3 +154,23 @@ def test_context_shows_every_block_of_each_built_in_profile(example: Path, profi
     value = run("context", "--profile", profile, "--budget", "40000", "--json", folder=example).json
     tokens = [f"{line['tokens']:,}" for line in value["items"]]
     assert [figure for figure in tokens if figure not in ran.out.split()] == []
+
+
+@pytest.mark.parametrize("options", [(), ("--budget", "8000"), ("-m", "gpt-4o"), ("--profile", "tagged")], ids=" ".join)
+def test_conversation_is_split_by_content_and_adds_up(example: Path, options: tuple[str, ...]) -> None:
+    value = run("context", *options, "--json", folder=example).json
+    history = sum(item["tokens"] for item in value["items"] if item["slot"] == "history")
+    assert sum(part["tokens"] for part in value["conversation"]) == history
+    shown = run("context", *options, folder=example).out
+    for part in value["conversation"]:
+        assert re.search(rf"^{part['kind']} +{part['name']} .*{part['tokens']:,}", shown, re.MULTILINE)
+
+
+def test_largest_results_are_listed_with_their_calls(example: Path) -> None:
+    value = run("context", "--json", folder=example).json
+    largest = value["largestResults"]
+    assert len(largest) == 5
+    assert [one["tokens"] for one in largest] == sorted((one["tokens"] for one in largest), reverse=True)
+    tools = {part["name"]: part["tokens"] for part in value["conversation"] if part["kind"] == "tool"}
+    assert all(one["tokens"] <= tools[one["tool"]] for one in largest)
+    assert run("history", "main", "--call", largest[0]["call"], folder=example).code == 0

@@ -83,7 +83,7 @@ def test_changed_line_replaces_the_old_one(nx: Engine, tmp_path: Path) -> None:
     report, *_ = imported(nx, tmp_path, FIRST[0], line("a1", "u1", "corrected"), *FIRST[2:], line("u3", "a2"))
     assert texts(nx) == ["u1", "corrected", "u2", "a2", "u3"]
     assert texts(nx, "s~1") == ["u1", "a1", "u2", "a2"]
-    assert report.note.startswith("1 messages changed in the file")
+    assert report.note.startswith("1 message changed in the file")
     assert statuses(nx) == {"s": "active", "s~1": "archived"}
 
 
@@ -92,7 +92,7 @@ def test_changed_line_is_reported_when_session_was_continued_here(nx: Engine, tm
     nx.record(nx.assemble("here", session="s"), nexus.AgentResult((nexus.assistant("yes"),)))
     report, *_ = imported(nx, tmp_path, FIRST[0], line("a1", "u1", "corrected"), *FIRST[2:])
     assert texts(nx) == ["u1", "a1", "u2", "a2", "here", "yes"]
-    assert "1 messages changed in the file: the session was continued here" in report.note
+    assert "1 message changed in the file: the session was continued here" in report.note
 
 
 def test_message_between_others_is_added_in_its_place(nx: Engine, tmp_path: Path) -> None:
@@ -124,6 +124,29 @@ def test_result_of_unchanged_call_is_no_change(nx: Engine, tmp_path: Path) -> No
     for end in range(1, len(events) + 1):
         assert [report.note for report in imported(nx, tmp_path, *events[:end])] == [""]
     assert statuses(nx) == {"s": "active"}
+
+
+@pytest.mark.parametrize(
+    ("request_text", "title"),
+    [
+        ("Fix the\nindex", "Fix the index"),
+        ("<command-message>go</command-message>\n<command-name>/go</command-name>", "/go"),
+        ("w" * 90, "w" * 71 + "…"),
+    ],
+)
+def test_title_is_the_first_request(nx: Engine, tmp_path: Path, request_text: str, title: str) -> None:
+    meta = {**line("u0", None, "caveat"), "isMeta": True}
+    (report,) = imported(nx, tmp_path, meta, line("u1", "u0", request_text))
+    assert (report.title, nx.ledger.metadata("s").title) == (title, title)
+
+
+def test_title_of_the_file_replaces_the_request_and_no_other_title(nx: Engine, tmp_path: Path) -> None:
+    imported(nx, tmp_path, *FIRST)
+    imported(nx, tmp_path, {"type": "summary", "summary": "Index work", "leafUuid": "a2"}, *FIRST)
+    assert nx.ledger.metadata("s").title == "Index work"
+    nx.ledger.update("s", title="Mine")
+    imported(nx, tmp_path, {"type": "summary", "summary": "Later", "leafUuid": "a2"}, *FIRST)
+    assert nx.ledger.metadata("s").title == "Mine"
 
 
 # slices --------------------------------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from nexus.cli._options import (
 )
 from nexus.cli._output import PROVIDER_FORMATS, console, emit, plain_output, print_warning, quoted, request_body
 from nexus.cli._tables import print_explanation, print_outline
+from nexus.cli._usage import reported_usage
 from nexus.context import AssembledContext
 from nexus.engine import Engine
 from nexus.errors import BadContext
@@ -229,9 +230,11 @@ def _print_context(ctx: AssembledContext, output_format: str | None, counter: To
 def context(session: str | None, message: str, svg: str | None, options: CommandOptions) -> None:
     """Show what fills the context window of SESSION's next call: layers, blocks, free space, reserves, cache boundary.
 
+    The conversation is split into texts, thinking and tools, with its largest tool results.
+
     Without SESSION, show the session `main`, which may be empty.
     """
-    from nexus.cli._context_grid import context_grid, grid_svg, window_report
+    from nexus.cli._context_grid import contents_table, context_grid, grid_svg, window_report
 
     with options.open(reads_stored=session is not None) as nx:
         ctx = nx.assemble(
@@ -242,13 +245,20 @@ def context(session: str | None, message: str, svg: str | None, options: Command
             profile=options.profile_name,
             tools=options.tool_definitions(),
         )
+        counter = nx.counter
+        usage = reported_usage(nx, ctx.session_label) if nx.ledger.resolve(ctx.session_label) else None
     if svg:
         write_text(svg, grid_svg(ctx))
     if options.as_json:
-        emit(window_report(ctx))
+        emit({**window_report(ctx, counter), "reported": usage})
         return
     out = console(width=100)
     out.print(context_grid(ctx, plain=plain_output(), width=out.width))
+    out.print(contents_table(ctx, counter))
+    if usage is not None and usage.is_imported and usage.models:
+        out.print()
+        counted = f"Counted here: {ctx.token_budget.used.total:,}."
+        out.print(printable_lines(f"Reported: {usage.lines()[0]}. {counted}"), markup=False, highlight=False)
 
 
 @nexus_command("record")

@@ -15,6 +15,7 @@ import msgspec
 
 from nexus.cli._options import NO_LEDGER, CommandOptions, NexusGroup, check_new_name, nexus_command, resolve_session
 from nexus.cli._output import format_ref, format_time, quoted, shortened
+from nexus.cli._usage import reported_usage
 from nexus.engine import Engine
 from nexus.errors import BadReference, ForksDepend
 from nexus.ledger import operations, replay
@@ -80,7 +81,10 @@ def show(name: str, options: CommandOptions) -> None:
     """
     with options.open(reads_stored=True) as nx:
         facts = _session_facts(nx, name)
-    options.report(facts, *(f"{name:<14} {printable(text)}" for name, text in _fact_rows(facts) if text))
+        usage = reported_usage(nx, facts["session"])
+    rows = [*_fact_rows(facts), *zip(("reported", "cost"), usage.lines(), strict=True)]
+    value = {**facts, "reported": msgspec.to_builtins(usage)}
+    options.report(value, *(f"{name:<14} {printable(text)}" for name, text in rows if text))
 
 
 def _session_facts(nx: Engine, name: str) -> dict[str, Any]:

@@ -83,6 +83,7 @@ def import_transcript(
         return [replace(report, rejected=rejected)]
     source, last = _copied_from(nx, transcript, name)
     reports = [_path(nx, transcript, name, transcript.steps, parent=source, after=last, dry_run=dry_run)]
+    _retitle(nx, transcript, reports[0].session, dry_run=dry_run)
     homes = [reports[0]]
     # Lines and problems are counted once, in the report of the main path.
     bare = replace(transcript, counted={}, omitted={}, problems=(), lines=0, message_lines=0)
@@ -104,6 +105,14 @@ def import_transcript(
     for label in _agents_of(nx, transcript):
         _link(nx, label, reports[0].session, dry_run=dry_run)
     return reports
+
+
+def _retitle(nx: Engine, transcript: Transcript, label: str, *, dry_run: bool) -> None:
+    """Set a title that the file got since the last import, unless the session was named otherwise here."""
+    if transcript.title and not dry_run and nx.store.thread_of(label) is not None:
+        title = nx.ledger.metadata(label).title
+        if title != transcript.title and title in ("", replace(transcript, title="").shown_title):
+            nx.ledger.update(label, "titled", title=transcript.title)
 
 
 def _agents_of(nx: Engine, transcript: Transcript) -> list[str]:
@@ -191,7 +200,8 @@ def _follow(
     first = first_difference(steps, stored, head, changed)
     if first and _is_of_file(transcript, stored, first, head) and _status(nx, label) != "deleted":
         return _move(nx, transcript, label, steps, first - 1, len(changed), dry_run=dry_run), ""
-    note = f"{len(changed):,} messages changed in the file: the session was continued here and keeps the old ones"
+    messages = f"{len(changed):,} message{'s' if len(changed) != 1 else ''}"
+    note = f"{messages} changed in the file: the session was continued here and keeps the old ones"
     return None, note if changed else ""
 
 
@@ -291,9 +301,8 @@ def _move(
     number = next(number for number in count(1) if nx.store.session(f"{label}~{number}") is None)
     old = f"{label}~{number}"
     if changed:
-        note = (
-            f"{changed:,} messages changed in the file: the session has the new ones, {old!r} (archived) the old ones"
-        )
+        messages = f"{changed:,} message{'s' if changed != 1 else ''}"
+        note = f"{messages} changed in the file: the session has the new ones, {old!r} (archived) the old ones"
     elif left:
         note = f"the file continues from an earlier message, and so does the session; the abandoned ones are in {old!r}"
     else:
@@ -334,7 +343,7 @@ def _report(
         session=label,
         format=transcript.format,
         source=transcript.source_id,
-        title=transcript.title,
+        title=transcript.shown_title,
         added_entries=len(new),
         known_entries=len(steps) - len(new) - rejected,
         messages=len(messages),
@@ -354,7 +363,7 @@ def _report(
 
 
 def _facts(transcript: Transcript) -> SessionMetadata:
-    return SessionMetadata(title=transcript.title, origin=transcript.format, origin_id=transcript.source_id)
+    return SessionMetadata(title=transcript.shown_title, origin=transcript.format, origin_id=transcript.source_id)
 
 
 def _status(nx: Engine, label: str) -> SessionStatus:

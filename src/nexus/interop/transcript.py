@@ -8,6 +8,7 @@ a later piece becomes a separate step under its message's id.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Container, Iterator, Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -21,6 +22,12 @@ StepKind: TypeAlias = Literal["messages", "clear", "compaction"]
 
 NOT_TYPED = frozenset({"hook", "interrupt"})
 """Sources of user messages that were not typed: they continue the current turn."""
+
+TITLE_CHARS = 72
+"""Longest title that is made from a request."""
+
+_MARKUP = re.compile(r"<(local-command-stdout|command-message|system-reminder)>.*?</\1>|</?[a-z-]+>", re.DOTALL)
+"""Text and tags that Claude Code adds to what was typed."""
 
 
 class Problem(Struct, frozen=True):
@@ -113,6 +120,17 @@ class Transcript(Struct, frozen=True):
     meta: str = ""  # JSON text of other metadata
     unique_keys: bool = False
     """True if keys identify messages across files, so that a resumed copy of a session is recognized."""
+
+    @property
+    def shown_title(self) -> str:
+        """The title, or the beginning of the first request."""
+        if self.title:
+            return self.title
+        steps = (step for step in self.steps if step.kind == "messages")
+        messages = (message for step in steps for message in step.messages if message.role == "user")
+        texts = (_MARKUP.sub(" ", message.text()).split() for message in messages if message.source not in NOT_TYPED)
+        words = next((" ".join(words) for words in texts if words), "")
+        return words if len(words) <= TITLE_CHARS else f"{words[: TITLE_CHARS - 1].rstrip()}…"
 
     def all_steps(self) -> Iterator[Step]:
         """Yield the steps of the main path, the forks and the side chains."""
