@@ -61,7 +61,9 @@ def window_report(ctx: AssembledContext, counter: TokenCounter) -> dict[str, Any
             for layer in LAYERS
         },
         "conversation": msgspec.to_builtins(contents),
-        "largestResults": [{"tool": one.tool, "call": one.call_id, "tokens": one.tokens} for one in largest],
+        "largestResults": [
+            {"tool": result.tool, "call": result.call_id, "tokens": result.tokens} for result in largest
+        ],
         "free": budget.remaining,
         "cacheBoundary": msgspec.to_builtins(ctx.accounting.prefix),
         "cut": msgspec.to_builtins(ctx.cut),
@@ -124,7 +126,7 @@ def conversation_contents(
     contents = [ContentTokens(*kind, counts[kind], tokens) for kind, tokens in zip(base, shares, strict=True)]
     factor = total / max(sum(base.values()), 1)
     largest = sorted(results, key=lambda item: item[0], reverse=True)[:LARGEST_RESULTS]
-    return sorted(contents, key=lambda one: one.tokens, reverse=True), [
+    return sorted(contents, key=lambda part: part.tokens, reverse=True), [
         LargeResult(part.name or tools.get(part.call_id, "unknown"), part.call_id, round(tokens * factor))
         for tokens, part in largest
     ]
@@ -146,9 +148,9 @@ def contents_table(ctx: AssembledContext, counter: TokenCounter) -> Group:
     table = Table(box=None, pad_edge=False)
     for name, right in (("conversation", False), ("", False), ("count", True), ("tokens", True), ("share", True)):
         table.add_column(name, justify="right" if right else "left", overflow="fold")
-    for one in contents:
-        share = f"{100 * one.tokens / available:.1f} %"
-        table.add_row(one.kind, _text(one.name), f"{one.count:,}", f"{one.tokens:,}", share)
+    for part in contents:
+        share = f"{100 * part.tokens / available:.1f} %"
+        table.add_row(part.kind, _text(part.name), f"{part.count:,}", f"{part.tokens:,}", share)
     results = Table(box=None, pad_edge=False)
     for name, right in (("largest results", False), ("call", False), ("tokens", True)):
         results.add_column(name, justify="right" if right else "left", overflow="fold")

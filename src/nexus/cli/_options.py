@@ -240,12 +240,12 @@ def _by_prefix(nx: Engine, prefix: str) -> str:
     """
     if len(prefix) < SHORTEST_PREFIX:
         return ""
-    labels = [one.label for one in nx.ledger.sessions(every=True) if one.label.startswith(prefix)]
-    roots = [label for label in labels if not any(label.startswith((f"{one}~", f"{one}+")) for one in labels)]
+    labels = [session.label for session in nx.ledger.sessions(every=True) if session.label.startswith(prefix)]
+    roots = [label for label in labels if not any(label.startswith((f"{root}~", f"{root}+")) for root in labels)]
     if len(roots) > 1:
-        named = ", ".join(repr(label) for label in sorted(roots)[:SHOWN_CANDIDATES])
+        shown_labels = ", ".join(repr(label) for label in sorted(roots)[:SHOWN_CANDIDATES])
         more = f" and {len(roots) - SHOWN_CANDIDATES:,} more" if len(roots) > SHOWN_CANDIDATES else ""
-        raise NoSuchSession(f"session {prefix!r} is ambiguous: {named}{more} (give more of the name)")
+        raise NoSuchSession(f"session {prefix!r} is ambiguous: {shown_labels}{more} (give more of the name)")
     return roots[0] if roots else ""
 
 

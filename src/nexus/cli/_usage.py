@@ -39,14 +39,14 @@ class ReportedUsage(Struct, frozen=True):
         if self.is_imported:
             last += ", with the system prompt and tools, which the file does not contain"
         priced = [
-            f"{one.dollars:,.4f} for {_count_calls(one.calls)} to {one.model}"
-            for one in self.models
-            if one.dollars is not None
+            f"{usage.dollars:,.4f} for {_count_calls(usage.calls)} to {usage.model}"
+            for usage in self.models
+            if usage.dollars is not None
         ]
         unpriced = [
-            f"unknown for {_count_calls(one.calls)} to {one.model or 'unnamed models'}"
-            for one in self.models
-            if one.dollars is None
+            f"unknown for {_count_calls(usage.calls)} to {usage.model or 'unnamed models'}"
+            for usage in self.models
+            if usage.dollars is None
         ]
         return last, f"USD at list prices: {', '.join(priced + unpriced)}"
 
@@ -79,9 +79,9 @@ def reported_usage(nx: Engine, label: str) -> ReportedUsage:
 def _dollars(prices: Prices | None, tokens: int, read: int, written: int, output: int) -> float | None:
     if prices is None:
         return None
-    fresh = max(tokens - read - written, 0)
+    uncached = max(tokens - read - written, 0)
     return (
-        fresh * prices.input + read * prices.cache_read + written * prices.cache_write + output * prices.output
+        uncached * prices.input + read * prices.cache_read + written * prices.cache_write + output * prices.output
     ) / 1e6
 
 

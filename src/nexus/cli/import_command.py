@@ -154,7 +154,7 @@ def _report_lines(report: ImportReport, added: str) -> Iterator[str]:
 @click.option(
     "--format",
     "file_format",
-    type=click.Choice(["anthropic", "claude_code", "openai", "turnlog"]),
+    type=click.Choice(sorted(READERS)),
     help="Format of the file [detected, else turnlog].",
 )
 def validate(file: Path, file_format: str | None, options: CommandOptions) -> int:

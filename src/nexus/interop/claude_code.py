@@ -15,9 +15,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +25,7 @@ from nexus.errors import BadReply, UnreadableFile
 from nexus.interop.claude_code_queue import MessageQueue, content_text, user_event
 from nexus.interop.claude_code_tree import START, Chain, Link, paths
 from nexus.interop.json_lines import JsonLine, read_json_lines
-from nexus.interop.transcript import Piece, Problem, Step, Transcript
+from nexus.interop.transcript import Piece, Problem, Step, Transcript, time_ms
 from nexus.providers import anthropic
 from nexus.providers.received import (
     CallIndex,
@@ -48,7 +46,6 @@ ABOUT = ("cwd", "version", "gitBranch", "slug")
 """Fields of every line that describe the session; the last value counts."""
 
 _INTERRUPTED = "[Request interrupted by user"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _IN_META = ("isMeta", "isApiErrorMessage", "apiError", "error", "requestId", "agentId", "forkedFrom", "permissionMode")
 
 IMPORTED = frozenset(
@@ -402,11 +399,7 @@ def _messages_of(record: dict[str, Any], kind: str, key: str, calls: CallIndex) 
         meta["synthetic"] = True
     if kind == "assistant" and body.get("stop_reason"):
         meta["stop_reason"] = body["stop_reason"]
-    at_ms = 0
-    with suppress(ValueError, OverflowError):
-        time = datetime.fromisoformat(text_of(record.get("timestamp")))
-        time = time if time.tzinfo else time.replace(tzinfo=UTC)
-        at_ms = max(0, (time - _EPOCH) // timedelta(milliseconds=1))
+    at_ms = time_ms(text_of(record.get("timestamp")))
     # Lines of one assistant's message share its id.
     ids = (messages[0].id or key,) if kind == "assistant" else (key, f"{key}:rest")
     joined: list[Message] = []

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from nexus.errors import UnknownFormat, UnreadableFile
-from nexus.interop import claude_code, turnlog
-from nexus.interop.chat_files import conversations_in, read_anthropic, read_openai
+from nexus.interop import claude_code, dialogue_rows, turnlog
+from nexus.interop.chat_files import conversations_in, is_nanobot, read_anthropic, read_nanobot, read_openai
 from nexus.interop.json_lines import read_json_lines
 from nexus.interop.transcript import Transcript
 from nexus.providers.received import items_of, mapping, text_of
@@ -23,6 +23,8 @@ from nexus.render.turnlog.entries import FIELDS
 READERS: dict[str, Callable[[Path], Iterator[Transcript]]] = {
     "anthropic": read_anthropic,
     "claude_code": claude_code.read,
+    "dialogue": dialogue_rows.read,
+    "nanobot": read_nanobot,
     "openai": read_openai,
     "turnlog": turnlog.read,
 }
@@ -49,6 +51,10 @@ def detect(path: Path) -> str:
         has_field = any(name in record for name in _EVENT_FIELDS)
         if text_of(record.get("type")) in _EVENTS and "role" not in record and has_field:
             return "claude_code"
+        if is_nanobot(record):
+            return "nanobot"
+        if dialogue_rows.rows_in(row.value):
+            return "dialogue"
         conversations = conversations_in(row.value)
         if not conversations and "role" in record:
             conversations = [{"messages": [row.value]}]

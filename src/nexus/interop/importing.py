@@ -71,7 +71,9 @@ def import_transcript(
     """
     name = _name(nx, transcript, session)
     if transcript.after in (nx.store.known_keys(name) if nx.store.thread_of(name) is not None else {}):
-        problems = (one for one in transcript.problems if one.kind != "broken link" or transcript.after not in one.text)
+        problems = (
+            other for other in transcript.problems if other.kind != "broken link" or transcript.after not in other.text
+        )
         transcript = replace(transcript, problems=tuple(problems))
     if _status(nx, name) == "deleted":
         # Nothing is added to a deleted session, nor to its forks and side chains.
@@ -119,7 +121,9 @@ def _agents_of(nx: Engine, transcript: Transcript) -> list[str]:
     """Return the sessions of sub-agents that were imported from files of their own before this transcript."""
     prefix = f"{transcript.source_id}+"
     return [
-        one.label for one in nx.store.sessions(every=True) if one.label.startswith(prefix) and not one.parent_session
+        other.label
+        for other in nx.store.sessions(every=True)
+        if other.label.startswith(prefix) and not other.parent_session
     ]
 
 
@@ -297,13 +301,13 @@ def _move(
     stored, head = _state(nx, label)
     first_keys = {key: seq for key, seq in stored.items() if seq <= at}
     path_keys = {key for step in steps for key in step.keys}
-    left = {key.removesuffix(":end") for key, seq in stored.items() if seq > at} - path_keys
+    abandoned_keys = {key.removesuffix(":end") for key, seq in stored.items() if seq > at} - path_keys
     number = next(number for number in count(1) if nx.store.session(f"{label}~{number}") is None)
     old = f"{label}~{number}"
     if changed:
         messages = f"{changed:,} message{'s' if changed != 1 else ''}"
         note = f"{messages} changed in the file: the session has the new ones, {old!r} (archived) the old ones"
-    elif left:
+    elif abandoned_keys:
         note = f"the file continues from an earlier message, and so does the session; the abandoned ones are in {old!r}"
     else:
         note = (
@@ -314,7 +318,10 @@ def _move(
         nx.store.fork(old, label, at, facts=_facts(transcript), expected_number=0)
         entries = tuple(ledger_entries(nx, steps, first_keys, at))
         nx.store.commit(old, Commit(entries, expected_head=at), _facts(transcript))
-        thread, former = nx.store.session(old), replace(_facts(transcript), status="active" if left else "archived")
+        thread, former = (
+            nx.store.session(old),
+            replace(_facts(transcript), status="active" if abandoned_keys else "archived"),
+        )
         if thread is None or nx.store.head(pointer.thread or 0)[0] != head:
             raise HeadMoved(label, head, head)
         swap = f"import: {note}"
@@ -363,7 +370,12 @@ def _report(
 
 
 def _facts(transcript: Transcript) -> SessionMetadata:
-    return SessionMetadata(title=transcript.shown_title, origin=transcript.format, origin_id=transcript.source_id)
+    return SessionMetadata(
+        routing_key=transcript.source_id if transcript.format == "nanobot" else "",  # `channel:chat_id`
+        title=transcript.shown_title,
+        origin=transcript.format,
+        origin_id=transcript.source_id,
+    )
 
 
 def _status(nx: Engine, label: str) -> SessionStatus:
@@ -378,7 +390,7 @@ def _name(nx: Engine, transcript: Transcript, session: str) -> str:
         if nx.store.thread_of(label) is not None:
             facts = nx.ledger.metadata(label)
             is_same = (facts.origin, facts.origin_id) == (transcript.format, transcript.source_id)
-            last_ms = next((one.last_ms for one in nx.store.sessions(every=True) if one.label == label), 0)
+            last_ms = next((other.last_ms for other in nx.store.sessions(every=True) if other.label == label), 0)
             if is_same and (transcript.after in nx.store.known_keys(label) or transcript.steps[0].at_ms > last_ms > 0):
                 return label
     return _free_name(nx, transcript.all_keys(), wanted)

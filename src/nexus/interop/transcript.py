@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Container, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
@@ -28,6 +29,12 @@ TITLE_CHARS = 72
 
 _MARKUP = re.compile(r"<(local-command-stdout|command-message|system-reminder)>.*?</\1>|</?[a-z-]+>", re.DOTALL)
 """Text and tags that Claude Code adds to what was typed."""
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MOST_SECONDS = 100_000_000_000
+"""Larger numbers are milliseconds: as seconds they would be later than the year 5000."""
+_MOST_MS = _MOST_SECONDS * 1000
 
 
 class Problem(Struct, frozen=True):
@@ -143,6 +150,20 @@ class Transcript(Struct, frozen=True):
     def all_keys(self) -> tuple[str, ...]:
         """Return the keys of all pieces of all steps."""
         return tuple(key for step in self.all_steps() for key in step.keys)
+
+
+def time_ms(value: object) -> int:
+    """Return the milliseconds since 1970 of an ISO 8601 text (UTC without a zone), or of seconds or milliseconds; else 0."""
+    if isinstance(value, str):
+        try:
+            time = datetime.fromisoformat(value.strip())
+            time = time if time.tzinfo else time.replace(tzinfo=UTC)
+            return max(0, (time - _EPOCH) // timedelta(milliseconds=1))
+        except (ValueError, OverflowError):
+            return 0
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < _MOST_MS:
+        return 0
+    return int(value if value > _MOST_SECONDS else value * 1000)
 
 
 def group_into_turns(steps: Sequence[Step], *, ended: bool = False) -> tuple[Step, ...]:
