@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -68,6 +69,21 @@ def test_session_stays_when_it_was_continued_here(nx: Engine, tmp_path: Path) ->
     report, *_ = imported(nx, tmp_path, *FIRST, line("u3", "a1"), line("a3", "u3"))
     assert (report.session, texts(nx)[-1]) == ("s~continued", "yes")
     assert texts(nx, "s~continued") == ["u1", "a1", "u3", "a3"]
+
+
+def test_session_that_grows_during_the_move_stays(nx: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    imported(nx, tmp_path, *FIRST)
+    commit = nx.store.commit
+
+    def commit_late(session: str, *args: Any) -> Any:
+        monkeypatch.setattr(nx.store, "commit", commit)
+        nx.record(nx.assemble("here", session="s"), nexus.AgentResult((nexus.assistant("yes"),)))
+        return commit(session, *args)
+
+    monkeypatch.setattr(nx.store, "commit", commit_late)
+    report, *_ = imported(nx, tmp_path, *FIRST, line("u3", "a1"))
+    assert (report.session, texts(nx)[-1]) == ("s~continued", "yes")
+    assert {label for label, status in statuses(nx).items() if status == "active"} == {"s", "s~continued"}
 
 
 def test_dry_run_moves_no_session(nx: Engine, tmp_path: Path) -> None:
@@ -156,9 +172,10 @@ SECOND = [line("u3", "a2", minute=5), line("a3", "u3", minute=5)]
 
 def test_second_file_of_a_session_continues_it(nx: Engine, tmp_path: Path) -> None:
     imported(nx, tmp_path, *FIRST)
-    (report,) = imported(nx, tmp_path, *SECOND, name="more.jsonl")
-    assert (report.session, report.added_entries, report.problems) == ("s", 2, ())
-    assert texts(nx) == ["u1", "a1", "u2", "a2", "u3", "a3"]
+    (report,) = imported(nx, tmp_path, *SECOND, line("u9", "gone", minute=6), name="more.jsonl")
+    assert (report.session, report.added_entries) == ("s", 3)
+    assert [problem.line for problem in report.problems] == [3], "the first line continues the other file"
+    assert texts(nx) == ["u1", "a1", "u2", "a2", "u3", "a3", "u9"]
     assert imported(nx, tmp_path, *SECOND, name="more.jsonl")[0].added_entries == 0
     assert imported(nx, tmp_path, *FIRST)[0].added_entries == 0
     assert statuses(nx) == {"s": "active"}

@@ -93,10 +93,10 @@ def conversation_contents(
 ) -> tuple[list[ContentTokens], list[LargeResult]]:
     """Return the conversation's tokens by kind of content, largest first, and its largest tool results.
 
-    The tokens add up to those of the history. Thinking of other models is not sent and has none.
+    Their sum is the tokens of the history. Thinking of other models is not sent and has none.
     """
     total = sum(line.tokens for line in ctx.accounting.token_breakdown if line.slot == "history")
-    wire, counts, base = (
+    provider_format, counts, base = (
         ctx.accounting.model_info.provider_format,
         Counter[tuple[str, str]](),
         Counter[tuple[str, str]](),
@@ -104,10 +104,10 @@ def conversation_contents(
     results: list[tuple[int, ToolResult]] = []
     tools = {call.id: call.name for message in ctx.history for call in message.calls()}
     for message in ctx.history:
-        is_returned = wire == "anthropic" and same_model(message.model, ctx.model)
+        is_returned = provider_format == "anthropic" and same_model(message.model, ctx.model)
         for part in message.parts:
             size = message_tokens(replace(message, parts=(part,)), counter)
-            tokens = size.on(wire)
+            tokens = size.on(provider_format)
             match part:
                 case ToolCall():
                     kind = ("tool", part.name)
@@ -134,10 +134,10 @@ def conversation_contents(
 
 def _shares(weights: list[int], total: int) -> list[int]:
     """Return whole shares of a total by weight: they add up to it."""
-    ends, running, whole = [0], 0, max(sum(weights), 1)
+    ends, running, weight_sum = [0], 0, max(sum(weights), 1)
     for weight in weights:
         running += weight
-        ends.append(round(total * running / whole))
+        ends.append(round(total * running / weight_sum))
     return [end - start for start, end in pairwise(ends)]
 
 

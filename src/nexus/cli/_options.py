@@ -26,7 +26,7 @@ NO_LEDGER = ":memory:"
 """Place of the empty ledger that commands read without a ledger file."""
 
 SHORTEST_PREFIX = 4
-"""Fewest characters of a session's name that stand for it."""
+"""Fewest characters of a session's name that select it."""
 
 SHOWN_CANDIDATES = 5
 """Sessions that the message on an ambiguous name lists."""
@@ -229,7 +229,7 @@ def resolve_session(nx: Engine, name: str) -> str:
 
 
 def resolve_id(nx: Engine, name: str) -> str:
-    """Return the session that a name stands for, which may be the beginning of an id; other names may be new."""
+    """Return the session with this name, or whose id begins with it; another name may be new."""
     return name if nx.ledger.resolve(name) or not _ID_PREFIX.fullmatch(name) else _by_prefix(nx, name) or name
 
 

@@ -99,7 +99,7 @@ def _oldest_first(rows: list[tuple[int, dict[str, Any]]], problems: list[Problem
 
 
 def _steps(rows: list[tuple[int, dict[str, Any]]], source_id: str, problems: list[Problem]) -> tuple[list[Step], int]:
-    """Return one step for each row, and the number of rows that are no messages."""
+    """Return one step for each row, and the number of damaged rows."""
     calls, used, steps, damaged = CallIndex(), Counter[str](), list[Step](), 0
     for line, row in rows:
         at_ms, row_id = time_ms(row.get("timestamp")), row.get("id")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from itertools import count
 from typing import Any
 
@@ -264,7 +264,7 @@ def _import_path(
 
 
 def _with_source(entry: NewEntry, transcript: Transcript) -> NewEntry:
-    """Return the first entry of a session with what the file says about itself."""
+    """Return the first entry of a session with the metadata of the file."""
     source = {"format": transcript.format, "source": transcript.source_id}
     source |= {"cwd": transcript.cwd, "model": transcript.model}
     meta = {"meta": json.loads(transcript.meta)} if transcript.meta else {}
@@ -318,18 +318,18 @@ def _move(
         nx.store.fork(old, label, at, facts=_facts(transcript), expected_number=0)
         entries = tuple(ledger_entries(nx, steps, first_keys, at))
         nx.store.commit(old, Commit(entries, expected_head=at), _facts(transcript))
-        thread, former = (
-            nx.store.session(old),
-            replace(_facts(transcript), status="active" if abandoned_keys else "archived"),
-        )
-        if thread is None or nx.store.head(pointer.thread or 0)[0] != head:
-            raise HeadMoved(label, head, head)
-        swap = f"import: {note}"
+        former = replace(_facts(transcript), status="active" if abandoned_keys else "archived")
+        thread, reason = nx.store.thread_of(old), f"import: {note}"
         moves = [
-            NewRefUpdate(label, thread.thread, swap, None, pointer.number),
-            NewRefUpdate(old, pointer.thread, swap, former, thread.number),
+            NewRefUpdate(label, thread, reason, None, pointer.number),
+            NewRefUpdate(old, pointer.thread, reason, former, 1),
         ]
-        nx.store.update_refs(moves)
+        with ExitStack() as undo:  # the next attempt makes another thread
+            undo.callback(nx.ledger.delete, old)
+            if (head_now := nx.store.head(pointer.thread or 0)[0]) != head:
+                raise HeadMoved(label, head, head_now)
+            nx.store.update_refs(moves)
+            undo.pop_all()
     return _report(transcript, label, steps, added, status=_status(nx, label), note=note, dry_run=dry_run)
 
 
@@ -399,7 +399,7 @@ def _name(nx: Engine, transcript: Transcript, session: str) -> str:
 def _fork_name(nx: Engine, keys: list[str], name: str, number: int) -> str:
     """Return the name of the fork that has these keys, or a free one."""
     holders = _sessions_with(nx, keys[-1]) if keys else []
-    return next((label for label in holders if label.startswith(f"{name}~")), None) or _free_name(
+    return next((label for label in holders if label == name or label.startswith(f"{name}~")), None) or _free_name(
         nx, keys, f"{name}~{number}"
     )
 
