@@ -8,6 +8,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+import nexus
 from cli.running import ESCAPE, run
 from cli.stored import rows_of
 from nexus.profiles.builtin import PROFILES
@@ -74,13 +75,20 @@ def test_the_next_message_can_be_given_to_be_counted(example: Path) -> None:
 def test_it_writes_nothing(example: Path) -> None:
     before = rows_of(example)
     run("context", "--budget", "8000", folder=example)
-    run("context", "a new one", folder=example)
+    run("context", "not there", folder=example)
     assert rows_of(example) == before
 
 
-def test_a_session_that_is_not_there_is_a_new_empty_one(example: Path) -> None:
-    value = run("context", "new", "--json", folder=example).json
-    assert value["layers"]["Session"] == 0
+def test_context_of_unknown_session_is_an_error(example: Path, empty: Path) -> None:
+    ran = run("context", "typo", folder=example)
+    assert (ran.code, ran.out) == (2, "")
+    assert "session 'typo' not found" in ran.err
+    assert "no ledger yet" in run("context", "typo", folder=empty).err
+
+
+def test_context_without_a_session_shows_an_empty_one_before_the_first_call(empty: Path) -> None:
+    value = run("context", "--json", folder=empty).json
+    assert (value["session"], value["layers"]["Session"]) == ("main", 0)
 
 
 def test_a_budget_that_is_too_small_ends_with_3_and_names_the_parts(example: Path) -> None:
@@ -127,6 +135,8 @@ def test_an_svg_that_cannot_be_written_is_refused_by_name(example: Path) -> None
     "session", ["[/x]", "[red]x", ":smile:", "ünïcode 会議", "a/b", "n" * 5_000], ids=lambda name: name[:12]
 )
 def test_any_session_name_is_shown_as_it_is(empty: Path, session: str) -> None:
+    with nexus.open(workspace=empty) as nx:
+        nx.ledger.create(session)
     ran = run("context", session, folder=empty)
     assert ran.code == 0
     assert session in ran.out.replace("\n", "")
@@ -144,3 +154,23 @@ def test_context_shows_every_block_of_each_built_in_profile(example: Path, profi
     value = run("context", "--profile", profile, "--budget", "40000", "--json", folder=example).json
     tokens = [f"{line['tokens']:,}" for line in value["items"]]
     assert [figure for figure in tokens if figure not in ran.out.split()] == []
+
+
+@pytest.mark.parametrize("options", [(), ("--budget", "8000"), ("-m", "gpt-4o"), ("--profile", "tagged")], ids=" ".join)
+def test_conversation_is_split_by_content_and_adds_up(example: Path, options: tuple[str, ...]) -> None:
+    value = run("context", *options, "--json", folder=example).json
+    history = sum(item["tokens"] for item in value["items"] if item["slot"] == "history")
+    assert sum(part["tokens"] for part in value["conversation"]) == history
+    shown = run("context", *options, folder=example).out
+    for part in value["conversation"]:
+        assert re.search(rf"^{part['kind']} +{part['name']} .*{part['tokens']:,}", shown, re.MULTILINE)
+
+
+def test_largest_results_are_listed_with_their_calls(example: Path) -> None:
+    value = run("context", "--json", folder=example).json
+    largest = value["largestResults"]
+    assert len(largest) == 5
+    assert [one["tokens"] for one in largest] == sorted((one["tokens"] for one in largest), reverse=True)
+    tools = {part["name"]: part["tokens"] for part in value["conversation"] if part["kind"] == "tool"}
+    assert all(one["tokens"] <= tools[one["tool"]] for one in largest)
+    assert run("history", "main", "--call", largest[0]["call"], folder=example).code == 0

@@ -256,3 +256,13 @@ def test_what_a_conversation_holds_beside_its_messages_is_kept_or_named(empty: P
     ran = run("import", path, "--json", folder=empty)
     everything = ran.out + run("history", "given", "--json", folder=empty).out
     assert [name for name in ("temperature", "customer") if name not in everything] == []
+
+
+def test_files_of_one_session_are_joined_in_the_order_of_their_times(empty: Path, tmp_path: Path) -> None:
+    for name, hour in (("z", 10), ("a", 11)):
+        event = {"type": "user", "uuid": f"u{hour}", "parentUuid": None, "sessionId": "s"}
+        event |= {"timestamp": f"2026-01-05T{hour}:00:00Z", "message": {"role": "user", "content": f"at {hour}"}}
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps(event) + "\n", "utf-8")
+    ran = run("import", tmp_path / "a.jsonl", tmp_path / "z.jsonl", folder=empty)
+    assert ran.code == 0
+    assert texts(empty, "s") == ["at 10", "at 11"]

@@ -25,14 +25,20 @@ def test_an_empty_ledger_says_how_to_bring_sessions(empty: Path) -> None:
     assert run("sessions", "--json", folder=empty).json == []
 
 
-def test_it_makes_no_file_where_there_is_no_ledger(tmp_path: Path) -> None:
-    assert run("sessions", folder=tmp_path).code == 0
-    assert run("sessions", "--ledger", "typo.db", folder=tmp_path).code == 0
+def test_sessions_without_a_ledger_is_no_error_and_makes_no_file(tmp_path: Path) -> None:
+    ran = run("sessions", folder=tmp_path)
+    assert (ran.code, ran.out[:18]) == (0, "No ledger here yet")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_ledger_that_was_named_and_is_not_there_is_named_in_the_answer(tmp_path: Path) -> None:
-    assert "typo.db" in run("sessions", "--ledger", "typo.db", folder=tmp_path).out
+@pytest.mark.parametrize(
+    "command", [("sessions",), ("history", "main"), ("session", "show", "main"), ("context", "main"), ("search", "x")]
+)
+def test_named_ledger_that_is_missing_is_an_error(tmp_path: Path, command: tuple[str, ...]) -> None:
+    ran = run(*command, "--ledger", "typo.db", folder=tmp_path)
+    assert (ran.code, ran.out) == (4, "")
+    assert "ledger 'typo.db' not found" in ran.err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_every_session_is_one_line_with_turns_messages_tokens_and_time(example: Path) -> None:

@@ -27,12 +27,12 @@ COUNTER = get_counter("estimate")
 SHOWING = [
     ("sessions",), ("history", EVIL), ("history", EVIL, "--as", "markdown"), ("search", "index"), ("search", EVIL),
     ("session", "show", EVIL), ("session", "turns", EVIL), ("session", "calls", EVIL), ("session", "reflog", EVIL),
-    ("session", "ancestry", EVIL), ("session", "aliases"), ("pin", EVIL), ("context", EVIL), ("context", f"new{EVIL}"),
+    ("session", "ancestry", EVIL), ("session", "aliases"), ("pin", EVIL), ("context", EVIL),
     ("context", "--model", EVIL), ("assemble", EVIL, "-s", EVIL), ("assemble", EVIL, "-m", EVIL), ("models", EVIL),
     ("assemble", EVIL, "-s", EVIL, "--as", "text"), ("ledger", "stats"), ("ledger", "stats", "--tenant", EVIL),
     ("session", "archive", EVIL), ("session", "alias", f"b{EVIL}", EVIL), ("fork", f"c{EVIL}", EVIL),
     ("rewind", EVIL, "--turn", "0"), ("session", "set", EVIL, f"title={EVIL}"), ("init", f"new{EVIL}"),
-    ("sessions", "--ledger", EVIL), ("ledger", "backup", f"{EVIL}.db"), ("ledger", "export", f"{EVIL}.jsonl"),
+    ("ledger", "backup", f"{EVIL}.db"), ("ledger", "export", f"{EVIL}.jsonl"),
     ("import", f"talk{EVIL}.json"),
 ]  # fmt: skip
 REFUSED = [
@@ -43,7 +43,7 @@ REFUSED = [
     ("session", "unalias", f"no{EVIL}"), ("session", "set", EVIL, f"parent_session=no{EVIL}"),
     ("session", "set", EVIL, EVIL), ("fork", EVIL, EVIL), ("rewind", EVIL, "--turn", "99"), ("undo", EVIL),
     ("ledger", "verify", "--ledger", f"no{EVIL}"), ("ledger", "import", EVIL), ("search", "index", "-s", f"no{EVIL}"),
-    ("import", f"talk{EVIL}.json", f"bad{EVIL}.json"),
+    ("import", f"talk{EVIL}.json", f"bad{EVIL}.json"), ("context", f"new{EVIL}"), ("sessions", "--ledger", EVIL),
 ]  # fmt: skip
 
 

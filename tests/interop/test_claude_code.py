@@ -10,56 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from interop.claude_events import Event, call, lines, read, result, said, shown, text, user
 from nexus.errors import UnreadableFile
 from nexus.interop import claude_code
-from nexus.interop.transcript import Step, Transcript
-from nexus.types.message import Image, Message, Text, Thinking, ToolCall, ToolResult
+from nexus.types.message import Image, Text, Thinking, ToolCall, ToolResult
 from nexus.types.request import TokenUsage
-
-Event = dict[str, Any]
-
-
-def user(uuid: str, parent: str | None, content: Any, **more: Any) -> Event:
-    return {"type": "user", "uuid": uuid, "parentUuid": parent, "message": {"role": "user", "content": content}, **more}
-
-
-def said(uuid: str, parent: str | None, message_id: str, *blocks: Event, **more: Any) -> Event:
-    body = {"id": message_id, "role": "assistant", "model": "model-1", "content": list(blocks), **more}
-    return {"type": "assistant", "uuid": uuid, "parentUuid": parent, "message": body}
-
-
-def text(words: str) -> Event:
-    return {"type": "text", "text": words}
-
-
-def call(call_id: str, **arguments: Any) -> Event:
-    return {"type": "tool_use", "id": call_id, "name": "look", "input": arguments}
-
-
-def result(call_id: str, words: Any) -> Event:
-    return {"type": "tool_result", "tool_use_id": call_id, "content": words}
-
-
-def lines(*events: Event) -> bytes:
-    return b"".join(json.dumps(event).encode() + b"\n" for event in events)
-
-
-def read(path: Path, *events: Event, data: bytes | None = None) -> Transcript:
-    file = path / "session.jsonl"
-    file.write_bytes(lines(*events) if data is None else data)
-    (transcript,) = claude_code.read(file)
-    assert sum(transcript.counted.values()) + transcript.message_lines == transcript.lines
-    return transcript
-
-
-def shown(steps: tuple[Step, ...]) -> list[str]:
-    """The steps, each as one word per message: its text, its calls as `?id`, its results as `!id`."""
-    return [" ".join(_word(message) for message in step.messages) or step.kind for step in steps]
-
-
-def _word(message: Message) -> str:
-    calls = [f"?{one.id}" for one in message.calls()] + [f"!{one.call_id}" for one in message.results()]
-    return "+".join([part.text for part in message.parts if isinstance(part, Text)] + calls)
 
 
 def test_pieces_of_one_message_are_joined_before_results(tmp_path: Path) -> None:
@@ -211,6 +166,52 @@ def test_side_chains_are_separate_conversations(tmp_path: Path) -> None:
     assert found.sidechains[0].steps[0].messages[0].source == "agent"
 
 
+def agent_line(uuid: str, parent: str, event: Event, *earlier: Event) -> Event:
+    """A line that shows a message of agent `scout`, which call `c1` started."""
+    data = {"type": "agent_progress", "agentId": "scout", "message": event, "normalizedMessages": list(earlier)}
+    return {"type": "progress", "uuid": uuid, "parentUuid": parent, "data": data, "parentToolUseID": "c1"}
+
+
+def test_progress_lines_of_agent_become_its_conversation(tmp_path: Path) -> None:
+    opening = said("n0", None, "n", text("I search."))
+    found = read(
+        tmp_path,
+        user("u1", None, "go"),
+        said("a1", "u1", "m1", call("c1")),
+        agent_line("p1", "a1", user("x1", None, "search")),
+        agent_line("p2", "p1", said("x2", None, "n", call("d1")), opening),
+        agent_line("p3", "p2", user("x3", None, [result("d1", "found")]), opening, said("x2", None, "n", call("d1"))),
+        user("r1", "p3", [result("c1", "one")]),
+        said("a2", "r1", "m2", text("done")),
+    )
+    assert shown(found.steps) == ["go", "?c1", "!c1", "done"]
+    assert found.problems == ()
+    (agent,) = found.sidechains
+    assert (agent.source_id, agent.call_id) == ("scout", "c1")
+    assert shown(agent.steps) == ["search", "I search.+?d1", "!d1"]
+    assert [step.closes_turn for step in agent.steps] == [False, False, True]
+
+
+def test_agent_of_side_chain_lines_names_the_call_that_started_it(tmp_path: Path) -> None:
+    side: Event = {"isSidechain": True, "agentId": "scout"}
+    found = read(
+        tmp_path,
+        user("u1", None, "go"),
+        said("a1", "u1", "m1", call("c1")),
+        user("x1", None, "search", **side),
+        user("r1", "a1", [result("c1", "one")], toolUseResult={"agentId": "scout", "status": "completed"}),
+    )
+    assert found.sidechains[0].call_id == "c1"
+
+
+def test_two_objects_on_one_line_are_both_read(tmp_path: Path) -> None:
+    first, second = user("u1", None, "go"), said("a1", "u1", "m1", text("yes"))
+    data = lines(first).rstrip() + b"\x00 " + lines(second).rstrip() + b"{oops\n" + lines(user("u2", "a1", "on"))
+    found = read(tmp_path, data=data)
+    assert shown(found.steps) == ["go", "yes", "on"]
+    assert [(problem.line, problem.kind) for problem in found.problems] == [(1, "several values"), (1, "not JSON")]
+
+
 def test_file_of_one_side_chain_is_that_conversation(tmp_path: Path) -> None:
     found = read(tmp_path, user("x1", None, "search", isSidechain=True, agentId="scout", sessionId="s"))
     assert (found.source_id, shown(found.steps), found.sidechains) == ("s+scout", ["search"], ())
@@ -337,7 +338,7 @@ BLOCKS: st.SearchStrategy[Any] = st.lists(
     max_size=3,
 )
 EVENTS: st.SearchStrategy[Event] = st.fixed_dictionaries(
-    {"type": st.sampled_from(["user", "assistant", "system", "progress", "summary"])},
+    {"type": st.sampled_from(["user", "assistant", "system", "progress", "summary", "queue-operation", "attachment"])},
     optional={
         "uuid": st.one_of(NAMES, st.uuids().map(str), JUNK),
         "parentUuid": st.one_of(st.none(), NAMES, JUNK),
@@ -349,6 +350,20 @@ EVENTS: st.SearchStrategy[Event] = st.fixed_dictionaries(
         "agentId": st.sampled_from(["one", "two"]),
         "timestamp": st.one_of(st.just("2026-02-08T05:43:20.294Z"), JUNK),
         "sessionId": st.one_of(NAMES, JUNK),
+        "operation": st.sampled_from(["enqueue", "dequeue", "remove", "popAll"]),
+        "reason": st.sampled_from(["absorbed_mid_turn", "cancelled"]),
+        "content": st.one_of(st.sampled_from(["hi", "/go", "<task-notification>"]), BLOCKS, JUNK),
+        "attachment": st.fixed_dictionaries({"type": st.just("queued_command"), "prompt": st.one_of(BLOCKS, JUNK)}),
+        "data": st.fixed_dictionaries(
+            {"type": st.just("agent_progress"), "agentId": NAMES},
+            optional={
+                "message": st.fixed_dictionaries(
+                    {"type": st.sampled_from(["user", "assistant"])},
+                    optional={"uuid": NAMES, "message": st.fixed_dictionaries({"content": BLOCKS})},
+                ),
+                "normalizedMessages": st.lists(st.fixed_dictionaries({"type": st.just("attachment")}), max_size=2),
+            },
+        ),
         "message": st.one_of(
             st.fixed_dictionaries({"content": st.one_of(st.text(max_size=5), BLOCKS)}, optional={"id": NAMES}),
             JUNK,

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import nexus
+from interop.claude_events import data_of, queued, spoken_events
 from nexus.engine import Engine
 from nexus.interop.detect import read
 from nexus.interop.importing import ImportReport, import_transcript
@@ -27,14 +28,13 @@ def digest(text: str) -> str:
 def lines_of(path: Path) -> tuple[Account, Counter[str]]:
     """What a Claude Code file says, by the standard library alone: texts, calls, results; and its lines by kind."""
     said: Account = Counter()
-    kinds: Counter[str] = Counter()
-    for line in path.read_text().splitlines():
-        event = json.loads(line)
-        kind = event["type"]
-        if kind not in ("user", "assistant"):
-            kinds[f"{kind}/{event['subtype']}" if "subtype" in event else kind] += 1
-            continue
-        kinds["message"] += 1
+    events = [json.loads(line) for line in path.read_text().splitlines()]
+    kinds = Counter("/".join(filter(None, (event["type"], event.get("subtype")))) for event in events)
+    kinds["progress"] -= sum(data_of(event).get("type") == "agent_progress" for event in events)
+    kinds["queue-operation"] -= len(list(queued(events)))
+    del kinds["user"], kinds["assistant"]
+    for event in spoken_events(events):
+        kinds["message"] += "unlined" not in event
         content = event["message"]["content"]
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
         if event.get("isCompactSummary"):
@@ -52,7 +52,7 @@ def lines_of(path: Path) -> tuple[Account, Counter[str]]:
                     said["result", block["tool_use_id"], digest(text)] += 1
                 case other:
                     assert other == "thinking"
-    return +said, kinds
+    return +said, +kinds
 
 
 def chat_of(messages: Iterable[dict[str, Any]]) -> Account:
@@ -91,15 +91,18 @@ def test_claude_code_file_exports_to_openai_without_loss(
     path = data / "claude_code" / f"session_{number:02d}.jsonl"
     said, kinds = lines_of(path)
     with nexus.open(ledger=":memory:") as nx:
-        (first,) = imported(nx, path)
+        first, *agents = imported(nx, path)
         assert exported(nx) == said
         taken = kinds.pop("message") + kinds.pop("system/compact_boundary", 0)
         assert first.message_lines == taken, "messages and the boundaries of compactions are taken over"
         assert first.counted == kinds, "every other line is counted by its kind"
         assert first.lines == sum(kinds.values()) + first.message_lines
         head = nx.store.head(1)
-        (again,) = imported(nx, path)
-        assert (again.added_entries, nx.store.head(1)) == (0, head), "importing the same file twice adds nothing"
+        again = imported(nx, path)
+        added = [report.added_entries for report in again]
+        assert (added, nx.store.head(1)) == ([0] * (1 + len(agents)), head), (
+            "importing the same file twice adds nothing"
+        )
     record_property("figures", {"real lines imported": first.lines})
 
 
@@ -130,6 +133,6 @@ def test_import_of_grown_file_adds_only_the_rest(number: int, data: Path, tmp_pa
             grown.write_bytes(whole)
             after = imported(nx, grown)
             assert exported(nx) == said
-            assert len(nx.sessions()) == 1
+            assert len([session for session in nx.sessions() if not session.parent_session]) == 1
             assert sum(one.messages for one in (*before, *after)) >= after[0].known_entries
             assert any("line" in problem.text or problem.line == cut + 1 for problem in before[0].problems)

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from interop.claude_events import data_of, queued, spoken_events
 from nexus.interop import detect
 from nexus.interop.transcript import Step, Transcript
 from nexus.types.message import Image, Text, Thinking, ToolCall, ToolResult, Unknown
@@ -104,7 +105,7 @@ def message_keys(transcript: Transcript) -> list[str]:
 
 @pytest.mark.parametrize("path", SESSIONS, ids=lambda path: path.stem)
 def test_session_contains_each_text_of_its_file_once(path: Path) -> None:
-    raw = [event["message"] for event in events(path) if event["type"] in ("user", "assistant")]
+    raw = [event["message"] for event in spoken_events(events(path))]
     transcript = one(path)
     assert imported(transcript.all_steps()) == account(raw)
     assert transcript.forks == ()
@@ -112,14 +113,19 @@ def test_session_contains_each_text_of_its_file_once(path: Path) -> None:
 
 @pytest.mark.parametrize("path", SESSIONS, ids=lambda path: path.stem)
 def test_each_line_is_a_message_or_counted_by_kind(path: Path) -> None:
+    spoken = sum(event["type"] in ("user", "assistant") for event in spoken_events(events(path)))
+    unlined = sum(event.get("unlined", False) for event in spoken_events(events(path)))
     kinds = Counter("/".join(filter(None, (event["type"], event.get("subtype")))) for event in events(path))
+    kinds["progress"] -= sum(data_of(event).get("type") == "agent_progress" for event in events(path))
+    kinds["queue-operation"] -= len(list(queued(events(path))))
+    kinds = +kinds
     transcript = one(path)
     boundaries = sum(step.kind == "compaction" for step in transcript.all_steps())
-    spoken = kinds.pop("user") + kinds.pop("assistant")
+    del kinds["user"], kinds["assistant"]
     assert boundaries == kinds.pop("system/compact_boundary", 0)
     assert transcript.counted == dict(kinds)
     assert len(message_keys(transcript)) == len(set(message_keys(transcript))) == spoken + boundaries
-    assert transcript.lines == spoken + boundaries + kinds.total()
+    assert transcript.lines == spoken - unlined + boundaries + kinds.total()
 
 
 @pytest.mark.parametrize("path", SESSIONS, ids=lambda path: path.stem)

@@ -18,7 +18,7 @@ from nexus import __version__
 
 COMMANDS: dict[str, str] = {
     "init": "Create a workspace with starter files and a ledger.",
-    "import": "Import sessions of Claude Code, OpenAI, Anthropic or turn logs.",
+    "import": "Import sessions of Claude Code, OpenAI, Anthropic or nanobot.",
     "sessions": "List the sessions of a ledger.",
     "session": "Show, rename, merge, archive or delete one session.",
     "history": "Show all messages of a session.",

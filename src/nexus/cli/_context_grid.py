@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from io import StringIO
+from itertools import pairwise
 from typing import Any
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
 from nexus.context import AssembledContext, TokenLine
 from nexus.render.console import printable
+from nexus.tokens.counter import TokenCounter
+from nexus.tokens.measure import message_tokens
+from nexus.tokens.model_names import same_model
 from nexus.types.block import LAYERS, Slot
+from nexus.types.message import Image, Thinking, ToolCall, ToolResult
 
 CELLS, COLUMNS = 480, 60
 NARROW = 72
 """Terminal width below which the grid has half as many columns, and the table no sources."""
+
+LARGEST_RESULTS = 5
+"""Tool results that are listed."""
 
 SLOTS: tuple[Slot, ...] = ("system", "ahead", "history", "current")
 """Slots in sending order; `ahead` is the stored name of the preamble."""
@@ -36,9 +47,10 @@ _LETTERS = {layer: layer[0] for layer in LAYERS} | {"free": ".", "reserve": "r"}
 _FONT_FACE = re.compile(r"@font-face\s*{.*?}\s*", re.DOTALL)
 
 
-def window_report(ctx: AssembledContext) -> dict[str, Any]:
+def window_report(ctx: AssembledContext, counter: TokenCounter) -> dict[str, Any]:
     """Return the contents of the window as plain values, in the provider's tokens."""
     budget = ctx.token_budget
+    contents, largest = conversation_contents(ctx, counter)
     return {
         "session": ctx.session_label,
         "model": ctx.model,
@@ -48,11 +60,103 @@ def window_report(ctx: AssembledContext) -> dict[str, Any]:
             layer: sum(line.tokens for line in ctx.accounting.token_breakdown if line.layer == layer)
             for layer in LAYERS
         },
+        "conversation": msgspec.to_builtins(contents),
+        "largestResults": [
+            {"tool": result.tool, "call": result.call_id, "tokens": result.tokens} for result in largest
+        ],
         "free": budget.remaining,
         "cacheBoundary": msgspec.to_builtins(ctx.accounting.prefix),
         "cut": msgspec.to_builtins(ctx.cut),
         "warnings": msgspec.to_builtins(ctx.warnings),
     }
+
+
+class ContentTokens(Struct, frozen=True):
+    """Tokens of one kind of content in the conversation; `name` is the tool's or the author's."""
+
+    kind: str
+    name: str
+    count: int
+    tokens: int
+
+
+class LargeResult(Struct, frozen=True):
+    """One of the largest tool results in the conversation."""
+
+    tool: str
+    call_id: str
+    tokens: int
+
+
+def conversation_contents(
+    ctx: AssembledContext, counter: TokenCounter
+) -> tuple[list[ContentTokens], list[LargeResult]]:
+    """Return the conversation's tokens by kind of content, largest first, and its largest tool results.
+
+    Their sum is the tokens of the history. Thinking of other models is not sent and has none.
+    """
+    total = sum(line.tokens for line in ctx.accounting.token_breakdown if line.slot == "history")
+    provider_format, counts, base = (
+        ctx.accounting.model_info.provider_format,
+        Counter[tuple[str, str]](),
+        Counter[tuple[str, str]](),
+    )
+    results: list[tuple[int, ToolResult]] = []
+    tools = {call.id: call.name for message in ctx.history for call in message.calls()}
+    for message in ctx.history:
+        is_returned = provider_format == "anthropic" and same_model(message.model, ctx.model)
+        for part in message.parts:
+            size = message_tokens(replace(message, parts=(part,)), counter)
+            tokens = size.on(provider_format)
+            match part:
+                case ToolCall():
+                    kind = ("tool", part.name)
+                    counts[kind] += 1
+                case ToolResult():
+                    kind = ("tool", part.name or tools.get(part.call_id, "unknown"))
+                    results.append((tokens, part))
+                case Thinking():
+                    kind, tokens = ("thinking", message.role), size.optional if is_returned else 0
+                    counts[kind] += 1
+                case _:
+                    kind = ("image" if isinstance(part, Image) else "text", message.role)
+                    counts[kind] += 1
+            base[kind] += tokens
+    shares = _shares(list(base.values()), total)
+    contents = [ContentTokens(*kind, counts[kind], tokens) for kind, tokens in zip(base, shares, strict=True)]
+    factor = total / max(sum(base.values()), 1)
+    largest = sorted(results, key=lambda item: item[0], reverse=True)[:LARGEST_RESULTS]
+    return sorted(contents, key=lambda part: part.tokens, reverse=True), [
+        LargeResult(part.name or tools.get(part.call_id, "unknown"), part.call_id, round(tokens * factor))
+        for tokens, part in largest
+    ]
+
+
+def _shares(weights: list[int], total: int) -> list[int]:
+    """Return whole shares of a total by weight: they add up to it."""
+    ends, running, weight_sum = [0], 0, max(sum(weights), 1)
+    for weight in weights:
+        running += weight
+        ends.append(round(total * running / weight_sum))
+    return [end - start for start, end in pairwise(ends)]
+
+
+def contents_table(ctx: AssembledContext, counter: TokenCounter) -> Group:
+    """Return tables of the conversation's contents and its largest results, to be printed by rich."""
+    contents, largest = conversation_contents(ctx, counter)
+    available = max(ctx.token_budget.available, 1)
+    table = Table(box=None, pad_edge=False)
+    for name, right in (("conversation", False), ("", False), ("count", True), ("tokens", True), ("share", True)):
+        table.add_column(name, justify="right" if right else "left", overflow="fold")
+    for part in contents:
+        share = f"{100 * part.tokens / available:.1f} %"
+        table.add_row(part.kind, _text(part.name), f"{part.count:,}", f"{part.tokens:,}", share)
+    results = Table(box=None, pad_edge=False)
+    for name, right in (("largest results", False), ("call", False), ("tokens", True)):
+        results.add_column(name, justify="right" if right else "left", overflow="fold")
+    for result in largest:
+        results.add_row(_text(result.tool), _text(result.call_id), f"{result.tokens:,}")
+    return Group(*((Text(), table) if contents else ()), *((Text(), results) if largest else ()))
 
 
 def context_grid(ctx: AssembledContext, *, plain: bool = False, width: int = 100) -> Group:

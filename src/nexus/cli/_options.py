@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager
@@ -19,9 +20,19 @@ from nexus.cli._tables import print_table
 from nexus.engine import LEDGER_FILE, NEXT_MESSAGE, Engine, open_engine
 from nexus.errors import BadTool, NoSuchSession, UnreadableFile
 from nexus.ledger.sqlite import SqliteLedger
+from nexus.ledger.store import unknown_session
 
 NO_LEDGER = ":memory:"
 """Place of the empty ledger that commands read without a ledger file."""
+
+SHORTEST_PREFIX = 4
+"""Fewest characters of a session's name that select it."""
+
+SHOWN_CANDIDATES = 5
+"""Sessions that the message on an ambiguous name lists."""
+
+_ID_PREFIX = re.compile(r"[0-9a-f]{4}[0-9a-f-]*")
+"""Beginning of a session's id in other tools, with four digits at least."""
 
 SQLITE_HEADER = b"SQLite format 3\0"
 
@@ -107,12 +118,14 @@ class CommandOptions:
             raise UnreadableFile(f"'{self.tools}' not readable as tool definitions: {error}") from error
         return definitions
 
-    def open(self, *, writes: bool = False, **engine_options: Any) -> Engine:
+    def open(self, *, writes: bool = False, reads_stored: bool = False, **engine_options: Any) -> Engine:
         """Open the engine.
 
         Commands that only read create no file: without a ledger file they see an empty ledger, and an empty file stays
-        empty.
+        empty. With `reads_stored`, raises UnreadableFile if the ledger was named and its file is missing.
         """
+        if reads_stored and self.ledger and not self.ledger_file.exists():
+            raise UnreadableFile(f"ledger '{self.ledger}' not found (name a ledger with --ledger)")
         root, file, profile = self.root, self.ledger_file, self._profile_file()
         profiles = {"profiles": {profile.stem: profile}} if profile else {}
         store: SqliteLedger | str | Path = file
@@ -123,7 +136,7 @@ class CommandOptions:
     @contextmanager
     def session(self, name: str) -> Generator[tuple[Engine, str]]:
         """Open the engine for a session, and return it with the session's label. Raises NoSuchSession."""
-        with self.open() as nx:
+        with self.open(reads_stored=True) as nx:
             yield nx, resolve_session(nx, name)
 
     def report(self, value: object, *lines: str) -> None:
@@ -202,14 +215,38 @@ def check_new_name(_ctx: click.Context, _parameter: click.Parameter, value: str 
 
 
 def resolve_session(nx: Engine, name: str) -> str:
-    """Return the label of the session with this name or alias. Raises NoSuchSession."""
-    label = nx.ledger.resolve(name)
-    if label is None and nx.ledger.place == NO_LEDGER:
+    """Return the label of the session with this name or alias, or whose name alone begins with it.
+
+    Raises NoSuchSession.
+    """
+    if label := nx.ledger.resolve(name) or _by_prefix(nx, name):
+        return label
+    if nx.ledger.place == NO_LEDGER:
         raise NoSuchSession(
             f"session {name!r} not found: no ledger yet (create one: nexus import FILE or nexus record)"
         )
-    nx.ledger.thread(name)  # raises NoSuchSession
-    return label or name
+    raise unknown_session(nx.store, name)
+
+
+def resolve_id(nx: Engine, name: str) -> str:
+    """Return the session with this name, or whose id begins with it; another name may be new."""
+    return name if nx.ledger.resolve(name) or not _ID_PREFIX.fullmatch(name) else _by_prefix(nx, name) or name
+
+
+def _by_prefix(nx: Engine, prefix: str) -> str:
+    """Return the only session whose name begins so; empty for none. Raises NoSuchSession for several.
+
+    The branches and sub-agents of a session, `NAME~1` and `NAME+ID`, do not make its name ambiguous.
+    """
+    if len(prefix) < SHORTEST_PREFIX:
+        return ""
+    labels = [session.label for session in nx.ledger.sessions(every=True) if session.label.startswith(prefix)]
+    roots = [label for label in labels if not any(label.startswith((f"{root}~", f"{root}+")) for root in labels)]
+    if len(roots) > 1:
+        shown_labels = ", ".join(repr(label) for label in sorted(roots)[:SHOWN_CANDIDATES])
+        more = f" and {len(roots) - SHOWN_CANDIDATES:,} more" if len(roots) > SHOWN_CANDIDATES else ""
+        raise NoSuchSession(f"session {prefix!r} is ambiguous: {shown_labels}{more} (give more of the name)")
+    return roots[0] if roots else ""
 
 
 def read_json(path: str) -> object:

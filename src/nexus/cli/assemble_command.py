@@ -24,10 +24,13 @@ from nexus.cli._options import (
     nexus_command,
     read_input,
     read_json,
+    resolve_id,
+    resolve_session,
     write_text,
 )
 from nexus.cli._output import PROVIDER_FORMATS, console, emit, plain_output, print_warning, quoted, request_body
 from nexus.cli._tables import print_explanation, print_outline
+from nexus.cli._usage import reported_usage
 from nexus.context import AssembledContext
 from nexus.engine import Engine
 from nexus.errors import BadContext
@@ -133,12 +136,15 @@ def command(
             changes = ReplayOverrides(
                 model, budget, profile, strategy, definitions, event if event.content else None, skills or None
             )
-            replayed = what_if(nx.replay_deps, nx.recorded_call(session or "main", turn, call), changes)
+            replayed = what_if(
+                nx.replay_deps, nx.recorded_call(resolve_session(nx, session or "main"), turn, call), changes
+            )
             ctx = replayed.ctx
             explanation = explain_call(nx.replay_deps, replayed) if explain else None
         else:
             routing = {name: value for name, value in fields.items() if value and name != "blocks"}
-            request = build_request(event, session, **routing, blocks=_blocks(fields["blocks"]))
+            label = resolve_id(nx, session) if session else session
+            request = build_request(event, label, **routing, blocks=_blocks(fields["blocks"]))
             request = replace(request, model=model or nx.model, tools=definitions or ())
             request = replace(request, available_tokens=budget, profile=profile or "layered", skills=skills)
             ctx, explanation = nx.assemble_request(request), nx.explain_request(request) if explain else None
@@ -214,33 +220,45 @@ def _print_context(ctx: AssembledContext, output_format: str | None, counter: To
 
 
 @nexus_command("context")
-@click.argument("session", default="main")
+@click.argument("session", required=False)
 @MODEL_OPTION
 @BUDGET_OPTION
 @PROFILE_OPTION
 @MESSAGE_OPTION
 @TOOLS_OPTION
 @click.option("--svg", type=click.Path(dir_okay=False), help="Also write the image to this SVG file.")
-def context(session: str, message: str, svg: str | None, options: CommandOptions) -> None:
-    """Show what fills the context window of SESSION's next call: layers, blocks, free space, reserves, cache boundary."""
-    from nexus.cli._context_grid import context_grid, grid_svg, window_report
+def context(session: str | None, message: str, svg: str | None, options: CommandOptions) -> None:
+    """Show what fills the context window of SESSION's next call: layers, blocks, free space, reserves, cache boundary.
 
-    with options.open() as nx:
+    The conversation is split into texts, thinking and tools, with its largest tool results.
+
+    Without SESSION, show the session `main`, which may be empty.
+    """
+    from nexus.cli._context_grid import contents_table, context_grid, grid_svg, window_report
+
+    with options.open(reads_stored=session is not None) as nx:
         ctx = nx.assemble(
             message,
-            session=session,
+            session=resolve_session(nx, session) if session is not None else "main",
             model=options.model,
             budget=options.budget,
             profile=options.profile_name,
             tools=options.tool_definitions(),
         )
+        counter = nx.counter
+        usage = reported_usage(nx, ctx.session_label) if nx.ledger.resolve(ctx.session_label) else None
     if svg:
         write_text(svg, grid_svg(ctx))
     if options.as_json:
-        emit(window_report(ctx))
+        emit({**window_report(ctx, counter), "reported": usage})
         return
     out = console(width=100)
     out.print(context_grid(ctx, plain=plain_output(), width=out.width))
+    out.print(contents_table(ctx, counter))
+    if usage is not None and usage.is_imported and usage.models:
+        out.print()
+        counted = f"Counted here: {ctx.token_budget.used.total:,}."
+        out.print(printable_lines(f"Reported: {usage.lines()[0]}. {counted}"), markup=False, highlight=False)
 
 
 @nexus_command("record")

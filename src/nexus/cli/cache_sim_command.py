@@ -12,6 +12,7 @@ import msgspec
 from nexus.cli._options import BUDGET_OPTION, MODEL_OPTION, PROFILE_OPTION, TOOLS_OPTION, CommandOptions, nexus_command
 from nexus.cli._output import emit, print_lines, progress_bar, quoted
 from nexus.cli._tables import print_table
+from nexus.cli._usage import reported_usage
 from nexus.engine import Engine
 from nexus.providers.prompt_cache import dollars
 from nexus.render.console import printable
@@ -68,7 +69,7 @@ def command(
         simulation = simulate_session(
             nx,
             label,
-            _model(nx, provider, options.model, ttl),
+            _model(nx, provider, options.model or _own_model(nx, label, provider), ttl),
             budget=options.budget,
             hour=ttl == "1h",
             interval_ms=interval * 1000,
@@ -84,6 +85,12 @@ def command(
     if simulation.calls:
         print_table(COLUMNS, (_row(simulation, result) for result in simulation.rows), numbers=COLUMNS[1:])
         print_lines(map(printable, _notes(simulation)))
+
+
+def _own_model(nx: Engine, label: str, provider: str | None) -> str:
+    """Return the model of the session's newest reported call, if it has prices; empty if a provider is named."""
+    name = "" if provider else reported_usage(nx, label).last_model
+    return name if name and nx.resolve(name).prices else ""
 
 
 def _model(nx: Engine, provider: str | None, name: str, ttl: str | None) -> Model:

@@ -15,7 +15,7 @@ from nexus.cli._options import CommandOptions, check_new_name, nexus_command
 from nexus.cli._output import emit, emit_with_list, print_lines
 from nexus.engine import Engine
 from nexus.errors import NexusError, UnreadableFile
-from nexus.interop.detect import READERS, detect, read
+from nexus.interop.detect import READERS, detect, first_time, read
 from nexus.interop.importing import ImportReport, import_transcript
 from nexus.interop.turnlog import Violation, read_text, violations
 from nexus.render.console import printable
@@ -46,17 +46,19 @@ def command(
     Importing a file again adds only new messages.
     """
     paths = list(_paths(files))
+    if len(paths) > 1:  # parts of one session may be in several files
+        paths.sort(key=first_time)
     reports: list[ImportReport] = []
     failures: list[dict[str, str]] = []
-    with options.open(writes=not dry_run) as nx, _progress(len(paths)) as advance:
+    with options.open(writes=not dry_run) as nx, _progress(paths, as_json=options.as_json) as advance:
         for path in paths:
+            advance(path)
             try:
                 reports += _import_file(nx, path, file_format, session, len(paths), dry_run=dry_run)
             except NexusError as error:
                 if len(paths) == 1:
                     raise
                 failures.append({"file": str(path), "error": str(error)})
-            advance(path)
     rejected = [report for report in reports if report.rejected]
     if options.as_json:
         emit({"imported": reports, "failed": failures, "dryRun": dry_run})
@@ -100,18 +102,31 @@ def _paths(files: tuple[str, ...]) -> Iterator[Path]:
 
 
 @contextmanager
-def _progress(total: int) -> Generator[Callable[[Path], None]]:
-    """Show a progress bar with file names on standard error, on a terminal and for several files only."""
-    if total <= 1 or not sys.stderr.isatty():
+def _progress(paths: list[Path], *, as_json: bool) -> Generator[Callable[[Path], None]]:
+    """Show the current file, the share of the bytes and the time on standard error, on a terminal only.
+
+    The value is called with each file before it is imported. A single file has no known share.
+    """
+    if as_json or not sys.stderr.isatty():
         yield lambda _: None
         return
     from rich.console import Console
+    from rich.filesize import decimal
     from rich.markup import escape
-    from rich.progress import Progress
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("Importing", total=total)
-        yield lambda path: bar.update(task, advance=1, description=escape(printable(path.name)))
+    sizes = {path: path.stat().st_size if path.is_file() else 0 for path in paths}
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task, completed = bar.add_task("Importing", total=sum(sizes.values()) if len(paths) > 1 else None), 0
+
+        def advance(path: Path) -> None:
+            nonlocal completed
+            text = f"Importing {printable(path.name)} ({decimal(sizes[path])})"
+            bar.update(task, completed=completed, description=escape(text))
+            completed += sizes[path]
+
+        yield advance
 
 
 def _report_lines(report: ImportReport, added: str) -> Iterator[str]:
@@ -139,7 +154,7 @@ def _report_lines(report: ImportReport, added: str) -> Iterator[str]:
 @click.option(
     "--format",
     "file_format",
-    type=click.Choice(["anthropic", "claude_code", "openai", "turnlog"]),
+    type=click.Choice(sorted(READERS)),
     help="Format of the file [detected, else turnlog].",
 )
 def validate(file: Path, file_format: str | None, options: CommandOptions) -> int:

@@ -51,15 +51,15 @@ def command(
     """
     if exact and options.as_json:
         raise click.UsageError("--bytes and --json exclude each other")
-    with options.open() as nx:
-        replayed = replay_call(nx.replay_deps, nx.recorded_call(session, turn, call), unverified=unverified)
+    with options.session(session) as (nx, label):
+        replayed = replay_call(nx.replay_deps, nx.recorded_call(label, turn, call), unverified=unverified)
     model_format: str = replayed.ctx.accounting.model_info.provider_format
     body = request_body(replayed.ctx, output_format or model_format)
     stored_hash = parse_stored_manifest(replayed.call.row.manifest).body
     if options.as_json:
         emit(
             {
-                "session": session,
+                "session": label,
                 "turn": turn,
                 "call": replayed.call.number,
                 "calls": replayed.call.count,
@@ -109,10 +109,10 @@ def diff(
     """
     if later is None and later_call is not None:
         raise click.UsageError("--later-call requires LATER")
-    with options.open() as nx:
-        first = nx.recorded_call(session, turn, call)
+    with options.session(session) as (nx, label):
+        first = nx.recorded_call(label, turn, call)
         pair = (
-            (nx.previous_call(first), first) if later is None else (first, nx.recorded_call(session, later, later_call))
+            (nx.previous_call(first), first) if later is None else (first, nx.recorded_call(label, later, later_call))
         )
         replayed = [replay_call(nx.replay_deps, recorded, unverified=unverified) for recorded in pair]
         difference = diff_calls(nx.replay_deps, *replayed)
@@ -172,15 +172,14 @@ def explain(
     """
     if turn is None and (call is not None or unverified):
         raise click.UsageError("--call and --unverified require a TURN")
-    with options.open() as nx:
+    with options.session(session) as (nx, label):
         if turn is not None:
-            recorded = nx.recorded_call(session, turn, call)
+            recorded = nx.recorded_call(label, turn, call)
             explanation = explain_call(nx.replay_deps, replay_call(nx.replay_deps, recorded, unverified=unverified))
         else:
-            nx.ledger.thread(session)
             request = Request(
                 Event((Text(message),)),
-                Routing(session),
+                Routing(label),
                 model=options.model or nx.model,
                 tools=options.tool_definitions(),
                 available_tokens=options.budget,

@@ -15,6 +15,7 @@ import msgspec
 
 from nexus.cli._options import NO_LEDGER, CommandOptions, NexusGroup, check_new_name, nexus_command, resolve_session
 from nexus.cli._output import format_ref, format_time, quoted, shortened
+from nexus.cli._usage import reported_usage
 from nexus.engine import Engine
 from nexus.errors import BadReference, ForksDepend
 from nexus.ledger import operations, replay
@@ -38,10 +39,9 @@ def sessions(options: CommandOptions, every: bool) -> None:
 
     Example: nexus sessions --all
     """
-    with options.open() as nx:
+    with options.open(reads_stored=True) as nx:
         listed, place = nx.sessions(include_inactive=every), nx.ledger.place
-    missing = f"No ledger {printable(options.ledger) if options.ledger else 'here'} yet"
-    state = missing if place == NO_LEDGER else f"No sessions in {printable(place)} yet"
+    state = "No ledger here yet" if place == NO_LEDGER else f"No sessions in {printable(place)} yet"
     names = ["session", *NUMBERS, "last"]
     names += ["status"] * any(session.status != "active" for session in listed)
     names += ["parent"] * any(session.parent_session for session in listed)
@@ -64,7 +64,9 @@ def _session_cells(session: SessionInfo) -> dict[str, str]:
 
 @click.group("session", cls=NexusGroup)
 def command() -> None:
-    """Show, rename, merge, archive or delete one session, and set its aliases and facts. NAME may be an alias.
+    """Show, rename, merge, archive or delete one session, and set its aliases and facts.
+
+    NAME may be an alias, or the first four or more characters of a name.
 
     Example: nexus session show main
     """
@@ -77,9 +79,12 @@ def show(name: str, options: CommandOptions) -> None:
 
     Example: nexus session show main
     """
-    with options.open() as nx:
+    with options.open(reads_stored=True) as nx:
         facts = _session_facts(nx, name)
-    options.report(facts, *(f"{name:<14} {printable(text)}" for name, text in _fact_rows(facts) if text))
+        usage = reported_usage(nx, facts["session"])
+    rows = [*_fact_rows(facts), *zip(("reported", "cost"), usage.lines(), strict=True)]
+    value = {**facts, "reported": msgspec.to_builtins(usage)}
+    options.report(value, *(f"{name:<14} {printable(text)}" for name, text in rows if text))
 
 
 def _session_facts(nx: Engine, name: str) -> dict[str, Any]:
@@ -419,8 +424,9 @@ def delete(name: str, options: CommandOptions, for_good: bool, with_forks: bool,
         _set_status(name, "deleted", options)
         return
     with options.session(name) as (nx, label):
-        if label != name:  # erasing cannot be undone, so it takes no alias
-            raise BadReference(f"{quoted(name)} is an alias of {quoted(label)} (name the session itself to erase it)")
+        if label != name:  # erasing cannot be undone, so it takes no alias and no beginning of a name
+            kind = "an alias" if nx.ledger.resolve(name) else "the beginning of the name"
+            raise BadReference(f"{quoted(name)} is {kind} of {quoted(label)} (name the session itself to erase it)")
         if not yes:
             _confirm_erasure(nx, [label, *(nx.ledger.dependents(label) if with_forks else ())])
         before = [session.label for session in nx.sessions(include_inactive=True)]

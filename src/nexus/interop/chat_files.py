@@ -1,8 +1,11 @@
-"""Readers of conversations in OpenAI's chat format and in Anthropic's.
+"""Readers of conversations in OpenAI's chat format, in Anthropic's, and of nanobot's session files.
 
 A file contains one conversation (an object with `messages`, or an array of messages), an array of conversations, one
 conversation a line, or one message a line. Each message is a piece, keyed by its conversation, position and content, so
-a file that grew adds the rest. One conversation is in memory at a time.
+a file that grew adds the rest. One conversation is in memory at a time. A message's `timestamp` is its time.
+
+nanobot's files (`sessions/*.jsonl`) have one message a line in OpenAI's format after a line with `"_type": "metadata"`.
+Its `last_consolidated` messages were moved to the memory files and are not sent any more: a clear follows them.
 """
 
 from __future__ import annotations
@@ -19,9 +22,9 @@ from msgspec.structs import replace
 
 from nexus.errors import BadReply, UnreadableFile
 from nexus.interop.json_lines import JsonLine, read_json_lines
-from nexus.interop.transcript import Piece, Problem, Step, Transcript, group_into_turns
+from nexus.interop.transcript import Piece, Problem, Step, Transcript, group_into_turns, time_ms
 from nexus.providers import anthropic, openai
-from nexus.providers.received import CallIndex, ReadOne, items_of, mapping, meta_text, rest_of, text_of
+from nexus.providers.received import CallIndex, ReadOne, items_of, mapping, meta_text, number_of, rest_of, text_of
 
 _FIELDS = frozenset({"messages", "id", "title", "model"})
 _IDS = ("id", "conversation_id", "session_id")
@@ -41,6 +44,7 @@ class _Draft:
     lines: int = 0
     message_lines: int = 0
     by_line: bool = False
+    consolidated: int = 0  # messages before the first one that is still sent
 
 
 def read_openai(path: Path) -> Iterator[Transcript]:
@@ -54,6 +58,16 @@ def read_anthropic(path: Path) -> Iterator[Transcript]:
     Raises UnreadableFile without messages.
     """
     return _read(path, "anthropic", anthropic.message)
+
+
+def read_nanobot(path: Path) -> Iterator[Transcript]:
+    """Yield the session of a file of nanobot. Raises UnreadableFile without a line of metadata or messages."""
+    return _read(path, "nanobot", openai.message)
+
+
+def is_nanobot(record: dict[str, Any]) -> bool:
+    """Return True for the line of metadata in nanobot's session files."""
+    return record.get("_type") == "metadata" and ("last_consolidated" in record or "created_at" in record)
 
 
 def _read(path: Path, format_name: str, read_one: ReadOne) -> Iterator[Transcript]:
@@ -96,6 +110,11 @@ def _drafts(path: Path, *, with_system: bool) -> Iterator[_Draft]:
                 draft.problems += [row.problem] if row.problem else []
                 draft.lines, draft.counted["conversation"] = (0, 0) if number else (1, 1)
                 _move_lines(early, draft)
+        elif is_nanobot(mapping(row.value)):
+            if draft is not None:
+                yield draft
+            draft = _nanobot_draft(mapping(row.value), stem, used)
+            _move_lines(early, draft)
         elif "role" in mapping(row.value):
             if draft is None or not draft.by_line:
                 if draft is not None:
@@ -110,6 +129,15 @@ def _drafts(path: Path, *, with_system: bool) -> Iterator[_Draft]:
             _add_other(draft or early, row)
     if draft is not None:
         yield draft
+
+
+def _nanobot_draft(record: dict[str, Any], stem: str, used: Counter[str]) -> _Draft:
+    fields = {name: value for name, value in record.items() if name not in ("_type", "key")}
+    draft = _Draft(_unused(text_of(record.get("key")) or stem, used), fields, by_line=True)
+    draft.fields |= {"title": text_of(mapping(record.get("metadata")).get("title"))}
+    draft.lines, draft.counted["metadata"] = 1, 1
+    draft.consolidated = number_of(record.get("last_consolidated"))
+    return draft
 
 
 def _add_other(draft: _Draft, row: JsonLine) -> None:
@@ -149,11 +177,13 @@ def _transcript(draft: _Draft, format_name: str, read_one: ReadOne) -> Transcrip
                 draft.counted["(damaged message)"] += 1
             continue
         calls.add(new)
-        ids = (key, f"{key}:rest")
+        ids, at_ms = (key, f"{key}:rest"), time_ms(mapping(item).get("timestamp"))
         new = tuple(
-            message if message.id else replace(message, id=key_id) for message, key_id in zip(new, ids, strict=False)
+            replace(message, id=message.id or key_id, at_ms=at_ms) for message, key_id in zip(new, ids, strict=False)
         )
-        steps.append(Step(pieces=(Piece(key, new),)))
+        steps.append(Step(pieces=(Piece(key, new),), at_ms=at_ms))
+        if place == str(draft.consolidated - 1):
+            steps.append(Step("clear", (Piece(f"{key}:clear"),), at_ms=at_ms))
     meta = ""
     try:
         meta = meta_text(rest_of(draft.fields, _FIELDS | {"system"} if draft.leading else _FIELDS))

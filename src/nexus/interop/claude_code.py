@@ -1,9 +1,10 @@
 """Reader of Claude Code session files (JSON Lines, one event a line).
 
-User and assistant lines are messages; a compaction boundary with its summary is a compaction. Everything else (hook
-progress, file snapshots, queue operations) is counted by kind, but remains a link in the chain of parents. A line
-whose parent is not in the file is joined to the message before it and reported. A second line without a parent is a
-cleared conversation. Lines of sub-agents (`isSidechain`) form separate transcripts.
+User and assistant lines are messages, and so are messages that were typed while the agent was working and have no such
+line; a compaction boundary with its summary is a compaction. Everything else (hook progress, file snapshots) is counted
+by kind, but remains a link in the chain of parents. A line whose parent is not in the file is joined to the message
+before it and reported. A second line without a parent is a cleared conversation. Lines of sub-agents (`isSidechain`, and
+`progress` lines with their messages) form separate transcripts.
 
 `message` and the time of a line are imported, and fields that describe the message go into `meta`. All fields outside
 `IMPORTED` (above all the tool's own record of its result) are counted only.
@@ -14,20 +15,28 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
 from nexus.errors import BadReply, UnreadableFile
+from nexus.interop.claude_code_queue import MessageQueue, content_text, user_event
 from nexus.interop.claude_code_tree import START, Chain, Link, paths
 from nexus.interop.json_lines import JsonLine, read_json_lines
-from nexus.interop.transcript import Piece, Problem, Step, Transcript
+from nexus.interop.transcript import Piece, Problem, Step, Transcript, time_ms
 from nexus.providers import anthropic
-from nexus.providers.received import CallIndex, compact_json, mapping, meta_text, number_of, text_of, with_meta
+from nexus.providers.received import (
+    CallIndex,
+    compact_json,
+    items_of,
+    mapping,
+    meta_text,
+    number_of,
+    text_of,
+    with_meta,
+)
 from nexus.types.message import Message, Text
 
 SYNTHETIC = "<synthetic>"
@@ -37,7 +46,6 @@ ABOUT = ("cwd", "version", "gitBranch", "slug")
 """Fields of every line that describe the session; the last value counts."""
 
 _INTERRUPTED = "[Request interrupted by user"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _IN_META = ("isMeta", "isApiErrorMessage", "apiError", "error", "requestId", "agentId", "forkedFrom", "permissionMode")
 
 IMPORTED = frozenset(
@@ -73,7 +81,13 @@ class _File:
     problems: list[Problem] = field(default_factory=list[Problem])
     about: dict[str, Any] = field(default_factory=dict[str, Any])
     sessions: dict[str, None] = field(default_factory=dict[str, None])
+    queue: MessageQueue = field(default_factory=MessageQueue)
+    # by the id of an agent: the tool call that started it; calls that have their final result
+    calls: dict[str, str] = field(default_factory=dict[str, str])
+    answered: set[str] = field(default_factory=set[str])
     side: Chain | None = None
+    after: str = ""  # parent of the first message, if another file has it
+    unlined: int = 0  # messages that share the line of another one
     ended: bool = False
     lines: int = 0
 
@@ -107,7 +121,7 @@ def read(path: Path) -> Iterator[Transcript]:
     main = _conversation(file, file.main, session)
     sides = tuple(_conversation(file, chain, chain.name) for chain in file.sides.values() if chain.nodes)
     if len(sides) == 1 and not file.main.nodes:  # the file of one sub-agent
-        main, sides = replace(sides[0], source_id=f"{session}+{sides[0].source_id}"), ()
+        main, sides = replace(sides[0], source_id=f"{session}+{sides[0].source_id}", parent=session), ()
     title = next((text for leaf, text in reversed(file.summaries) if leaf in file.links and text), "")
     about = {name: value for name, value in file.about.items() if name != "cwd"}
     if len(file.sessions) > 1:
@@ -116,11 +130,12 @@ def read(path: Path) -> Iterator[Transcript]:
         main,
         title=file.titles.get("custom-title") or file.titles.get("ai-title") or title,
         sidechains=sides,
+        after=file.after,
         counted=dict(+file.counted),
         omitted=dict(file.omitted),
         problems=tuple(file.problems),
         lines=file.lines,
-        message_lines=main.message_lines + sum(side.message_lines for side in sides),
+        message_lines=main.message_lines + sum(side.message_lines for side in sides) - file.unlined,
         meta=meta_text(about),
     )
 
@@ -140,11 +155,17 @@ def _take(file: _File, row: JsonLine) -> None:
         return
     subtype = text_of(record.get("subtype"))
     file.ended = file.ended or subtype in _ENDS
+    if (kind == "progress" and _take_agent_messages(file, row.line, record)) or (
+        kind == "attachment" and _take_attachment(file, row.line, record)
+    ):
+        return
     file.counted[f"{kind}/{subtype}" if subtype else kind] += 1
     if kind == "summary":
         file.summaries.append((text_of(record.get("leafUuid")), text_of(record.get("summary"))))
     elif kind in _TITLES:
         file.titles[kind] = text_of(record.get(_TITLES[kind]))
+    elif kind == "queue-operation":
+        file.queue.apply(row.line, record)
     if uuid := text_of(record.get("uuid")):
         chain, link = _place(file, row.line, record)
         if (kind, subtype) == ("system", "compact_boundary"):
@@ -152,6 +173,66 @@ def _take(file: _File, row: JsonLine) -> None:
             file.contents.setdefault(uuid, "")
             link = Link(link.node, boundary=uuid)
         file.link(uuid, chain, link)
+
+
+def _take_agent_messages(file: _File, line: int, record: dict[str, Any]) -> bool:
+    """Add the message that a sub-agent's progress line contains to its conversation; return false without one."""
+    data = mapping(record.get("data"))
+    # The messages of an agent follow each other; parents are those of another list.
+    event, *others = (
+        {name: value for name, value in mapping(item).items() if name != "parentUuid"}
+        for item in (data.get("message"), *items_of(data.get("normalizedMessages")))
+    )
+    agent = text_of(data.get("agentId"))
+    kind = text_of(event.get("type"))
+    if not agent or kind not in ("user", "assistant"):
+        return False
+    if call := text_of(record.get("parentToolUseID")):
+        file.calls.setdefault(agent, call)
+    about = {name: record[name] for name in ("sessionId", *ABOUT) if name in record}
+    side = {**about, "isSidechain": True, "agentId": agent}
+    # Texts before the calls of a message have no line: only this list contains them.
+    for other in others:
+        parts = items_of(mapping(other.get("message")).get("content"))
+        is_text = other.get("type") == "assistant" and {text_of(mapping(part).get("type")) for part in parts} == {
+            "text"
+        }
+        uuid = text_of(other.get("uuid"))
+        if is_text and uuid and uuid != event.get("uuid") and uuid not in file.contents:
+            before = len(file.contents) + file.counted.total()
+            _take_message(file, line, {**other, **side}, "assistant")
+            file.unlined += len(file.contents) + file.counted.total() - before
+    _take_message(file, line, {**event, **side}, kind)
+    chain, link = _place(file, line, record)
+    file.link(text_of(record.get("uuid")), chain, link)
+    return True
+
+
+def _take_attachment(file: _File, line: int, record: dict[str, Any]) -> bool:
+    """Add a message that reached the agent while it was working; return false for other attachments."""
+    attachment = mapping(record.get("attachment"))
+    prompt = attachment.get("prompt")
+    if attachment.get("type") != "queued_command" or not prompt:
+        return False
+    event = user_event(record, prompt)
+    if text_of(mapping(attachment.get("origin")).get("kind")) not in ("", "human"):
+        event["isMeta"] = True
+    _take_message(file, line, event, "user")
+    return True
+
+
+def _add_sent(file: _File, chain: Chain, link: Link) -> Link:
+    """Add the queued messages that the agent's next message follows; return where that one attaches."""
+    for queued in file.queue.take_sent():
+        key = _key(file, "", queued.record)
+        try:
+            messages = _messages_of(queued.event, "user", key, chain.calls)
+        except (BadReply, RecursionError) as error:
+            file.trouble(queued.line, "damaged message", str(error) or "nested too deeply")
+            continue
+        link = Link(chain.add(link, Step(pieces=(Piece(key, messages),), at_ms=messages[0].at_ms)))
+        file.counted["queue-operation"] -= 1
+    return link
 
 
 def _place(file: _File, line: int, record: dict[str, Any]) -> tuple[Chain, Link]:
@@ -168,6 +249,8 @@ def _place(file: _File, line: int, record: dict[str, Any]) -> tuple[Chain, Link]
     # A sub-agent's first line may name its parent in the chain that started it.
     if attached and chain is not file.main and chain.last == START:
         return chain, Link(START)
+    if chain is file.main and chain.last == START:
+        file.after = file.after or parent
     where = "in another chain" if attached else "not in the file before it"
     joined = "joined to the message before it" if chain.last != START else "it begins the conversation here"
     file.trouble(line, "broken link", f"its parent {parent} is {where}: {joined}")
@@ -209,6 +292,8 @@ def _take_message(file: _File, line: int, record: dict[str, Any], kind: str) -> 
     file.note(record)
     stop = text_of(body.get("stop_reason"))
     file.ended = stop in _ENDS
+    if chain is file.main:
+        file.queue.note_line(content_text(body.get("content")) if kind == "user" else "")
     summary = record.get("isCompactSummary") is True
     if link.boundary in file.compacted:
         link = Link(file.compacted[link.boundary])
@@ -223,14 +308,25 @@ def _take_message(file: _File, line: int, record: dict[str, Any], kind: str) -> 
     elif kind == "assistant":
         called = body.get("usage") and body.get("model") != SYNTHETIC
         usage = anthropic.usage(body["usage"]) if called else None
+        if chain is file.main and messages[0].id not in chain.by_message:
+            link = _add_sent(file, chain, link)
         place = chain.add_assistant(link, messages[0], key, usage, stop)
     else:
-        step = Step(pieces=(Piece(key, messages),), at_ms=messages[0].at_ms)
-        # Results join the message with their calls: parallel calls have several lines of results.
-        place = chain.add_results(step)
-        if place is None:
-            place = chain.add(link, step, inserted=record.get("isMeta") is True)
+        place = _add_user(file, chain, link, record, Step(pieces=(Piece(key, messages),), at_ms=messages[0].at_ms))
     file.link(uuid, chain, Link(place))
+
+
+def _add_user(file: _File, chain: Chain, link: Link, record: dict[str, Any], step: Step) -> int:
+    """Add a user's message, or results to the message with their calls; return the index of the node."""
+    outcome = mapping(record.get("toolUseResult"))
+    results = [part.call_id for message in step.messages for part in message.results()]
+    if agent := text_of(outcome.get("agentId")):
+        file.calls.update((agent, call) for call in results)
+    if outcome.get("status") != "async_launched":
+        file.answered.update(results)
+    # Parallel calls have several lines of results.
+    place = chain.add_results(step)
+    return chain.add(link, step, inserted=record.get("isMeta") is True) if place is None else place
 
 
 def _key(file: _File, uuid: str, record: dict[str, Any]) -> str:
@@ -270,7 +366,10 @@ def _add_compaction(file: _File, chain: Chain, link: Link, key: str, messages: t
 
 
 def _conversation(file: _File, chain: Chain, source_id: str) -> Transcript:
+    call = file.calls.get(chain.name, "")
     steps, forks = paths(chain, ended=file.ended)
+    if steps and chain is not file.main and call in file.answered:
+        steps = (*steps[:-1], replace(steps[-1], closes_turn=True))
     lines = sum(len(step.pieces) for node in chain.nodes for step in (node.first, *node.results))
     models = (message.model for step in reversed(steps) for message in step.messages)
     return Transcript(
@@ -281,6 +380,7 @@ def _conversation(file: _File, chain: Chain, source_id: str) -> Transcript:
         forks=forks,
         lines=lines,
         message_lines=lines,
+        call_id=call,
         model=next((model for model in models if model and model != SYNTHETIC), ""),
         cwd=text_of(file.about.get("cwd")),
     )
@@ -299,11 +399,7 @@ def _messages_of(record: dict[str, Any], kind: str, key: str, calls: CallIndex) 
         meta["synthetic"] = True
     if kind == "assistant" and body.get("stop_reason"):
         meta["stop_reason"] = body["stop_reason"]
-    at_ms = 0
-    with suppress(ValueError, OverflowError):
-        time = datetime.fromisoformat(text_of(record.get("timestamp")))
-        time = time if time.tzinfo else time.replace(tzinfo=UTC)
-        at_ms = max(0, (time - _EPOCH) // timedelta(milliseconds=1))
+    at_ms = time_ms(text_of(record.get("timestamp")))
     # Lines of one assistant's message share its id.
     ids = (messages[0].id or key,) if kind == "assistant" else (key, f"{key}:rest")
     joined: list[Message] = []

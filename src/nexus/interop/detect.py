@@ -7,13 +7,14 @@ Anthropic's format and are read as OpenAI's.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from nexus.errors import UnknownFormat, UnreadableFile
-from nexus.interop import claude_code, turnlog
-from nexus.interop.chat_files import conversations_in, read_anthropic, read_openai
+from nexus.interop import claude_code, dialogue_rows, turnlog
+from nexus.interop.chat_files import conversations_in, is_nanobot, read_anthropic, read_nanobot, read_openai
 from nexus.interop.json_lines import read_json_lines
 from nexus.interop.transcript import Transcript
 from nexus.providers.received import items_of, mapping, text_of
@@ -22,6 +23,8 @@ from nexus.render.turnlog.entries import FIELDS
 READERS: dict[str, Callable[[Path], Iterator[Transcript]]] = {
     "anthropic": read_anthropic,
     "claude_code": claude_code.read,
+    "dialogue": dialogue_rows.read,
+    "nanobot": read_nanobot,
     "openai": read_openai,
     "turnlog": turnlog.read,
 }
@@ -48,6 +51,10 @@ def detect(path: Path) -> str:
         has_field = any(name in record for name in _EVENT_FIELDS)
         if text_of(record.get("type")) in _EVENTS and "role" not in record and has_field:
             return "claude_code"
+        if is_nanobot(record):
+            return "nanobot"
+        if dialogue_rows.rows_in(row.value):
+            return "dialogue"
         conversations = conversations_in(row.value)
         if not conversations and "role" in record:
             conversations = [{"messages": [row.value]}]
@@ -71,6 +78,15 @@ def read(path: Path, form: str | None = None) -> Iterator[Transcript]:
     if reader is None:
         raise UnknownFormat(f"format {form!r} not found (formats: {', '.join(READERS)})")
     return reader(path)
+
+
+def first_time(path: Path) -> str:
+    """Return the first time in a JSON Lines file, as text that sorts; empty without one."""
+    with suppress(UnreadableFile):
+        for row in islice(read_json_lines(path), _LOOK_AT_LINES) if path.suffix == ".jsonl" else ():
+            if time := text_of(mapping(row.value).get("timestamp")):
+                return time
+    return ""
 
 
 def _provider(conversation: dict[str, Any]) -> str:

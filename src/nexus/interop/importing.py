@@ -1,15 +1,18 @@
 """Import of transcripts into the ledger: each piece once, however often its file is read and however much it grew.
 
 A path of a transcript is one transaction. A name that another conversation has gets a number. Forks become the sessions
-`NAME~1`, `NAME~2`, side chains `NAME+ID`. If the session continued in the ledger, new steps of the file become a fork
-`NAME~continued`, so that histories are not mixed. Of concurrent imports of the same file one adds it.
+`NAME~1`, `NAME~2`, side chains `NAME+ID`. The name follows the file's newest path: if the user went back, or if messages
+changed or were added between others, it moves to a new thread, and its former messages become `NAME~N`. If the session
+continued in the ledger, new steps of the file become a fork `NAME~continued`, so that histories are not mixed. Of
+concurrent imports of the same file one adds it.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -18,9 +21,11 @@ from msgspec.structs import replace
 
 from nexus.assembly.record import with_sizes
 from nexus.engine import Engine
-from nexus.errors import HeadMoved, LedgerBusy
+from nexus.errors import BadReference, HeadMoved, LedgerBusy
+from nexus.interop.differences import changed_keys, first_difference
 from nexus.interop.transcript import Problem, Step, Transcript
-from nexus.ledger.sessions import SessionMetadata, SessionStatus
+from nexus.ledger.sessions import NewRefUpdate, SessionMetadata, SessionStatus
+from nexus.providers.received import mapping
 from nexus.types.ledger_entries import Commit, Compaction, NewEntry
 from nexus.types.message import Image, Message, Part, ToolResult
 from nexus.workspace.attachments import with_dimensions
@@ -64,7 +69,12 @@ def import_transcript(
     Each session is one transaction. A report counts what this import added, not what a concurrent one did.
     Raises LedgerBusy if other writers keep changing a session.
     """
-    name = _free_name(nx, transcript.all_keys(), session or transcript.source_id)
+    name = _name(nx, transcript, session)
+    if transcript.after in (nx.store.known_keys(name) if nx.store.thread_of(name) is not None else {}):
+        problems = (
+            other for other in transcript.problems if other.kind != "broken link" or transcript.after not in other.text
+        )
+        transcript = replace(transcript, problems=tuple(problems))
     if _status(nx, name) == "deleted":
         # Nothing is added to a deleted session, nor to its forks and side chains.
         new = _new_steps(transcript.steps, nx.store.known_keys(name))
@@ -75,12 +85,13 @@ def import_transcript(
         return [replace(report, rejected=rejected)]
     source, last = _copied_from(nx, transcript, name)
     reports = [_path(nx, transcript, name, transcript.steps, parent=source, after=last, dry_run=dry_run)]
+    _retitle(nx, transcript, reports[0].session, dry_run=dry_run)
     homes = [reports[0]]
     # Lines and problems are counted once, in the report of the main path.
     bare = replace(transcript, counted={}, omitted={}, problems=(), lines=0, message_lines=0)
     for number, fork in enumerate(transcript.forks, 1):
         parent = homes[fork.branch + 1]
-        label = _free_name(nx, [key for step in fork.steps for key in step.keys], f"{name}~{number}")
+        label = _fork_name(nx, [key for step in fork.steps for key in step.keys], name, number)
         if parent.rejected and fork.after not in nx.store.known_keys(parent.session):
             report = _report(bare, parent.session, fork.steps, [], dry_run=dry_run, rejected=len(fork.steps))
         else:
@@ -90,24 +101,64 @@ def import_transcript(
     for side in transcript.sidechains:
         side_reports = import_transcript(nx, side, f"{name}+{side.source_id}", dry_run=dry_run)
         reports.extend(side_reports)
-        child, main = side_reports[0].session, reports[0].session
-        # A side chain that was imported before keeps its parent.
-        stored = not dry_run and nx.store.resolve(main) and nx.store.resolve(child)
-        if stored and not nx.ledger.metadata(child).parent_session:
-            nx.ledger.update(child, "spawned", parent_session=main)
+        _link(nx, side_reports[0].session, reports[0].session, side.call_id, dry_run=dry_run)
+    if transcript.parent:
+        _link(nx, reports[0].session, transcript.parent, dry_run=dry_run)
+    for label in _agents_of(nx, transcript):
+        _link(nx, label, reports[0].session, dry_run=dry_run)
     return reports
+
+
+def _retitle(nx: Engine, transcript: Transcript, label: str, *, dry_run: bool) -> None:
+    """Set a title that the file got since the last import, unless the session was named otherwise here."""
+    if transcript.title and not dry_run and nx.store.thread_of(label) is not None:
+        title = nx.ledger.metadata(label).title
+        if title != transcript.title and title in ("", replace(transcript, title="").shown_title):
+            nx.ledger.update(label, "titled", title=transcript.title)
+
+
+def _agents_of(nx: Engine, transcript: Transcript) -> list[str]:
+    """Return the sessions of sub-agents that were imported from files of their own before this transcript."""
+    prefix = f"{transcript.source_id}+"
+    return [
+        other.label
+        for other in nx.store.sessions(every=True)
+        if other.label.startswith(prefix) and not other.parent_session
+    ]
+
+
+def _link(nx: Engine, child: str, parent: str, call_id: str = "", *, dry_run: bool) -> None:
+    """Store which session and tool call started a sub-agent's session, unless it has a parent."""
+    if dry_run or not nx.store.resolve(parent) or not nx.store.resolve(child):
+        return
+    if not nx.ledger.metadata(child).parent_session:
+        call_id = call_id or _call_with_prompt(nx, parent, child)
+        for call in dict.fromkeys((call_id, "")):  # the call may be on an abandoned branch
+            with suppress(BadReference):
+                nx.ledger.update(child, "spawned", parent_session=parent, parent_call_id=call)
+                return
+
+
+def _call_with_prompt(nx: Engine, parent: str, child: str) -> str:
+    """Return the call in the parent that contains the first message of a sub-agent; empty for none."""
+    rows = (row for entry in nx.ledger.iter_entries(child) for row in entry.rows)
+    prompt = next((row.message.text() for row in rows), "")
+    for entry in nx.ledger.iter_entries(parent) if prompt else ():
+        for call in (call for row in entry.rows for call in row.message.calls()):
+            with suppress(ValueError, RecursionError):
+                if mapping(json.loads(call.arguments)).get("prompt") == prompt:
+                    return call.id
+    return ""
 
 
 def _copied_from(nx: Engine, transcript: Transcript, name: str) -> tuple[str, str]:
     """Return the session whose messages a new conversation begins with, and their last common key; empty without one."""
     # A program that resumes a conversation may copy it into a new file with a new name first.
-    keys = [key for step in transcript.steps for key in step.keys]
+    keys = [key for key in (transcript.after, *(key for step in transcript.steps for key in step.keys)) if key]
     if not transcript.unique_keys or not keys or nx.store.thread_of(name) is not None:
         return "", ""
-    threads = {thread for thread, _ in nx.store.holders(keys[0])}
-    sources = [session.label for session in nx.store.sessions(every=True) if session.thread in threads]
     shared: dict[str, str] = {}
-    for label in sources:
+    for label in _sessions_with(nx, keys[0]):
         stored = nx.store.known_keys(label)
         for key in keys:
             if key not in stored:
@@ -115,6 +166,12 @@ def _copied_from(nx: Engine, transcript: Transcript, name: str) -> tuple[str, st
             shared[label] = key
     best = max(shared, key=lambda label: keys.index(shared[label]), default="")
     return best, shared.get(best, "")
+
+
+def _sessions_with(nx: Engine, key: str) -> list[str]:
+    """Return the sessions whose newest thread has the entry with this key."""
+    threads = {thread for thread, _ in nx.store.holders(key)}
+    return [session.label for session in nx.store.sessions(every=True) if session.thread in threads] if threads else []
 
 
 def _path(
@@ -130,15 +187,38 @@ def _path(
     """Import one path of steps into one session; try again if another writer was faster."""
     for _ in range(ATTEMPTS):
         with suppress(HeadMoved):
-            return _import_path(nx, transcript, label, steps, parent, after, dry_run=dry_run)
+            moved, note = _follow(nx, transcript, label, steps, dry_run=dry_run) if not parent else (None, "")
+            return moved or _import_path(nx, transcript, label, steps, parent, after, note, dry_run=dry_run)
     raise LedgerBusy(
         f"session {label!r} changed {ATTEMPTS} times during the import; the rest was not stored "
         "(import again: stored steps are not added twice)"
     )
 
 
+def _follow(
+    nx: Engine, transcript: Transcript, label: str, steps: tuple[Step, ...], *, dry_run: bool
+) -> tuple[ImportReport | None, str]:
+    """Move a session to the file's path if that left the session's, or return a note if the session must stay."""
+    stored, head = _state(nx, label)
+    changed = changed_keys(nx.store, label, steps, stored)
+    first = first_difference(steps, stored, head, changed)
+    if first and _is_of_file(transcript, stored, first, head) and _status(nx, label) != "deleted":
+        return _move(nx, transcript, label, steps, first - 1, len(changed), dry_run=dry_run), ""
+    messages = f"{len(changed):,} message{'s' if len(changed) != 1 else ''}"
+    note = f"{messages} changed in the file: the session was continued here and keeps the old ones"
+    return None, note if changed else ""
+
+
 def _import_path(
-    nx: Engine, transcript: Transcript, label: str, steps: tuple[Step, ...], parent: str, after: str, *, dry_run: bool
+    nx: Engine,
+    transcript: Transcript,
+    label: str,
+    steps: tuple[Step, ...],
+    parent: str,
+    after: str,
+    note: str,
+    *,
+    dry_run: bool,
 ) -> ImportReport:
     """Append the new steps of a path where they belong."""
     base = nx.store.known_keys(parent) if parent else {}
@@ -147,7 +227,7 @@ def _import_path(
         more = nx.store.known_keys(continued)
         parent, base = (continued, {**base, **more}) if after in more else (parent, base)
     stored, head = _state(nx, label)
-    elsewhere, note = dict(base), ""
+    elsewhere = dict(base)
     new = _new_steps(steps, {**elsewhere, **stored})
     # Checked before anything is written: a deleted session stays as it is, without an empty fork next to it.
     if new and _status(nx, label) == "deleted":
@@ -160,6 +240,7 @@ def _import_path(
         at += base.get(f"{after}:end") == at + 1  # include the end of the turn
         head = _fork(nx, label, parent, at, _facts(transcript))
     keys = [key for step in steps for key in (*step.keys, *(f"{last}:end" for last in step.keys[-1:]))]
+    keys += [transcript.after, f"{transcript.after}:end"]
     # The newest stored step of the path is not the head: the session was continued here, so the rest becomes a fork.
     while new and (last := max((stored[key] for key in keys if key in stored), default=head)) < head:
         continued = f"{label}~continued"
@@ -175,15 +256,81 @@ def _import_path(
         return _report(transcript, label, steps, [], status="deleted", dry_run=dry_run, rejected=len(new))
     entries = list(ledger_entries(nx, steps, {**elsewhere, **stored}, head))
     if entries and not stored and not parent:
-        source = {"format": transcript.format, "source": transcript.source_id}
-        source |= {"cwd": transcript.cwd, "model": transcript.model}
-        meta = {"meta": json.loads(transcript.meta)} if transcript.meta else {}
-        imported = {**{name: value for name, value in source.items() if value}, **meta}
-        entries[0] = replace(entries[0], body={**entries[0].body, "imported": imported})
+        entries[0] = _with_source(entries[0], transcript)
     if entries and not dry_run:
         result = nx.store.commit(label, Commit(tuple(entries), expected_head=head), _facts(transcript))
         new = new if result.added else []  # a concurrent import of the same file was faster
     return _report(transcript, label, steps, new, status=_status(nx, label), note=note, dry_run=dry_run)
+
+
+def _with_source(entry: NewEntry, transcript: Transcript) -> NewEntry:
+    """Return the first entry of a session with the metadata of the file."""
+    source = {"format": transcript.format, "source": transcript.source_id}
+    source |= {"cwd": transcript.cwd, "model": transcript.model}
+    meta = {"meta": json.loads(transcript.meta)} if transcript.meta else {}
+    imported = {**{name: value for name, value in source.items() if value}, **meta}
+    return replace(entry, body={**entry.body, "imported": imported})
+
+
+def _is_of_file(transcript: Transcript, stored: Mapping[str, int], first: int, head: int) -> bool:
+    """Return true if all entries from `first` on come from the transcript, or from an earlier state of its file."""
+    keys, prefix = {*transcript.all_keys()}, f"{transcript.source_id}/"
+    seqs = {
+        seq
+        for key, seq in stored.items()
+        if key.removesuffix(":end") in keys or (not transcript.unique_keys and key.startswith(prefix))
+    }
+    return seqs.issuperset(range(first, head + 1))
+
+
+def _move(
+    nx: Engine,
+    transcript: Transcript,
+    label: str,
+    steps: tuple[Step, ...],
+    at: int,
+    changed: int,
+    *,
+    dry_run: bool,
+) -> ImportReport:
+    """Move a session to a new thread that continues its entry `at` with the path of `steps`.
+
+    The former messages get a name of their own; they are archived unless they are a branch of the file.
+    """
+    pointer = nx.store.session(label)
+    stored, head = _state(nx, label)
+    first_keys = {key: seq for key, seq in stored.items() if seq <= at}
+    path_keys = {key for step in steps for key in step.keys}
+    abandoned_keys = {key.removesuffix(":end") for key, seq in stored.items() if seq > at} - path_keys
+    number = next(number for number in count(1) if nx.store.session(f"{label}~{number}") is None)
+    old = f"{label}~{number}"
+    if changed:
+        messages = f"{changed:,} message{'s' if changed != 1 else ''}"
+        note = f"{messages} changed in the file: the session has the new ones, {old!r} (archived) the old ones"
+    elif abandoned_keys:
+        note = f"the file continues from an earlier message, and so does the session; the abandoned ones are in {old!r}"
+    else:
+        note = (
+            f"messages were missing between others and have been added; the session without them is {old!r} (archived)"
+        )
+    added = _new_steps(steps, stored)
+    if not dry_run and pointer is not None:
+        nx.store.fork(old, label, at, facts=_facts(transcript), expected_number=0)
+        entries = tuple(ledger_entries(nx, steps, first_keys, at))
+        nx.store.commit(old, Commit(entries, expected_head=at), _facts(transcript))
+        former = replace(_facts(transcript), status="active" if abandoned_keys else "archived")
+        thread, reason = nx.store.thread_of(old), f"import: {note}"
+        moves = [
+            NewRefUpdate(label, thread, reason, None, pointer.number),
+            NewRefUpdate(old, pointer.thread, reason, former, 1),
+        ]
+        with ExitStack() as undo:  # the next attempt makes another thread
+            undo.callback(nx.ledger.delete, old)
+            if (head_now := nx.store.head(pointer.thread or 0)[0]) != head:
+                raise HeadMoved(label, head, head_now)
+            nx.store.update_refs(moves)
+            undo.pop_all()
+    return _report(transcript, label, steps, added, status=_status(nx, label), note=note, dry_run=dry_run)
 
 
 def _report(
@@ -203,7 +350,7 @@ def _report(
         session=label,
         format=transcript.format,
         source=transcript.source_id,
-        title=transcript.title,
+        title=transcript.shown_title,
         added_entries=len(new),
         known_entries=len(steps) - len(new) - rejected,
         messages=len(messages),
@@ -223,11 +370,38 @@ def _report(
 
 
 def _facts(transcript: Transcript) -> SessionMetadata:
-    return SessionMetadata(title=transcript.title, origin=transcript.format, origin_id=transcript.source_id)
+    return SessionMetadata(
+        routing_key=transcript.source_id if transcript.format == "nanobot" else "",  # `channel:chat_id`
+        title=transcript.shown_title,
+        origin=transcript.format,
+        origin_id=transcript.source_id,
+    )
 
 
 def _status(nx: Engine, label: str) -> SessionStatus:
     return nx.ledger.metadata(label).status if nx.store.thread_of(label) is not None else "active"
+
+
+def _name(nx: Engine, transcript: Transcript, session: str) -> str:
+    """Return the name of the transcript's session: of one that it continues, or a free one."""
+    wanted = session or transcript.source_id
+    candidates = [wanted, *(() if session or not transcript.after else _sessions_with(nx, transcript.after))]
+    for label in candidates if transcript.unique_keys and transcript.steps else ():
+        if nx.store.thread_of(label) is not None:
+            facts = nx.ledger.metadata(label)
+            is_same = (facts.origin, facts.origin_id) == (transcript.format, transcript.source_id)
+            last_ms = next((other.last_ms for other in nx.store.sessions(every=True) if other.label == label), 0)
+            if is_same and (transcript.after in nx.store.known_keys(label) or transcript.steps[0].at_ms > last_ms > 0):
+                return label
+    return _free_name(nx, transcript.all_keys(), wanted)
+
+
+def _fork_name(nx: Engine, keys: list[str], name: str, number: int) -> str:
+    """Return the name of the fork that has these keys, or a free one."""
+    holders = _sessions_with(nx, keys[-1]) if keys else []
+    return next((label for label in holders if label == name or label.startswith(f"{name}~")), None) or _free_name(
+        nx, keys, f"{name}~{number}"
+    )
 
 
 def _free_name(nx: Engine, keys: Iterable[str], wanted: str) -> str:

@@ -1,14 +1,15 @@
 """Tolerant JSON reader: one value a line, or the complete file as one value, decided by its content.
 
 Lines are read one at a time, so memory depends on the longest line. Traces of crashes and editors are tolerated: a byte
-order mark, CRLF, runs of NUL, a last line that was cut off, bytes that are not UTF-8 (kept as lone surrogates). A line
-that is not JSON has a problem instead of a value.
+order mark, CRLF, runs of NUL, several objects on one line, a last line that was cut off, bytes that are not UTF-8 (kept
+as lone surrogates). A line that is not JSON has a problem instead of a value.
 """
 
 from __future__ import annotations
 
 import codecs
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -23,6 +24,9 @@ MAX_LINE_BYTES = 256 * 2**20
 """A longer line is reported and skipped."""
 
 _decode = msgspec.json.Decoder().decode
+_decode_first = json.JSONDecoder().raw_decode
+_SPACE = re.compile("[\\x00 \\t]*")
+_UNPARSED = ("(torn last line)", "(not JSON)")
 _EDGES = b"\x00 \t\r\n"
 
 
@@ -58,7 +62,7 @@ def read_json_lines(path: Path) -> Iterator[JsonLine]:
                     return
             file.seek(0)
             for number, raw in enumerate(_lines(file), 1):
-                yield _row(number, raw)
+                yield from _rows(number, raw)
     except OSError as error:
         raise UnreadableFile(f"{path} cannot be read: {error.strerror or error}") from error
 
@@ -72,6 +76,24 @@ def _lines(file: BinaryIO) -> Iterator[bytes | None]:
         while raw and not raw.endswith(b"\n"):
             raw = file.readline(MAX_LINE_BYTES)
         yield None
+
+
+def _rows(number: int, raw: bytes | None) -> Iterator[JsonLine]:
+    """Yield a line's value. Programs that write at the same time may leave several objects on one line."""
+    row = _row(number, raw)
+    text = raw.strip(_EDGES).decode(errors="surrogateescape") if row.kind in _UNPARSED and raw is not None else ""
+    end = 0
+    while text.startswith("{", end):
+        try:
+            value, after = _decode_first(text, end)
+        except (ValueError, RecursionError):
+            break
+        problem = Problem(number, "several values", "several JSON objects on this line: each was read") if end else None
+        yield JsonLine(number, value, problem=problem)
+        space = _SPACE.match(text, after)
+        end = space.end() if space else after
+    if not end or end < len(text):
+        yield row
 
 
 def _row(number: int, raw: bytes | None) -> JsonLine:

@@ -8,7 +8,9 @@ a later piece becomes a separate step under its message's id.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Container, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
@@ -21,6 +23,18 @@ StepKind: TypeAlias = Literal["messages", "clear", "compaction"]
 
 NOT_TYPED = frozenset({"hook", "interrupt"})
 """Sources of user messages that were not typed: they continue the current turn."""
+
+TITLE_CHARS = 72
+"""Longest title that is made from a request."""
+
+_MARKUP = re.compile(r"<(local-command-stdout|command-message|system-reminder)>.*?</\1>|</?[a-z-]+>", re.DOTALL)
+"""Text and tags that Claude Code adds to what was typed."""
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MOST_SECONDS = 100_000_000_000
+"""Larger numbers are milliseconds: as seconds they would be later than the year 5000."""
+_MOST_MS = _MOST_SECONDS * 1000
 
 
 class Problem(Struct, frozen=True):
@@ -100,6 +114,9 @@ class Transcript(Struct, frozen=True):
     steps: tuple[Step, ...] = ()
     forks: tuple[Fork, ...] = ()
     sidechains: tuple[Transcript, ...] = ()  # conversations of sub-agents, by the agent's id
+    parent: str = ""  # session that started a sub-agent whose file this is
+    call_id: str = ""  # tool call that started a sub-agent
+    after: str = ""  # key of the message in another file that this one continues
     counted: dict[str, int] = {}  # lines without a message, by kind
     omitted: dict[str, int] = {}  # fields of message lines that are not imported, with counts
     problems: tuple[Problem, ...] = ()
@@ -110,6 +127,17 @@ class Transcript(Struct, frozen=True):
     meta: str = ""  # JSON text of other metadata
     unique_keys: bool = False
     """True if keys identify messages across files, so that a resumed copy of a session is recognized."""
+
+    @property
+    def shown_title(self) -> str:
+        """The title, or the beginning of the first request."""
+        if self.title:
+            return self.title
+        steps = (step for step in self.steps if step.kind == "messages")
+        messages = (message for step in steps for message in step.messages if message.role == "user")
+        texts = (_MARKUP.sub(" ", message.text()).split() for message in messages if message.source not in NOT_TYPED)
+        words = next((" ".join(words) for words in texts if words), "")
+        return words if len(words) <= TITLE_CHARS else f"{words[: TITLE_CHARS - 1].rstrip()}…"
 
     def all_steps(self) -> Iterator[Step]:
         """Yield the steps of the main path, the forks and the side chains."""
@@ -122,6 +150,20 @@ class Transcript(Struct, frozen=True):
     def all_keys(self) -> tuple[str, ...]:
         """Return the keys of all pieces of all steps."""
         return tuple(key for step in self.all_steps() for key in step.keys)
+
+
+def time_ms(value: object) -> int:
+    """Return the milliseconds since 1970 of an ISO 8601 text (UTC without a zone), or of seconds or milliseconds; else 0."""
+    if isinstance(value, str):
+        try:
+            time = datetime.fromisoformat(value.strip())
+            time = time if time.tzinfo else time.replace(tzinfo=UTC)
+            return max(0, (time - _EPOCH) // timedelta(milliseconds=1))
+        except (ValueError, OverflowError):
+            return 0
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < _MOST_MS:
+        return 0
+    return int(value if value > _MOST_SECONDS else value * 1000)
 
 
 def group_into_turns(steps: Sequence[Step], *, ended: bool = False) -> tuple[Step, ...]:

@@ -374,7 +374,7 @@ _ERRORS: tuple[tuple[tuple[type[BaseException], ...], type[LedgerError], str], .
     (
         (apsw.IOError,),
         LedgerError,
-        "{place} cannot be read or written : the disk reports a fault: {error} (acknowledged appends are safe)",
+        "{place} cannot be read or written: the disk reports a fault: {error} (acknowledged appends are safe)",
     ),
     (
         (apsw.CorruptError, apsw.SQLError, UnicodeDecodeError),

@@ -1,0 +1,89 @@
+"""Usage that providers reported for a session's calls, and its cost at the list prices of the session's own models."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from nexus.engine import Engine
+from nexus.providers.received import mapping, number_of, text_of
+from nexus.tokens.model import Prices
+
+
+class ModelUsage(Struct, frozen=True):
+    """Reported tokens of one model's calls; `input_tokens` includes cache reads and writes."""
+
+    model: str
+    calls: int
+    input_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    output_tokens: int
+    dollars: float | None
+    """Cost at list prices; None for a model without prices."""
+
+
+class ReportedUsage(Struct, frozen=True):
+    """Reported usage of a session: the newest call, and all calls by model."""
+
+    last_model: str
+    last_input_tokens: int
+    models: tuple[ModelUsage, ...]
+    is_imported: bool
+    """True if the newest call is from an imported file."""
+
+    def lines(self) -> tuple[str, str]:
+        """Return the newest call's tokens and the cost as texts; empty without usage."""
+        if not self.models:
+            return "", ""
+        last = f"{self.last_input_tokens:,} input tokens in the newest call to {self.last_model or 'an unnamed model'}"
+        if self.is_imported:
+            last += ", with the system prompt and tools, which the file does not contain"
+        priced = [
+            f"{usage.dollars:,.4f} for {_count_calls(usage.calls)} to {usage.model}"
+            for usage in self.models
+            if usage.dollars is not None
+        ]
+        unpriced = [
+            f"unknown for {_count_calls(usage.calls)} to {usage.model or 'unnamed models'}"
+            for usage in self.models
+            if usage.dollars is None
+        ]
+        return last, f"USD at list prices: {', '.join(priced + unpriced)}"
+
+
+def reported_usage(nx: Engine, label: str) -> ReportedUsage:
+    """Return the usage that providers reported for the calls of a session."""
+    totals: dict[str, list[int]] = {}
+    model, last_model, last_tokens, is_imported, has_file = "", "", 0, False, False
+    for entry in nx.ledger.iter_entries(label):
+        model = text_of(entry.body.get("model")) or model
+        model = next((row.message.model for row in reversed(entry.rows) if row.message.model), model)
+        has_file = has_file or "imported" in entry.body
+        usage = mapping(entry.body.get("usage"))
+        if number_of(usage.get("input_tokens")):
+            last_model, last_tokens = model, number_of(usage["input_tokens"])
+            is_imported = has_file and "model" not in entry.body  # recorded calls name theirs
+            names = ("input_tokens", "cache_read_tokens", "cache_write_tokens", "output_tokens")
+            sums = totals.setdefault(model, [0] * 5)
+            totals[model] = [
+                before + new
+                for before, new in zip(sums, (1, *(number_of(usage.get(name)) for name in names)), strict=True)
+            ]
+    models = tuple(
+        ModelUsage(name, *sums, dollars=_dollars(nx.resolve(name).prices if name else None, *sums[1:]))
+        for name, sums in totals.items()
+    )
+    return ReportedUsage(last_model, last_tokens, models, is_imported)
+
+
+def _dollars(prices: Prices | None, tokens: int, read: int, written: int, output: int) -> float | None:
+    if prices is None:
+        return None
+    uncached = max(tokens - read - written, 0)
+    return (
+        uncached * prices.input + read * prices.cache_read + written * prices.cache_write + output * prices.output
+    ) / 1e6
+
+
+def _count_calls(count: int) -> str:
+    return f"{count:,} call{'s' if count != 1 else ''}"

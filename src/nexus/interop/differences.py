@@ -1,0 +1,62 @@
+"""Differences between a path of a file and the session that it was imported into.
+
+Files grow, but they also change in other ways: the user goes back, a line gets new content under its id, messages appear
+between others (a newer reader may find more of them).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from msgspec.structs import replace
+
+from nexus.interop.transcript import Step
+from nexus.ledger.store import LedgerStore
+from nexus.types.message import Image, Message, Text, ToolResult
+
+
+def changed_keys(store: LedgerStore, label: str, steps: tuple[Step, ...], stored: Mapping[str, int]) -> set[str]:
+    """Return the keys of the pieces whose content in the ledger is another one."""
+    pieces = [(step, piece) for step in steps for piece in step.pieces if piece.key in stored]
+    if not pieces:
+        return set()
+    thread = store.thread_of(label)
+    entries = {entry.seq: entry for entry in store.entries(thread)} if thread is not None else {}
+    changed: set[str] = set()
+    for step, piece in pieces:
+        entry = entries[stored[piece.key]]
+        if step.kind == "compaction":
+            is_same = entry.body.get("summary") == step.summary
+        else:
+            is_same = _content(piece.messages) <= _content(row.message for row in entry.rows)
+        if not is_same:
+            changed.add(piece.key)
+    return changed
+
+
+def _content(messages: Iterable[Message]) -> Counter[object]:
+    """Return what messages contain, with counts. Images are stored in another form and do not count."""
+    parts = Counter[object]()
+    for message in messages:
+        for part in message.parts:
+            if isinstance(part, ToolResult):
+                texts = tuple(item for item in part.content if isinstance(item, Text))
+                parts[message.role, replace(part, name="", content=texts)] += 1
+            elif not isinstance(part, Image):
+                parts[message.role, part] += 1
+    return parts
+
+
+def first_difference(steps: tuple[Step, ...], stored: Mapping[str, int], head: int, changed: set[str]) -> int:
+    """Return the first entry that is not on the path of `steps`, or that follows a missing one; 0 for none."""
+    newest, is_incomplete = 0, False
+    for step in steps:
+        seqs = [stored[key] for key in step.keys if key in stored]
+        if different := [stored[key] for key in step.keys if key in changed]:
+            return min(different)
+        if seqs and is_incomplete:
+            return newest + 1
+        is_incomplete = is_incomplete or not seqs
+        newest = max(newest, *seqs, *(stored.get(f"{key}:end", 0) for key in step.keys[-1:]), 0)
+    return newest + 1 if newest and is_incomplete and newest < head else 0
