@@ -38,7 +38,7 @@ def sessions(options: CommandOptions, every: bool) -> None:
 
     Example: nexus sessions --all
     """
-    with options.open() as nx:
+    with options.open(needs_config=False) as nx:
         listed, place = nx.sessions(include_inactive=every), nx.ledger.place
     missing = f"No ledger {printable(options.ledger) if options.ledger else 'here'} yet"
     state = missing if place == NO_LEDGER else f"No sessions in {printable(place)} yet"
@@ -77,7 +77,7 @@ def show(name: str, options: CommandOptions) -> None:
 
     Example: nexus session show main
     """
-    with options.open() as nx:
+    with options.open(needs_config=False) as nx:
         facts = _session_facts(nx, name)
     options.report(facts, *(f"{name:<14} {printable(text)}" for name, text in _fact_rows(facts) if text))
 
@@ -285,7 +285,7 @@ def aliases(options: CommandOptions, every: bool) -> None:
 
     Example: nexus session aliases --all
     """
-    with options.open() as nx:
+    with options.open(needs_config=False) as nx:
         changes = nx.ledger.aliases(every=every)
     names, empty = ("alias", "session", "since", "reason"), "No aliases (add one: nexus session alias NAME SESSION)."
     rows = ((row.name, row.target or "(removed)", format_time(row.at_ms), row.reason) for row in changes)
@@ -374,7 +374,7 @@ def unalias(name: str, options: CommandOptions) -> None:
 
     Example: nexus session unalias latest
     """
-    with options.open() as nx:
+    with options.open(needs_config=False) as nx:
         nx.ledger.unalias(name)
     options.report({"name": name, "target": None}, f"Removed the alias {quoted(name)}.")
 
