@@ -20,7 +20,7 @@ from nexus.analysis.explain import Explanation, explain
 from nexus.analysis.recorded_inputs import ReplayDeps
 from nexus.analysis.replay import ReplayOverrides, diff_calls, explain_call, replay_call, what_if
 from nexus.assembly.assemble import assemble, assemble_fitted, plan_compaction_for
-from nexus.assembly.continuity import frozen_blocks, history_header
+from nexus.assembly.continuity import frozen_blocks, history_header, last_blocks
 from nexus.assembly.fit.cut import Strategy
 from nexus.assembly.fit.view import build_view
 from nexus.assembly.formats.registry import FORMATS
@@ -273,6 +273,7 @@ class Engine:
             renderers=RENDERERS,
             after_mark=cached.after_mark,
             may_compact=cached.window.head > cached.live.undone_at,
+            last_blocks=partial(last_blocks, self.store, thread, last),
             denied_tools=authorized.denied_tools,
             warnings=(
                 *authorized.warnings,

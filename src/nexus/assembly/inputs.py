@@ -5,7 +5,7 @@ The engine collects the rest, or replay reads it back from a recorded call.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,6 +75,9 @@ class AssemblyInputs:
 
     frozen_blocks: tuple[Block, ...] | None = None
     """Blocks of the system prompt that the session repeats, in profiles that freeze it."""
+
+    last_blocks: Callable[[], tuple[Block, ...]] = tuple[Block, ...]
+    """Reads the blocks of the session's last call, for files that cannot be read now."""
 
     denied_tools: tuple[DeniedTool, ...] = ()
 
