@@ -8,9 +8,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
+from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, get_args
 
 from msgspec.structs import replace
 
@@ -19,7 +20,7 @@ from nexus.analysis.explain import Explanation, explain
 from nexus.analysis.recorded_inputs import ReplayDeps
 from nexus.analysis.replay import ReplayOverrides, diff_calls, explain_call, replay_call, what_if
 from nexus.assembly.assemble import assemble, assemble_fitted, plan_compaction_for
-from nexus.assembly.continuity import frozen_blocks, history_header
+from nexus.assembly.continuity import frozen_blocks, history_header, last_blocks
 from nexus.assembly.fit.cut import Strategy
 from nexus.assembly.fit.view import build_view
 from nexus.assembly.formats.registry import FORMATS
@@ -28,7 +29,7 @@ from nexus.assembly.manifest_store import manifest_of
 from nexus.assembly.record import build_commit, calibration_factor, calibration_key, update_calibration
 from nexus.assembly.window_cache import WindowCache
 from nexus.context import AssembledContext
-from nexus.errors import BadReference, LedgerError, ToolNotAllowed, WorkspaceMissing
+from nexus.errors import BadContext, BadReference, BadSetting, LedgerError, ToolNotAllowed, WorkspaceMissing
 from nexus.ledger.operations import Ledger
 from nexus.ledger.recorded_calls import RecordedCall, call_before, recorded_call
 from nexus.ledger.sessions import SessionInfo
@@ -50,11 +51,13 @@ from nexus.types.environment import Environment
 from nexus.types.ledger_entries import Committed, Entry, StoredCalibration
 from nexus.types.message import Image, Message, Text
 from nexus.types.profile import Profile
-from nexus.types.request import Event, Request, Routing
+from nexus.types.request import Event, Request, Routing, checked_request
 from nexus.types.tool_definition import ToolSource
+from nexus.types.validation import MAX_INTEGER
 from nexus.workspace.credentials.store import Credentials
 from nexus.workspace.environment.machine import EnvironmentSnapshot, Probe
 from nexus.workspace.environment.survey import Surveys, survey
+from nexus.workspace.files.containment import local_path
 from nexus.workspace.files.reader import home_folder
 from nexus.workspace.policy_file import load_policies
 from nexus.workspace.source_context import Clock, Mode, SourceContext, workspace_context
@@ -64,6 +67,7 @@ if TYPE_CHECKING:  # compaction and plugins take a while to import, and most pro
     from nexus.plugins.hooks import Hooks
 
 DEFAULT_MODEL = "claude-sonnet-4-5"
+MINUTES_PER_DAY = 24 * 60
 LEDGER_FILE = Path(".nexus") / "ledger.db"
 NEXT_MESSAGE = "(your next message)"
 """Placeholder for a message that is not written yet."""
@@ -101,6 +105,26 @@ class Engine:
         policy: Policy | str | Path | None = None,
         plugins: Sequence[object] = (),
     ) -> None:
+        valid = {
+            "ledger": hasattr(ledger, "commit"),
+            "model": isinstance(model, str),
+            "timezone": isinstance(timezone, str) or (type(timezone) is int and abs(timezone) < MINUTES_PER_DAY),
+            "models": models is None or (isinstance(models, Mapping) and all(isinstance(key, str) for key in models)),
+            "clock_ms": clock_ms is None or callable(clock_ms),
+            "counter": counter is None or (hasattr(counter, "count") and hasattr(counter, "name")),
+            "strategy": strategy in get_args(Strategy),
+            "max_tool_result_tokens": max_tool_result_tokens is None
+            or (type(max_tool_result_tokens) is int and 0 <= max_tool_result_tokens < MAX_INTEGER),
+            "profiles": profiles is None or isinstance(profiles, Mapping),
+            "config": config is None or isinstance(config, Config),
+            "mode": isinstance(mode, str),
+            "clock": isinstance(clock, str),
+            "plugins": isinstance(plugins, Sequence) and not isinstance(plugins, str),
+        }
+        if wrong := next((name for name, is_valid in valid.items() if not is_valid), ""):
+            raise BadSetting(f"{wrong} of nexus.open has a wrong type or value (see its documentation)")
+        home = home if home is None else local_path(home, "home")
+        policy = policy if policy is None or isinstance(policy, Policy) else local_path(policy, "policy")
         self.workspace, self.store, self.ledger = workspace, ledger, Ledger(ledger)
         self.workspace_context = workspace_context(workspace, home, config, mode, clock)
         self.credentials = Credentials(
@@ -194,10 +218,12 @@ class Engine:
             raise ToolNotAllowed(tool, ctx.toolset_name, ctx.role, reason)
 
     def _authorize(self, request: Request, *, moment: bool = True) -> AuthorizedRequest:
-        """Apply the learned limit, then plugins, then policies, which therefore apply to the plugins' tools too."""
-        request, warnings = self._with_learned_limit(request), ()
+        """Check the request, apply the learned limit, plugins, then policies, which apply to the plugins' tools too."""
+        request, warnings = checked_request(request)
+        request = self._with_learned_limit(request)
         if self.hooks.plugins:
-            request, warnings = self.hooks.run(request, request.event.at_ms or self.clock_ms(), moment=moment)
+            request, more = self.hooks.run(request, request.event.at_ms or self.clock_ms(), moment=moment)
+            warnings = (*warnings, *more)
         authorized = authorize(request, self.policies.read(), self.store, self.workspace_context.config.persona)
         return replace(authorized, warnings=(*warnings, *authorized.warnings)) if warnings else authorized
 
@@ -247,6 +273,7 @@ class Engine:
             renderers=RENDERERS,
             after_mark=cached.after_mark,
             may_compact=cached.window.head > cached.live.undone_at,
+            last_blocks=partial(last_blocks, self.store, thread, last),
             denied_tools=authorized.denied_tools,
             warnings=(
                 *authorized.warnings,
@@ -305,6 +332,8 @@ class Engine:
 
         Raises BadReply, LedgerError, and IdempotencyConflict if another reply was recorded for the same context.
         """
+        if not isinstance(ctx, AssembledContext):
+            raise BadContext(f"context is {type(ctx).__name__} (pass the one that `assemble` returned)")
         result, now_ms = read_reply(reply), self.clock_ms()
         committed = self.ledger.commit(ctx.session_label, build_commit(ctx, result, self.counter, now_ms))
         if committed.added and ctx.cut is not None:
@@ -419,7 +448,8 @@ class Engine:
 
     def available(self, *, model: str = "", budget: int | None = None, **_request: Any) -> int:
         """Return the available tokens of a context that `assemble` makes with the same arguments."""
-        request = self._with_learned_limit(build_request(Event(), "", model=model, budget=budget))
+        request, _ = checked_request(build_request(Event(), "", model=model, budget=budget))
+        request = self._with_learned_limit(request)
         return plan_budget(request, self.resolve(request.model)).available
 
     def _with_learned_limit(self, request: Request) -> Request:
@@ -522,12 +552,12 @@ def open_engine(
 
     Raises WorkspaceMissing, BadConfig, LedgerError.
     """
-    root = Path(workspace).expanduser().resolve() if workspace is not None else None
+    root = local_path(workspace, "workspace").resolve() if workspace is not None else None
     if root is not None and not root.is_dir():
         raise WorkspaceMissing(f"folder {root} not found (make a workspace: nexus init {root})")
     if ledger is None:
         ledger = root / LEDGER_FILE if root else ":memory:"
-    if not isinstance(ledger, (str, Path)):
+    if not isinstance(ledger, (str, PathLike)):
         return Engine(root, ledger, **options)
     store = SqliteLedger(_ledger_path(ledger), clock_ms=options.get("clock_ms"))
     try:
@@ -537,11 +567,11 @@ def open_engine(
         raise
 
 
-def _ledger_path(ledger: str | Path) -> str:
+def _ledger_path(ledger: str | PathLike[str]) -> str:
     """Return the ledger's absolute path, after making its folder."""
     if str(ledger) == ":memory:":
         return ":memory:"
-    path = Path(ledger).expanduser().absolute()
+    path = local_path(ledger, "ledger").absolute()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -94,11 +94,11 @@ class EmptyEvent(NexusError):
 
 
 class BadEvent(NexusError, ValueError):
-    """An event of messages contains anything but tool results and one user message after them."""
+    """An event is none, has a field of a wrong type, or messages other than tool results and one user message."""
 
 
 class BadReply(NexusError):
-    """A reply is neither a provider's response nor an AgentResult."""
+    """A reply is neither a provider's response nor a valid AgentResult."""
 
 
 class BadContext(NexusError):
@@ -119,7 +119,7 @@ class PackageMissing(NexusError, ImportError):
 
 
 class BadTool(NexusError, ValueError):
-    """A tool definition is in none of the providers' formats, or its schema is invalid."""
+    """A tool definition is in none of the providers' formats, its schema is invalid, or it has no JSON form."""
 
 
 class ToolCallFailed(NexusError):
@@ -198,7 +198,7 @@ class BadConfig(NexusError, ValueError):
 
 
 class BadSetting(NexusError, ValueError):
-    """A setting is not one of its possible values; the message lists them."""
+    """An argument or setting has a wrong type or is not one of its possible values."""
 
 
 class OverCap(NexusError):

@@ -16,7 +16,8 @@ from msgspec import Struct
 from nexus.errors import BadArguments, BadTool, ToolCallFailed, UnknownTool
 from nexus.types.message import Message, ToolCall, tool
 from nexus.types.request import AgentRole
-from nexus.types.tool_definition import METADATA_KEY, read_definition
+from nexus.types.tool_definition import METADATA_KEY, read_definition, usable_definitions
+from nexus.types.validation import json_copy
 
 
 class Tool(Struct, frozen=True, gc=False):
@@ -194,7 +195,8 @@ class ToolRegistry:
         if isinstance(source, Mapping):
             if name or description or parameters:
                 raise BadTool("name and descriptions are part of the definition (change them there)")
-            tools = list(read_definition(cast("Mapping[str, Any]", source)))
+            (definition,), _ = usable_definitions(cast("list[object]", [source]))
+            tools = list(read_definition(definition))
             if len(tools) != 1:
                 raise BadTool(f"definition declares {len(tools)} tools (register each separately)")
             key, text, declared = tools[0]
@@ -211,7 +213,8 @@ class ToolRegistry:
             kind, function = described.arguments, source
             next(read_definition({"name": key}))  # raises BadTool for a name that a provider rejects
         else:
-            raise BadTool(f"{str(source)[:80]!r} is neither a function nor a tool definition")
+            label = repr(source[:80]) if isinstance(source, str) else type(source).__name__
+            raise BadTool(f"{label} is neither a function nor a tool definition")
         if key in self._tools:
             raise BadTool(f"tool {key!r} already exists (unregister it first, or use another name)")
         allowed: tuple[AgentRole, ...] = tuple(role for role in valid if role in names)
@@ -262,18 +265,20 @@ class ToolRegistry:
         """Return the definitions in plain form, `{"name": …, "description": …, "parameters": …}`, sorted by name."""
         return [entry.definition()["function"] for entry in self.tools()]
 
-    def call(self, name: str, arguments: str = "") -> str:
-        """Call a tool with the JSON text of its arguments and return the result as text.
+    def call(self, name: str, arguments: str | Mapping[str, Any] = "") -> str:
+        """Call a tool with its arguments, as JSON text or by name, and return the result as text.
 
         Text is returned as it is, None as "", anything else as JSON. Async functions are run to completion. Raises
         UnknownTool, BadArguments, and ToolCallFailed if the function raises.
         """
+        self._entry(name)
         with _wrap_errors(name):
             result = self._start(name, arguments)
             return _text(_run(name, result) if inspect.isawaitable(result) else result)
 
-    async def call_async(self, name: str, arguments: str = "") -> str:
+    async def call_async(self, name: str, arguments: str | Mapping[str, Any] = "") -> str:
         """Call a tool from an event loop. Functions that are not async run in the loop's thread."""
+        self._entry(name)
         with _wrap_errors(name):
             result = self._start(name, arguments)
             return _text(await result if inspect.isawaitable(result) else result)
@@ -295,12 +300,13 @@ class ToolRegistry:
     # `answer` sends the texts of ToolCallFailed, UnknownTool and BadArguments to the model: they keep their bytes.
 
     def _entry(self, name: str) -> tuple[Tool, type[Struct] | None]:
-        entry = self._tools.get(name)
+        entry = self._tools.get(name) if isinstance(name, str) else None
         if entry is None:
-            raise UnknownTool(f"there is no tool {name!r}; there are: {', '.join(sorted(self._tools)) or 'none'}")
+            label = repr(name) if isinstance(name, str) else f"of a name that is {type(name).__name__}"
+            raise UnknownTool(f"there is no tool {label}; there are: {', '.join(sorted(self._tools)) or 'none'}")
         return entry
 
-    def _start(self, name: str, arguments: str) -> Any:
+    def _start(self, name: str, arguments: str | Mapping[str, Any]) -> Any:
         """Call the function and return its result, which may be awaitable."""
         entry, kind = self._entry(name)
         if entry.function is None:
@@ -308,16 +314,18 @@ class ToolRegistry:
         return entry.function(**_decode_arguments(entry, kind, arguments))
 
 
-def _decode_arguments(entry: Tool, kind: type[Struct] | None, arguments: str) -> dict[str, Any]:
+def _decode_arguments(entry: Tool, kind: type[Struct] | None, arguments: str | Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments by name. Raises BadArguments."""
-    text = arguments if arguments.strip() else "{}"
     try:
+        # Clients of some providers give the arguments as an object and not as text.
+        text = arguments if isinstance(arguments, str) else msgspec.json.encode(json_copy(arguments))
+        text = text if text.strip() else "{}"
         if kind is not None:
             decoded = msgspec.json.decode(text, type=kind)
             fields = {key: getattr(decoded, key) for key in kind.__struct_fields__}
             return {key: value for key, value in fields.items() if value is not msgspec.UNSET}
         values = _OBJECT.decode(text)
-    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise BadArguments(f"{entry.name} was not called, its arguments are not what it takes: {error}") from error
     required = cast("list[str]", entry.schema.get("required") or [])
     if missing := [key for key in required if key not in values]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import nexus
 from cli.running import run
 from nexus.types.config import Config
 from nexus.workspace.config import values_of
@@ -74,3 +75,21 @@ def test_names_and_values_have_no_power_over_a_terminal(root: Path) -> None:
     shown = run("config", folder=root).out
     assert "\x1b" not in shown
     assert "\\x1b[31mred\\nline" in shown
+
+
+@pytest.mark.parametrize(
+    "command", [("sessions",), ("history", "main"), ("search", "GIN"), ("session", "show", "main")]
+)
+@pytest.mark.parametrize("text", ["model = ", "model = 1" + "0" * 5_000, "unknown = 1"])
+def test_broken_configuration_does_not_block_stored_history(
+    tmp_path: Path, command: tuple[str, ...], text: str
+) -> None:
+    (tmp_path / ".nexus").mkdir()
+    with nexus.open(tmp_path) as nx:
+        nx.record(nx.assemble("Which index?"), nexus.AgentResult((nexus.assistant("GIN."),)))
+    expected = run(*command, folder=tmp_path)
+    (tmp_path / ".nexus" / "config.toml").write_text(text)
+    shown = run(*command, folder=tmp_path)
+    assert (shown.code, shown.out) == (0, expected.out)
+    assert shown.err.startswith("Warning: .nexus/config.toml: not used: ")
+    assert run("assemble", "hi", folder=tmp_path).code == 2, "the configuration decides about contexts"

@@ -360,7 +360,7 @@ def test_event_metadata_over_cap_is_omitted_and_reported() -> None:
         ({"name": "no name!"}, "needs a name of letters"),
         ({"name": "a", "parameters": "none"}, "are not a JSON schema"),
         ({"name": "a", "parameters": {"x": {1}}}, "is set, not a JSON value"),
-        ({"function_declarations": ["a"]}, "has no attribute 'get'"),
+        ({"function_declarations": ["a"]}, "is str, not a mapping"),
         ("a", "returned str and not a tool's definition"),
     ],
 )

@@ -205,6 +205,17 @@ def test_broker_functions_follow_document_002() -> None:
         assert done and done.tokens_after <= 5_000
 
 
+@pytest.mark.parametrize("share", [0.2, 0.45, 0.8])
+def test_handle_overflow_aims_at_40_percent_of_what_was_sent(share: float) -> None:
+    """The provider's limit is below our count, however far that is below the window."""
+    with session() as nx:
+        sent = nx.assemble("and now?", budget=100_000, profile="bare").token_budget.used.total
+        ctx = nx.assemble("and now?", budget=int(sent / share), profile="bare")
+        assert handle_overflow(nx, "main", ctx.token_budget, profile="bare")
+        after = nx.assemble("and now?", budget=int(sent / share), profile="bare")
+        assert after.token_budget.used.total <= 0.4 * sent
+
+
 def test_recover_continues_after_a_failed_call() -> None:
     with session() as nx:
         provider = Provider(8_000, in_words)

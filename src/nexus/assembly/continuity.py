@@ -50,7 +50,18 @@ def frozen_blocks(
     """Return the blocks of the last call's system prompt; None if they are not frozen, or there is a new checkpoint."""
     if not profile.freeze_system_prompt or last is None or last.mark != (mark.seq if mark else 0):
         return None
-    data = store.blob(last.blob_hashes["blocks"]) if "blocks" in last.blob_hashes else None
+    return _stored_blocks(store, last)
+
+
+def last_blocks(store: LedgerStore, thread: int | None, last: StoredManifest | None) -> tuple[Block, ...]:
+    """Return the blocks of the view's last call, else of the thread's last call; none if there is none."""
+    if last is None and thread is not None:
+        last = manifest_of(last_call(store, thread))
+    return (_stored_blocks(store, last) or ()) if last is not None else ()
+
+
+def _stored_blocks(store: LedgerStore, manifest: StoredManifest) -> tuple[Block, ...] | None:
+    data = store.blob(manifest.blob_hashes["blocks"]) if "blocks" in manifest.blob_hashes else None
     return from_json(data.decode(), _blocks) if data is not None else None
 
 

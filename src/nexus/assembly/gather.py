@@ -5,7 +5,7 @@ Each layer stays within the share of the budget that the profile gives it. Apart
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -23,6 +23,7 @@ from nexus.types.profile import STORED_NOTES, Profile, Share
 from nexus.types.request import Event, Request, meta_of_user
 from nexus.types.sanitize import sanitize_text
 from nexus.types.tool_definition import ToolSpec, canonical
+from nexus.workspace.files.reader import LAST_TEXT_USED, UNREADABLE
 from nexus.workspace.source_context import SourceContext, drop_repeated_files
 from nexus.workspace.sources.session_blocks import SURROUNDINGS_SOURCE
 from nexus.workspace.times import DATE_TIME_SOURCE, FRESH_MS
@@ -106,7 +107,7 @@ def gather_slot(
         if name not in inputs.sources:
             warnings.append(ContextWarning("nexus:profile", f"source '{name}' not found; omitted (check the profile)"))
             continue
-        read_blocks, notes = inputs.sources[name](context)
+        read_blocks, notes = _with_last_texts(*inputs.sources[name](context), inputs.last_blocks)
         new, repeats = drop_repeated_files(read_blocks, source_of_file)
         blocks.extend(block if block.slot == slot else replace(block, slot=slot) for block in new)
         warnings.extend((*notes, *repeats))
@@ -115,6 +116,23 @@ def gather_slot(
             limit = int(share.ceiling * inputs.budget.available)
             warnings.extend(_truncate_layer(blocks, share, limit, inputs.counter))
     return blocks, warnings
+
+
+def _with_last_texts(
+    blocks: list[Block], warnings: list[ContextWarning], last_blocks: Callable[[], tuple[Block, ...]]
+) -> tuple[list[Block], list[ContextWarning]]:
+    """Return a source's blocks, with the last call's in place of those whose files cannot be read for a passing reason.
+
+    An agent must not lose its rules because the process has no file handle left.
+    """
+    unread = {w.source for w in warnings if UNREADABLE in w.message and not w.message.endswith(LAST_TEXT_USED)}
+    stored = {block.source: block for block in last_blocks() if block.source in unread} if unread else {}
+    if not stored:
+        return blocks, warnings
+    order = [block.source for block in last_blocks()]
+    merged = [*(block for block in blocks if block.source not in stored), *stored.values()]
+    merged.sort(key=lambda block: order.index(block.source) if block.source in order else len(order))
+    return merged, [*warnings, *(ContextWarning(source, f"{LAST_TEXT_USED}, from the last call") for source in stored)]
 
 
 def session_instructions(messages: Iterable[Message]) -> list[Block]:

@@ -5,7 +5,7 @@ The engine collects the rest, or replay reads it back from a recorded call.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from nexus.assembly.fit.view import View
 from nexus.assembly.fit.window import Window
 from nexus.assembly.manifest_store import StoredManifest
 from nexus.context import Renderers
-from nexus.errors import BadEvent, NotAllowed
+from nexus.errors import BadEvent, BadSetting, NotAllowed
 from nexus.policy import DeniedTool
 from nexus.tokens.budget import TokenBudget, compute_budget
 from nexus.tokens.counter import TokenCounter
@@ -76,6 +76,9 @@ class AssemblyInputs:
     frozen_blocks: tuple[Block, ...] | None = None
     """Blocks of the system prompt that the session repeats, in profiles that freeze it."""
 
+    last_blocks: Callable[[], tuple[Block, ...]] = tuple[Block, ...]
+    """Reads the blocks of the session's last call, for files that cannot be read now."""
+
     denied_tools: tuple[DeniedTool, ...] = ()
 
     warnings: tuple[ContextWarning, ...] = ()
@@ -125,32 +128,50 @@ def build_request(
 ) -> Request:
     """Return the request. The engine adds its own model, persona and limits. Without a session, the policy chooses it.
 
-    Raises NotAllowed for an empty principal, which would have the rights of the program itself.
+    Raises NotAllowed for an empty principal, which would have the rights of the program itself, BadTool, BadSetting. The
+    types of fields are checked later (`nexus.types.request.checked_request`).
     """
     if principal == "":
         raise NotAllowed("principal is empty: a sender without a name has no rights (the program itself passes none)")
-    return Request(
-        event,
-        Routing("main", role, task, manager, own=True) if session is None else Routing(session, role, task, manager),
-        identity=Identity(principal or "", persona, dict(user_profile or {})),
-        permissions=Permissions(toolset, (permissions,) if isinstance(permissions, str) else tuple(permissions)),
-        model=model,
-        tools=tool_definitions(tools),
-        model_config=dict(model_config or {}),
-        available_tokens=budget,
-        profile=profile,
-        skills=(skills,) if isinstance(skills, str) else tuple(skills),
-        blocks=dict(blocks or {}),
-    )
+    definitions = tool_definitions(tools)
+    try:
+        return Request(
+            event,
+            Routing("main", role, task, manager, own=True)
+            if session is None
+            else Routing(session, role, task, manager),
+            identity=Identity(principal or "", persona, dict(user_profile or {})),
+            permissions=Permissions(toolset, (permissions,) if isinstance(permissions, str) else tuple(permissions)),
+            model=model,
+            tools=definitions,
+            model_config=dict(model_config or {}),
+            available_tokens=budget,
+            profile=profile,
+            skills=(skills,) if isinstance(skills, str) else tuple(skills),
+            blocks=dict(blocks or {}),
+        )
+    except (TypeError, ValueError) as error:
+        raise BadSetting(
+            f"argument invalid: {error} (names are lists of text; profiles, settings and blocks are dicts)"
+        ) from error
 
 
 def as_event(event: str | Event | Iterable[Message], images: Sequence[Image]) -> Event:
     """Return the event for a user's text, an Event, or results of tool calls, with images. Raises BadEvent."""
-    if isinstance(event, Event):
-        return replace(event, content=(*event.content, *images)) if images else event
+    try:
+        parts = tuple(images)
+        messages = () if isinstance(event, (Event, str)) else tuple(event)
+        if isinstance(event, Event):
+            return replace(event, content=(*event.content, *parts)) if parts else event
+    except TypeError as error:
+        raise BadEvent(f"event invalid: {error} (pass a text, a nexus.Event, or results as nexus.tool(…))") from error
     if isinstance(event, str):
-        return Event(content=(Text(event), *images))
-    messages = tuple(event)
+        return Event(content=(Text(event), *parts))
+    for other in (message for message in messages if not isinstance(message, Message)):
+        raise BadEvent(
+            f"event has {type(other).__name__} where messages are expected (pass a text, a nexus.Event, or results as "
+            "nexus.tool(…))"
+        )
     wrong = next((message for message in messages if message.role not in ("tool", "user")), None)
     if wrong is None and messages and messages[0].role != "tool":
         wrong = messages[0]
@@ -159,4 +180,4 @@ def as_event(event: str | Event | Iterable[Message], images: Sequence[Image]) ->
             f"event has a message of role '{wrong.role}' where tool results are expected (pass results as "
             "nexus.tool(…) and user input as text, and record assistant messages)"
         )
-    return Event(results=messages, content=tuple(images))
+    return Event(results=messages, content=parts)

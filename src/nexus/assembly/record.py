@@ -12,7 +12,7 @@ from nexus.context import AssembledContext
 from nexus.tokens.calibration import Calibration, initial_calibration, update_calibration_factor
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import message_tokens
-from nexus.tokens.model import Model
+from nexus.tokens.model import Model, resolve
 from nexus.tokens.model_names import base_model_name, same_model
 from nexus.types.ledger_entries import AssemblyRow, Commit, NewEntry, SizedMessage, StoredCalibration
 from nexus.types.message import Image, Message, ToolResult
@@ -93,8 +93,11 @@ def build_commit(ctx: AssembledContext, result: AgentResult, counter: TokenCount
     The turn stays open while tool calls wait for results. Otherwise it is closed as completed, or as failed with the error.
     """
     model = result.model or ctx.model
+    author = _author(model, ctx.model)
     produced = tuple(
-        message if message.role != "assistant" else replace(message, model=message.model or model)
+        message
+        if message.role != "assistant"
+        else replace(message, model=author if message.model in ("", model) else message.model)
         for message in result.messages
     )
     manifest = ctx.provenance.manifest
@@ -134,6 +137,16 @@ def build_commit(ctx: AssembledContext, result: AgentResult, counter: TokenCount
         follows=follows,
         blobs=tuple(blobs),
     )
+
+
+def _author(model: str, requested: str) -> str:
+    """Return the name under which thinking returns to its author: the model's, or a gateway's own name for it.
+
+    A gateway's name says nothing about the model behind it, so only the name itself shows that the next call goes there
+    too. A provider rejects a tool loop without its signed thinking.
+    """
+    is_own_name = bool(resolve(requested).warning) and not same_model(model, requested)
+    return requested if is_own_name else model
 
 
 def unanswered_calls(messages: Iterable[Message]) -> bool:

@@ -222,10 +222,13 @@ def ensure_budget(
 def handle_overflow(
     nx: Engine, session_label: str, budget: TokenBudget, *, trigger: Trigger = "overflow_recovery", **request: Any
 ) -> CompactionOutcome:
-    """Compact the session to 40 % of the available tokens for a retry (document 002)."""
-    return trigger_compaction(
-        nx, session_label, int(RECOVER_TO * budget.available), trigger, **_budget_argument(budget), **request
-    )
+    """Compact the session to 40 % of the available tokens for a retry (document 002).
+
+    If the rejected context was far below them by our count, the provider's limit is smaller: then to 40 % of that context.
+    """
+    is_smaller = 0 < budget.wanted < COMPACT_AT * budget.available
+    size = budget.wanted if is_smaller else budget.available
+    return trigger_compaction(nx, session_label, int(RECOVER_TO * size), trigger, **_budget_argument(budget), **request)
 
 
 def retry_overflow(

@@ -10,6 +10,7 @@ import os
 import sys
 from importlib import import_module
 from io import StringIO, TextIOWrapper
+from pathlib import Path
 from typing import NoReturn
 
 import click
@@ -90,14 +91,15 @@ def cli() -> None:
 
 def main(args: list[str] | None = None) -> NoReturn:
     """Run the command line and exit. Errors are one line and an exit code, never a traceback."""
+    if sys.stdout is None:  # closed by the caller, as `>&-` does: run without output
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - open until the process ends
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             # Characters that the terminal's encoding lacks, and lone surrogates, are printed as escapes.
             stream.reconfigure(errors="backslashreplace")
     try:
         code = _run(args)
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        sys.stdout.flush()
     except OSError as error:
         _abandon_output()
         if error.errno != errno.EPIPE:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
@@ -15,12 +14,16 @@ from typing import Any, cast
 import click
 import msgspec
 
-from nexus.cli._output import emit, emit_each
+from nexus.cli._output import emit, emit_each, print_warning
 from nexus.cli._tables import print_table
 from nexus.engine import LEDGER_FILE, NEXT_MESSAGE, Engine, open_engine
-from nexus.errors import BadTool, NoSuchSession, UnreadableFile
+from nexus.errors import BadConfig, BadTool, NoSuchSession, UnreadableFile
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.store import unknown_session
+from nexus.types.block import ContextWarning
+from nexus.types.config import Config
+from nexus.types.validation import parse_json
+from nexus.workspace.files.containment import read_file
 
 NO_LEDGER = ":memory:"
 """Place of the empty ledger that commands read without a ledger file."""
@@ -33,6 +36,9 @@ SHOWN_CANDIDATES = 5
 
 _ID_PREFIX = re.compile(r"[0-9a-f]{4}[0-9a-f-]*")
 """Beginning of a session's id in other tools, with four digits at least."""
+
+MAX_INPUT_BYTES = 256 * 2**20
+"""Size limit of a JSON file and of standard input."""
 
 SQLITE_HEADER = b"SQLite format 3\0"
 
@@ -114,15 +120,18 @@ class CommandOptions:
         try:
             definitions = msgspec.convert(value, tuple[dict[str, Any], ...])
             canonical(definitions)
-        except (msgspec.ValidationError, BadTool) as error:
+        except (ValueError, BadTool) as error:
             raise UnreadableFile(f"'{self.tools}' not readable as tool definitions: {error}") from error
         return definitions
 
-    def open(self, *, writes: bool = False, reads_stored: bool = False, **engine_options: Any) -> Engine:
+    def open(
+        self, *, writes: bool = False, reads_stored: bool = False, needs_config: bool = True, **engine_options: Any
+    ) -> Engine:
         """Open the engine.
 
         Commands that only read create no file: without a ledger file they see an empty ledger, and an empty file stays
-        empty. With `reads_stored`, raises UnreadableFile if the ledger was named and its file is missing.
+        empty. With `reads_stored`, raises UnreadableFile if the ledger was named and its file is missing. Commands that
+        show or change stored history only do not need the configuration: a broken one is a warning.
         """
         if reads_stored and self.ledger and not self.ledger_file.exists():
             raise UnreadableFile(f"ledger '{self.ledger}' not found (name a ledger with --ledger)")
@@ -131,12 +140,18 @@ class CommandOptions:
         store: SqliteLedger | str | Path = file
         if not writes and root.is_dir():
             store = SqliteLedger(str(file.absolute()), create=False) if file.exists() else NO_LEDGER
-        return open_engine(root, ledger=store, **profiles, **engine_options)
+        try:
+            return open_engine(root, ledger=store, **profiles, **engine_options)
+        except BadConfig as error:
+            if needs_config:
+                raise
+            print_warning(ContextWarning(error.file, f"not used: {str(error).removeprefix(f'{error.file}: ')}"))
+            return self.open(writes=writes, config=Config(), **engine_options)
 
     @contextmanager
-    def session(self, name: str) -> Generator[tuple[Engine, str]]:
+    def session(self, name: str, *, needs_config: bool = False) -> Generator[tuple[Engine, str]]:
         """Open the engine for a session, and return it with the session's label. Raises NoSuchSession."""
-        with self.open(reads_stored=True) as nx:
+        with self.open(reads_stored=True, needs_config=needs_config) as nx:
             yield nx, resolve_session(nx, name)
 
     def report(self, value: object, *lines: str) -> None:
@@ -249,19 +264,35 @@ def _by_prefix(nx: Engine, prefix: str) -> str:
     return roots[0] if roots else ""
 
 
+def is_stream(path: str) -> bool:
+    """Return True for standard input and for pipes that the shell has opened: `-`, `/dev/stdin`, `<(…)`."""
+    return path == "-" or path.startswith(("/dev/stdin", "/dev/fd/", "/proc/self/fd/"))
+
+
 def read_json(path: str) -> object:
     """Return a JSON file's value; `-` reads standard input. Raises UnreadableFile."""
     try:
-        # A file may begin with a byte order mark.
-        text = read_input() if path == "-" else Path(path).read_text("utf-8-sig")
-        return json.loads(text)
-    except (OSError, UnicodeDecodeError, ValueError, RecursionError) as error:
+        if is_stream(path):
+            text = read_input(path)
+        else:
+            text = read_file(Path(path).expanduser(), MAX_INPUT_BYTES).decode("utf-8-sig")
+        return parse_json(text)
+    except (OSError, ValueError) as error:
         raise UnreadableFile(f"'{path}' not readable as JSON: {error}") from error
 
 
-def read_input() -> str:
-    """Return standard input as text: U+FFFD for bytes that are not UTF-8, empty if it is closed."""
-    return sys.stdin.buffer.read().decode("utf-8-sig", "replace") if sys.stdin is not None else ""
+def read_input(path: str = "-") -> str:
+    """Return standard input or an open pipe as text: U+FFFD for bytes that are not UTF-8, empty if it is closed.
+
+    Raises UnreadableFile if it is too large.
+    """
+    if path == "-" and sys.stdin is None:
+        return ""
+    with nullcontext(sys.stdin.buffer) if path == "-" else Path(path).open("rb") as stream:
+        data = stream.read(MAX_INPUT_BYTES + 1)
+    if len(data) > MAX_INPUT_BYTES:
+        raise UnreadableFile(f"input larger than {MAX_INPUT_BYTES // 2**20} MiB")
+    return data.decode("utf-8-sig", "replace")
 
 
 def write_text(path: str, text: str) -> None:

@@ -50,7 +50,7 @@ def command(
     Example: nexus compact main "focus on decisions"
     """
     model, budget, profile = options.model, options.budget, options.profile_name
-    with options.session(session) as (nx, label):
+    with options.session(session, needs_config=True) as (nx, label):
         plan = nx.plan(label, share=percent / 100, model=model, budget=budget, profile=profile)
         if dry_run and (options.as_json or plan is not None):
             text = plan and (

@@ -227,7 +227,7 @@ def search(
     phrases = parse_query(text)
     if not phrases:
         raise click.UsageError("no words in the query: punctuation alone is not searched")
-    with options.open(reads_stored=True) as nx, nx.ledger.snapshot():
+    with options.open(reads_stored=True, needs_config=False) as nx, nx.ledger.snapshot():
         label = resolve_session(nx, session) if session else ""
         order = "newest" if newest else "relevance"
         hits = nx.ledger.search(text, session=label, roles=roles, limit=limit + 1, order=order, every=every)

@@ -39,7 +39,7 @@ def sessions(options: CommandOptions, every: bool) -> None:
 
     Example: nexus sessions --all
     """
-    with options.open(reads_stored=True) as nx:
+    with options.open(reads_stored=True, needs_config=False) as nx:
         listed, place = nx.sessions(include_inactive=every), nx.ledger.place
     state = "No ledger here yet" if place == NO_LEDGER else f"No sessions in {printable(place)} yet"
     names = ["session", *NUMBERS, "last"]
@@ -79,7 +79,7 @@ def show(name: str, options: CommandOptions) -> None:
 
     Example: nexus session show main
     """
-    with options.open(reads_stored=True) as nx:
+    with options.open(reads_stored=True, needs_config=False) as nx:
         facts = _session_facts(nx, name)
         usage = reported_usage(nx, facts["session"])
     rows = [*_fact_rows(facts), *zip(("reported", "cost"), usage.lines(), strict=True)]
@@ -290,7 +290,7 @@ def aliases(options: CommandOptions, every: bool) -> None:
 
     Example: nexus session aliases --all
     """
-    with options.open() as nx:
+    with options.open(needs_config=False) as nx:
         changes = nx.ledger.aliases(every=every)
     names, empty = ("alias", "session", "since", "reason"), "No aliases (add one: nexus session alias NAME SESSION)."
     rows = ((row.name, row.target or "(removed)", format_time(row.at_ms), row.reason) for row in changes)
@@ -379,7 +379,7 @@ def unalias(name: str, options: CommandOptions) -> None:
 
     Example: nexus session unalias latest
     """
-    with options.open() as nx:
+    with options.open(needs_config=False) as nx:
         nx.ledger.unalias(name)
     options.report({"name": name, "target": None}, f"Removed the alias {quoted(name)}.")
 

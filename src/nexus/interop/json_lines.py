@@ -23,6 +23,9 @@ from nexus.interop.transcript import Problem
 MAX_LINE_BYTES = 256 * 2**20
 """A longer line is reported and skipped."""
 
+MAX_SKIPPED_BYTES = 2**30
+"""A line that goes on for so long is no session's: the file is a disk image or sparse."""
+
 _decode = msgspec.json.Decoder().decode
 _decode_first = json.JSONDecoder().raw_decode
 _SPACE = re.compile("[\\x00 \\t]*")
@@ -73,8 +76,11 @@ def _lines(file: BinaryIO) -> Iterator[bytes | None]:
         if len(raw) <= MAX_LINE_BYTES:
             yield raw
             continue
+        start = file.tell()
         while raw and not raw.endswith(b"\n"):
             raw = file.readline(MAX_LINE_BYTES)
+            if file.tell() - start > MAX_SKIPPED_BYTES:
+                raise UnreadableFile(f"line longer than {MAX_SKIPPED_BYTES // 2**30} GiB (give a session file)")
         yield None
 
 

@@ -240,8 +240,11 @@ def _open_twice(file: str | Path) -> Generator[BinaryIO]:
             copy.seek(0)
             yield copy
         return
+    path = Path(file).expanduser()
+    if path.is_fifo():  # to open a pipe without a writer would wait forever
+        raise UnreadableFile(f"{file} cannot be read twice (use - and standard input)")
     try:
-        stream = Path(file).expanduser().open("rb")
+        stream = path.open("rb")
     except OSError as error:
         raise UnreadableFile(f"{file} cannot be read: {error.strerror or error}") from error
     with stream:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, cast, get_args
@@ -16,6 +15,7 @@ from nexus.policy.decision import find_toolset
 from nexus.policy.values import Default, Policy, Principal, RoleRule, Toolset
 from nexus.types import session_key
 from nexus.types.request import AgentRole
+from nexus.types.validation import parse_toml
 
 TABLES = ("toolsets", "principals", "roles", "categories", "default")
 
@@ -33,8 +33,8 @@ T = TypeVar("T", bound=Struct)
 def parse_policy(text: str, name: str) -> Policy:
     """Parse a policy file's TOML text; `name` is the file's in errors and explanations. Raises BadPolicy."""
     try:
-        tables = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        tables = parse_toml(text)
+    except ValueError as error:
         raise BadPolicy(name, "", f"TOML ({error})") from error
     unknown = next((key for key in tables if key not in TABLES), None)
     if unknown is not None:

@@ -5,7 +5,7 @@ The values have document 002's names, and everything else under `nexus`.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -32,11 +32,16 @@ from nexus.types.block import Block, ContextWarning
 from nexus.types.history import History
 from nexus.types.ledger_entries import Cut
 from nexus.types.message import Message
-from nexus.types.request import Identity, Routing
+from nexus.types.request import AgentRole, Identity, Routing
+from nexus.types.sanitize import MAX_LEVELS
 from nexus.types.tool_definition import ToolSpec
+from nexus.types.validation import check_json
 
 FORM = 1
 """Version of the saved format."""
+
+SAVED_LEVELS = MAX_LEVELS + 16
+"""Nesting of a saved context: tool definitions and settings are inside of it."""
 
 
 def to_json(ctx: AssembledContext) -> dict[str, Any]:
@@ -90,29 +95,32 @@ def to_json(ctx: AssembledContext) -> dict[str, Any]:
 def from_json(saved: dict[str, Any]) -> AssembledContext:
     """Return the context that `to_json` saved, for display and `record`. Raises BadContext."""
     try:
+        check_json(saved, SAVED_LEVELS)
         # Keys that are read with `get` were added later: contexts saved before have none.
         extra = saved["nexus"]
         plain = {name: saved[name] for name in ("systemPrompt", "model", "provider", "sessionLabel", "workspacePath")}
         msgspec.convert(plain, dict[str, str])
         if extra["form"] != FORM:
-            raise BadContext(f"saved context has format {extra['form']} instead of {FORM} (assemble it again)")
+            raise BadContext(  # noqa: TRY301 - another reason than the other errors here
+                f"saved context has format {extra['form']} instead of {FORM} (assemble it again)"
+            )
         messages = msgspec.convert(saved["history"], list[Message])
         return AssembledContext(
             system_prompt=saved["systemPrompt"],
-            history=History.of(messages, extra["historyTokens"]),
-            current=msgspec.convert(extra["current"], tuple[Message, ...]),
+            history=History.of(messages, msgspec.convert(extra["historyTokens"], int)),
+            current=msgspec.convert(extra["current"], Annotated[tuple[Message, ...], msgspec.Meta(min_length=1)]),
             event=msgspec.convert(extra["event"], tuple[Message, ...]),
             tools=msgspec.convert(saved["tools"], tuple[ToolSpec, ...]),
             model=saved["model"],
             provider=saved["provider"],
-            model_config=saved["modelConfig"],
+            model_config=msgspec.convert(saved["modelConfig"], dict[str, Any]),
             token_budget=msgspec.convert(extra["budget"], TokenBudget),
             session_label=saved["sessionLabel"],
-            parent_turn_id=saved["parentTurnId"],
-            role=saved["role"],
-            toolset_name=saved["toolsetName"],
-            permissions_granted=tuple(saved["permissionsGranted"]),
-            source_event_id=saved["sourceEventId"],
+            parent_turn_id=msgspec.convert(saved["parentTurnId"], str | None),
+            role=msgspec.convert(saved["role"], AgentRole),
+            toolset_name=msgspec.convert(saved["toolsetName"], str),
+            permissions_granted=msgspec.convert(saved["permissionsGranted"], tuple[str, ...]),
+            source_event_id=msgspec.convert(saved["sourceEventId"], str | None),
             workspace_path=saved["workspacePath"],
             accounting=Accounting(
                 model_info=msgspec.convert(extra["window"], Model),
@@ -122,7 +130,7 @@ def from_json(saved: dict[str, Any]) -> AssembledContext:
             ),
             provenance=Provenance(
                 manifest=msgspec.convert(extra["manifest"], Manifest),
-                starts_turn=extra["opensTurn"],
+                starts_turn=msgspec.convert(extra["opensTurn"], bool),
                 blocks=msgspec.convert(extra["blocks"], tuple[Block, ...]),
                 already_in_history=msgspec.convert(extra.get("seen", ()), tuple[Block, ...]),
                 omitted_blocks=msgspec.convert(extra.get("leftOut", ()), tuple[Block, ...]),
@@ -130,14 +138,16 @@ def from_json(saved: dict[str, Any]) -> AssembledContext:
                 routing=msgspec.convert(extra.get("routing", {}), Routing),
                 identity=msgspec.convert(extra.get("identity", {}), Identity),
                 context_json=msgspec.convert(extra.get("contextJson", {}), dict[str, Any]),
-                shows_one_turn=extra.get("showsOneTurn", False),
+                shows_one_turn=msgspec.convert(extra.get("showsOneTurn", False), bool),
             ),
             cut=msgspec.convert(extra["cut"], Cut | None),
             warnings=msgspec.convert(extra["warnings"], tuple[ContextWarning, ...]),
             repairs=RepairReport(msgspec.convert(extra["repairs"], dict[str, int])),
             _engine=EngineState(RENDERERS),
         )
-    except (KeyError, TypeError, msgspec.ValidationError) as error:
+    except BadContext:
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         reason = f"{error} missing" if isinstance(error, KeyError) else str(error)
         raise BadContext(f"not a context saved by `nexus assemble --save`: {reason}") from error
 

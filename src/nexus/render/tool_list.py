@@ -47,8 +47,6 @@ def _tool(name: str, description: str, schema: Mapping[str, Any]) -> str:
     """
     properties: Any = schema.get("properties") or {}
     required: Any = schema.get("required") or ()
-    if not isinstance(properties, Mapping) or not isinstance(required, (list, tuple)):
-        raise BadTool(f"parameters of tool {name!r} are not a JSON schema: {str(dict(schema))[:60]!r}")
     lines = [f"### {name}", *_lines(description), *(["Parameters:"] if properties else [])]
     for key, value in cast("Mapping[str, Any]", properties).items():
         parameter = _mapping(value)

@@ -12,10 +12,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from nexus.types.block import Block
+from nexus.errors import BadEvent, BadSetting
+from nexus.types.block import Block, ContextWarning
 from nexus.types.environment import ORIGIN, Environment
 from nexus.types.message import Message, Part, ToolCall, ToolResult
+from nexus.types.tool_definition import usable_definitions
+from nexus.types.validation import MAX_DIGITS, check_json, checked
 
 AgentRole: TypeAlias = Literal["manager", "worker", "unified"]
 
@@ -102,6 +106,40 @@ class Request(Struct, frozen=True):
     """Skills whose instructions are included."""
     blocks: dict[str, str] = {}
     """Texts of the application by name, for the sources `mood`, `constraints` and `fed:NAME`."""
+
+
+TOOLS_ORIGIN = "nexus:tools"
+"""Source of warnings about tool definitions."""
+
+
+def checked_request(request: Request) -> tuple[Request, tuple[ContextWarning, ...]]:
+    """Return a program's request with the type of every field checked, and a warning for each unusable tool definition.
+
+    Hook data, metadata, user profile and blocks are checked where they are shown, which reports them as warnings. Raises
+    BadEvent, BadTool, BadSetting.
+    """
+    if not isinstance(request, Request):
+        raise BadSetting(f"request is {type(request).__name__}, not a Request (make one: nexus.Request(event))")
+    identity = request.identity
+    try:
+        event = checked(replace(request.event, hook_data={}, metadata={}), Event)
+        hook_data, metadata = dict(request.event.hook_data), dict(request.event.metadata)
+    except (TypeError, ValueError) as error:
+        raise BadEvent(f"event invalid: {error} (pass a text, a nexus.Event, or results as nexus.tool(…))") from error
+    try:
+        plain = replace(
+            request, event=event, identity=replace(identity, user_profile={}), tools=(), model_config={}, blocks={}
+        )
+        valid = checked(plain, Request, 10**MAX_DIGITS)
+        settings, blocks, user_profile = dict(request.model_config), dict(request.blocks), dict(identity.user_profile)
+        check_json(settings)
+    except (TypeError, ValueError) as error:
+        raise BadSetting(f"argument invalid: {error}") from error
+    tools, problems = usable_definitions(request.tools)
+    event = replace(event, hook_data=hook_data, metadata=metadata)
+    identity = replace(valid.identity, user_profile=user_profile)
+    valid = replace(valid, event=event, identity=identity, tools=tools, model_config=settings, blocks=blocks)
+    return valid, tuple(ContextWarning(TOOLS_ORIGIN, text) for text in problems)
 
 
 class TokenUsage(Struct, frozen=True):

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from nexus.errors import BadTool
 from nexus.types.sanitize import sanitize_text
+from nexus.types.validation import json_copy
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}\Z")
 """Names that all three providers accept."""
@@ -31,9 +32,12 @@ def tool_definitions(tools: Iterable[dict[str, Any]] | ToolSource) -> tuple[dict
 
     Raises BadTool if a registry returns anything else.
     """
-    if not isinstance(tools, ToolSource):
-        return tuple(tools)
-    return check_definitions(getattr(tools, "offers", tools.get_all_tool_definitions)(), tools)
+    if isinstance(tools, ToolSource):
+        return check_definitions(getattr(tools, "offers", tools.get_all_tool_definitions)(), tools)
+    if isinstance(tools, (str, bytes, Mapping)) or not isinstance(tools, Iterable):
+        kind = type(cast("object", tools)).__name__
+        raise BadTool(f"tools are {kind}, not a list of definitions or a registry")
+    return tuple(tools)
 
 
 def check_definitions(value: object, registry: object) -> tuple[dict[str, Any], ...]:
@@ -41,6 +45,81 @@ def check_definitions(value: object, registry: object) -> tuple[dict[str, Any], 
     if not isinstance(value, (list, tuple)) or not all(isinstance(item, Mapping) for item in cast("list[Any]", value)):
         raise BadTool(f"get_all_tool_definitions() of {type(registry).__name__} did not return a list of definitions")
     return tuple(dict(item) for item in cast("Sequence[Mapping[str, Any]]", value))
+
+
+def usable_definitions(definitions: Iterable[object]) -> tuple[tuple[dict[str, Any], ...], list[str]]:
+    """Return the definitions that can be sent, and a line for each tool that is omitted because it cannot.
+
+    A list often comes from an MCP server or a plugin, and one broken entry must not cost the call all the others. Raises
+    BadTool for an entry of another type, and if no definition is usable.
+    """
+    items = tuple(definitions)
+    for wrong in (item for item in items if not isinstance(item, Mapping)):
+        raise BadTool(
+            f"tool definition is {type(wrong).__name__}, not a mapping (pass its name, description and schema)"
+        )
+    mappings = cast("tuple[Mapping[str, Any], ...]", items)
+    try:
+        if not _problems_of_json(msgspec.json.encode(mappings)):
+            return cast("tuple[dict[str, Any], ...]", items), []
+    except (TypeError, ValueError, RecursionError):  # not plain JSON, or with lone surrogates
+        pass
+    usable: list[dict[str, Any]] = []
+    problems: list[str] = []
+    for single in _singles(mappings):
+        try:
+            usable.append(_checked_definition(single))
+        except BadTool as error:
+            problems.append(str(error))
+    if problems and not usable:
+        raise BadTool(problems[0] if len(problems) == 1 else f"no usable tool definition: {'; '.join(problems[:3])}")
+    return tuple(usable), [f"omitted: {problem}" for problem in problems]
+
+
+@lru_cache(maxsize=32)  # every call of a session comes with the same definitions
+def _problems_of_json(definitions: bytes) -> bool:
+    """Return whether one of the definitions is unusable."""
+    try:
+        for definition in _singles(msgspec.json.decode(definitions)):
+            _checked_definition(definition)
+    except BadTool:
+        return True
+    return False
+
+
+def _singles(definitions: Iterable[Mapping[str, Any]]) -> Iterator[object]:
+    """Yield definitions of one tool each, unchecked."""
+    for definition in definitions:
+        declared = definition.get("function_declarations") or definition.get("functionDeclarations")
+        if isinstance(declared, (list, tuple)):
+            yield from cast("Sequence[object]", declared)
+        else:
+            yield definition
+
+
+def _checked_definition(definition: object) -> dict[str, Any]:
+    """Return a definition of one tool as plain JSON values. Raises BadTool, which names the tool."""
+    name = definition_name(definition)
+    try:
+        plain = json_copy(definition)
+    except ValueError as error:
+        raise BadTool(
+            f"tool {name!r} cannot be sent as JSON: {error}" if name else f"tool definition: {error}"
+        ) from error
+    if not isinstance(plain, dict):
+        raise BadTool(f"tool definition is {type(definition).__name__}, not a mapping")
+    result = cast("dict[str, Any]", plain)
+    if not list(read_definition(result)):
+        raise BadTool("tool definition declares no tool")
+    return result
+
+
+def definition_name(definition: object) -> str:
+    """Return the name in a definition of one tool, shortened; empty if it has none."""
+    fields = cast("Mapping[str, object]", definition if isinstance(definition, Mapping) else {})
+    inner = fields.get("function")
+    name = cast("Mapping[str, object]", inner if isinstance(inner, Mapping) else fields).get("name")
+    return sanitize_text(name[:80]) if isinstance(name, str) else ""
 
 
 def read_definition(definition: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
@@ -54,8 +133,11 @@ def read_definition(definition: Mapping[str, Any]) -> Iterator[tuple[str, str, M
         schema: Any = (
             function.get("parameters") or function.get("input_schema") or function.get("parameters_json_schema") or {}
         )
-        if not isinstance(schema, Mapping):
-            raise BadTool(f"parameters of tool {name!r} are not a JSON schema: {str(schema)[:40]!r}")
+        fields = cast("Mapping[str, Any]", schema) if isinstance(schema, Mapping) else {"properties": schema}
+        properties: Any = fields.get("properties") or {}
+        required: Any = fields.get("required") or ()
+        if not isinstance(properties, Mapping) or not isinstance(required, (list, tuple)):
+            raise BadTool(f"parameters of tool {name!r} are not a JSON schema: {str(cast('object', schema))[:60]!r}")
         yield name, str(function.get("description") or ""), cast("Mapping[str, Any]", schema)
 
 
@@ -74,9 +156,14 @@ class ToolMetadata(Struct, frozen=True):
 
 
 def iter_definitions(definitions: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """Yield definitions of one tool each. A definition in Gemini's dialect may declare several tools."""
+    """Yield definitions of one tool each. One in Gemini's dialect may declare several tools. Raises BadTool."""
     for definition in definitions:
-        yield from definition.get("function_declarations") or definition.get("functionDeclarations") or (definition,)
+        declared = definition.get("function_declarations") or definition.get("functionDeclarations") or (definition,)
+        if not isinstance(declared, (list, tuple)):
+            raise BadTool("function_declarations of a tool definition are not a list")
+        for wrong in (item for item in cast("Sequence[object]", declared) if not isinstance(item, Mapping)):
+            raise BadTool(f"tool definition is {type(wrong).__name__}, not a mapping")
+        yield from cast("Sequence[Mapping[str, Any]]", declared)
 
 
 def function_schema(definition: Mapping[str, Any]) -> Mapping[str, Any]:

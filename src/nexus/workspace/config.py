@@ -7,7 +7,6 @@ another person's text, so `ALLOWED` restricts it: it may narrow what is read and
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import stat
@@ -23,6 +22,7 @@ from msgspec import Struct
 from nexus.errors import BadConfig
 from nexus.types.block import ContextWarning
 from nexus.types.config import Config
+from nexus.types.validation import parse_json, parse_toml
 from nexus.workspace.files.reader import home_folder
 from nexus.workspace.instruction_layers import Folders, folders_of
 
@@ -128,13 +128,13 @@ def read_servers(files: Iterable[SettingsFile]) -> tuple[tuple[McpServer, ...], 
     for file in files:
         try:
             text = file.text()
-            data: Any = json.loads(text) if text is not None else None
+            data: Any = parse_json(text) if text is not None else None
             entries = cast("dict[str, Any]", data).get("mcpServers") if isinstance(data, dict) else None
             problem = "" if text is None or isinstance(entries, dict) else 'object "mcpServers" missing'
-        except (json.JSONDecodeError, RecursionError) as error:
-            entries, problem = None, f"not JSON: {error}"
-        except (OSError, ValueError) as error:
+        except (OSError, UnicodeDecodeError) as error:
             entries, problem = None, describe_error(error)
+        except ValueError as error:
+            entries, problem = None, f"not JSON: {error}"
         if problem:
             warnings.append(ContextWarning(file.origin, f"omitted: {problem}"))
         if not isinstance(entries, dict):
@@ -162,7 +162,7 @@ def _server(name: str, entry: Any, file: SettingsFile) -> McpServer | str:
     values |= {"name": name, "origin": file.origin, "is_users": file.is_users, "other": other}
     try:
         server = msgspec.convert(values, McpServer)
-    except msgspec.ValidationError as error:
+    except ValueError as error:
         return str(error)
     return 'needs either "command" or "url"' if bool(server.command) == bool(server.url) else server
 
@@ -260,8 +260,6 @@ def _read_file(file: SettingsFile, warnings: list[ContextWarning]) -> dict[str, 
 
     A workspace's file that leads out of its folder is omitted with a warning.
     """
-    import tomllib
-
     try:
         text = file.text()
     except (OSError, ValueError) as error:
@@ -273,8 +271,8 @@ def _read_file(file: SettingsFile, warnings: list[ContextWarning]) -> dict[str, 
     if text is None:
         return None
     try:
-        table = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        table = parse_toml(text)
+    except ValueError as error:
         raise BadConfig(file.origin, "", f"not TOML: {error}") from error
     return _validated(table, file.origin)
 

@@ -124,7 +124,23 @@ def test_a_stamp_is_never_all_that_truncation_leaves_of_a_tool_loop() -> None:
     context.add_assistant_message("", [call("a")])
     context.add_tool_result("a", "read", "A" * 200)
     clock.forward(6)
-    assert [one["role"] for one in context.build_messages()] == ["user", "assistant", "tool", "user"]
+    assert [one["role"] for one in context.build_messages()] == ["user", "assistant", "tool"]
+
+
+@given(st.integers(60, 140), st.integers(1, 60), st.sampled_from(["oldest_first", "middle_out"]))
+def test_stamp_never_exceeds_budget_that_tool_loop_fits(max_tokens: int, words: int, strategy: str) -> None:
+    def used(minutes: int) -> dict[str, int]:
+        clock = Clock()
+        context = manager(max_tokens, 0, strategy, clock="message", clock_ms=clock)
+        context.add_user_message("Read.")
+        context.add_assistant_message("", [call("a")])
+        context.add_tool_result("a", "read", "word " * words)
+        clock.forward(minutes)
+        context.build_messages()
+        return context.get_token_usage()
+
+    without, usage = used(0), used(6)
+    assert usage["total"] <= max(without["total"], usage["available"])
 
 
 def test_system_clock_adds_documented_line_per_call_without_stamps() -> None:

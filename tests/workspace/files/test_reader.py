@@ -420,7 +420,7 @@ def test_unreadable_file_is_reported() -> None:
         (root / "memory").mkdir()
         (root / "memory").chmod(0)
         with as_nobody(root):
-            assert said(root) == "omitted: Permission denied"
+            assert said(root) == "cannot be read: Permission denied"
             assert said(root, "memory/MEMORY.md") == "cannot be read: Permission denied"
         (root / "memory").chmod(0o755)
 

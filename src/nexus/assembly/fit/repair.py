@@ -27,11 +27,13 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from nexus.context import RepairReport
+from nexus.errors import BadEvent
 from nexus.text.frames import escape
 from nexus.text.message_text import RENDER_VERSION, unsendable_kind, with_unsendable_as_notes
 from nexus.types.history import LOG_SOURCE
 from nexus.types.message import Image, Message, Note, Part, Text, Thinking, ToolCall, ToolResult, Unknown
 from nexus.types.sanitize import arguments_as_object, sanitize_text
+from nexus.types.validation import checked
 
 NO_RESULT = "[no result recorded]"
 INTERRUPTED = "[result unavailable: interrupted]"
@@ -107,8 +109,13 @@ def repaired(messages: Iterable[Message]) -> tuple[list[Message], RepairReport]:
     """Return the messages in a form that every provider accepts, and a report of the changes.
 
     Pieces of one message are joined, and open calls get their missing results at the end. A system message becomes a
-    user message, so pass the one that opens a conversation separately. Repairing repaired messages changes nothing.
+    user message, so pass the one that opens a conversation separately. Repairing repaired messages changes nothing. Raises
+    BadEvent for anything but messages.
     """
+    try:
+        messages = checked([*messages], list[Message])
+    except (TypeError, ValueError) as error:
+        raise BadEvent(f"messages invalid: {error} (make them with nexus.user(…), assistant(…) and tool(…))") from error
     fold, visible = Fold(), list[Message]()
     last_changes: Counter[str] = Counter()
     for message in messages:

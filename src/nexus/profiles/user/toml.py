@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Collection, Mapping
 from functools import lru_cache
 from types import MappingProxyType
@@ -24,6 +23,7 @@ from nexus.types.profile import (
     Share,
     SummaryMarker,
 )
+from nexus.types.validation import parse_toml
 from nexus.workspace.sources.event_blocks import PREFIX, SOURCE_NAMED_BLOCKS, app_block_name
 
 MOST_SOURCES = 100  # maximum number of sources in one slot
@@ -97,8 +97,8 @@ _OLD_KEYS = {
 def parse_profile(text: str, file: str) -> ProfileDraft:
     """Parse a profile file's TOML text; `file` is its name in errors. Raises BadProfile."""
     try:
-        table = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        table = parse_toml(text)
+    except ValueError as error:
         raise BadProfile(file, "", f"TOML ({_shortened(str(error))})") from error
     old_keys = {new: old for old, new in _OLD_KEYS.items() if old in table and new not in table}
     for new, old in old_keys.items():

@@ -296,7 +296,7 @@ def parts_with(extra: Extra, plain: Message, bare: BareEntry) -> tuple[Part, ...
         items = msgspec.convert(extra["parts"], list[dict[str, Any]])
         text = bare.reasoning if any(item.get("type") == "tool_call" for item in items) else bare.text
         return tuple(msgspec.convert({**_printed_values(item.get("type"), bare, text), **item}, Part) for item in items)
-    except (msgspec.ValidationError, RecursionError):
+    except (ValueError, RecursionError):
         return None
 
 
@@ -310,7 +310,7 @@ def results_with(extra: Extra) -> tuple[Message, ...] | None:
     try:
         values = msgspec.convert(extra.get("results", []), list[dict[str, Any]])
         messages = tuple(msgspec.convert(_with_names(value, decode_text), Message) for value in values)
-    except (msgspec.ValidationError, RecursionError, TypeError):
+    except (ValueError, RecursionError, TypeError):
         return None
     return messages if all(message.role == "tool" and is_time(message.at_ms) for message in messages) else None
 

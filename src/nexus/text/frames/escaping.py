@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from itertools import chain
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -36,6 +36,9 @@ Scope: TypeAlias = Literal["block", "memory"]
 """Where a text is shown: in a block or framed message, or in the flattened memory, where lines also have speakers."""
 
 _RUN = "\\"
+
+LONG_CHARS = 2_000
+"""Length from which the last escaped texts are remembered."""
 
 
 class TagSpan(NamedTuple):
@@ -65,9 +68,17 @@ def escape(text: str, scope: Scope = "block") -> str:
 
     Call it once with all the text of one place in a frame: two pieces can form a tag together.
     """
+    return _escape(text, scope) if len(text) < LONG_CHARS else _escape_long(text, scope)
+
+
+def _escape(text: str, scope: Scope) -> str:
     for find in _passes(text, scope):
         text = _escaped(text, find(text))
     return text
+
+
+# Counting, fitting and rendering escape the same message again, dozens of times where it does not fit.
+_escape_long = lru_cache(maxsize=8)(_escape)
 
 
 def unescape(text: str, scope: Scope = "block") -> str:
@@ -135,6 +146,8 @@ def _line_place(text: str, at: int, *, roles: bool) -> TagSpan | None:
     first = _skip_blank(text, run)
     if first == len(text) or skeleton(text[first]) == BREAK:
         return None
+    if _plain_heads().match(text, first) is not None:  # in plain letters, found without a step for each of them
+        return TagSpan(at, run - at)
     if _end_of(text, first, _heads()) >= 0 or (roles and _is_role(text, first)):
         return TagSpan(at, run - at)
     return None
@@ -199,6 +212,11 @@ def _tails() -> dict[str, Words]:
 @cache
 def _heads() -> Words:
     return _words(HEADS)
+
+
+@cache
+def _plain_heads() -> re.Pattern[str]:
+    return re.compile("|".join(map(re.escape, HEADS)), re.ASCII | re.IGNORECASE)
 
 
 @cache

@@ -16,7 +16,19 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeAlias
 
-from nexus.errors import UnreadableFile
+from nexus.errors import BadSetting, UnreadableFile
+
+
+def local_path(path: str | os.PathLike[str], name: str) -> Path:
+    """Return a path that the program or the user gave as `name`, `~` expanded. Raises BadSetting for one that cannot exist."""
+    try:
+        problem = "it contains a NUL character" if b"\0" in os.fsencode(path) else ""
+        expanded = Path(path).expanduser()
+    except (TypeError, ValueError, RuntimeError) as error:
+        problem, expanded = str(error)[:200], Path()
+    if problem:
+        raise BadSetting(f"{name} is not a path: {problem}")
+    return expanded
 
 
 def read_file(path: str | Path, most_bytes: int, *, inside: Path | None = None) -> bytes:

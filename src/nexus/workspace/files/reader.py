@@ -7,6 +7,7 @@ changed just now is always read again: file systems count time in steps, and two
 from __future__ import annotations
 
 import codecs
+import errno
 import os
 import re
 import time
@@ -34,6 +35,17 @@ from nexus.workspace.prompts import without_marker
 FILE_CHARS = 20_000  # default cap for one file, in characters (document 004's sources use the same)
 READ_BYTES = 4_000_000  # number of bytes that are read of any file
 TRIES = 3  # attempts to read a file that changes, or whose path changes, while it is read
+
+UNREADABLE = "cannot be read"
+"""Beginning of the warning about a file that exists and could not be read."""
+
+LAST_TEXT_USED = "its last text is used"
+
+PASSING = frozenset({
+    MOVED, errno.EACCES, errno.EBUSY, errno.EINTR, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EPERM,
+    errno.ESTALE, errno.ETIMEDOUT,
+})  # fmt: skip
+"""Reasons that say nothing about the file: its text is what it was, or will be readable again."""
 
 STEP_NS, COARSE_STEP_NS = 20_000_000, 2_000_000_000
 """Upper bounds for the steps of a file system's clock; the coarse one for times in whole seconds."""
@@ -119,7 +131,7 @@ class Files:
         except (FileNotFoundError, NotADirectoryError):
             return None, self._absent(name)
         except OSError as error:
-            return None, ContextWarning(name, f"cannot be read: {error.strerror or error}")
+            return self._unreadable(name, error)[1:]
         cached = self._files.get(name)
         if cached is None or cached[0] != state:
             cached = self._files[name] = self._load(name, state)
@@ -138,6 +150,9 @@ class Files:
             try:
                 names, changed, is_complete = _retry(lambda: list_folders(self.root, name))
             except OSError as error:
+                if error.errno in PASSING and cached is not None:
+                    text = f"{UNREADABLE}: {error.strerror}; its last entries are used"
+                    return cached[1], ContextWarning(f"{name}/", text)
                 return [], ContextWarning(f"{name}/", f"omitted: {error.strerror or error}")
             warning = None if is_complete else ContextWarning(f"{name}/", "too many entries: some were not read")
             known = None if changed is None or is_young(changed) else changed
@@ -156,14 +171,21 @@ class Files:
             cached = self._files[name] = (None, None, ContextWarning(name, text) if similar else None)
         return cached[2]
 
+    def _unreadable(self, name: str, error: OSError) -> _CachedFile:
+        """Return the last text that was read, which is better than an agent without its rules, and a warning."""
+        _, text, _ = self._files.get(name, (None, None, None))
+        end = f"; {LAST_TEXT_USED}" if text is not None else ""
+        return None, text, ContextWarning(name, f"{UNREADABLE}: {error.strerror or error}{end}")
+
     def _load(self, name: str, key: State) -> _CachedFile:
         try:
             state, data = _retry(lambda: self._bytes(name), until=lambda result: result[0] is not None)
         except FileNotFoundError:
             return None, None, None
         except OSError as error:
-            warning = ContextWarning(name, f"omitted: {error.strerror or error}")
-            return None if error.errno == MOVED else key, None, warning
+            if error.errno in PASSING:  # not cached: the next call tries again
+                return self._unreadable(name, error)
+            return key, None, ContextWarning(name, f"omitted: {error.strerror or error}")
         text, notes = decode_text(data[:READ_BYTES], cut=len(data) > READ_BYTES)
         # Not cached with a similar name: that name may vanish without a change of this file's state.
         similar = ", ".join(names_differing_in_case(self.root, name))

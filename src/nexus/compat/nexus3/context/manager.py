@@ -175,12 +175,15 @@ class ContextManager:
         """
         self._begin()
         now = self.clock_ms()
-        if self.clock == "message" and wants_stamp(self._messages, now):
-            self._add(moment(now, self.timezone))
         usage = self.get_token_usage()
-        if usage["total"] > usage["available"]:
+        available = usage["available"] - usage["system"] - usage["tools"] - self._tokens(self._start)
+        if self.clock == "message" and wants_stamp(self._messages, now):
+            line = moment(now, self.timezone)
+            # The newest group always stays, so the stamp must fit beside it: nothing else could make room for it.
+            if self._count((*identify_message_groups(self._messages)[-1], line)) <= available:
+                self._add(line)
+        if self._tokens(self._messages) > available:
             # Document 004 reduces `messages` too: what one call omits, later calls omit.
-            available = usage["available"] - usage["system"] - usage["tools"] - self._tokens(self._start)
             truncate = STRATEGIES[self.config.truncation_strategy]
             self._messages = flatten_groups(truncate(identify_message_groups(self._messages), available, self._count))
         return chat_messages(self._sent_system_prompt(), self.messages)

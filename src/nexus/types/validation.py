@@ -1,0 +1,135 @@
+"""Guards for values and texts from outside: types of fields, JSON values, JSON and TOML texts.
+
+Each raises ValueError with the reason, and nothing else; the callers make it their own error.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from itertools import chain
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from nexus.types.sanitize import MAX_LEVELS, sanitize_text
+
+MAX_PARSED_LEVELS = 200
+"""Nesting of a file's value, which may contain values of up to `MAX_LEVELS`."""
+
+MAX_DIGITS = 300
+"""Digits of an integer: readers of JSON stop at different lengths above."""
+
+MAX_INTEGER = 2**63
+"""Bound of the integers in structs, which the ledger stores in 64 bits."""
+
+T = TypeVar("T")
+
+_LONG_KEY = re.compile(
+    r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){%d}""" % MAX_PARSED_LEVELS  # noqa: UP031 - braces
+)
+
+_KEPT_TYPES = (bytes, bytearray, memoryview, datetime, date, time, timedelta, Decimal)
+# Types that msgspec would convert to text: no field of a request has them.
+
+
+def checked(value: object, kind: type[T], max_integer: int = MAX_INTEGER) -> T:
+    """Return a struct, or a list of them, with the type of every field checked, which constructors do not do.
+
+    Raises ValueError.
+    """
+    try:
+        if isinstance(kind, type) and not isinstance(value, kind):
+            raise TypeError(f"expected {kind.__name__}, got {type(value).__name__}")  # noqa: TRY301 - caught as all others
+        plain = msgspec.to_builtins(value, builtin_types=_KEPT_TYPES, enc_hook=_plain_scalar)
+        check_json(plain, max_integer=max_integer)
+        return msgspec.convert(plain, kind)
+    except RecursionError as error:
+        raise ValueError("nested too deeply, or contains itself") from error
+    except (TypeError, ValueError) as error:
+        text = str(error)
+        raise ValueError(f"{text[:1].lower()}{text[1:]}") from error
+
+
+def _plain_scalar(value: object) -> object:
+    """Return a value of a subclass of text or integer as its base type."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int(value)
+    raise TypeError(f"values of type {type(value).__name__} have no JSON form")
+
+
+def json_copy(value: object) -> Any:
+    """Return a copy of plain dicts, lists, numbers and text without lone surrogates. Raises ValueError.
+
+    Mappings become dicts, tuples lists, and keys text.
+    """
+    try:
+        plain = msgspec.to_builtins(value, enc_hook=_plain_container)
+    except RecursionError as error:
+        raise ValueError(f"nested more than {MAX_LEVELS} levels deep") from error
+    except TypeError as error:
+        raise ValueError(str(error)) from error
+    check_json(plain)
+    return _clean(plain)
+
+
+def _plain_container(value: object) -> object:
+    return dict(cast("Mapping[Any, Any]", value)) if isinstance(value, Mapping) else _plain_scalar(value)
+
+
+def check_json(value: object, max_levels: int = MAX_LEVELS, max_integer: int = 10**MAX_DIGITS) -> None:
+    """Check the depth and the integers of a value of dicts and lists. Raises ValueError."""
+    levels, layer = 0, [cast("Any", value)]
+    while layer:
+        containers: list[Any] = [item for item in layer if isinstance(item, (dict, list, tuple))]
+        if levels > max_levels and containers:
+            raise ValueError(f"nested more than {max_levels} levels deep")
+        for item in layer:
+            if isinstance(item, int) and abs(item) >= max_integer:
+                raise ValueError(f"integer of {item.bit_length()} bits, too large")
+        levels += 1
+        values = (cast("dict[Any, Any]", item).values() if isinstance(item, dict) else item for item in containers)
+        layer: list[Any] = list(chain.from_iterable(values))
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, dict):
+        items = cast("dict[object, Any]", value)
+        return {sanitize_text(str(key)): _clean(item) for key, item in items.items()}
+    if isinstance(value, (list, tuple)):
+        return [_clean(item) for item in cast("list[Any]", value)]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{value} is not a JSON number")
+    return sanitize_text(value) if isinstance(value, str) else value
+
+
+def parse_json(text: str) -> Any:
+    """Return the value of a JSON text. Raises ValueError."""
+    return _parsed(json.loads, text)
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return the tables of a TOML text. Raises ValueError."""
+    if _LONG_KEY.search(text):  # the time to read a key grows with the square of its parts
+        raise ValueError(f"nested more than {MAX_PARSED_LEVELS} levels deep")
+    return _parsed(tomllib.loads, text)
+
+
+def _parsed(parse: Callable[[str], Any], text: str) -> Any:
+    try:
+        value = parse(text)
+        check_json(value, MAX_PARSED_LEVELS)
+    except RecursionError as error:
+        raise ValueError(f"nested more than {MAX_PARSED_LEVELS} levels deep") from error
+    except ValueError as error:
+        if "integer string conversion" in str(error):  # Python's own limit, whose text names a Python function
+            raise ValueError("integer too large") from error
+        raise
+    return value
