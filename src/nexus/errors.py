@@ -18,7 +18,7 @@ NexusError
 │   ├── HeadMoved
 │   │   └── SessionMoved
 │   └── LedgerDamaged, LedgerTooNew, NotALedger, LedgerBusy, LedgerFull, LedgerClosed, LedgerGone,
-│       IdempotencyConflict, CompactionSuperseded, BadEntry, BadReference, NoSuchSession, ForksDepend,
+│       LedgerNotTrusted, IdempotencyConflict, CompactionSuperseded, BadEntry, BadReference, NoSuchSession, ForksDepend,
 │       EraseIncomplete, LedgerConflict, CannotReplay
 └── BudgetTooSmall, ContextOverflow, BadBudget, BadModelEntry, BadCall, EmptyEvent, BadEvent, BadReply,
     BadContext, PackageMissing, BadTool, BadPolicy, UnknownProfile, BadProfile, BadSessionKey, EmptyTask,
@@ -342,6 +342,10 @@ class LedgerClosed(LedgerError):
 
 class LedgerGone(LedgerError):
     """The file at the ledger's path was replaced. Nothing was written; open it again."""
+
+
+class LedgerNotTrusted(LedgerError):
+    """The ledger came with its folder, or a link leads to it. It is read-only, and no model gets its content."""
 
 
 class IdempotencyConflict(LedgerError):

@@ -14,11 +14,14 @@ from typing import Any, cast
 import click
 import msgspec
 
-from nexus.cli._output import emit, emit_each
+from nexus.cli._output import emit, emit_each, print_warning
 from nexus.cli._tables import print_table
-from nexus.engine import LEDGER_FILE, NEXT_MESSAGE, Engine, open_engine
+from nexus.engine import NEXT_MESSAGE, Engine, open_engine
 from nexus.errors import BadTool, NoSuchSession, UnreadableFile
+from nexus.ledger.location import open_ledger, workspace_ledger
 from nexus.ledger.sqlite import SqliteLedger
+from nexus.types.block import ContextWarning
+from nexus.workspace.files.reader import home_folder
 
 NO_LEDGER = ":memory:"
 """Place of the empty ledger that commands read without a ledger file."""
@@ -73,8 +76,8 @@ class CommandOptions:
 
     @property
     def ledger_file(self) -> Path:
-        """The ledger: the one that was named, else the workspace's."""
-        return Path(self.ledger).expanduser() if self.ledger else self.root / LEDGER_FILE
+        """The ledger: the one that was named, else the workspace's. Raises LedgerNotTrusted."""
+        return Path(self.ledger).expanduser() if self.ledger else workspace_ledger(self.root)
 
     @property
     def profile_name(self) -> str:
@@ -115,10 +118,15 @@ class CommandOptions:
         """
         root, file, profile = self.root, self.ledger_file, self._profile_file()
         profiles = {"profiles": {profile.stem: profile}} if profile else {}
-        store: SqliteLedger | str | Path = file
+        store: SqliteLedger | str | None = self.ledger
         if not writes and root.is_dir():
-            store = SqliteLedger(str(file.absolute()), create=False) if file.exists() else NO_LEDGER
-        return open_engine(root, ledger=store, **profiles, **engine_options)
+            store = open_ledger(root, self.ledger, home_folder(), create=False) if file.exists() else NO_LEDGER
+        nx = open_engine(root, ledger=store, **profiles, **engine_options)
+        if isinstance(nx.store, SqliteLedger) and not nx.store.trusted:
+            advice = "accept it: nexus ledger trust"
+            text = f"{nx.store.location} was not made by this user; it is read-only, and goes to no model ({advice})"
+            print_warning(ContextWarning("ledger", text))
+        return nx
 
     @contextmanager
     def session(self, name: str) -> Generator[tuple[Engine, str]]:

@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from nexus.errors import EraseIncomplete, LedgerError
+from nexus.errors import EraseIncomplete, LedgerDamaged, LedgerError
 from nexus.ledger.sqlite.connection import BUSY_TIMEOUT_MS, MEMORY, Database, blocks, connect, settle
 from nexus.ledger.sqlite.migrate import migrate
 from nexus.ledger.sqlite.schema import VERSION
@@ -64,6 +64,14 @@ def _readable(path: str) -> Database:
         f"{path} has ledger version {version} and cannot be written (copy it to a writable folder, then migrate it to "
         f"version {VERSION}: nexus ledger migrate)"
     )
+
+
+def ledger_id(db: Database) -> str:
+    """Return the ID that all copies of a ledger's file share: the time of its first migration in milliseconds."""
+    at_ms = db.value("SELECT min(at_ms) FROM migration")
+    if type(at_ms) is not int:  # the ID names a file
+        raise LedgerDamaged("the list of migrations has something else where a time belongs")
+    return str(at_ms)
 
 
 def identity(path: str) -> tuple[int, int] | None:
