@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 import sys
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager
@@ -235,14 +237,22 @@ def read_input() -> str:
     return sys.stdin.buffer.read().decode("utf-8-sig", "replace") if sys.stdin is not None else ""
 
 
-def write_text(path: str, text: str) -> None:
-    """Write a file. Raises UnreadableFile if it cannot be written or is a SQLite file, such as a ledger."""
+def write_text(path: str, text: str, *, private: bool = False) -> None:
+    """Write a file, `private` so that only its owner may read it. Raises UnreadableFile if it cannot be written or is a SQLite file, such as a ledger."""
     file = Path(path).expanduser()
     try:
         if file.is_file():
             with file.open("rb") as stream:
                 if stream.read(len(SQLITE_HEADER)) == SQLITE_HEADER:
                     raise UnreadableFile(f"'{path}' not written: it is a SQLite file (name another file)")
-        file.write_text(text, "utf-8")
+        with open(file, "w", encoding="utf-8", opener=_open_private if private else None) as stream:
+            stream.write(text)
     except OSError as error:
         raise UnreadableFile(f"'{path}' not written: {error.strerror or error}") from error
+
+
+def _open_private(path: str, flags: int) -> int:
+    handle = os.open(path, flags, 0o600)
+    if os.name == "posix" and stat.S_ISREG(os.fstat(handle).st_mode):  # a file of an earlier call may be readable
+        os.fchmod(handle, 0o600)
+    return handle

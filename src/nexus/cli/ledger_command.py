@@ -18,7 +18,7 @@ from nexus.ledger import jsonl, maintenance
 from nexus.ledger.integrity.threads import Damage
 from nexus.ledger.location import LedgerRecords, open_ledger
 from nexus.ledger.maintenance import doctor
-from nexus.ledger.maintenance.verification import open_readonly
+from nexus.ledger.maintenance.verification import open_readonly, reading_mode
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.sqlite.files import ledger_id
 from nexus.render.console import printable
@@ -28,6 +28,11 @@ RECORD_NAMES = {
     "blob": "images and inputs", "thread": "threads", "entry": "entries", "decision": "cuts", "assembly": "manifests",
     "move": "moves of sessions", "alias": "changes of aliases", "calibration": "calibrations",
 }  # fmt: skip
+
+READING_MODES = {
+    "unlocked": "the file was read without locks, and what another user writes meanwhile can look like damage",
+    "copy": "a temporary copy of the ledger and its log was checked",
+}
 
 SHOWN_DAMAGES = 20
 """Damages printed without --json."""
@@ -62,7 +67,10 @@ def verify(options: CommandOptions) -> int:
     if damages:
         advice = "Restore a backup: nexus ledger restore BACKUP. Or save the intact parts: nexus ledger repair NEW_FILE"
         lines = [f"{printable(str(file))} is damaged:", *_damage_lines(damages), advice]
-    options.report({"ledger": str(file), "sound": not damages, "damages": damages}, *lines)
+    mode = reading_mode(file)
+    if mode:
+        lines.append(f"Its folder cannot be written: {READING_MODES[mode]}.")
+    options.report({"ledger": str(file), "sound": not damages, "damages": damages, "read": mode or "live"}, *lines)
     return LEDGER_ERROR if damages else 0
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from collections import defaultdict
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -52,6 +54,7 @@ _NONE: tuple[int, bytes, int, int, bytes] = (0, b"", 0, 0, b"")
 def open_readonly(path: str | Path) -> Generator[Database]:
     """Open a ledger's file as it is: it is not migrated, and its log is not folded in.
 
+    In a folder that cannot be written, a file without a log is read without locks, and one with a log from a copy.
     Raises UnreadableFile when it does not exist, NotALedger (also for an empty file), LedgerTooNew.
     """
     file = existing(path)
@@ -60,10 +63,31 @@ def open_readonly(path: str | Path) -> Generator[Database]:
         sizes = {end: path.stat().st_size if path.exists() else 0 for end, path in files.items()}
     if not sizes[""] and not sizes["-wal"] and not sizes["-journal"]:
         raise NotALedger(f"{path} is empty and not a ledger (name a ledger's file, or restore a backup)")
+    mode = reading_mode(path)
+    if mode == "copy":
+        with writing(path), tempfile.TemporaryDirectory(prefix="nexus-") as folder:
+            copy = Path(folder) / file.name
+            for end in ("", "-wal", "-journal"):
+                if sizes[end] or not end:
+                    shutil.copyfile(f"{file}{end}", f"{copy}{end}")
+            with typed(str(path)), closing(connect(str(copy), create=False)) as db:
+                yield db
+        return
     # Whoever closes a file last folds its log in, unless it was opened for reading; but then the log stays.
     readonly = sizes["-wal"] > 0 or not os.access(file, os.W_OK)
-    with typed(str(path)), closing(connect(str(path), create=False, readonly=readonly)) as db:
+    unchanging = mode == "unlocked"
+    with typed(str(path)), closing(connect(str(file), create=False, readonly=readonly, unchanging=unchanging)) as db:
         yield db
+
+
+def reading_mode(path: str | Path) -> Literal["", "unlocked", "copy"]:
+    """Return how a ledger is read in a folder where SQLite can make no log; an empty string elsewhere."""
+    file = Path(path).expanduser().resolve()
+    if os.access(file.parent, os.W_OK):
+        return ""
+    log, shared, journal = (file.with_name(f"{file.name}{end}") for end in COMPANIONS)
+    left = any(left_file.exists() and left_file.stat().st_size for left_file in (log, journal))
+    return "unlocked" if not left else "" if shared.exists() else "copy"
 
 
 def verify(path: str | Path, progress: Progress | None = None) -> list[Damage]:

@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, wraps
+from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
 from nexus.errors import EraseIncomplete, LedgerNotTrusted
@@ -21,7 +22,7 @@ from nexus.ledger.sessions import Alias, EraseResult, NewRefUpdate, RefUpdate, S
 from nexus.ledger.sqlite import dump as sqlite_dump
 from nexus.ledger.sqlite import search as sqlite_search
 from nexus.ledger.sqlite.connection import MEMORY, Database, typed
-from nexus.ledger.sqlite.files import find_needles, ledger_id, rewrite
+from nexus.ledger.sqlite.files import delete_leftovers, find_needles, ledger_id, rewrite
 from nexus.ledger.sqlite.pool import Pool
 from nexus.ledger.sqlite.read import Reader
 from nexus.ledger.sqlite.write import Writing
@@ -195,6 +196,7 @@ class SqliteLedger:
         self._segments.clear()
         remaining: list[str] = []
         if not self._pool.in_memory:
+            delete_leftovers(Path(self.file).parent)  # copies of the text, which a killed backup left
             with typed(self.file), self._pool.connection() as db:
                 remaining = find_needles(db, self.file, needles)
                 if remaining:  # what an older version left in the unused part of pages
