@@ -214,7 +214,7 @@ def check_new_name(_ctx: click.Context, _parameter: click.Parameter, value: str 
 def resolve_session(nx: Engine, name: str) -> str:
     """Return the label of the session with this name or alias. Raises NoSuchSession."""
     label = nx.ledger.resolve(name)
-    if label is None and nx.ledger.place == NO_LEDGER:
+    if label is None and nx.ledger.location == NO_LEDGER:
         raise NoSuchSession(
             f"session {name!r} not found: no ledger yet (create one: nexus import FILE or nexus record)"
         )

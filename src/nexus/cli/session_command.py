@@ -39,7 +39,7 @@ def sessions(options: CommandOptions, every: bool) -> None:
     Example: nexus sessions --all
     """
     with options.open() as nx:
-        listed, place = nx.sessions(include_inactive=every), nx.ledger.place
+        listed, place = nx.sessions(include_inactive=every), nx.ledger.location
     missing = f"No ledger {printable(options.ledger) if options.ledger else 'here'} yet"
     state = missing if place == NO_LEDGER else f"No sessions in {printable(place)} yet"
     names = ["session", *NUMBERS, "last"]

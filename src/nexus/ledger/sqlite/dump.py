@@ -338,7 +338,10 @@ def _needles(db: Database, tenant: str, threads: list[int], labels: list[str]) -
         ):
             texts += [str(text) for (text,) in db.rows(sql, (tenant, thread))]
     for label in labels:
-        rows = db.rows("SELECT facts FROM session_move WHERE tenant=? AND label=?", (tenant, label))
+        text = (
+            "CASE WHEN json_valid(facts) THEN json_remove(facts, '$.owner_session') ELSE facts END"  # another's label
+        )
+        rows = db.rows(f"SELECT {text} FROM session_move WHERE tenant=? AND label=?", (tenant, label))  # noqa: S608
         texts += [str(text) for (text,) in rows]
     pieces: set[str] = set()
     for text in texts:
