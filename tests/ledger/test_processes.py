@@ -23,6 +23,7 @@ from nexus.types.message import user
 
 INTERRUPTED = """
 import signal, sys
+from ledger.stores import append
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.types.message import user
 
