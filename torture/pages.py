@@ -3,7 +3,7 @@
 A page that is zeroed, filled with rubbish, swapped with another, written over another or cut off must be noticed. A page
 that was never written (the disk kept what was there before) may bring back what was true before that write. SQLite takes
 of a log what is whole from its start: the ledger must then be as it was after one commit, all sessions after the same.
-A log that is deleted cannot be noticed: that commit is then the last one that was moved into the file.
+`verify` reports that unless the log is cut off or deleted: then nothing shows that there were later commits.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from nexus.errors import LedgerError
+from nexus.ledger import maintenance
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.types.ledger_entries import Commit
 from torture import library, traffic
@@ -31,6 +32,12 @@ PAGE: Final = 4096
 OF_FILE: Final = ("zeroed page", "page of rubbish", "pages swapped", "page written over another", "end cut off")
 LOST_WRITE: Final = "page not written"
 OF_LOG: Final = ("log cut", "log flipped", "log page zeroed", "log deleted")
+VERIFIED: Final = ("log flipped", "log page zeroed")
+"""Damage of a log that leaves later commits behind it."""
+
+COMMITS_OF_A_DAMAGE: Final = 3
+"""Newest commits that may be lost unreported: those that a damage hits, and the one after it."""
+
 DAMAGES: Final = (*OF_FILE, LOST_WRITE, *OF_LOG)
 DAMAGES_OF_A_PROCESS: Final = 25
 
@@ -152,7 +159,13 @@ def _look_at_logs(logged: Path, path: Path, seed: int, numbers: range) -> Counte
             changed = _damaged_log(kind, log, library.dice_for(seed, number))
             if changed is not None:
                 Path(f"{path}-wal").write_bytes(changed)
-            counts[f"{kind}: {_log_effect(path)}"] += 1
+            reported = kind in VERIFIED and bool(maintenance.verify(path))
+            effect, done = _log_effect(path)
+            if kind in VERIFIED and done < COMMITS - COMMITS_OF_A_DAMAGE:
+                require(
+                    reported, f"{kind} (round {number}): verify finds nothing, and {COMMITS - done} commits are lost"
+                )
+            counts[f"{kind}: {effect}{', reported by verify' * reported}"] += 1
     return counts
 
 
@@ -170,15 +183,15 @@ def _damaged_log(kind: str, log: bytes, dice: random.Random) -> bytes | None:
     return bytes(changed)
 
 
-def _log_effect(path: Path) -> str:
-    """All sessions are as they were after the same commit, or it is reported."""
+def _log_effect(path: Path) -> tuple[str, int]:
+    """All sessions are as they were after the same commit, whose number is returned, or it is reported."""
     try:
         ledger = SqliteLedger(str(path))
         found = [traffic.check(ledger, session, 0, COMMITS).appends for session in SESSIONS]
         ledger.close()
     except LedgerError as error:
-        return f"reported ({type(error).__name__})"
+        return f"reported ({type(error).__name__})", COMMITS
     done = sum(found)
     if found != [(done + 2 - place) // 3 for place in range(3)]:
         lost(f"sessions are as they were after different commits: {found}")
-    return NO_EFFECT if done == COMMITS else EARLIER
+    return (NO_EFFECT if done == COMMITS else EARLIER), done

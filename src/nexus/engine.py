@@ -29,7 +29,8 @@ from nexus.assembly.manifest_store import manifest_of
 from nexus.assembly.record import build_commit, calibration_factor, calibration_key, update_calibration
 from nexus.assembly.window_cache import WindowCache
 from nexus.context import AssembledContext
-from nexus.errors import BadContext, BadReference, BadSetting, LedgerError, ToolNotAllowed, WorkspaceMissing
+from nexus.errors import BadContext, BadReference, BadSetting, ToolNotAllowed, WorkspaceMissing
+from nexus.ledger.location import open_ledger
 from nexus.ledger.operations import Ledger
 from nexus.ledger.recorded_calls import RecordedCall, call_before, recorded_call
 from nexus.ledger.sessions import SessionInfo
@@ -68,7 +69,6 @@ if TYPE_CHECKING:  # compaction and plugins take a while to import, and most pro
 
 DEFAULT_MODEL = "claude-sonnet-4-5"
 MINUTES_PER_DAY = 24 * 60
-LEDGER_FILE = Path(".nexus") / "ledger.db"
 NEXT_MESSAGE = "(your next message)"
 """Placeholder for a message that is not written yet."""
 
@@ -207,6 +207,7 @@ class Engine:
 
     def assemble_request(self, request: Request) -> AssembledContext:
         """Assemble the context of the next call for a full `Request`; see `assemble`."""
+        self._check_trusted()
         authorized = self._authorize(request)
         return assemble(authorized.request, self._profile(authorized.request), self._assembly_inputs(authorized))
 
@@ -216,6 +217,10 @@ class Engine:
             reasons = {denied.name: denied.reason for denied in ctx.provenance.denied_tools}
             reason = reasons.get(tool, "not offered with this context")
             raise ToolNotAllowed(tool, ctx.toolset_name, ctx.role, reason)
+
+    def _check_trusted(self) -> None:
+        if isinstance(self.store, SqliteLedger):
+            self.store.check_trusted()
 
     def _authorize(self, request: Request, *, moment: bool = True) -> AuthorizedRequest:
         """Check the request, apply the learned limit, plugins, then policies, which apply to the plugins' tools too."""
@@ -356,6 +361,7 @@ class Engine:
         self, session: str = "main", *, share: float = COMPACT_TO, trigger: Trigger = "manual", **request: Any
     ) -> CompactionPlan | None:
         """Return what `compact` would summarize; None if that is not worthwhile. Raises NoSuchSession, LedgerError."""
+        self._check_trusted()
         self.ledger.thread(session)
         authorized = self._authorize(build_request(Event(), session, **request), moment=False)
         profile, inputs = self._profile(authorized.request), self._assembly_inputs(authorized)
@@ -389,6 +395,7 @@ class Engine:
         """
         from nexus.compaction import NOTHING, run_compaction
 
+        self._check_trusted()
         plan = plan or self.plan(session, share=share, trigger=trigger, **request)
         if plan is None:
             return NOTHING
@@ -527,7 +534,7 @@ def open_engine(
 
     Args:
         workspace: The workspace folder.
-        ledger: A ledger file or store; by default `WORKSPACE/.nexus/ledger.db`.
+        ledger: A ledger file or store; by default `WORKSPACE/.nexus/ledger.db`, read-only if the user did not make it.
         **options:
             model: Name of the default model.
             timezone: IANA name, offset or a browser's minutes.
@@ -550,30 +557,18 @@ def open_engine(
             policy: A `nexus.policy.Policy` or its file, instead of the `policy.toml` files of user and workspace.
             plugins: Modules or objects with hooks, in addition to installed plugins.
 
-    Raises WorkspaceMissing, BadConfig, LedgerError.
+    Raises WorkspaceMissing, BadConfig, LedgerError; LedgerNotTrusted if a link leads out of the workspace.
     """
     root = local_path(workspace, "workspace").resolve() if workspace is not None else None
     if root is not None and not root.is_dir():
         raise WorkspaceMissing(f"folder {root} not found (make a workspace: nexus init {root})")
-    if ledger is None:
-        ledger = root / LEDGER_FILE if root else ":memory:"
-    if not isinstance(ledger, (str, PathLike)):
+    if ledger is not None and not isinstance(ledger, (str, PathLike)):
         return Engine(root, ledger, **options)
-    store = SqliteLedger(_ledger_path(ledger), clock_ms=options.get("clock_ms"))
+    home = options.get("home")
+    user_folder = Path(home).expanduser() if home is not None else home_folder()
+    store = open_ledger(root, ledger, user_folder, clock_ms=options.get("clock_ms"))
     try:
         return Engine(root, store, **options)
     except BaseException:
         store.close()
         raise
-
-
-def _ledger_path(ledger: str | PathLike[str]) -> str:
-    """Return the ledger's absolute path, after making its folder."""
-    if str(ledger) == ":memory:":
-        return ":memory:"
-    path = local_path(ledger, "ledger").absolute()
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise LedgerError(f"folder of ledger {path} not writable: {error.strerror or error}") from error
-    return str(path)

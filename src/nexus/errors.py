@@ -18,7 +18,7 @@ NexusError
 │   ├── HeadMoved
 │   │   └── SessionMoved
 │   └── LedgerDamaged, LedgerTooNew, NotALedger, LedgerBusy, LedgerFull, LedgerClosed, LedgerGone,
-│       IdempotencyConflict, CompactionSuperseded, BadEntry, BadReference, NoSuchSession, ForksDepend,
+│       LedgerNotTrusted, IdempotencyConflict, CompactionSuperseded, BadEntry, BadReference, NoSuchSession, ForksDepend,
 │       EraseIncomplete, LedgerConflict, CannotReplay
 └── BudgetTooSmall, ContextOverflow, BadBudget, BadModelEntry, BadCall, EmptyEvent, BadEvent, BadReply,
     BadContext, PackageMissing, BadTool, BadPolicy, UnknownProfile, BadProfile, BadSessionKey, EmptyTask,
@@ -151,13 +151,13 @@ class NotAllowed(NexusError):
 
 
 class ToolNotAllowed(NotAllowed):
-    """A denied tool was called: `tool`, the `toolset` and `role` of the context, and `why`."""
+    """A denied tool was called: `tool`, the `toolset` and `role` of the context, and the `reason`."""
 
-    def __init__(self, tool: str, toolset: str, role: str, why: str) -> None:
-        self.tool, self.toolset, self.role, self.why = tool, toolset, role, why
+    def __init__(self, tool: str, toolset: str, role: str, reason: str) -> None:
+        self.tool, self.toolset, self.role, self.reason = tool, toolset, role, reason
         applied = f"toolset {toolset!r}, role {role}" if toolset else f"role {role}"
         super().__init__(
-            f"tool {tool!r} is not allowed ({applied}): {why}. Do not run it; answer the call with this error"
+            f"tool {tool!r} is not allowed ({applied}): {reason}. Do not run it; answer the call with this error"
         )
 
 
@@ -342,6 +342,10 @@ class LedgerClosed(LedgerError):
 
 class LedgerGone(LedgerError):
     """The file at the ledger's path was replaced. Nothing was written; open it again."""
+
+
+class LedgerNotTrusted(LedgerError):
+    """The ledger came with its folder, or a link leads to it. It is read-only, and no model gets its content."""
 
 
 class IdempotencyConflict(LedgerError):

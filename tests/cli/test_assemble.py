@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -344,6 +345,15 @@ def test_a_tools_file_that_is_no_json_is_refused_by_name(empty: Path, content: s
     ran = run("assemble", "Hello", "--tools", "tools.json", folder=empty)
     assert ran.code == 4
     assert "tools.json" in ran.err
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
+def test_saved_context_can_be_read_by_its_owner_only(empty: Path) -> None:
+    (empty / "old.json").touch(0o644)
+    for name in ("new.json", "old.json"):
+        assert run("assemble", "Hello", "--save", name, folder=empty).code == 0
+        assert (empty / name).stat().st_mode & 0o777 == 0o600
+    assert run("assemble", "Hello", "--save", "/dev/null", folder=empty).code == 0
 
 
 def test_a_place_to_save_that_cannot_be_written_is_refused_by_name(empty: Path) -> None:

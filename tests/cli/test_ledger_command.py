@@ -34,6 +34,7 @@ JOBS = [
     "repair",
     "restore",
     "stats",
+    "trust",
     "vacuum",
     "verify",
 ]
@@ -90,6 +91,41 @@ def test_verify_reports_intact_ledger_or_lists_damage_with_exit_code_5(example: 
     ran = run("ledger", "verify", "--json", folder=example)
     (damage,) = [one for one in ran.json["damages"] if one["record"] == "entry"]
     assert (ran.code, ran.json["sound"], damage["thread"], damage["seq"]) == (5, False, 1, 9)
+
+
+def test_cloned_ledger_is_read_only_until_trusted(
+    example: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NEXUS_HOME", str(tmp_path / "another user"))
+    (tmp_path / "own").mkdir()
+    assert run("init", folder=tmp_path / "own").code == 0
+    (example / FILE).chmod(0o644)
+    (session, *_) = [one["label"] for one in run("sessions", "--json", folder=example).json]
+    for command in (("history", session), ("ledger", "stats"), ("ledger", "verify")):
+        assert run(*command, folder=example).code == 0
+    assert "nexus ledger trust" in run("history", session, folder=example).err
+    assert "trust: it came with its folder" in run("ledger", "doctor", folder=example).out
+    for command in (("assemble", "Hello", "--session", session), ("session", "archive", session)):
+        ran = run(*command, folder=example)
+        assert (ran.code, ran.out) == (5, ""), command
+        assert "was not made by this user" in ran.err
+    assert run("assemble", "Hello", "--ledger", example / FILE, folder=example).code == 0
+    run("ledger", "repair", "saved.db", folder=example)
+    assert len(list((tmp_path / "another user" / "ledgers").glob("[0-9]*"))) == 1  # a repair makes nothing one's own
+    assert "accepted; " in run("ledger", "trust", folder=example).out
+    assert run("assemble", "Hello", "--session", session, folder=example).err == ""
+    assert run("ledger", "trust", "--remove", "--json", folder=example).json["trusted"] is False
+    assert run("assemble", "Hello", "--session", session, folder=example).code == 5
+
+
+@pytest.mark.skipif(os.name != "posix", reason="links of POSIX")
+def test_ledger_behind_a_link_is_neither_read_nor_written(example: Path, tmp_path: Path) -> None:
+    (tmp_path / "w").mkdir()
+    (tmp_path / "w" / ".nexus").symlink_to(example / ".nexus")
+    for command in (("sessions",), ("assemble", "Hello"), ("ledger", "verify"), ("ledger", "export", "-"), ("init",)):
+        ran = run(*command, folder=tmp_path / "w")
+        assert (ran.code, ran.out) == (5, ""), command
+        assert "leads out of the workspace" in ran.err
 
 
 def test_more_damage_than_fits_on_a_screen_is_counted(example: Path) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import os
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import apsw
 
 from nexus.assembly.record import with_sizes
+from nexus.errors import LedgerClosed
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.tokens.counter import get_counter
 from nexus.types.ledger_entries import Commit, Committed, Entry, NewEntry
@@ -79,3 +81,25 @@ def behind_its_back(path: Path) -> Generator[Any]:
         yield db
     finally:
         db.close()
+
+
+def in_a_fork(*calls: Callable[[], object]) -> str:
+    """What came of the calls in a fork of this process: `done`, `told` that it is a fork, or another error."""
+    reads, writes = os.pipe()
+    child = os.fork()
+    if child == 0:
+        said: list[str] = []
+        for call in calls:
+            try:
+                call()
+                said.append("done")
+            except LedgerClosed as error:
+                said.append("told" if "fork" in str(error) else str(error))
+            except Exception as error:  # noqa: BLE001 - it is the answer
+                said.append(repr(error))
+        os.write(writes, ",".join(said).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writes)
+    with os.fdopen(reads) as answer:
+        return answer.read()

@@ -20,7 +20,7 @@ from nexus.ledger.sqlite.schema import VERSION
 from nexus.types.message import user
 
 NAMES = [
-    "links", "file system", "SQLite", "permissions", "space", "processes", "log", "journal", "version", "journal mode",
+    "links", "file system", "SQLite", "permissions", "space", "processes", "log", "journal", "copies", "version", "journal mode",
     "structure", "clock",
 ]  # fmt: skip
 

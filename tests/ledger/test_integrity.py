@@ -32,8 +32,8 @@ from nexus.ledger.sqlite import SqliteLedger
 
 T = TypeVar("T")
 
-UNCHAINED = {("thread", "at_ms"), ("thread", "erased")}
-"""What no hash covers, besides the names of keys: when a thread began, and whether an empty one was erased.
+UNCHAINED = {("thread", "at_ms")}
+"""What no hash covers, besides the names of keys: when a thread began.
 
 (In SQLite, a thread's row has a hash over all of it.)
 """
@@ -269,11 +269,18 @@ def test_a_fork_of_a_thread_that_was_deleted_for_good_is_reported() -> None:
     root = chain.root_hash("local", 1)
     gone = ThreadRecord(1, None, 0, root, 5, 0, root, erased=True)
     fork = ThreadRecord(2, 1, 0, root, 6, 0, root)
-    (damage,) = found([Header(), gone, fork])
+    (damage,) = found(rechained([Header(), gone, fork, MoveRecord("s", 1, 2, "{}", "created", 5, b"")]))
     assert damage.what == "continues thread 1, which was deleted for good"
     move = MoveRecord("s", 1, 1, "{}", "created", 5, b"")
     (damage,) = found(rechained([Header(), gone, move]))
     assert damage.what == "points to thread 1, which was deleted for good"
+
+
+def test_thread_without_a_session_is_reported(sound: list[Record]) -> None:
+    """Also when another thread continues it: nothing shows its later entries any more."""
+    records = [record for record in sound if not (isinstance(record, MoveRecord) and record.label == "main")]
+    places = [damage.place for damage in found(records)]
+    assert {"the session of thread 1", "the session of thread 3"} <= {*places}
 
 
 def test_entries_of_a_thread_that_was_deleted_for_good_are_reported(sound: list[Record]) -> None:
@@ -373,6 +380,7 @@ def test_it_remembers_bytes_of_an_entry_and_not_its_text() -> None:
         yield ThreadRecord(1, None, 0, digest, 1, entries, head)
         for seq, value in enumerate(made, 1):
             yield EntryRecord(*columns(seq), value, rows(seq))
+        yield from rechained([MoveRecord("s", 1, 1, "{}", "created", 5, b"")])
 
     def columns(seq: int) -> tuple[int, int, str, int, int, str]:
         return 1, seq, "messages", seq, 5, "{}"

@@ -303,7 +303,7 @@ class EveryStore(RuleBasedStateMachine):
     def all_stores_find_the_same(self) -> None:
         for word in ("blue", "你", "приве́т"):
             found = [
-                sorted((hit.thread, hit.place) for hit in store.search(Query(word, limit=99, every=True)))
+                sorted((hit.thread, hit.ref) for hit in store.search(Query(word, limit=99, every=True)))
                 for store in self.stores.values()
             ]
             assert found[0] == found[1]

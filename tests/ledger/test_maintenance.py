@@ -6,15 +6,19 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
 import pytest
 
 from ledger.files import PAGE, broken, dumped, names, old_ledger, sql
-from ledger.stores import append, behind_its_back, texts
+from ledger.stores import append, behind_its_back, in_a_fork, texts
 from nexus.errors import LedgerBusy, LedgerDamaged, LedgerError, LedgerTooNew, NotALedger, UnreadableFile
 from nexus.ledger import maintenance as care
+from nexus.ledger.maintenance.doctor import examine
+from nexus.ledger.maintenance.files import temporary
+from nexus.ledger.maintenance.verification import reading_mode
 from nexus.ledger.records import EntryRecord, ThreadRecord
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.sqlite.schema import VERSION
@@ -364,3 +368,68 @@ def test_figures_are_those_of_the_rows(path: Path) -> None:
 def test_figures_of_an_old_ledger_ask_for_migration(tmp_path: Path) -> None:
     with pytest.raises(LedgerError, match="nexus ledger migrate"):
         care.stats(old_ledger(tmp_path / "l.db"))
+
+
+# --------------------------------------------------------------------------------------------------------------- leftovers
+
+
+def leave_copies(folder: Path) -> None:
+    """The files of a backup that was killed."""
+    for end in ("", "-wal", "-shm", "-journal"):
+        (folder / f".nexus-killed.part{end}").write_text("a conversation")
+
+
+@pytest.mark.parametrize("job", ["backup", "restore", "repair", "migrate", "erase"])
+def test_copies_of_killed_jobs_are_deleted_by_the_next_job(path: Path, tmp_path: Path, job: str) -> None:
+    care.backup(path, tmp_path / "b.db")
+    if job == "migrate":
+        path = old_ledger(tmp_path / "old.db")
+    leave_copies(tmp_path)
+    finding = next(one for one in examine(path) if one.name == "copies")
+    assert (finding.level, ".nexus-killed.part: 14 bytes" in finding.what) == ("warn", True)
+    with temporary(tmp_path / "x") as half:  # a job that is under way
+        leave_copies(tmp_path)
+        if job == "erase":
+            ledger = SqliteLedger(str(path))
+            ledger.erase(None)
+            ledger.close()
+        else:
+            {
+                "backup": lambda: care.backup(path, tmp_path / "b.db", force=True),
+                "restore": lambda: care.restore(tmp_path / "b.db", path),
+                "repair": lambda: care.repair(path, tmp_path / "r.db"),
+                "migrate": lambda: care.migrate(path, dry_run=True),
+            }[job]()
+        assert [name for name in names(tmp_path) if name.startswith(".nexus")] == [half.name]
+        assert next(one for one in examine(path) if one.name == "copies").level == "ok"
+    assert not half.exists()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
+@pytest.mark.parametrize("log", [False, True])
+def test_ledger_in_a_read_only_folder_is_verified(path: Path, log: bool) -> None:
+    ledger = SqliteLedger(str(path))
+    append(ledger, "main", user("late"))
+    with tempfile.TemporaryDirectory() as name:
+        copy = Path(shutil.copy(path, Path(name) / "l.db"))
+        if log:
+            shutil.copy(f"{path}-wal", f"{copy}-wal")
+        ledger.close()
+        if not log:
+            shutil.copy(path, copy)
+
+        def check_both() -> None:
+            if os.getuid() == 0:  # who may do everything
+                os.setgid(65_534)
+                os.setuid(65_534)
+            assert reading_mode(copy) == ("copy" if log else "unlocked")
+            assert care.verify(copy) == []
+            assert care.stats(copy).entries > 0
+
+        for file in Path(name).iterdir():
+            file.chmod(0o644)
+        before = names(Path(name))
+        Path(name).chmod(0o555)
+        assert in_a_fork(check_both) == "done"
+        assert names(Path(name)) == before
+        Path(name).chmod(0o777)

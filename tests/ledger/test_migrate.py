@@ -58,7 +58,7 @@ def test_migrated_ledger_reads_like_version_1(old: Path) -> None:
 def test_migration_fills_the_rows_that_version_1_lacks(old: Path) -> None:
     store = SqliteLedger(str(old))
     ledger = Ledger(store)
-    assert {hit.place.seq for hit in ledger.search("索引")} == {1, 3, 5, 7, 9, 11}
+    assert {hit.ref.seq for hit in ledger.search("索引")} == {1, 3, 5, 7, 9, 11}
     assert ledger.live("imported").checkpoint is not None
     ledger.undo("imported")
     assert ledger.live("imported").checkpoint is None

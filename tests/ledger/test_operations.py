@@ -434,7 +434,7 @@ def test_turns_are_read_when_usage_has_another_shape(ledger: Ledger) -> None:
 def test_surrogate_halves_are_read_and_found_as_one_character(ledger: Ledger) -> None:
     ledger.append("main", said("\ud840\udc00 word", "\ud83d\ude00"))
     assert texts(ledger, "main") == ["\U00020000 word", "😀"]
-    assert [hit.place for hit in ledger.search("\U00020000")] == [MessageRef(1, 0)]
+    assert [hit.ref for hit in ledger.search("\U00020000")] == [MessageRef(1, 0)]
 
 
 def test_ledger_is_sound_after_a_parent_is_erased(tmp_path: Path) -> None:

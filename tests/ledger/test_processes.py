@@ -8,14 +8,13 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ledger.stores import COUNTER, append, behind_its_back, replay, texts
+from ledger.stores import COUNTER, append, behind_its_back, in_a_fork, replay, texts
 from nexus.assembly.record import with_sizes
 from nexus.errors import BadEntry, LedgerClosed, LedgerError, LedgerGone, LedgerTooNew, NotALedger
 from nexus.ledger.sqlite import SqliteLedger, open_ledgers
@@ -100,28 +99,6 @@ def test_interrupted_appends_leave_the_ledger_usable(tmp_path: Path) -> None:
     process.communicate()
     said = texts(SqliteLedger(str(path)), "main")
     assert said[:acknowledged] == [f"n{number}" for number in range(acknowledged)], "each once, and in order"
-
-
-def in_a_fork(*calls: Callable[[], object]) -> str:
-    """What came of the calls in a fork of this process: `done`, `told` that it is a fork, or another error."""
-    reads, writes = os.pipe()
-    child = os.fork()
-    if child == 0:
-        said: list[str] = []
-        for call in calls:
-            try:
-                call()
-                said.append("done")
-            except LedgerClosed as error:
-                said.append("told" if "fork" in str(error) else str(error))
-            except Exception as error:  # noqa: BLE001 - it is the answer
-                said.append(repr(error))
-        os.write(writes, ",".join(said).encode())
-        os._exit(0)
-    os.waitpid(child, 0)
-    os.close(writes)
-    with os.fdopen(reads) as answer:
-        return answer.read()
 
 
 def test_forked_process_opens_its_own_connections(tmp_path: Path) -> None:

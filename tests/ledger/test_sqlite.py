@@ -404,5 +404,5 @@ def test_message_over_50_megabytes_is_stored_and_found(tmp_path: Path) -> None:
     ledger.commit("main", Commit((NewEntry(messages=(SizedMessage(user(said), TokenSize(1, 1, 1)),)),)))
     (entry,) = ledger.entries(1)
     assert entry.rows[0].message.text() == said
-    assert [hit.place for hit in ledger.search(Query("needle"))] == [MessageRef(1, 0)]
+    assert [hit.ref for hit in ledger.search(Query("needle"))] == [MessageRef(1, 0)]
     ledger.close()

@@ -181,7 +181,7 @@ def test_principal_named_like_a_person_does_not_get_its_session() -> None:
 
 def test_alias_of_another_principals_session_is_rejected() -> None:
     with pytest.raises(NotAllowed, match="'dm:ann' not allowed for 'discord:7'"):
-        decide(HOUSE, asked("discord:7", "shortcut"), {"shortcut": "dm:ann"}.get)  # type: ignore[arg-type]
+        decide(HOUSE, asked("discord:7", "shortcut"), lambda label: (label, "dm:ann"))
 
 
 def test_assigned_session_is_exclusive_for_any_label() -> None:

@@ -179,7 +179,7 @@ def test_call_of_denied_tool_raises_with_toolset_role_and_reason(root: Path, hom
     ) as caught:
         nx.check_tool(ctx, "run_command")
     error = caught.value
-    assert (error.tool, error.toolset, error.role, error.why) == (
+    assert (error.tool, error.toolset, error.role, error.reason) == (
         "run_command", "look", "unified", "not in toolset 'look'",
     )  # fmt: skip
     with pytest.raises(ToolNotAllowed, match="not offered with this context"):

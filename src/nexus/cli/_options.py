@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 import sys
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager, nullcontext
@@ -16,14 +18,16 @@ import msgspec
 
 from nexus.cli._output import emit, emit_each, print_warning
 from nexus.cli._tables import print_table
-from nexus.engine import LEDGER_FILE, NEXT_MESSAGE, Engine, open_engine
+from nexus.engine import NEXT_MESSAGE, Engine, open_engine
 from nexus.errors import BadConfig, BadTool, NoSuchSession, UnreadableFile
+from nexus.ledger.location import open_ledger, workspace_ledger
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.store import unknown_session
 from nexus.types.block import ContextWarning
 from nexus.types.config import Config
 from nexus.types.validation import parse_json
 from nexus.workspace.files.containment import read_file
+from nexus.workspace.files.reader import home_folder
 
 NO_LEDGER = ":memory:"
 """Place of the empty ledger that commands read without a ledger file."""
@@ -90,8 +94,8 @@ class CommandOptions:
 
     @property
     def ledger_file(self) -> Path:
-        """The ledger: the one that was named, else the workspace's."""
-        return Path(self.ledger).expanduser() if self.ledger else self.root / LEDGER_FILE
+        """The ledger: the one that was named, else the workspace's. Raises LedgerNotTrusted."""
+        return Path(self.ledger).expanduser() if self.ledger else workspace_ledger(self.root)
 
     @property
     def profile_name(self) -> str:
@@ -137,16 +141,21 @@ class CommandOptions:
             raise UnreadableFile(f"ledger '{self.ledger}' not found (name a ledger with --ledger)")
         root, file, profile = self.root, self.ledger_file, self._profile_file()
         profiles = {"profiles": {profile.stem: profile}} if profile else {}
-        store: SqliteLedger | str | Path = file
+        store: SqliteLedger | str | None = self.ledger
         if not writes and root.is_dir():
-            store = SqliteLedger(str(file.absolute()), create=False) if file.exists() else NO_LEDGER
+            store = open_ledger(root, self.ledger, home_folder(), create=False) if file.exists() else NO_LEDGER
         try:
-            return open_engine(root, ledger=store, **profiles, **engine_options)
+            nx = open_engine(root, ledger=store, **profiles, **engine_options)
         except BadConfig as error:
             if needs_config:
                 raise
             print_warning(ContextWarning(error.file, f"not used: {str(error).removeprefix(f'{error.file}: ')}"))
             return self.open(writes=writes, config=Config(), **engine_options)
+        if isinstance(nx.store, SqliteLedger) and not nx.store.trusted:
+            advice = "accept it: nexus ledger trust"
+            text = f"{nx.store.location} was not made by this user; it is read-only, and goes to no model ({advice})"
+            print_warning(ContextWarning("ledger", text))
+        return nx
 
     @contextmanager
     def session(self, name: str, *, needs_config: bool = False) -> Generator[tuple[Engine, str]]:
@@ -236,7 +245,7 @@ def resolve_session(nx: Engine, name: str) -> str:
     """
     if label := nx.ledger.resolve(name) or _by_prefix(nx, name):
         return label
-    if nx.ledger.place == NO_LEDGER:
+    if nx.ledger.location == NO_LEDGER:
         raise NoSuchSession(
             f"session {name!r} not found: no ledger yet (create one: nexus import FILE or nexus record)"
         )
@@ -295,14 +304,22 @@ def read_input(path: str = "-") -> str:
     return data.decode("utf-8-sig", "replace")
 
 
-def write_text(path: str, text: str) -> None:
-    """Write a file. Raises UnreadableFile if it cannot be written or is a SQLite file, such as a ledger."""
+def write_text(path: str, text: str, *, private: bool = False) -> None:
+    """Write a file, `private` so that only its owner may read it. Raises UnreadableFile if it cannot be written or is a SQLite file, such as a ledger."""
     file = Path(path).expanduser()
     try:
         if file.is_file():
             with file.open("rb") as stream:
                 if stream.read(len(SQLITE_HEADER)) == SQLITE_HEADER:
                     raise UnreadableFile(f"'{path}' not written: it is a SQLite file (name another file)")
-        file.write_text(text, "utf-8")
+        with open(file, "w", encoding="utf-8", opener=_open_private if private else None) as stream:
+            stream.write(text)
     except OSError as error:
         raise UnreadableFile(f"'{path}' not written: {error.strerror or error}") from error
+
+
+def _open_private(path: str, flags: int) -> int:
+    handle = os.open(path, flags, 0o600)
+    if os.name == "posix" and stat.S_ISREG(os.fstat(handle).st_mode):  # a file of an earlier call may be readable
+        os.fchmod(handle, 0o600)
+    return handle

@@ -153,7 +153,7 @@ def command(
         print_explanation(explanation, every=every, as_json=options.as_json)
         return
     if save:
-        write_text(save, json.dumps(ctx.to_json(), ensure_ascii=True))
+        write_text(save, json.dumps(ctx.to_json(), ensure_ascii=True), private=True)
     if options.as_json:
         emit(ctx.to_json())
     else:

@@ -233,7 +233,7 @@ def search(
         hits = nx.ledger.search(text, session=label, roles=roles, limit=limit + 1, order=order, every=every)
         names = {name for hit in hits for name in _hit_sessions(hit, label)}
         statuses = {name: nx.ledger.metadata(name).status for name in names}
-        has_ledger = nx.ledger.place != NO_LEDGER
+        has_ledger = nx.ledger.location != NO_LEDGER
     if options.as_json:
         emit(
             [
@@ -256,7 +256,7 @@ def search(
             for name in _hit_sessions(hit, label)
         ]
         also = f" (also in {', '.join(names[1:])})" if len(names) > 1 else ""
-        head = f"{also}  entry {format_ref(hit.place)}  turn {hit.turn}  {hit.role}  {format_time(hit.at_ms)}"
+        head = f"{also}  entry {format_ref(hit.ref)}  turn {hit.turn}  {hit.role}  {format_time(hit.at_ms)}"
         first = names[0] if names else f"(thread {hit.thread} without a session)"
         pieces = (
             piece if plain or not matches else click.style(piece, fg="yellow", bold=True)

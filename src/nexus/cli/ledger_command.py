@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Generator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import click
@@ -16,14 +16,23 @@ from nexus.cli._output import format_time, progress_bar
 from nexus.errors import LedgerError, UnreadableFile
 from nexus.ledger import jsonl, maintenance
 from nexus.ledger.integrity.threads import Damage
+from nexus.ledger.location import LedgerRecords, open_ledger
 from nexus.ledger.maintenance import doctor
+from nexus.ledger.maintenance.verification import open_readonly, reading_mode
 from nexus.ledger.sqlite import SqliteLedger
+from nexus.ledger.sqlite.files import ledger_id
 from nexus.render.console import printable
+from nexus.workspace.files.reader import home_folder
 
 RECORD_NAMES = {
     "blob": "images and inputs", "thread": "threads", "entry": "entries", "decision": "cuts", "assembly": "manifests",
     "move": "moves of sessions", "alias": "changes of aliases", "calibration": "calibrations",
 }  # fmt: skip
+
+READING_MODES = {
+    "unlocked": "the file was read without locks, and what another user writes meanwhile can look like damage",
+    "copy": "a temporary copy of the ledger and its log was checked",
+}
 
 SHOWN_DAMAGES = 20
 """Damages printed without --json."""
@@ -34,6 +43,7 @@ Examples:
   nexus ledger backup monday.db           copy the ledger while it is in use
   nexus ledger restore monday.db          replace the ledger with the copy
   nexus ledger repair saved.db            save the intact parts of a damaged ledger
+  nexus ledger trust                      accept a ledger that came with its folder
   nexus ledger export talks.jsonl         write all records as text
   nexus ledger --ledger new.db import talks.jsonl
 """
@@ -57,7 +67,10 @@ def verify(options: CommandOptions) -> int:
     if damages:
         advice = "Restore a backup: nexus ledger restore BACKUP. Or save the intact parts: nexus ledger repair NEW_FILE"
         lines = [f"{printable(str(file))} is damaged:", *_damage_lines(damages), advice]
-    options.report({"ledger": str(file), "sound": not damages, "damages": damages}, *lines)
+    mode = reading_mode(file)
+    if mode:
+        lines.append(f"Its folder cannot be written: {READING_MODES[mode]}.")
+    options.report({"ledger": str(file), "sound": not damages, "damages": damages, "read": mode or "live"}, *lines)
     return LEDGER_ERROR if damages else 0
 
 
@@ -71,6 +84,9 @@ def repair(target: str, force: bool, options: CommandOptions) -> None:
     """
     with progress_bar("Reading pages") as progress:
         result = maintenance.repair(options.ledger_file, target, force=force, progress=progress)
+    with suppress(LedgerError), _existing_ledger(Path(target).expanduser(), "local") as store:
+        if _is_own(options.ledger_file):
+            LedgerRecords(home_folder()).add(store.id, store.location)
     saved = f"{result.entries:,} entries with {result.messages:,} messages saved"
     sessions = [
         f"  {printable(session.session)}: {session.entries:,} entries, {session.messages:,} messages"
@@ -104,6 +120,8 @@ def restore(backup: str, force: bool, options: CommandOptions) -> None:
     """
     with progress_bar("Copying") as progress:
         result = maintenance.restore(backup, options.ledger_file, force=force, progress=progress)
+    with _existing_ledger(options.ledger_file, "local") as store:
+        LedgerRecords(home_folder()).add(store.id, store.location)  # the user named its backup
     previous = [f"Previous ledger: {printable(result.previous_path)}"] if result.previous_path else []
     options.report(result, f"{printable(result.path)}: restored from {printable(backup)}.", *previous)
 
@@ -138,11 +156,8 @@ def load(source: str, tenant: str, options: CommandOptions) -> None:
     file = options.ledger_file
     if source != jsonl.STANDARD and not Path(source).expanduser().exists():
         raise UnreadableFile(f"'{source}' not found (name a file that `nexus ledger export` wrote)")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise LedgerError(f"ledger '{file}' not created: {error.strerror or error}") from error
-    with closing(SqliteLedger(str(file.absolute()), tenant=tenant)) as store, progress_bar("Reading") as progress:
+    store = open_ledger(None, file, home_folder(), tenant=tenant)
+    with closing(store), progress_bar("Reading") as progress:
         result = jsonl.load(store, source, progress=progress)
     text = f"{printable(source)}: {_count_records(result.records)}; {result.added:,} were new."
     options.report({"file": source, "ledger": str(file), **msgspec.to_builtins(result)}, text)
@@ -233,14 +248,36 @@ def statistics(tenant: str, options: CommandOptions) -> None:
     options.report(value, *(f"{name:<12} {text}" for name, text in lines), *usage)
 
 
+@command.subcommand("trust", epilog="Example: nexus ledger trust -w cloned-folder")
+@click.option("--remove", is_flag=True, help="Take the acceptance back.")
+def trust(remove: bool, options: CommandOptions) -> None:
+    """Accept a ledger that came with its folder, so that its sessions may be continued.
+
+    Until then it is read-only. Look at it first: nexus sessions, nexus history. Your own ledgers need no acceptance.
+    """
+    file, records = options.ledger_file, LedgerRecords(home_folder())
+    with _existing_ledger(file, "local") as store:
+        if remove:
+            records.remove(store.id)
+        elif not records.add(store.id, store.location):
+            raise LedgerError(
+                f"acceptance of {file} not recorded: {home_folder()} cannot be written (set NEXUS_HOME to a folder that "
+                "can, or name the ledger with --ledger)"
+            )
+        sessions = len(store.sessions(every=True))
+    state = "no longer accepted" if remove else "accepted"
+    text = f"{printable(str(file))}: {state}; {sessions:,} sessions."
+    options.report({"ledger": str(file), "trusted": not remove, "sessions": sessions}, text)
+
+
 @command.subcommand("doctor", epilog="Example: nexus ledger doctor --ledger old.db")
 def examine(options: CommandOptions) -> int:
     """Check the environment of the ledger. Exit code 5 if a check fails.
 
-    Checks: links, disk, SQLite, permissions, space, forks, log, version, structure, clock.
+    Checks: links, disk, SQLite, permissions, space, forks, log, version, structure, clock, trust.
     """
     file = options.ledger_file
-    findings = doctor.examine(file)
+    findings = [*doctor.examine(file), *([] if options.ledger else _trust_finding(file))]
     worst = doctor.worst_level(findings)
     lines: list[str] = []
     for finding in findings:
@@ -248,6 +285,23 @@ def examine(options: CommandOptions) -> int:
         lines += [f"     what to do: {printable(finding.do)}"] if finding.do else []
     options.report({"ledger": str(file), "level": worst, "findings": findings}, *lines)
     return LEDGER_ERROR if worst == "bad" else 0
+
+
+def _is_own(file: Path) -> bool:
+    """Return whether the ledger is this user's own. Raises LedgerError if it cannot be read."""
+    with open_readonly(file) as db:
+        return LedgerRecords(home_folder()).include(ledger_id(db), str(file.absolute()), file.stat())
+
+
+def _trust_finding(file: Path) -> list[doctor.DoctorFinding]:
+    try:
+        trusted = _is_own(file)
+    except (LedgerError, UnreadableFile):
+        return []  # which another finding reports
+    if trusted:
+        return [doctor.DoctorFinding("ok", "trust", "made or accepted by this user")]
+    what = "it came with its folder, so it is read-only and goes to no model"
+    return [doctor.DoctorFinding("warn", "trust", what, "look at it (nexus history), then: nexus ledger trust")]
 
 
 @contextmanager

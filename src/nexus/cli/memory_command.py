@@ -103,7 +103,7 @@ def search(query: tuple[str, ...], limit: int, sessions: bool, options: CommandO
         click.echo(f"No matches for: {printable(text)}")
     shown = [(f"{match.origin} {match.number}  {match.at}  {match.section}", match.text) for match in matches]
     for hit in hits:
-        head = f"{', '.join(hit.sessions)} entry {format_ref(hit.place)}  {format_time(hit.at_ms)}  {hit.role}"
+        head = f"{', '.join(hit.sessions)} entry {format_ref(hit.ref)}  {format_time(hit.at_ms)}  {hit.role}"
         shown.append((head, hit.text))
     for head, text in shown:
         click.echo(printable(" ".join(head.split())))

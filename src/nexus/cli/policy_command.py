@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from nexus.cli._tables import print_table
 from nexus.cli.assemble_command import ROLES
 from nexus.errors import BadPolicy
 from nexus.policy import Policy, decide
+from nexus.policy.authorization import owning_names
 from nexus.policy.decision import unmatched_patterns
 from nexus.policy.link import link_principal
 from nexus.policy.parse import merge_policies
@@ -155,7 +157,7 @@ def test(
         if role == "worker" and session is None:
             session = "worker:test"
         request = build_request(Event(), session, principal=principal, toolset=toolset, tools=definitions, **requested)
-        grant = decide(nx.policies.read(), request, lambda label: nx.ledger.resolve(label) or label)
+        grant = decide(nx.policies.read(), request, partial(owning_names, nx.store))
     exit_code = NOT_ALLOWED if tool is not None and tool not in grant.tools else 0
     if options.as_json:
         emit(grant)

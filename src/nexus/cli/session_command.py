@@ -40,7 +40,7 @@ def sessions(options: CommandOptions, every: bool) -> None:
     Example: nexus sessions --all
     """
     with options.open(reads_stored=True, needs_config=False) as nx:
-        listed, place = nx.sessions(include_inactive=every), nx.ledger.place
+        listed, place = nx.sessions(include_inactive=every), nx.ledger.location
     state = "No ledger here yet" if place == NO_LEDGER else f"No sessions in {printable(place)} yet"
     names = ["session", *NUMBERS, "last"]
     names += ["status"] * any(session.status != "active" for session in listed)

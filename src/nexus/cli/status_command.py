@@ -10,8 +10,9 @@ import click
 from nexus.cli._options import CommandOptions, NexusGroup, nexus_command
 from nexus.cli._output import emit, plain_output, print_lines, print_warning
 from nexus.cli._tables import print_table
-from nexus.engine import LEDGER_FILE, open_engine
+from nexus.engine import open_engine
 from nexus.errors import WorkspaceMissing
+from nexus.ledger.location import LEDGER_FILE
 from nexus.plugins.hooks import Plugin
 from nexus.render.console import printable
 from nexus.workspace.config import read_configuration, values_of

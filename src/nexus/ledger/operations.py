@@ -292,7 +292,8 @@ class Ledger:
         at = self._place(source, turn, seq)
         reason, number = f"fork of {source} at entry {at}", last.number if last is not None else 0
         inherited = self.metadata(source)
-        facts = SessionMetadata(title=inherited.title, persona=inherited.persona)
+        owner = self._label(source)
+        facts = SessionMetadata(title=inherited.title, persona=inherited.persona, owner_session=owner)
         return self.store.fork(session, source, at, reason=reason, facts=facts, expected_number=number)
 
     def rewind(self, session: str, *, turn: int | None = None, seq: int | None = None) -> int:
@@ -387,7 +388,7 @@ class Ledger:
     # for programs that show a ledger -------------------------------------------------------------------------------
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """File path or server name of the store, for messages."""
         return self.store.location
 

@@ -38,6 +38,8 @@ class SessionMetadata(Struct, frozen=True, omit_defaults=True):
     origin_id: str = ""
     routing_key: str = ""
     """Key under which events find the session."""
+    owner_session: str = ""
+    """Label of the session that this one is a fork of, and whose owner it therefore has."""
 
 
 def checked(facts: SessionMetadata) -> SessionMetadata:
@@ -167,7 +169,7 @@ class SearchHit(Struct, frozen=True):
     """Message that a search found."""
 
     thread: int
-    place: MessageRef
+    ref: MessageRef = field(name="place")
     turn: int
     role: Role
     at_ms: int

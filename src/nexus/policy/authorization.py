@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, cast
 
 from msgspec import Struct
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 from nexus.ledger.recorded_calls import last_call
 from nexus.ledger.store import LedgerStore
 from nexus.policy import DeniedTool, Grant, Policy, decide
+from nexus.types import session_key
 from nexus.types.block import ContextWarning
 from nexus.types.request import Permissions, Request
 from nexus.types.tool_definition import canonical, iter_definitions, tool_metadata
@@ -30,7 +32,7 @@ def authorize(request: Request, policies: Sequence[Policy], store: LedgerStore, 
     `persona` is used where neither the request nor a worker's manager has one. Raises as `decide`, LedgerError, and
     BadTool for a malformed tool definition.
     """
-    grant = decide(policies, request, lambda label: store.resolve(label) or label)
+    grant = decide(policies, request, partial(owning_names, store))
     if grant.denied_tools:
         canonical(request.tools)  # raises for a malformed definition even if its tool would not be offered
     routing = replace(request.routing, session=grant.session, role=grant.role, own=False)
@@ -48,6 +50,22 @@ def authorize(request: Request, policies: Sequence[Policy], store: LedgerStore, 
         tools = tuple(cast("dict[str, Any]", row) for tool, row in rows if (tool and tool.name) in granted)
     request = replace(request, routing=routing, identity=identity, permissions=permissions, tools=tools)
     return AuthorizedRequest(request, grant.denied_tools, warnings)
+
+
+def owning_names(store: LedgerStore, label: str) -> list[str]:
+    """Return the names that decide whose a session is: its own, and those of the sessions that it is a fork of.
+
+    A `dm:` session belongs to the person that it names, whatever it is a fork of. Workers' sessions are open to all.
+    """
+    names: list[str] = []
+    at = label
+    while at and at not in names:
+        at = store.resolve(at) or at
+        names.append(at)
+        key = session_key.parse(at)
+        update = store.session(at) if key is None or key.kind != "dm" else None
+        at = update.facts.owner_session if update is not None else ""
+    return names
 
 
 def _inherited_persona(store: LedgerStore, grant: Grant, manager: str) -> tuple[str, list[ContextWarning]]:

@@ -41,18 +41,20 @@ class AppliedToolset(Struct, frozen=True):
 
 
 def decide(
-    policies: Policy | Sequence[Policy], request: Request, resolve: Callable[[str], str] = lambda label: label
+    policies: Policy | Sequence[Policy],
+    request: Request,
+    names_of: Callable[[str], Sequence[str]] = lambda label: (label,),
 ) -> Grant:
     """Apply policies, in order of precedence, to a request. An already granted request gets the same grant.
 
-    `resolve` returns the session label that an alias refers to. Raises NotAllowed for a role, session or toolset that the
+    `names_of` returns the names that decide whose a session is (`owning_names`). Raises NotAllowed for a role, session or toolset that the
     principal may not use, and BadSessionKey.
     """
     policies = (policies,) if isinstance(policies, Policy) else tuple(policies)
     principal, routing, requested = request.identity.principal, request.routing, request.permissions
     matches = [match_policy(policy, principal) for policy in policies]
     role = role_of(routing.role, matches)
-    session = session_of(None if routing.own else routing.session, principal, role, matches, resolve)
+    session = session_of(None if routing.own else routing.session, principal, role, matches, names_of)
     toolsets = applied_toolsets(requested.toolset, role, matches)
     tools: dict[str, tuple[ToolMetadata, Mapping[str, Any]]] = {}
     for definition in iter_definitions(request.tools):
@@ -130,12 +132,12 @@ def session_of(
     principal: str,
     role: AgentRole,
     matches: Sequence[PolicyMatch],
-    resolve: Callable[[str], str],
+    names_of: Callable[[str], Sequence[str]],
 ) -> str:
     """Return the session label of a call.
 
     Without a requested session it is the principal's, or `main` without a principal. Raises NotAllowed for a
-    session that belongs to somebody else by name or by alias, and BadSessionKey.
+    session that belongs to somebody else by name, by alias or as a fork, and BadSessionKey.
     """
     default_label = principal_session(principal, matches) if principal else "main"
     label = default_label if requested is None else requested
@@ -148,7 +150,8 @@ def session_of(
     is_assigned = first_kind == "named" and label == default_label
     if principal and matches and not is_assigned:
         allowed = {default_label, f"dm:{principal}", f"dm:{effective_principal(matches).person or principal}"}
-        for name in dict.fromkeys((label, resolve(label))):  # an alias must not reach another person's session
+        # An alias or a fork must not reach another person's session.
+        for name in dict.fromkeys((label, *names_of(label))):
             for match in matches:
                 owners = {other for other, entry in match.policy.principals.items() if entry.label(other) == name}
                 if owners and principal not in owners:

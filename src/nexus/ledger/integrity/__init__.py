@@ -173,6 +173,7 @@ class LabelAudit:
         self._tenant, self._threads = tenant, threads
         self._labels: dict[str, _Label] = {}
         self._names: dict[str, _Name] = {}
+        self._pointed: set[int] = set()
         self._calibration = ("", "", 0)
 
     def move(self, record: MoveRecord) -> Iterator[Damage]:
@@ -190,6 +191,8 @@ class LabelAudit:
             place = f"move {record.number} of session {decode_text(record.label)!r}"
             yield Damage("move", place, wrong, "where the session points, and what is known of it", record.thread)
         label.number, label.hash, label.thread = record.number, record.hash, record.thread
+        if record.thread is not None:
+            self._pointed.add(record.thread)
 
     def _facts_of(self, record: MoveRecord, label: _Label) -> str:
         """Store the metadata of a pointer update and return an error text, or an empty string."""
@@ -234,7 +237,13 @@ class LabelAudit:
         self._calibration = place
 
     def finish(self) -> Iterator[Damage]:
-        """Yield damage that only the end reveals: lost targets, parents, and circles of aliases or parents."""
+        """Yield damage that only the end reveals: lost sessions, targets, parents, circles of aliases or parents."""
+        for thread in self._threads.unerased:
+            if thread not in self._pointed:
+                what = "is missing: no session ever pointed to this thread"
+                yield Damage(
+                    "move", f"the session of thread {thread}", what, "its name, and what is known of it", thread
+                )
         for label, state in self._labels.items():
             if state.thread is not None and self._threads.erased(state.thread):
                 what = f"points to thread {state.thread}, which was deleted for good"

@@ -127,6 +127,11 @@ class ThreadAudit:
         return state.row.erased if state is not None else None
 
     @property
+    def unerased(self) -> list[int]:
+        """The threads that were not erased."""
+        return [thread for thread, state in self._threads.items() if not state.row.erased]
+
+    @property
     def some_erased(self) -> bool:
         """True if any thread was erased."""
         return any(state.row.erased for state in self._threads.values())

@@ -6,7 +6,6 @@ Every result is checked before one rename puts it at its final path.
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from contextlib import closing
 from pathlib import Path
@@ -14,7 +13,16 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from nexus.errors import LedgerBusy, LedgerError
-from nexus.ledger.maintenance.files import COMPANIONS, Progress, check_target, existing, replacing, sync, writing
+from nexus.ledger.maintenance.files import (
+    COMPANIONS,
+    Progress,
+    check_target,
+    existing,
+    replacing,
+    sync,
+    temporary,
+    writing,
+)
 from nexus.ledger.maintenance.repairs import RepairResult, SavedSession, repair
 from nexus.ledger.maintenance.statistics import Stats, stats
 from nexus.ledger.maintenance.verification import open_readonly, require_sound, verify
@@ -114,8 +122,7 @@ def migrate(path: str | Path, *, dry_run: bool = False, progress: Progress | Non
     if version == VERSION:
         return MigrationReport(str(path), version, version)
     if dry_run:
-        with writing(place), tempfile.TemporaryDirectory(prefix=".nexus-", dir=place.resolve().parent) as folder:
-            trial = Path(folder) / "trial.db"
+        with temporary(place.resolve()) as trial:
             _copied(place, trial, progress)
             _migrate(trial)
         return MigrationReport(str(path), version, VERSION)

@@ -17,6 +17,7 @@ from nexus.errors import LedgerBusy, LedgerDamaged, LedgerError, LedgerTooNew, N
 from nexus.ledger.maintenance.verification import open_readonly
 from nexus.ledger.sqlite import open_ledgers
 from nexus.ledger.sqlite.connection import SQLITE_VERSION
+from nexus.ledger.sqlite.files import leftovers
 from nexus.ledger.sqlite.schema import VERSION
 
 LOG_LIMIT = 64 * 1024 * 1024
@@ -232,6 +233,13 @@ def _companions(file: Path) -> Iterator[DoctorFinding]:
         yield DoctorFinding("warn", "journal", what, do)
     else:
         yield DoctorFinding("ok", "journal", "none is left")
+    parts = leftovers(file.resolve().parent)
+    if parts:
+        size, names = sum(part.stat().st_size for part in parts), ", ".join(part.name for part in parts)
+        what = f"interrupted backups or restores left {names}: {size:,} bytes with conversations"
+        yield DoctorFinding("warn", "copies", what, "the next backup, restore or erasure here deletes them")
+    else:
+        yield DoctorFinding("ok", "copies", "no unfinished one is left")
 
 
 def _size_of(file: Path, end: str) -> int:

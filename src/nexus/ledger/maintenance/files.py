@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias
 
 from nexus.errors import LedgerError, LedgerFull, UnreadableFile
+from nexus.ledger.sqlite.files import COMPANIONS, delete_leftovers, make_part
 
 Progress: TypeAlias = Callable[[int, int], None]
 """Is told how much is done, and how much there is in all (0: not known)."""
-
-COMPANIONS = ("-wal", "-shm", "-journal")
-"""What SQLite keeps beside a file, by the end of the name."""
 
 
 @contextmanager
@@ -31,19 +28,29 @@ def replacing(target: Path, *, force: bool = False) -> Generator[Path]:
         raise UnreadableFile(f"{target} exists and was not touched (name another file, or use --force)")
     if not place.parent.is_dir():
         raise UnreadableFile(f"{target} cannot be written: folder {place.parent} not found")
-    with writing(target):
-        handle, name = tempfile.mkstemp(".part", ".nexus-", place.parent)
-        os.close(handle)
-    half = Path(name)
-    try:
+    with temporary(place) as half:
         yield half
         with writing(target):
             sync(half)
             half.replace(place)
             sync(place.parent)
+
+
+@contextmanager
+def temporary(place: Path) -> Generator[Path]:
+    """Yield the path of an empty file next to `place` that is deleted at the end.
+
+    Before that, it deletes the files that killed processes left there.
+    """
+    with writing(place):
+        delete_leftovers(place.parent)
+        half, release = make_part(place.parent)
+    try:
+        yield half
     finally:
         for end in ("", *COMPANIONS):
             half.with_name(half.name + end).unlink(missing_ok=True)
+        release()
 
 
 def existing(path: str | Path) -> Path:

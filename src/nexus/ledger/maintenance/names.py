@@ -55,11 +55,10 @@ class Names:
             label for label, of in self._now.pointers.items() if any(pointer.status in _STATUSES for pointer in of)
         )
         chosen = {label: moves for label in sorted(labels) if (moves := self._moves_of(label))}
-        # Threads with entries that no session ever pointed to and no other thread continues get a name.
+        # Threads that no session ever pointed to get a name.
         pointed = {move.thread for moves in chosen.values() for move in moves}
-        continued = {salvaged.row.parent for salvaged in self._saved.threads.values()}
         for thread, salvaged in self._saved.threads.items():
-            if thread in pointed or thread in continued or not salvaged.digests:
+            if thread in pointed or salvaged.row.erased:
                 continue
             label = name = f"recovered-{thread}"
             number = 1

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from collections import defaultdict
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager, suppress
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -18,6 +21,7 @@ from nexus.ledger.codec import blobs_of, call_rows, decode_parts
 from nexus.ledger.integrity import check
 from nexus.ledger.integrity.threads import UNREADABLE, Damage
 from nexus.ledger.maintenance.files import COMPANIONS, Progress, existing, writing
+from nexus.ledger.maintenance.log import hidden_commits
 from nexus.ledger.records import (
     AliasRecord,
     AssemblyRecord,
@@ -31,10 +35,10 @@ from nexus.ledger.records import (
 from nexus.ledger.search_text import search_text
 from nexus.ledger.sessions import SessionMetadata, Thread
 from nexus.ledger.sqlite import dump as sqlite_dump
-from nexus.ledger.sqlite.connection import Database, connect, typed
+from nexus.ledger.sqlite.connection import MEMORY, Database, connect, typed
 from nexus.ledger.sqlite.read import THREAD_COLUMNS
 from nexus.ledger.sqlite.read_sessions import ALIAS
-from nexus.ledger.sqlite.schema import VERSION
+from nexus.ledger.sqlite.schema import MIGRATIONS, VERSION, checksum
 from nexus.ledger.sqlite.write import grown
 from nexus.ledger.text_encoding import decode_text, from_json
 from nexus.types.message import Message
@@ -50,6 +54,7 @@ _NONE: tuple[int, bytes, int, int, bytes] = (0, b"", 0, 0, b"")
 def open_readonly(path: str | Path) -> Generator[Database]:
     """Open a ledger's file as it is: it is not migrated, and its log is not folded in.
 
+    In a folder that cannot be written, a file without a log is read without locks, and one with a log from a copy.
     Raises UnreadableFile when it does not exist, NotALedger (also for an empty file), LedgerTooNew.
     """
     file = existing(path)
@@ -58,10 +63,31 @@ def open_readonly(path: str | Path) -> Generator[Database]:
         sizes = {end: path.stat().st_size if path.exists() else 0 for end, path in files.items()}
     if not sizes[""] and not sizes["-wal"] and not sizes["-journal"]:
         raise NotALedger(f"{path} is empty and not a ledger (name a ledger's file, or restore a backup)")
+    mode = reading_mode(path)
+    if mode == "copy":
+        with writing(path), tempfile.TemporaryDirectory(prefix="nexus-") as folder:
+            copy = Path(folder) / file.name
+            for end in ("", "-wal", "-journal"):
+                if sizes[end] or not end:
+                    shutil.copyfile(f"{file}{end}", f"{copy}{end}")
+            with typed(str(path)), closing(connect(str(copy), create=False)) as db:
+                yield db
+        return
     # Whoever closes a file last folds its log in, unless it was opened for reading; but then the log stays.
     readonly = sizes["-wal"] > 0 or not os.access(file, os.W_OK)
-    with typed(str(path)), closing(connect(str(path), create=False, readonly=readonly)) as db:
+    unchanging = mode == "unlocked"
+    with typed(str(path)), closing(connect(str(file), create=False, readonly=readonly, unchanging=unchanging)) as db:
         yield db
+
+
+def reading_mode(path: str | Path) -> Literal["", "unlocked", "copy"]:
+    """Return how a ledger is read in a folder where SQLite can make no log; an empty string elsewhere."""
+    file = Path(path).expanduser().resolve()
+    if os.access(file.parent, os.W_OK):
+        return ""
+    log, shared, journal = (file.with_name(f"{file.name}{end}") for end in COMPANIONS)
+    left = any(left_file.exists() and left_file.stat().st_size for left_file in (log, journal))
+    return "unlocked" if not left else "" if shared.exists() else "copy"
 
 
 def verify(path: str | Path, progress: Progress | None = None) -> list[Damage]:
@@ -71,6 +97,7 @@ def verify(path: str | Path, progress: Progress | None = None) -> list[Damage]:
     """
     damages: list[Damage] = []
     with open_readonly(path) as db:
+        damages.extend(_guarded("the log", _log(db, existing(path))))
         # A snapshot that ends with the connection: in a broken file a COMMIT of mere reads can fail too.
         db.run("BEGIN")
         damages.extend(_guarded("the file", _structure(db)))
@@ -99,8 +126,10 @@ def require_sound(path: str | Path, progress: Progress | None = None) -> None:
 
 def tenants(db: Database) -> list[str]:
     """Return the tenants that have rows, in storable form."""
-    sql = "SELECT tenant FROM thread UNION SELECT tenant FROM session_move UNION SELECT tenant FROM blob ORDER BY 1"
-    return [str(tenant) for (tenant,) in db.rows(sql)]
+    # Other tables refer to these.
+    tables = ("thread", "session_move", "session", "alias", "blob", "calibration", "calibration_head")
+    sql = " UNION ".join(f"SELECT tenant FROM {table}" for table in tables)  # noqa: S608 - constants
+    return sorted(str(tenant) for (tenant,) in db.rows(sql))
 
 
 def _guarded(place: str, findings: Iterator[Damage]) -> Iterator[Damage]:
@@ -117,14 +146,53 @@ _BROKEN = (LedgerDamaged, TypeError, ValueError)
 """A page in another's place gives values of other types, at which a comparison or a conversion fails."""
 
 
+def _log(db: Database, file: Path) -> Iterator[Damage]:
+    """Check that the write-ahead log has no commits that SQLite does not read."""
+    row = db.row("PRAGMA wal_checkpoint(NOOP)")  # changes nothing and returns the number of frames
+    log = file.with_name(f"{file.name}-wal")
+    hidden = hidden_commits(log, int(db.value("PRAGMA page_size")), int(row[1]) if row else 0)
+    if hidden:
+        loss = f"at least {hidden} later commits, which only `nexus ledger repair` still reads, until the next write"
+        yield Damage("file", f"the log {log.name}", "is damaged in the middle", loss)
+
+
 def _structure(db: Database) -> Iterator[Damage]:
-    """Run SQLite's checks of pages, indexes and references between rows."""
+    """Run SQLite's checks of pages, indexes and references between rows, and compare the schema with ours."""
     for (text,) in db.rows("PRAGMA integrity_check"):
         if text != "ok":
             yield Damage("file", "the file", f"is not as SQLite wants it: {text}", "possibly rows")
     missing = {(table, parent) for table, _, parent, _ in db.rows("PRAGMA foreign_key_check")}
     for table, parent in sorted(missing):
         yield Damage("file", f"a row of {table}", f"belongs to a row of {parent} that is not there", "this row")
+    version = int(db.value("PRAGMA user_version"))
+    stored, ours = _schema(db), _schema_of(version)
+    for kind, name in sorted({*stored, *ours}):
+        if stored.get((kind, name)) != ours.get((kind, name)):
+            what = "is missing" if (kind, name) not in stored else "is changed"
+            what = what if (kind, name) in ours else "was added by another program"
+            yield Damage("file", f"the {kind} {name}", what, "the certainty that rows are read and written as they are")
+    applied = [(number, checksum(script)) for number, script in enumerate(MIGRATIONS[:version], 1)]
+    if db.rows("SELECT version, checksum FROM migration ORDER BY version") != applied:
+        yield Damage(
+            "file", "the list of migrations", "is not the one of this version", "nothing: the tables are checked"
+        )
+
+
+@cache
+def _schema_of(version: int) -> dict[tuple[str, str], str]:
+    """Return the schema of a version."""
+    with closing(connect(MEMORY)) as db:
+        for script in MIGRATIONS[:version]:
+            db.run(script)
+        return _schema(db)
+
+
+def _schema(db: Database) -> dict[tuple[str, str], str]:
+    """Return the statements that made a file's tables, indexes, views and triggers, by kind and name."""
+    # SQLite's own tables (statistics, automatic indexes) and those of the search index, whose form SQLite chooses.
+    sql = "SELECT type, name, ifnull(sql, '') FROM sqlite_schema WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
+    rows = db.rows(sql)
+    return {(kind, name): "" if name.startswith("search_") else text for kind, name, text in rows}
 
 
 def _content(db: Database, tenant: str, progress: Progress | None) -> Iterator[Damage]:
@@ -209,7 +277,8 @@ class Derived:
                 if kind in ("messages", "lost", "completed", "failed", "clear"):
                     return turn, kind in ("messages", "lost") and turn > 0
             sql = "SELECT parent, fork_seq FROM thread WHERE tenant=? AND id=?"
-            thread, low = self._db.row(sql, (self._tenant, thread)) or (None, 0)
+            parent, low = self._db.row(sql, (self._tenant, thread)) or (None, 0)
+            thread = parent if parent is not None and parent < thread else None  # a damaged row may name itself
             high = min(low, high)
         return turn or 0, False
 
@@ -270,11 +339,15 @@ class Derived:
         return pointers
 
     def _heads(self) -> Iterator[Damage]:
-        columns = "decisions, decision_hash, assemblies, assembly_seq, assembly_hash"
-        sql = f"SELECT thread, view, {columns} FROM view_head WHERE tenant=?"  # noqa: S608 - constants
-        views = {(thread, view): tuple(row) for thread, view, *row in self._db.rows(sql, (self._tenant,))}
-        for thread, view in sorted({*views, *self._views}):
-            if views.get((thread, view)) != self._views.get((thread, view)):
+        columns = "thread, view, decisions, decision_hash, assemblies, assembly_seq, assembly_hash, hash"
+        sql = f"SELECT {columns} FROM view_head WHERE tenant=?"  # noqa: S608 - constants
+        views = {(row[0], row[1]): tuple(row[2:]) for row in self._db.rows(sql, (self._tenant,))}
+        heads = {
+            key: (*head, chain.columns_hash("view_head", (self._tenant, *key, *head)))
+            for key, head in self._views.items()
+        }
+        for thread, view in sorted({*views, *heads}):
+            if views.get((thread, view)) != heads.get((thread, view)):
                 yield _derived(f"what is newest of view {decode_text(view)} on thread {thread}", thread)
         sql = "SELECT provider, model, number, hash FROM calibration_head WHERE tenant=?"
         models = {(provider, model): tuple(row) for provider, model, *row in self._db.rows(sql, (self._tenant,))}
@@ -295,6 +368,8 @@ class Derived:
                 continue
             if has_words != bool(there):
                 yield _derived(f"the search index at entry {seq} of thread {thread}", thread, seq)
+        if self._db.row("SELECT 1 FROM search_docsize WHERE id NOT IN (SELECT id_row FROM message)"):
+            yield _derived("the search index of a message that is not there")
 
 
 def _derived(place: str, thread: int | None = None, seq: int = 0) -> Damage:

@@ -12,16 +12,17 @@ import time
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import wraps
+from functools import cached_property, wraps
+from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
-from nexus.errors import EraseIncomplete
+from nexus.errors import EraseIncomplete, LedgerNotTrusted
 from nexus.ledger.records import Record
 from nexus.ledger.sessions import Alias, EraseResult, NewRefUpdate, RefUpdate, Segment, SessionMetadata
 from nexus.ledger.sqlite import dump as sqlite_dump
 from nexus.ledger.sqlite import search as sqlite_search
 from nexus.ledger.sqlite.connection import MEMORY, Database, typed
-from nexus.ledger.sqlite.files import find_needles, rewrite
+from nexus.ledger.sqlite.files import delete_leftovers, find_needles, ledger_id, rewrite
 from nexus.ledger.sqlite.pool import Pool
 from nexus.ledger.sqlite.read import Reader
 from nexus.ledger.sqlite.write import Writing
@@ -65,6 +66,8 @@ class SqliteLedger:
         self.file, self._tenant = path, tenant
         self._name = encode_text(tenant)
         self.clock_ms = clock_ms or (lambda: time.time_ns() // 1_000_000)
+        self.trusted = True
+        """False for a ledger that came with its folder: it rejects writes."""
         self._segments: dict[int, list[Segment]] = {}
         self._of_thread = threading.local()
         with typed(path):
@@ -80,6 +83,12 @@ class SqliteLedger:
     def tenant(self) -> str:
         """Whose rows these are."""
         return self._tenant
+
+    @cached_property
+    def id(self) -> str:
+        """The ledger's ID, which copies of its file share: the time at which its first migration was applied."""
+        with self.reading() as reader:
+            return ledger_id(reader.db)
 
     @property
     def pid(self) -> int:
@@ -118,9 +127,18 @@ class SqliteLedger:
         with self.reading():
             yield
 
+    def check_trusted(self) -> None:
+        """Raise LedgerNotTrusted for a ledger that came with its folder."""
+        if not self.trusted:
+            raise LedgerNotTrusted(
+                f"ledger {self.file} was not made by this user: it is read-only, and its content goes to no model (look at "
+                "it: nexus sessions, nexus history; accept it: nexus ledger trust; or use another one: --ledger FILE)"
+            )
+
     def _write(self, call: Callable[[Writing], T], *, alone: bool = False) -> T:
         """Run a write in the writer's transaction and wait until it is on the disk."""
         self._pool.check()
+        self.check_trusted()
         tenant, path, clock_ms = self._name, self.file, self.clock_ms
 
         def work(db: Database) -> T:
@@ -178,6 +196,7 @@ class SqliteLedger:
         self._segments.clear()
         remaining: list[str] = []
         if not self._pool.in_memory:
+            delete_leftovers(Path(self.file).parent)  # copies of the text, which a killed backup left
             with typed(self.file), self._pool.connection() as db:
                 remaining = find_needles(db, self.file, needles)
                 if remaining:  # what an older version left in the unused part of pages

@@ -201,7 +201,7 @@ def connect(
     `unchanging` reads a file that cannot be written, in a folder where no log can be made. Raises NotALedger and
     LedgerTooNew, which leave the file untouched, LedgerBusy, LedgerFull, LedgerError.
     """
-    flags = apsw.SQLITE_OPEN_READONLY if readonly else apsw.SQLITE_OPEN_READWRITE
+    flags = apsw.SQLITE_OPEN_READONLY if readonly or unchanging else apsw.SQLITE_OPEN_READWRITE
     flags |= apsw.SQLITE_OPEN_CREATE if create and not readonly else 0
     place = f"{Path(path).absolute().as_uri()}?immutable=1" if unchanging else path
     flags |= apsw.SQLITE_OPEN_URI if unchanging else 0

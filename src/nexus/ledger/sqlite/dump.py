@@ -28,7 +28,7 @@ from nexus.ledger.records import (
 from nexus.ledger.search_text import search_text
 from nexus.ledger.sessions import EraseResult, SessionMetadata, Thread
 from nexus.ledger.sqlite.connection import Database
-from nexus.ledger.sqlite.read import MESSAGE_COLUMNS
+from nexus.ledger.sqlite.read import END, MESSAGE_COLUMNS
 from nexus.ledger.sqlite.write import Writing, grown
 from nexus.ledger.text_encoding import decode_text, encode_text, from_json
 from nexus.types.message import Message
@@ -58,8 +58,11 @@ def dump(db: Database, tenant: str) -> Iterator[Record]:
     yield from (CalibrationRecord(*row) for row in db.each(f"{sql} ORDER BY 1, 2, 3", (tenant,)))
 
 
-def entries(db: Database, tenant: str, thread: int, after: int = 0) -> Iterator[EntryRecord]:
-    """Yield a thread's own entries with `seq > after`, unchecked, with their messages and keys."""
+def entries(db: Database, tenant: str, thread: int, after: int = -END) -> Iterator[EntryRecord]:
+    """Yield a thread's own entries with `seq > after`, unchecked, with their messages and keys.
+
+    By default these are all, even with a number that no entry can have.
+    """
     key = (tenant, thread, after)
     where = "WHERE tenant=? AND thread=? AND seq>?"
     heads = db.each(f"SELECT seq, kind, turn, at_ms, body, hash FROM entry {where} ORDER BY seq", key)  # noqa: S608 - constants
@@ -335,7 +338,10 @@ def _needles(db: Database, tenant: str, threads: list[int], labels: list[str]) -
         ):
             texts += [str(text) for (text,) in db.rows(sql, (tenant, thread))]
     for label in labels:
-        rows = db.rows("SELECT facts FROM session_move WHERE tenant=? AND label=?", (tenant, label))
+        text = (
+            "CASE WHEN json_valid(facts) THEN json_remove(facts, '$.owner_session') ELSE facts END"  # another's label
+        )
+        rows = db.rows(f"SELECT {text} FROM session_move WHERE tenant=? AND label=?", (tenant, label))  # noqa: S608
         texts += [str(text) for (text,) in rows]
     pieces: set[str] = set()
     for text in texts:

@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
-from nexus.errors import EraseIncomplete, LedgerError
+from nexus.errors import EraseIncomplete, LedgerDamaged, LedgerError
 from nexus.ledger.sqlite.connection import BUSY_TIMEOUT_MS, MEMORY, Database, blocks, connect, settle
 from nexus.ledger.sqlite.migrate import migrate
 from nexus.ledger.sqlite.schema import VERSION
+
+try:
+    import fcntl
+except ImportError:  # Windows, where an open file cannot be deleted
+    fcntl = None
+
+PART = (".nexus-", ".part")
+"""How the name of an unfinished copy begins and ends."""
+
+COMPANIONS = ("-wal", "-shm", "-journal")
+"""Files that SQLite keeps next to a database, by the end of the name."""
 
 
 def open_file(path: str, *, create: bool, vfs: str) -> Database:
@@ -64,6 +79,50 @@ def _readable(path: str) -> Database:
         f"{path} has ledger version {version} and cannot be written (copy it to a writable folder, then migrate it to "
         f"version {VERSION}: nexus ledger migrate)"
     )
+
+
+def make_part(folder: Path) -> tuple[Path, Callable[[], None]]:
+    """Make an empty file for a copy, which only its owner may read, and return it with a function that releases it.
+
+    Until then it is locked, which ends with the process too, so that `leftovers` does not name it.
+    """
+    while True:
+        handle, name = tempfile.mkstemp(PART[1], PART[0], folder)
+        if fcntl is None:
+            os.close(handle)
+            return Path(name), lambda: None
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        if os.path.exists(name):  # noqa: PTH110 - another process may have taken it for a leftover before the lock
+            return Path(name), partial(os.close, handle)
+        os.close(handle)
+
+
+def leftovers(folder: Path) -> list[Path]:
+    """Return the unfinished copies in a folder that no living process uses."""
+    unused: list[Path] = []
+    for part in sorted(folder.glob(f"{PART[0]}*{PART[1]}")):
+        with suppress(OSError), part.open("rb") as stream:
+            if fcntl is not None:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            unused.append(part)
+    return unused
+
+
+def delete_leftovers(folder: Path) -> None:
+    """Delete the unfinished copies in a folder that no living process uses, with their logs."""
+    for part in leftovers(folder):
+        with suppress(OSError):  # Windows deletes no file that is open
+            part.unlink()
+            for end in COMPANIONS:
+                part.with_name(part.name + end).unlink(missing_ok=True)
+
+
+def ledger_id(db: Database) -> str:
+    """Return the ID that all copies of a ledger's file share: the time of its first migration in milliseconds."""
+    at_ms = db.value("SELECT min(at_ms) FROM migration")
+    if type(at_ms) is not int:  # the ID names a file
+        raise LedgerDamaged("the list of migrations has something else where a time belongs")
+    return str(at_ms)
 
 
 def identity(path: str) -> tuple[int, int] | None:

@@ -41,7 +41,7 @@ class Credentials:
     ) -> None:
         self.home, self.timeout_s = home, timeout_s
         self._variables = os.environ if variables is None else variables
-        usual = home.absolute() == (Path.home() / ".nexus").absolute()
+        usual = home.absolute() == Path(os.path.expanduser("~/.nexus"))  # noqa: PTH111 - Path raises without a home
         self.service = SERVICE if usual else f"{SERVICE}:{home.absolute()}"
 
     def has_variable(self, variable: str) -> bool:

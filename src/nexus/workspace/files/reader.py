@@ -79,7 +79,10 @@ T = TypeVar("T")
 def home_folder() -> Path:
     """Return the user's Nexus folder: the variable `NEXUS_HOME`, else `~/.nexus`. It may not exist."""
     path = os.environ.get("NEXUS_HOME", "")
-    return Path(path).expanduser() if path else Path.home() / ".nexus"
+    try:
+        return Path(path).expanduser() if path else Path.home() / ".nexus"
+    except RuntimeError:  # a container's user without a home: a folder that cannot exist
+        return Path(os.devnull) / ".nexus"
 
 
 def working_folder() -> Path:

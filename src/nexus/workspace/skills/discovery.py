@@ -75,7 +75,8 @@ class SkillIndex:
         if self._places[0] is not workspace or self._places[1] is not home:
             user: tuple[SkillFolder, ...] = ()
             if home is not None:
-                prefix = "~/.nexus/" if home.root == Path.home() / ".nexus" else f"{home.root}/"
+                usual = Path(os.path.expanduser("~/.nexus"))  # noqa: PTH111 - Path raises without a home
+                prefix = "~/.nexus/" if home.root == usual else f"{home.root}/"
                 user = (SkillFolder("user", home, prefix),)
             places = (SkillFolder("workspace", workspace), *user, SkillFolder("packaged", self._packaged, "nexus:"))
             self._places = (workspace, home, places)
