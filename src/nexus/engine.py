@@ -142,7 +142,7 @@ class Engine:
         self.counter = counter or get_counter()
         self.pin_first_message, self.max_tool_result_tokens = pin_first_message, max_tool_result_tokens
         self.strategy: Strategy = strategy
-        self.calibrate, user_folder = calibrate, Path(home).expanduser() if home is not None else home_folder()
+        self.calibrate, user_folder = calibrate, local_path(home, "home") if home is not None else home_folder()
         self.profiles = load_profiles(profiles or {}, user_folder, workspace, lambda: self.hooks)
         self._summarizer = summarizer
         self.recoveries: Counter[str] = Counter()
@@ -565,8 +565,9 @@ def open_engine(
     if ledger is not None and not isinstance(ledger, (str, PathLike)):
         return Engine(root, ledger, **options)
     home = options.get("home")
-    user_folder = Path(home).expanduser() if home is not None else home_folder()
-    store = open_ledger(root, ledger, user_folder, clock_ms=options.get("clock_ms"))
+    user_folder = local_path(home, "home") if home is not None else home_folder()
+    path = None if ledger is None else ":memory:" if str(ledger) == ":memory:" else local_path(ledger, "ledger")
+    store = open_ledger(root, path, user_folder, clock_ms=options.get("clock_ms"))
     try:
         return Engine(root, store, **options)
     except BaseException:

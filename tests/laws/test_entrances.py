@@ -246,6 +246,15 @@ def sessions() -> dict[str, Any]:
             {**event, "type": "assistant", "uuid": "u2", "parentUuid": "u1", "message": {"role": "assistant", "content": [block]}},
             {**event, "uuid": "u3", "parentUuid": "u2", "message": {"role": "user", "content": results}, "toolUseResult": {}},
         ],
+        "nanobot": [
+            {"_type": "metadata", "created_at": "2026-01-01T00:00:00", "updated_at": "2026-01-01T00:00:00", "metadata": {}, "last_consolidated": 0},
+            {"role": "user", "content": "hi", "timestamp": "2026-01-01T00:00:00"},
+            {"role": "assistant", "content": "x", "timestamp": "2026-01-01T00:00:01"},
+        ],
+        "dialogue": [
+            {"role": "human", "content": "hi", "timestamp": "2026-01-01T00:00:00Z", "run_id": "r1"},
+            {"role": "ai", "content": "x", "timestamp": "2026-01-01T00:00:01Z", "run_id": "r1"},
+        ],
     }  # fmt: skip
 
 
@@ -255,7 +264,7 @@ def test_imported_file_is_read_or_gives_typed_error(data: st.DataObject, form: s
     base = sessions()[form]
     path = data.draw(st.sampled_from(paths(base)))
     marked = with_value(base, path, "@@@@")
-    lines = marked if form == "claude_code" and isinstance(marked, list) else [marked]
+    lines = marked if form in ("claude_code", "nanobot") and isinstance(marked, list) else [marked]
     content = "\n".join(json.dumps(line) for line in lines).replace('"@@@@"', text)
 
     def act() -> None:

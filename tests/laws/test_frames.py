@@ -41,7 +41,7 @@ MUTANTS = (
     Mutant("a line in a bracket has no speaker", "frames.escaping:_is_role", "at = closing.end()", "return False", ("is left", "are ours", "read otherwise"), Case(MEMORY, ("[2025-12-10 15:30] Human: hi",))),
     Mutant("a spaced tag is always a comparison", "frames.escaping:_is_tag", "return name ==", "return False and name ==", ("is left", "are ours"), Case(BLOCK, ("< /current_time",))),
     Mutant("a head ends with its line", "frames.escaping:_line_place", "_heads())", "_heads(), in_line=True)", ("is left", "are ours"), Case(BLOCK, ("[THIS_MO\nMENT]",))),
-    Mutant("letters are read one for a character", "frames.escaping:_end_of", "in shape:", "in shape[:1]:", ("is left", "are ours"), Case(BLOCK, ("[MOOD]",))),
+    Mutant("letters are read one for a character", "frames.escaping:_end_of", "in shape:", "in shape[:1]:", ("is left", "are ours"), Case(BLOCK, ("[M00D]",))),
     Mutant("words in tag characters are passed over", "frames.escaping:_passes", "text.isascii()", "True", ("is left", "are ours"), Case(BLOCK, (TAG_CHARACTERS,))),
     Mutant("what was not escaped is undone", "frames.escaping:_unescaped", "end = place.at + 1", "end = place.at + place.run", ("undone wrongly", "read otherwise"), Case(BLOCK, ("<\\human_input>",))),
     Mutant("a value's backslashes are not doubled", "one_line:_encode", "match[0] * 2", "match[0]", ("undone wrongly", "read otherwise"), Case("value on a line", ("\\n",))),

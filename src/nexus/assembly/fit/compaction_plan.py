@@ -10,10 +10,10 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from nexus.assembly.fit.cut import pending_request, recent_turns_start
+from nexus.assembly.fit.cut import pending_request
 from nexus.assembly.fit.excerpts import EXCERPT_SHARE, EXCERPT_TOKENS, choose_excerpts
 from nexus.assembly.fit.pins import Pinned, merge_pins
-from nexus.assembly.fit.token_sums import first_group_within, projected_sums
+from nexus.assembly.fit.token_sums import first_group_within, projected_sums, recent_turns_start
 from nexus.assembly.fit.window import Window
 from nexus.ledger.replay import visible_start
 from nexus.types.compaction_plan import RECOVER_TO, CompactionPlan, Trigger
@@ -25,7 +25,8 @@ SUMMARY_PART = 8
 LEAST_SUMMARY, MOST_SUMMARY = 200, 4_000
 
 LEAST_TAIL = 0.10
-"""Excerpts take no more of the target than leaves this share of the available tokens to the newest messages."""
+"""Excerpts take no more of the target than leaves this share of the available tokens, or a quarter of the target, to the
+newest messages."""
 
 LEAST_GAIN = 0.10
 """An automatic compaction must free this share of the available tokens."""
@@ -69,7 +70,8 @@ def plan_compaction(
     last, recent = window.groups[-1], recent_turns_start(window)
     free = int(aim.share * aim.available) - fixed_tokens - limit - _pinned_tokens(window, last)
     if aim.keeps_user_turns and not manual:
-        free = max(free - _tokens_of(_excerpts(window, last, aim, set()), window), int(LEAST_TAIL * aim.available))
+        least = int(min(LEAST_TAIL, aim.share / 4) * aim.available)
+        free = max(free - _tokens_of(_excerpts(window, last, aim, set()), window), least)
     index = min(first_group_within(window, sums, free), last)
     if manual:
         quarter = first_group_within(window, sums, min(free, (sums[-1] - sums[0]) // 4))
@@ -119,7 +121,9 @@ def _excerpts(window: Window, index: int, aim: Aim, reserved: set[MessageRef]) -
     if not aim.keeps_user_turns:
         return ()
     reserved |= {row.ref for pin in window.opening.pins if pin.kind in ("pin", "task") for row in pin.rows}
-    return choose_excerpts(window, index, int(EXCERPT_SHARE * aim.available), reserved, roles=("user",))
+    # Where users say nearly everything, a summary of what they said makes the prompt smaller, not its repetition.
+    limit = min(int(min(EXCERPT_SHARE, aim.share / 2) * aim.available), window.sums[index] // 4)
+    return choose_excerpts(window, index, limit, reserved, roles=("user",))
 
 
 def _tokens_of(pins: Iterable[Pinned], window: Window) -> int:

@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct, structs
 
-from nexus.assembly.fit.excerpts import EXCERPT_SHARE, EXCERPT_TOKENS, choose_excerpts
+from nexus.assembly.fit.excerpts import EXCERPT_SHARE, EXCERPT_TOKENS, choose_excerpts, last_excerpt
 from nexus.assembly.fit.omission_notice import omission_notice, omission_notice_tokens
 from nexus.assembly.fit.pins import Pinned, merge_pins
 from nexus.assembly.fit.result import FitResult, FixedTokens, total_tokens, with_event
@@ -28,6 +28,7 @@ from nexus.assembly.fit.token_sums import (
     image_eviction_pays_off,
     image_notes_until,
     projected_sums,
+    recent_turns_start,
     strip_thinking_until_seq,
 )
 from nexus.assembly.fit.truncate import LEAST_TOKENS
@@ -49,9 +50,6 @@ LEAST_HISTORY = 0.20
 
 REACH = 0.55
 """The group across the low mark is kept while everything stays under this share."""
-
-KEEP_RECENT_TURNS = 3
-"""Turns that a cut keeps whole if they fit in half of the free tokens."""
 
 NEWEST_RESULTS = 0.25
 """Tool results within the newest 25 % of the budget are never truncated."""
@@ -249,8 +247,8 @@ class _Cutter:
     def _choices(self) -> Iterator[Cut]:
         """Yield the cuts to try.
 
-        The usual one; the last group alone; with shorter and shorter results; without the pending request, without the
-        first user message, without both.
+        The usual one; the last group alone; with shorter and shorter results; the last group as an excerpt, if the event
+        does not answer it; without the pending request, without the first user message, without both; the event alone.
         """
         estimates = self._estimates()
         window, limits, last = self.window, self.window.rules.limits, estimates.last_group
@@ -269,9 +267,16 @@ class _Cutter:
             limit = max(limit // 2, LEAST_TOKENS)
             estimates = replace(estimates, clip_until=window.head + 1, clip_tokens=limit)
             yield self._cut(estimates, last)
+        after_last = len(window.messages)
+        may_go = not window.fold.waiting and not any(message.role == "tool" for message in self.event)
+        if may_go:  # a last answer that is too large becomes an excerpt
+            for tokens in (EXCERPT_TOKENS, EXCERPT_TOKENS // 4):
+                yield self._cut(replace(estimates, excerpt_tokens=tokens), after_last)
         yield self._cut(estimates, last, shows_request=False)
         yield self._cut(estimates, last, shows_task=False)
         yield self._cut(estimates, last, shows_request=False, shows_task=False)
+        if may_go:
+            yield self._cut(estimates, after_last, shows_task=False)
 
     def _estimates(self) -> CutEstimates:
         """Choose the results to truncate, and estimate what every message then takes."""
@@ -449,7 +454,7 @@ class _Cutter:
             preceding_messages=passed,
             images_until_seq=estimates.images_until,
             excerpts=tuple(pin.place for pin in excerpts),
-            excerpt_tokens=EXCERPT_TOKENS if excerpts else 0,
+            excerpt_tokens=min(EXCERPT_TOKENS, estimates.excerpt_tokens) if excerpts else 0,
         )
 
     def _excerpts(self, index: int, estimates: CutEstimates, request: Pinned | None) -> tuple[Pinned, ...]:
@@ -460,6 +465,8 @@ class _Cutter:
             return tuple(pin for pin in self.window.opening.pins if pin.kind == "excerpt")
         reserved = {row.ref for pin in self._lasting_pins() for row in pin.rows}
         reserved |= {request.place} if request else set()
+        if index == len(self.window.messages):
+            return last_excerpt(self.window, estimates.excerpt_tokens, reserved)
         return choose_excerpts(self.window, index, estimates.excerpt_tokens, reserved)
 
     def _lasting_pins(self) -> list[Pinned]:
@@ -488,8 +495,3 @@ class _Cutter:
         pins = merge_pins(*lasting, *((request,) if request else ()))
         rules = window.rules
         return sum(pin.tokens(rules.wire, rules.images) for pin in pins if place is None or pin.place < place)
-
-
-def recent_turns_start(window: Window) -> int:
-    """Return the index of the message that starts the newest `KEEP_RECENT_TURNS` turns; 0 if there are fewer."""
-    return window.turns[-KEEP_RECENT_TURNS] if len(window.turns) >= KEEP_RECENT_TURNS else 0

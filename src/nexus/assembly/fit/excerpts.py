@@ -6,7 +6,7 @@ tokens, and they say what was asked and how it ended; calls and results are the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 
 from nexus.assembly.fit.pins import Pinned
 from nexus.assembly.fit.window import Window
@@ -57,13 +57,20 @@ def choose_excerpts(
     return tuple(sorted(chosen, key=lambda pin: pin.place))
 
 
+def last_excerpt(window: Window, limit: int, reserved: Container[MessageRef]) -> tuple[Pinned, ...]:
+    """Return the last message as an excerpt of at most `limit` base tokens, if it is a user turn or a closing text."""
+    rows = [*_excerpt_rows(window.rows, len(window.rows))][-1:]
+    is_last = bool(rows) and rows[0] is window.rows[-1] and rows[0].ref not in reserved
+    return (Pinned(rows[0].ref, (rows[0],), limit, "excerpt"),) if is_last else ()
+
+
 def _excerpt_rows(rows: Sequence[StoredMessage], end: int) -> Iterator[StoredMessage]:
     """Yield the user turns and closing texts among the first `end` rows."""
     for at in range(end):
         message = rows[at].message
         if message.role == "user" and is_user_turn(message):
             yield rows[at]
-        elif message.role == "assistant" and at + 1 < len(rows) and rows[at + 1].message.role == "user":
+        elif message.role == "assistant" and (at + 1 == len(rows) or rows[at + 1].message.role == "user"):
             only_text = all(isinstance(part, (Text, Thinking)) for part in message.parts)
             if only_text and message.text().strip():
                 yield rows[at]

@@ -14,6 +14,10 @@ LEAST_IMAGES = 0.10
 """Images are replaced by notes without another reason for a cut if that frees this share of the available tokens."""
 
 
+KEEP_RECENT_TURNS = 3
+"""Turns that a cut keeps whole if they fit in half of the free tokens."""
+
+
 def strip_thinking_until_seq(window: Window, *, answers: bool) -> int:
     """Return the seq up to which a cut removes thinking and memory notes: the head, or the start of the open turn.
 
@@ -110,3 +114,8 @@ def group_before(window: Window, index: int) -> int:
     """Return the start of the group that ends at message `index`; 0 if there is none."""
     position = bisect_left(window.groups, index)
     return window.groups[position - 1] if position else 0
+
+
+def recent_turns_start(window: Window) -> int:
+    """Return the index of the message that starts the newest `KEEP_RECENT_TURNS` turns; 0 if there are fewer."""
+    return window.turns[-KEEP_RECENT_TURNS] if len(window.turns) >= KEEP_RECENT_TURNS else 0
