@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from nexus.text.message_text import is_injected
 from nexus.types.ledger_entries import Cut, Entry, MessageRef, StoredMessage
 from nexus.types.message import Image, Message, Note, Text, Thinking, ToolCall, ToolResult, Unknown
 from support.strict import is_dict, is_list
@@ -356,7 +357,7 @@ class Path:
         """What a user said first since the newest clear."""
         for row in self.talk(MessageRef(self.clear + 1, 0)):
             message = row.message
-            if message.role == "user" and not message.source.startswith("nexus:") and message.text().strip():
+            if message.role == "user" and message.text().strip() and not is_injected(message):
                 return row
         return None
 

@@ -20,7 +20,7 @@ from nexus.assembly.fit import repair
 from nexus.assembly.fit.truncate import LEAST_TOKENS, truncate_text
 from nexus.assembly.formats.path_format import PathFormat
 from nexus.ledger.replay import conversation_rows
-from nexus.text.message_text import RENDER_VERSION
+from nexus.text.message_text import RENDER_VERSION, is_injected
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.image_price import ANY_MODEL, ImagePrice
 from nexus.tokens.measure import message_tokens
@@ -148,15 +148,18 @@ def pinned_groups(
     return tuple(groups[place] for place in sorted(groups))
 
 
-def first_user_message(read: EntryReader, after: int, head: int) -> StoredMessage | None:
-    """Return the first user message with text after an entry, None if there is none."""
+def first_user_message(read: EntryReader, after: int, head: int, render: int = RENDER_VERSION) -> StoredMessage | None:
+    """Return the first user message with text after an entry, None if there is none.
+
+    From render version 3 on, messages that programs wrote in the user's name are passed over.
+    """
     low = after
     while low < head:
         high = min(low + NEAR, head)
         for entry in read(low, high):
             for row in entry.rows:
                 from_user = row.message.role == "user" and not row.message.source.startswith("nexus:")
-                if from_user and row.message.text().strip():
+                if from_user and row.message.text().strip() and (render < 3 or not is_injected(row.message)):
                     return row
         low = high
     return None

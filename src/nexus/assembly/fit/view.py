@@ -222,7 +222,9 @@ def _pins(reading: LedgerView, view: View, cut: Cut | None) -> tuple[MessageRef 
     request = message_at(reading.entries, request_ref) if request_ref is not None else None
     if request is not None:
         pins.append(Pinned(request.ref, (request,), view.max_tool_result_tokens, "asked"))
-    first = first_user_message(reading.entries, cleared_at, reading.head[0]) if view.pin_first_message else None
+    first = None
+    if view.pin_first_message:
+        first = first_user_message(reading.entries, cleared_at, reading.head[0], view.render)
     if first is not None:
         pins.append(Pinned(first.ref, (first,), TASK_RESULTS * view.max_tool_result_tokens, "task"))
     places, limit = excerpt_refs(cut, mark)

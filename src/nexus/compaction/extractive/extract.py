@@ -16,7 +16,7 @@ from nexus.compaction.extractive.statements import (
     superseded_sentences,
     truncate_line,
 )
-from nexus.compaction.extractive.tool_activity import is_quoted, tool_activity, tool_statements
+from nexus.compaction.extractive.tool_activity import ResultTexts, is_quoted, tool_activity, tool_statements
 from nexus.text.message_text import is_injected
 from nexus.text.redact import redact
 from nexus.types.ledger_entries import MessageRef, StoredMessage
@@ -69,7 +69,12 @@ def extract(rows: Iterable[StoredMessage], previous: Sequence[ExtractedLine] = (
             is_uncued = line.kind == "fact" and line.weight in (statements.EXACT, statements.PLAIN)
             if not (is_uncued and line.text in repeated):
                 findings.append(line)
-    findings += [*_newest(texts, task, is_answered=_is_answered(rows)), *tool_activity(rows), *tool_statements(rows)]
+    results = ResultTexts()
+    findings += [
+        *_newest(texts, task, is_answered=_is_answered(rows)),
+        *tool_activity(rows, results),
+        *tool_statements(rows, results),
+    ]
     findings.sort(key=lambda finding: finding.place)
     live = _without_superseded([*previous, *findings])
     task = task or first[:_TASK_CHARS]

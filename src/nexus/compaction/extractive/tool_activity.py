@@ -48,11 +48,12 @@ def is_quoted(line: str) -> bool:
     return _QUOTED.match(line) is not None
 
 
-def tool_statements(rows: Iterable[StoredMessage]) -> list[ExtractedLine]:
+def tool_statements(rows: Iterable[StoredMessage], texts: ResultTexts | None = None) -> list[ExtractedLine]:
     """Return the sentences of tool results that state a rule or an exact value, and lone sentences.
 
     Time is linear in the text.
     """
+    texts = texts if texts is not None else ResultTexts()
     calls: dict[str, ToolCall] = {}
     findings: dict[str, ExtractedLine] = {}  # by sentence: the newest source of each
     for row in rows:
@@ -63,7 +64,7 @@ def tool_statements(rows: Iterable[StoredMessage]) -> list[ExtractedLine]:
                 if part.call_id in calls and _bare_name(calls[part.call_id]) in _WRITE_TOOLS:
                     continue  # what a writing tool prints is about itself
                 source = _source_of(calls[part.call_id]) if part.call_id in calls else "a result"
-                weighed = list(_weighed_sentences(_result_text(part)))
+                weighed = list(_weighed_sentences(texts.of(part)))
                 gain = LONE_GAIN if len(weighed) <= LONE else 0
                 for sentence, weight in weighed:
                     if not (weight or gain):
@@ -72,6 +73,20 @@ def tool_statements(rows: Iterable[StoredMessage]) -> list[ExtractedLine]:
                     findings.pop(sentence, None)
                     findings[sentence] = ExtractedLine("fact", line, row.ref, (weight or PROSE_WEIGHT) + gain)
     return list(findings.values())
+
+
+class ResultTexts:
+    """The texts of results without secrets, each made once: that takes most of the time of an extraction."""
+
+    def __init__(self) -> None:
+        self._texts: dict[int, str] = {}
+
+    def of(self, result: ToolResult) -> str:
+        """Return the text of a result, which must outlive this object."""
+        text = self._texts.get(id(result))
+        if text is None:
+            text = self._texts[id(result)] = _result_text(result)
+        return text
 
 
 def _result_text(result: ToolResult) -> str:
@@ -156,6 +171,7 @@ _HEREDOC = re.compile(r"<<-?\s*['\"]?(\w+)")
 class _Activity:
     """State of one pass over the tool calls."""
 
+    texts: ResultTexts
     # call id: the call and its shell command
     waiting: dict[str, tuple[ToolCall, str]] = field(default_factory=dict[str, tuple[ToolCall, str]])
     # path: "changed" or "read", and where last
@@ -168,9 +184,9 @@ class _Activity:
     commands: dict[str, ExtractedLine] = field(default_factory=dict[str, ExtractedLine])
 
 
-def tool_activity(rows: Iterable[StoredMessage]) -> list[ExtractedLine]:
+def tool_activity(rows: Iterable[StoredMessage], texts: ResultTexts | None = None) -> list[ExtractedLine]:
     """Return files, commands and errors of the tool calls; for a repeated command only the last outcome."""
-    state = _Activity()
+    state = _Activity(texts if texts is not None else ResultTexts())
     for row in rows:
         for part in row.message.parts:
             if isinstance(part, ToolCall):
@@ -221,7 +237,7 @@ def _add_result(state: _Activity, result: ToolResult, place: MessageRef) -> None
     """Add the outcome of a call: an error, the solution of an earlier one, or what a command printed last."""
     call, command = state.waiting.pop(result.call_id)
     name = _bare_name(call)
-    text = _ERROR_TAG.sub("", _result_text(result))
+    text = _ERROR_TAG.sub("", state.texts.of(result))
     label = _label(call, command)
     # A later try of a command often has other options: its first three words identify it.
     key = f"{name} {' '.join(command.split()[:3]) if command else _path(_arguments(call))}"
