@@ -44,6 +44,7 @@ KEY_CHARS = 60
 Mode: TypeAlias = tuple[Strategy, bool]
 NEXUS: Mapping[str, Mode] = {
     "Nexus, cuts": ("keep_user_turns", False),
+    "Nexus, cuts, digest": ("digest", False),
     "Nexus, cuts, oldest_first": ("oldest_first", False),
     "Nexus, cuts, middle_out": ("middle_out", False),
     "Nexus, compaction": ("keep_user_turns", True),

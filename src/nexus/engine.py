@@ -543,7 +543,7 @@ def open_engine(
             counter: Token counter.
             pin_first_message: Never cut a session's first user message (default: True).
             strategy: What a cut keeps besides the newest messages: user turns and closing texts (`keep_user_turns`),
-                the beginning (`middle_out`), or nothing (`oldest_first`).
+                a line for each tool call too (`digest`), the beginning (`middle_out`), or nothing (`oldest_first`).
             max_tool_result_tokens: Limit of one tool result in base tokens; None is an eighth to a quarter of the
                 available tokens, 0 no limit.
             calibrate: Calibrate token counts from reported usage (default: True).

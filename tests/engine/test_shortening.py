@@ -157,7 +157,11 @@ STEPS = st.lists(
 
 
 @settings(max_examples=60, deadline=None)
-@given(STEPS, st.sampled_from(["keep_user_turns", "oldest_first", "middle_out"]), st.sampled_from([900, 1_500, 4_000]))
+@given(
+    STEPS,
+    st.sampled_from(["keep_user_turns", "oldest_first", "middle_out", "digest"]),
+    st.sampled_from([900, 1_500, 4_000]),
+)
 def test_cached_window_has_same_bytes_as_rebuilt_window(
     steps: list[tuple[str, int]], strategy: Strategy, budget: int
 ) -> None:

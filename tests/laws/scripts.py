@@ -77,7 +77,7 @@ SCRIPTS = st.builds(
     Script,
     st.sampled_from(MODELS),
     st.sampled_from(BUDGETS),
-    st.sampled_from(["keep_user_turns", "keep_user_turns", "oldest_first", "middle_out"]),
+    st.sampled_from(["keep_user_turns", "keep_user_turns", "oldest_first", "middle_out", "digest"]),
     st.sampled_from([None, None, None, 0, 100]),
     st.sampled_from([0, 0, 1, 3]),
     st.lists(_ANY, min_size=6, max_size=16).map(tuple),

@@ -306,7 +306,7 @@ class Session:
             stored,
             foreign=any(entry.seq in self.foreign for entry in path.entries if entry.kind == "compaction"),
             image_turns=self.script.image_turns,
-            whole_new=largest is None and self.script.strategy == "keep_user_turns",
+            whole_new=largest is None and self.script.strategy in ("keep_user_turns", "digest"),
         )
         self.met["bodies validated"] += checks.valid(call)
         self.met["contexts judged"] += 1

@@ -25,7 +25,7 @@ WANTED = {
     "with refusals": 10,
     "with shortened results": 15,
     "with pins": 20,
-    "with middle_out": 15,
+    "with middle_out": 12,
     "with excerpts": 15,
     "with old images as notes": 5,
 }

@@ -38,6 +38,7 @@ _PIN_REASONS = {
     "task": "first task",
     "asked": "the request that the kept messages answer",
     "excerpt": "excerpt",
+    "digest": "digest of earlier tool calls",
 }
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from nexus.assembly.fit.choose import ChosenFit
 from nexus.assembly.fit.compaction_plan import Aim, plan_compaction
+from nexus.assembly.fit.cut import KEEP_USER_TURNS
 from nexus.assembly.gather import SystemPrompt
 from nexus.assembly.inputs import AssemblyInputs
 from nexus.assembly.manifest import build_manifest, prefix_report
@@ -109,7 +110,7 @@ def compaction_planner(request: Request, inputs: AssemblyInputs, fixed_tokens: i
 
     def plan(trigger: Trigger, share: float) -> CompactionPlan | None:
         session, view = request.routing.session, inputs.view.name
-        keeps_user_turns = inputs.view.strategy == "keep_user_turns"
+        keeps_user_turns = inputs.view.strategy in KEEP_USER_TURNS
         aim = Aim(session, view, inputs.available, share, trigger, inputs.factor, keeps_user_turns=keeps_user_turns)
         return plan_compaction(inputs.window, fixed_tokens, aim, inputs.mark, inputs.after_mark)
 

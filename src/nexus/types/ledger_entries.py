@@ -90,6 +90,13 @@ class Compaction(Struct, frozen=True):
     excerpt_tokens: int = 0  # Base tokens of each excerpt, at most
 
 
+class DigestChunk(Struct, frozen=True):
+    """Lines about earlier tool calls, as a cut stored them."""
+
+    place: MessageRef  # Position of the first of these calls
+    text: str
+
+
 class Cut(Struct, frozen=True):
     """A view's decision to omit everything before `first`, stored with the turn whose context needed it."""
 
@@ -120,6 +127,7 @@ class Cut(Struct, frozen=True):
     images_until_seq: int = field(default=0, name="images_until")  # Seq up to which images are shown as placeholders
     excerpts: tuple[MessageRef, ...] = ()  # Messages before `first` that are shown in part before the omission notice
     excerpt_tokens: int = 0  # Base tokens of each excerpt, at most
+    digest: tuple[DigestChunk, ...] = ()  # Lines about omitted tool calls, shown before the omission notice
 
 
 class AssemblyRow(Struct, frozen=True):

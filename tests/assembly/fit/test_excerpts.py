@@ -224,7 +224,7 @@ def test_place_of_an_excerpt_is_a_message_before_the_cut() -> None:
         assert MessageRef(1, 0) not in cut.excerpts
 
 
-@pytest.mark.parametrize("strategy", ["keep_user_turns", "oldest_first", "middle_out"])
+@pytest.mark.parametrize("strategy", ["keep_user_turns", "oldest_first", "middle_out", "digest"])
 def test_last_answer_larger_than_a_smaller_budget_becomes_an_excerpt(strategy: str) -> None:
     with opened(strategy=strategy) as nx:
         turn(nx, 0, "Write a long report.")

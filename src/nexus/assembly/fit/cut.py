@@ -18,11 +18,13 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct, structs
 
+from nexus.assembly.fit.digest import digest_pins, grow_digest
 from nexus.assembly.fit.excerpts import EXCERPT_SHARE, EXCERPT_TOKENS, choose_excerpts, last_excerpt
 from nexus.assembly.fit.omission_notice import omission_notice, omission_notice_tokens
 from nexus.assembly.fit.pins import Pinned, merge_pins
 from nexus.assembly.fit.result import FitResult, FixedTokens, total_tokens, with_event
 from nexus.assembly.fit.token_sums import (
+    CutEstimates,
     first_group_within,
     group_before,
     image_eviction_pays_off,
@@ -36,11 +38,14 @@ from nexus.assembly.fit.window import Window
 from nexus.errors import BudgetTooSmall
 from nexus.ledger.replay import visible_start
 from nexus.tokens.counter import TokenCounter
-from nexus.types.ledger_entries import Cut, Entry, MessageRef
+from nexus.types.ledger_entries import Cut, DigestChunk, Entry, MessageRef
 from nexus.types.message import Message
 
-Strategy: TypeAlias = Literal["keep_user_turns", "oldest_first", "middle_out"]
-"""What a cut keeps besides the newest messages: user turns and closing texts, nothing, or a head before the notice."""
+Strategy: TypeAlias = Literal["keep_user_turns", "oldest_first", "middle_out", "digest"]
+"""What a cut keeps besides the newest messages: user turns and closing texts, nothing, a head before the notice, or user
+turns, closing texts and a line for each tool call."""
+
+KEEP_USER_TURNS: frozenset[Strategy] = frozenset({"keep_user_turns", "digest"})
 
 LOW_MARK = 0.40
 """A cut goes down to this share of the available tokens."""
@@ -152,33 +157,6 @@ def pending_request(window: Window, index: int) -> Pinned | None:
 
 
 @dataclass(frozen=True, slots=True)
-class CutEstimates:
-    """The figures that every choice of a cut starts from."""
-
-    clip_until: int
-    """Last entry whose results are truncated to `clip_tokens`."""
-
-    clip_tokens: int
-    plain_until: int
-    """Last entry that loses thinking and memory notes."""
-
-    sums: list[int]
-    """Upper bound of cumulative tokens under these limits."""
-
-    last_group: int
-    """Index of the first message of the last group."""
-
-    notice_tokens: int
-    """Upper bound of the omission notice."""
-
-    images_until: int
-    """Last entry whose images become notes."""
-
-    excerpt_tokens: int = 0
-    """Limit of all excerpts together."""
-
-
-@dataclass(frozen=True, slots=True)
 class _Cutter:
     """One decision about a window that exceeds its budget."""
 
@@ -238,7 +216,7 @@ class _Cutter:
 
     def _after(self, cut: Cut) -> FitResult:
         request = self._request_at(cut.pending_request_ref)
-        excerpts = self._excerpt_pins(cut)
+        excerpts = [*self._excerpt_pins(cut), *digest_pins(cut.digest, self.counter)]
         window = self.window.after_cut(
             cut, self.context.mark, self.counter, merge_pins(*self._lasting_pins(), *request, *excerpts)
         )
@@ -316,14 +294,15 @@ class _Cutter:
         return self.available - self.fixed.total - self.before.current_tokens
 
     def _excerpt_tokens(self) -> int:
-        """Return the tokens of the excerpts that the current cut shows."""
+        """Return the tokens of the excerpts and the digest that the current cut shows."""
         rules, opening = self.window.rules, self.window.opening
-        tokens = sum(pin.tokens(rules.wire, rules.images) for pin in opening.pins if pin.kind == "excerpt")
+        changing = (pin for pin in opening.pins if pin.kind in ("excerpt", "digest"))
+        tokens = sum(pin.tokens(rules.wire, rules.images) for pin in changing)
         return min(tokens, opening.pinned_tokens)
 
     @property
     def _has_excerpts(self) -> bool:
-        return self.context.strategy == "keep_user_turns"
+        return self.context.strategy in KEEP_USER_TURNS
 
     def _tail_share(self) -> float:
         return LARGE_TAIL if self.available > LARGE else TAIL
@@ -399,18 +378,21 @@ class _Cutter:
         head_end = window.row_at(head).ref if head else current.head if current else None
         request, lead = pending_request(window, index), opening.lead
         excerpts = self._excerpts(index, estimates, request)
+        chunks = self._digest(index, estimates, sum(pin.tokens(window.rules.wire) for pin in excerpts))
+        digest = digest_pins(chunks, self.counter)
         lead_start = lead[0].ref if lead else window.first
         omitted_kinds = {kind for kind, is_shown in (("asked", shows_request), ("task", shows_task)) if not is_shown}
         hidden = [
             pin
-            for pin in merge_pins(*self._lasting_pins(), *((request,) if request else ()), *excerpts)
+            for pin in merge_pins(*self._lasting_pins(), *((request,) if request else ()), *excerpts, *digest)
             if pin.place < first
             and pin.kind not in omitted_kinds
             and not (head_end is not None and lead_start <= pin.place < head_end)
         ]
         passed = begin + (current.preceding_messages if current else 0)
         visible_start_ref = visible_start(context.mark)
-        pinned = sum(visible_start_ref <= row.ref < first for pin in hidden for row in pin.rows)
+        stored = [row for pin in hidden if pin.kind != "digest" for row in pin.rows]
+        pinned = sum(visible_start_ref <= row.ref < first for row in stored)
         omitted = passed - pinned - (window.row_of[head] if head else len(opening.lead))
         tokens = window.sums[index] - window.sums[head] + opening.pinned_tokens
         tokens += current.omitted_tokens if current else 0
@@ -455,7 +437,20 @@ class _Cutter:
             images_until_seq=estimates.images_until,
             excerpts=tuple(pin.place for pin in excerpts),
             excerpt_tokens=min(EXCERPT_TOKENS, estimates.excerpt_tokens) if excerpts else 0,
+            digest=chunks,
         )
+
+    def _digest(self, index: int, estimates: CutEstimates, excerpt_tokens: int) -> tuple[DigestChunk, ...]:
+        """Return the digest of a cut at message `index`, in the tokens that the excerpts leave of their limit."""
+        window = self.window
+        if self.context.strategy != "digest" or not estimates.excerpt_tokens or index == len(window.messages):
+            return ()
+        if index == 0:
+            return window.cut.digest if window.cut is not None else ()
+        reserved = {row.ref for pin in self._lasting_pins() for row in pin.rows}
+        limit = max(estimates.excerpt_tokens - excerpt_tokens, 0)
+        escape = window.rules.path_format.late_text
+        return grow_digest(window, index, self.available, limit, self.counter, reserved, escape)
 
     def _excerpts(self, index: int, estimates: CutEstimates, request: Pinned | None) -> tuple[Pinned, ...]:
         """Return the excerpts of a cut at message `index`: the current ones where it omits nothing more."""

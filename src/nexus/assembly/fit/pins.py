@@ -36,10 +36,13 @@ NEAR = 64
 EntryReader: TypeAlias = Callable[[int, int], Iterable[Entry]]
 """Reads the entries `after < seq <= until`."""
 
-PinKind: TypeAlias = Literal["pin", "task", "asked", "excerpt"]
-"""A user's pin, the first user message, the pending request, or an excerpt. The names are stored in manifests."""
+PinKind: TypeAlias = Literal["pin", "task", "asked", "excerpt", "digest"]
+"""A user's pin, the first user message, the pending request, an excerpt, or a digest of tool calls.
 
-_KINDS: tuple[PinKind, ...] = ("pin", "task", "asked", "excerpt")
+The names are stored in manifests.
+"""
+
+_KINDS: tuple[PinKind, ...] = ("pin", "task", "asked", "excerpt", "digest")
 
 
 class Pinned(Struct, frozen=True):

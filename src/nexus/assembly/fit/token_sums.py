@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import takewhile
 
 from nexus.assembly.fit.pins import FRAME_TOKENS
@@ -16,6 +17,33 @@ LEAST_IMAGES = 0.10
 
 KEEP_RECENT_TURNS = 3
 """Turns that a cut keeps whole if they fit in half of the free tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class CutEstimates:
+    """The figures that every choice of a cut starts from."""
+
+    clip_until: int
+    """Last entry whose results are truncated to `clip_tokens`."""
+
+    clip_tokens: int
+    plain_until: int
+    """Last entry that loses thinking and memory notes."""
+
+    sums: list[int]
+    """Upper bound of cumulative tokens under these limits."""
+
+    last_group: int
+    """Index of the first message of the last group."""
+
+    notice_tokens: int
+    """Upper bound of the omission notice."""
+
+    images_until: int
+    """Last entry whose images become notes."""
+
+    excerpt_tokens: int = 0
+    """Limit of all excerpts together."""
 
 
 def strip_thinking_until_seq(window: Window, *, answers: bool) -> int:

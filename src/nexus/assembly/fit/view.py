@@ -8,7 +8,8 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from nexus.assembly.fit.cut import Strategy
+from nexus.assembly.fit.cut import KEEP_USER_TURNS, Strategy
+from nexus.assembly.fit.digest import digest_pins
 from nexus.assembly.fit.pins import (
     Pinned,
     excerpt_refs,
@@ -168,7 +169,7 @@ def build_view(
         options += f"/images {image_turns}"
     name = f"{profile}/{model.provider_format}/2^{size.bit_length() - 1}/{counter.name}{options}"
     limit = size // LARGEST_PART if max_tool_result_tokens is None else max_tool_result_tokens
-    whole_new = strategy == "keep_user_turns" and max_tool_result_tokens is None
+    whole_new = strategy in KEEP_USER_TURNS and max_tool_result_tokens is None
     return View(
         name,
         model.provider_format,
@@ -200,7 +201,7 @@ def fill_window(
     mark = live.checkpoint
     if not is_current(cut, mark, live.changed_at):
         cut = None
-    first, pins = _pins(reading, view, cut)
+    first, pins = _pins(reading, view, cut, counter)
     lead: tuple[StoredMessage, ...] = ()
     if cut is not None and cut.head is not None:
         begin = visible_start(mark)
@@ -214,7 +215,9 @@ def fill_window(
     return window, first
 
 
-def _pins(reading: LedgerView, view: View, cut: Cut | None) -> tuple[MessageRef | None, tuple[Pinned, ...]]:
+def _pins(
+    reading: LedgerView, view: View, cut: Cut | None, counter: TokenCounter
+) -> tuple[MessageRef | None, tuple[Pinned, ...]]:
     """Return the position of the first user message, and all pins: user pins, that message, the request, excerpts."""
     mark, cleared_at = reading.live.checkpoint, reading.live.cleared_at
     pins = list(pinned_groups(reading.entries, reading.live.pins, MessageRef(cleared_at + 1, 0), view.render))
@@ -232,4 +235,5 @@ def _pins(reading: LedgerView, view: View, cut: Cut | None) -> tuple[MessageRef 
         row = message_at(reading.entries, place)
         if row is not None:
             pins.append(Pinned(row.ref, (row,), limit, "excerpt"))
+    pins += digest_pins(cut.digest if cut is not None else (), counter)
     return first.ref if first else None, merge_pins(*pins)
