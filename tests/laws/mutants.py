@@ -160,7 +160,7 @@ MUTANTS = (
     ),
     Mutant(
         "an excerpt is not counted among what stays",
-        "nexus.assembly.fit.cut:_Cutter._cut", "*((request,) if request else ()), *excerpts)", "*((request,) if request else ()))",
+        "nexus.assembly.fit.cut:_Cutter._cut", "*((request,) if request else ()), *excerpts, *digest)", "*((request,) if request else ()), *digest)",
         ("marker counts",),
         Script("gpt-4o", 1_600, "keep_user_turns", None, 0, (*[ASK] * 8, Step("work"), ASK)),
     ),

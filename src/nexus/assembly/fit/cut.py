@@ -370,11 +370,9 @@ class _Cutter:
         """Return the cut that keeps everything from message `index` on, and everything before message `head`."""
         window, opening, current, context = self.window, self.window.opening, self.window.cut, self.context
         begin = window.row_of[index] if 0 < index < len(window.messages) else len(window.rows) if index else 0
-        first = MessageRef(window.head + 1, 0)
-        if index == 0:
-            first = window.first
-        elif begin < len(window.rows):
-            first = window.rows[begin].ref
+        first = window.first
+        if index:
+            first = window.rows[begin].ref if begin < len(window.rows) else MessageRef(window.head + 1, 0)
         head_end = window.row_at(head).ref if head else current.head if current else None
         request, lead = pending_request(window, index), opening.lead
         excerpts = self._excerpts(index, estimates, request)
@@ -397,14 +395,9 @@ class _Cutter:
         tokens = window.sums[index] - window.sums[head] + opening.pinned_tokens
         tokens += current.omitted_tokens if current else 0
         tokens = max(tokens - sum(pin.tokens(window.rules.wire, window.rules.images) for pin in hidden), 0)
-        omits_summary = bool(context.mark and context.mark.body) and not keeps_summary
+        summary = bool(context.mark and context.mark.body) and not keeps_summary
         notice = omission_notice(
-            context.session,
-            max(omitted, 0),
-            tokens,
-            summary=omits_summary,
-            pins=bool(hidden),
-            excerpts=bool(excerpts),
+            context.session, max(omitted, 0), tokens, summary=summary, pins=bool(hidden), excerpts=bool(excerpts)
         )
         stays = (keeps_summary or not opening.summary_tokens, shows_request, shows_task)
         stayed = (True,) * 3
