@@ -181,9 +181,10 @@ def summary_and_marker(call: Call) -> None:
     said = [message.text() for message in call.opening]
     if mark is not None and mark.kind == "compaction" and (cut is None or cut.keeps_summary):
         summary, task = str(mark.body["summary"]), summary_task(str(mark.body["summary"]))
+        allowed = [seen(f"{SUMMARY}{summary}")]
         if task and any(" ".join(one.split()).startswith(task) for one in said[1:]):
-            summary = without_task(summary)
-        if not said or said[0] != seen(f"{SUMMARY}{summary}"):
+            allowed.append(seen(f"{SUMMARY}{without_task(summary)}"))
+        if not said or said[0] not in allowed:
             broken("summary", f"{said[:1]} in place of the live summary")
     elif any(one.startswith(SUMMARY.strip()) for one in said):
         broken("summary", "a summary that does not hold is shown")

@@ -27,6 +27,7 @@ from nexus.tokens.model_names import same_model
 from nexus.types.history import PLAIN, History, HistoryHeader
 from nexus.types.ledger_entries import Cut, Entry, MessageRef, StoredMessage
 from nexus.types.message import Message, Note, ProviderFormat, Text, TokenSize
+from nexus.types.sanitize import sanitize_text
 
 MAX_SEQ = 1 << 62
 """A seq beyond all others."""
@@ -489,7 +490,7 @@ def _summary_messages(
     quote = _QUOTED_TASK.match(summary) if rules.render >= 3 else None
     if quote is not None:
         task = " ".join(quote[1].split()).removesuffix("…").rstrip()
-        if task and any(" ".join(row.message.text().split()).startswith(task) for row in pinned):
+        if task and any(" ".join(sanitize_text(row.message.text()).split()).startswith(task) for row in pinned):
             summary = f"## Task\n> (the first message, below)\n{summary[quote.end() :]}"
     text = f"{rules.header.summary_heading}{rules.path_format.summary(summary)}"
     return (Message("user", (Text(rules.path_format.notice(text, "compaction", visible_start(mark), visible)),)),)
