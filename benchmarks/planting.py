@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from benchmarks.planted import PLANTS, Plant
 from benchmarks.report import NotRun
 from benchmarks.sessions import Call, Session, calls_of, data_folder, sessions
+from nexus.assembly.fit.excerpts import is_user_turn
 from nexus.interop.detect import read
 from nexus.interop.transcript import Step
 from nexus.types.message import Message, Text, ToolResult
@@ -117,7 +118,9 @@ def put_into_result(call: Call, call_id: str, said: str) -> Call:
 
 
 def _said(call: Call) -> str:
-    """What the user wrote, without what a client put in their name (`<local-command-caveat>…`)."""
+    """What the user wrote, without what a client put in their name (`<local-command-caveat>…`, the text of a skill)."""
+    if not is_user_turn(Message("user", call.event.content, source=call.event.source)):
+        return ""
     texts = (part.text.strip() for part in call.event.content if isinstance(part, Text))
     return "".join(text for text in texts if not text.startswith("<"))
 

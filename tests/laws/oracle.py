@@ -256,7 +256,7 @@ def atoms_shown(messages: Iterable[Message]) -> list[Atom]:
             match part:
                 case Text(text) if message.source == "nexus:late-result":
                     found.append(("late", text, 0))
-                case Image() if found and found[-1][0] == "late":
+                case Image() if message.source == "nexus:late-result" and found and found[-1][0] == "late":
                     found[-1] = (*found[-1][:2], found[-1][2] + 1)
                 case Text(text) | Note(text=text):
                     found.append((message.role, text))

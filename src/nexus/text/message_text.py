@@ -128,12 +128,22 @@ _PROGRAM_OPENINGS = (
 def is_injected(message: Message) -> bool:
     """Return True for a user message that a program wrote: a hook, a skill's text, a reminder, the output of a command.
 
-    Such a message has a program as its source, or consists of elements such as `<system-reminder>`, or has one of the
-    openings that Claude Code writes. The arguments of a slash command are the user's own.
+    Such a message has a program as its source, or each of its texts consists of elements such as `<system-reminder>`, or
+    has one of the openings that Claude Code writes. The arguments of a slash command are the user's own.
     """
     if message.source in ("hook", "interrupt") or message.source.startswith("nexus:"):
         return True
-    text = message.text().strip()
+    texts = [part.text for part in message.parts if isinstance(part, Text) and part.text.strip()]
+    return bool(texts) and not any(map(_is_typed, texts))
+
+
+def typed_text(message: Message) -> str:
+    """Return the texts of a user message that the user typed, joined by a newline."""
+    return "\n".join(part.text for part in message.parts if isinstance(part, Text) and _is_typed(part.text))
+
+
+def _is_typed(text: str) -> bool:
+    text = text.strip()
     if text.startswith(_PROGRAM_OPENINGS):
-        return True
-    return text.startswith("<") and not _ELEMENTS.sub("", text) and _ARGUMENTS.search(text) is None
+        return False
+    return not text.startswith("<") or bool(_ELEMENTS.sub("", text)) or _ARGUMENTS.search(text) is not None

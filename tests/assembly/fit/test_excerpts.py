@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nexus
-from nexus import AgentResult, Message, ToolCall, assistant, tool, user
+from nexus import AgentResult, Message, Text, ToolCall, assistant, tool, user
 from nexus.assembly.fit.excerpts import EXCERPT_SHARE, is_user_turn
 from nexus.engine import Engine
 from nexus.types.ledger_entries import MessageRef
@@ -86,6 +86,10 @@ def test_long_user_turn_is_shown_with_head_and_tail() -> None:
 )
 def test_injected_message_is_no_user_turn(message: Message) -> None:
     assert not is_user_turn(message)
+
+
+def test_words_beside_the_note_on_an_interruption_are_a_user_turn() -> None:
+    assert is_user_turn(Message("user", (Text("[Request interrupted by user]"), Text("Implement the following plan"))))
 
 
 @pytest.mark.parametrize(

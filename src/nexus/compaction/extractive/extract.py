@@ -16,11 +16,10 @@ from nexus.compaction.extractive.statements import (
     superseded_sentences,
     truncate_line,
 )
-from nexus.compaction.extractive.tool_activity import ResultTexts, is_quoted, tool_activity, tool_statements
-from nexus.text.message_text import is_injected
+from nexus.compaction.extractive.tool_activity import is_quoted, tool_activity, tool_statements
+from nexus.text.message_text import is_injected, typed_text
 from nexus.text.redact import redact
 from nexus.types.ledger_entries import MessageRef, StoredMessage
-from nexus.types.message import Text
 
 REQUEST, QUESTION = "Newest request: ", "Asked the user: "
 _TASK_CHARS = 2_000
@@ -55,8 +54,9 @@ def extract(rows: Iterable[StoredMessage], previous: Sequence[ExtractedLine] = (
     texts: list[tuple[StoredMessage, str]] = []
     for row in rows:
         if row.message.role != "tool" and not (row.message.role == "user" and is_injected(row.message)):
-            text = statements.limit_length("\n".join(part.text for part in row.message.parts if isinstance(part, Text)))
-            text = statements.strip_markup(text) if row.message.role == "user" else text
+            by_user = row.message.role == "user"
+            text = statements.limit_length(typed_text(row.message) if by_user else row.message.text())
+            text = statements.strip_markup(text) if by_user else text
             texts.append((row, redact(text).text.strip()))
     by_user = [text for row, text in texts if row.message.role == "user" and text]
     first = task or next(iter(by_user), "")
@@ -69,11 +69,10 @@ def extract(rows: Iterable[StoredMessage], previous: Sequence[ExtractedLine] = (
             is_uncued = line.kind == "fact" and line.weight in (statements.EXACT, statements.PLAIN)
             if not (is_uncued and line.text in repeated):
                 findings.append(line)
-    results = ResultTexts()
     findings += [
         *_newest(texts, task, is_answered=_is_answered(rows)),
-        *tool_activity(rows, results),
-        *tool_statements(rows, results),
+        *tool_activity(rows),
+        *tool_statements(rows),
     ]
     findings.sort(key=lambda finding: finding.place)
     live = _without_superseded([*previous, *findings])

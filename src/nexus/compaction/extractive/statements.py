@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -227,6 +228,7 @@ class Clause(Struct, frozen=True):
     change: bool
 
 
+@lru_cache(maxsize=4_096)  # a sentence is weighed, compared and searched for identifiers
 def parse_clauses(sentence: str) -> tuple[Clause, ...]:
     """Return the clauses of a sentence that contain a value."""
     change = patterns.CHANGE.search(sentence) is not None

@@ -48,12 +48,11 @@ def is_quoted(line: str) -> bool:
     return _QUOTED.match(line) is not None
 
 
-def tool_statements(rows: Iterable[StoredMessage], texts: ResultTexts | None = None) -> list[ExtractedLine]:
+def tool_statements(rows: Iterable[StoredMessage]) -> list[ExtractedLine]:
     """Return the sentences of tool results that state a rule or an exact value, and lone sentences.
 
     Time is linear in the text.
     """
-    texts = texts if texts is not None else ResultTexts()
     calls: dict[str, ToolCall] = {}
     findings: dict[str, ExtractedLine] = {}  # by sentence: the newest source of each
     for row in rows:
@@ -64,34 +63,22 @@ def tool_statements(rows: Iterable[StoredMessage], texts: ResultTexts | None = N
                 if part.call_id in calls and _bare_name(calls[part.call_id]) in _WRITE_TOOLS:
                     continue  # what a writing tool prints is about itself
                 source = _source_of(calls[part.call_id]) if part.call_id in calls else "a result"
-                weighed = list(_weighed_sentences(texts.of(part)))
+                weighed = list(_weighed_sentences(_result_text(part)))
                 gain = LONE_GAIN if len(weighed) <= LONE else 0
                 for sentence, weight in weighed:
                     if not (weight or gain):
                         continue
-                    line = f"In {truncate_line(source, _SOURCE_CHARS)}: “{sentence}”"
+                    line = f"In {truncate_line(source, _SOURCE_CHARS)}: “{redact(sentence).text}”"
                     findings.pop(sentence, None)
                     findings[sentence] = ExtractedLine("fact", line, row.ref, (weight or PROSE_WEIGHT) + gain)
     return list(findings.values())
 
 
-class ResultTexts:
-    """The texts of results without secrets, each made once: that takes most of the time of an extraction."""
-
-    def __init__(self) -> None:
-        self._texts: dict[int, str] = {}
-
-    def of(self, result: ToolResult) -> str:
-        """Return the text of a result, which must outlive this object."""
-        text = self._texts.get(id(result))
-        if text is None:
-            text = self._texts[id(result)] = _result_text(result)
-        return text
-
-
 def _result_text(result: ToolResult) -> str:
+    """Return the text of a result. Its lines may still have secrets, except those of several lines."""
     text = "\n".join(item.text for item in result.content if isinstance(item, Text))
-    return redact(statements.strip_markup(limit_length(text))).text
+    text = statements.strip_markup(limit_length(text))
+    return redact(text).text if "-----BEGIN" in text else text
 
 
 def _weighed_sentences(text: str) -> Iterator[tuple[str, int]]:
@@ -171,7 +158,6 @@ _HEREDOC = re.compile(r"<<-?\s*['\"]?(\w+)")
 class _Activity:
     """State of one pass over the tool calls."""
 
-    texts: ResultTexts
     # call id: the call and its shell command
     waiting: dict[str, tuple[ToolCall, str]] = field(default_factory=dict[str, tuple[ToolCall, str]])
     # path: "changed" or "read", and where last
@@ -184,9 +170,9 @@ class _Activity:
     commands: dict[str, ExtractedLine] = field(default_factory=dict[str, ExtractedLine])
 
 
-def tool_activity(rows: Iterable[StoredMessage], texts: ResultTexts | None = None) -> list[ExtractedLine]:
+def tool_activity(rows: Iterable[StoredMessage]) -> list[ExtractedLine]:
     """Return files, commands and errors of the tool calls; for a repeated command only the last outcome."""
-    state = _Activity(texts if texts is not None else ResultTexts())
+    state = _Activity()
     for row in rows:
         for part in row.message.parts:
             if isinstance(part, ToolCall):
@@ -237,7 +223,7 @@ def _add_result(state: _Activity, result: ToolResult, place: MessageRef) -> None
     """Add the outcome of a call: an error, the solution of an earlier one, or what a command printed last."""
     call, command = state.waiting.pop(result.call_id)
     name = _bare_name(call)
-    text = _ERROR_TAG.sub("", state.texts.of(result))
+    text = _ERROR_TAG.sub("", _result_text(result))
     label = _label(call, command)
     # A later try of a command often has other options: its first three words identify it.
     key = f"{name} {' '.join(command.split()[:3]) if command else _path(_arguments(call))}"
@@ -251,7 +237,8 @@ def _add_result(state: _Activity, result: ToolResult, place: MessageRef) -> None
         # "Traceback (most recent call last)" is followed by the error itself.
         errors = [line for line in lines[-200:] if _FAILED.search(line) and "Traceback" not in line]
         # A program prints its error last, a tool says first what is wrong.
-        line = f"{label}: {truncate_line((errors or lines or ['failed'])[-1 if command else 0], 180)}"
+        error = redact((errors or lines or ["failed"])[-1 if command else 0]).text
+        line = f"{label}: {truncate_line(error, 180)}"
         state.errors[key] = ExtractedLine("error", truncate_line(line, 300), place, 75 if command else 60), []
     elif key in state.errors:
         error, changed = state.errors.pop(key)
@@ -265,7 +252,7 @@ def _add_result(state: _Activity, result: ToolResult, place: MessageRef) -> None
         printed = [
             line for line in text[-4000:].split("\n") if any(map(str.isalnum, line)) and not _TAG.fullmatch(line)
         ]
-        line = truncate_line(f"{label} → {truncate_line(printed[-1], 110)}" if printed else label, 220)
+        line = truncate_line(f"{label} → {truncate_line(redact(printed[-1]).text, 110)}" if printed else label, 220)
         state.commands[label] = ExtractedLine(kind, line, place, (30 if only_looks else 45) if command else 55)
 
 
