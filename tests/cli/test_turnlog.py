@@ -70,6 +70,27 @@ def test_without_colours_or_emoji_the_words_remain(logged: Path) -> None:
         assert run("history", "log", folder=logged, encoding=encoding).out == plain.replace("└─", "`-")
 
 
+def test_console_by_name_is_the_printed_display_in_a_pipe(logged: Path) -> None:
+    shown = run("history", "log", "--as", "console", folder=logged)
+    assert (shown.out, shown.err) == (DISPLAYED, "")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "cp437"])
+def test_console_by_name_warns_when_encoding_lacks_its_signs(logged: Path, encoding: str) -> None:
+    shown = run("history", "log", "--as", "console", folder=logged, encoding=encoding)
+    assert shown.out == run("history", "log", folder=logged, encoding=encoding).out
+    assert shown.err.startswith(f"Warning: {encoding} cannot encode the signs")
+    quiet = run("history", "log", "--as", "console", "--ascii", folder=logged, encoding=encoding)
+    assert (quiet.out.isascii(), quiet.err) == (True, "")
+
+
+def test_ascii_forces_the_fallback_of_the_console_display(logged: Path) -> None:
+    shown = run("history", "log", "--as", "console", "--ascii", folder=logged)
+    assert shown.out == run("history", "log", folder=logged, encoding="ascii").out
+    assert on_a_terminal("history", "log", "--ascii", folder=logged) == shown.out
+    assert run("history", "log", "--as", "turnlog", "--ascii", folder=logged).code == 2
+
+
 def test_full_shows_system_texts_values_and_results_whole(empty: Path) -> None:
     long = "x" * 500
     log = [
