@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 import nexus
 from engine.test_replay import Walk, own, replays
 from nexus.assembly.formats.turnlog import Log
-from nexus.errors import BudgetTooSmall
+from nexus.errors import BadEntry, BudgetTooSmall, EmptyEvent
 from nexus.interop.importing import import_transcript
-from nexus.interop.turnlog import read, violations
+from nexus.interop.turnlog import log_text, read, violations
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.profiles.builtin import PROFILES
 from nexus.render.turnlog.entries import (
@@ -271,6 +271,30 @@ def test_oversized_fixed_parts_are_rejected_by_name() -> None:
         said(nx, "a")
         with pytest.raises(BudgetTooSmall):
             asked(nx, "word " * 2_000, budget=2_000)
+
+
+def test_application_places_a_system_entry_between_turns(tmp_path: Path) -> None:
+    """Document 001, "Implementation Requirements", 4: "System messages should appear at strategic points"."""
+    with opened() as nx:
+        said(nx, "Look.", assistant("", ToolCall("c1", "look", "{}")))
+        with pytest.raises(BadEntry, match="record the results first"):
+            nx.add_system_message("Be brief.")
+        said(nx, [tool("c1", "seen", "look")])
+        nx.add_system_message("Be brief.")
+        ctx = asked(nx, "More.")
+        valid(ctx)
+        assert [(entry["index"], entry["role"]) for entry in entries(ctx)][3:] == [(4, "system"), (5, "user")]
+        log = log_text(nx.entries("main"))
+        assert [(one["role"], one["content"]) for one in json.loads(log)][-1] == ("system", "Be brief.")
+        (tmp_path / "log.json").write_text(log, "utf-8")
+        for transcript in read(tmp_path / "log.json"):
+            import_transcript(nx, transcript, "again")
+        assert log_text(nx.entries("again")) == log
+        assert nx.history("again")[-1].text() == "Be brief."
+        with pytest.raises(EmptyEvent):
+            nx.add_system_message(" ")
+        nx.add_system_message("Be kind.", session="new")
+        assert [entry["content"] for entry in json.loads(log_text(nx.entries("new")))] == ["Be kind."]
 
 
 def test_fork_continues_entry_numbers_of_its_path() -> None:
