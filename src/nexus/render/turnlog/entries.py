@@ -80,6 +80,10 @@ UNNAMED = "(unnamed)"
 Extra: TypeAlias = dict[str, Any]
 
 
+MOST_DIGITS = 16
+"""Most digits of an index or a turn."""
+
+
 class LogEntry(Struct, frozen=True):
     """One entry of a turn log."""
 
@@ -401,7 +405,7 @@ def parse_entry_line(line: str) -> LogEntry | None:
     numbers = [fields.get(name, "") for name in ("index", "turn")]
     if tuple(fields)[: len(FIELDS)] != FIELDS or content is None or time is None:
         return None
-    if role not in LOG_ROLES or not all(number.isdecimal() for number in numbers):
+    if role not in LOG_ROLES or not all(number.isdecimal() and len(number) <= MOST_DIGITS for number in numbers):
         return None
     return LogEntry(int(numbers[0]), int(numbers[1]), time, role, content)
 
