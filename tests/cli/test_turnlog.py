@@ -115,6 +115,21 @@ def result(text: str) -> dict[str, Any]:
     return {"role": "tool", "parts": [part]}
 
 
+@pytest.mark.parametrize("profile", ["layered", "turnlog"])
+def test_assemble_prints_the_budgeted_context_as_a_log(example: Path, profile: str) -> None:
+    options = ("--profile", profile, "--budget", "12000")
+    whole = run("history", "main", "--as", "turnlog", folder=example).json
+    shown = run("assemble", "And the tests?", *options, "--as", "turnlog", folder=example)
+    assert (shown.code, shown.out[:2]) == (0, "[\n")
+    log = shown.json
+    assert (log[0]["role"], log[-1]["content"]["text"]) == ("system", "And the tests?")
+    assert 3 < len(log) < len(whole)
+    assert all(list(entry)[:5] == ["index", "turn", "timestamp", "role", "content"] for entry in log)
+    (example / "seen.json").write_text(shown.out, "utf-8")
+    assert run("import", "seen.json", folder=example).code == 0
+    assert run("assemble", "An 🌿", *options, "--as", "turnlog", folder=example, encoding="ascii").out.isascii()
+
+
 def test_finish_request_has_its_own_sign(logged: Path) -> None:
     """Document 001, "Tool Call Emojis": "✅ `finishRequest`"."""
     more = {**LOG[3], "index": 4, "content": {"toolCall": "finishRequest", "reasoning": "Done"}}
