@@ -35,8 +35,8 @@ from nexus.render.turnlog.write import log_entries, strict_entries
 from nexus.text.frames import escape
 from nexus.text.message_text import with_unsendable_as_notes
 from nexus.tokens.counter import get_counter
-from nexus.types.ledger_entries import Commit, Compaction, MessageRef, NewEntry
-from nexus.types.message import Image, Message, Note, Text, Thinking, ToolCall, assistant, tool
+from nexus.types.ledger_entries import Commit, Compaction, MessageRef, NewEntry, SizedMessage
+from nexus.types.message import Image, Message, Note, Text, Thinking, TokenSize, ToolCall, assistant, tool
 from nexus.types.sanitize import sanitize_text
 from support.hostile import HISTORIES, PIXEL
 from support.replay import append
@@ -272,6 +272,26 @@ def test_oversized_fixed_parts_are_rejected_by_name() -> None:
         said(nx, "a")
         with pytest.raises(BudgetTooSmall):
             asked(nx, "word " * 2_000, budget=2_000)
+
+
+def test_model_is_sent_a_parameter_reasoning_in_the_older_form() -> None:
+    """Calls recorded before the printed form changed replay byte-identically."""
+    with opened() as nx:
+        said(nx, "Look.", assistant("", ToolCall("c1", "look", '{"reasoning":"It may help.","at":1}')))
+        ctx = asked(nx, [tool("c1", "seen", "look")])
+        assert entries(ctx)[1]["content"] == {"toolCall": "look", "at": 1, "arguments": {"reasoning": "It may help."}}
+        assert json.loads(log_text(nx.entries("main")))[2]["content"]["reasoning"] == "It may help."
+
+
+def test_entry_imported_with_the_time_as_words_is_sent_as_before() -> None:
+    content = {"channel": "C1", "userid": "<@U>", "text": "Current time: 2025-12-10T08:00:00Z\nTimezone: UTC\n\nHi."}
+    entry = {"index": 1, "turn": 0, "timestamp": "2025-12-10T08:00:00Z", "role": "user", "content": content}
+    with opened() as nx:
+        message = Message("user", (Text(content["text"]),), at_ms=START_MS)
+        body = {"turnlog": {"entry": json.dumps(entry)}}
+        rows = (SizedMessage(message, TokenSize(1, 1, 1)),)
+        nx.store.commit("main", Commit((NewEntry("messages", rows, body, START_MS, starts_turn=True),)))
+        assert entries(asked(nx, "More."))[0] == entry
 
 
 def reply_entry(content: Any, **fields: Any) -> dict[str, Any]:
