@@ -1,4 +1,4 @@
-"""An assembled context as a turn log: what a call shows the model, as entries.
+"""An assembled context as a turn log: the system prompt and messages of a call as entries.
 
 In the format `turnlog` the lines of the context are read back, so that each entry keeps its index, turn and time. In other
 formats the entries are numbered from 0.
@@ -38,12 +38,11 @@ def context_entries(ctx: AssembledContext) -> Iterator[LogEntry]:
         yield from new
     is_log = ctx.provenance.manifest.message_format == "turnlog"
     for message, results in _with_results(ctx.messages):
-        shown = _shown_units(message) if is_log else ((Unit(message=message), None),)
-        *before, last = shown
+        *before, last = _shown_units(message) if is_log else [(Unit(message=message), None)]
         for unit, entry in (*before, (replace(last[0], results=results), last[1])):
             new, at = entries_for(replace(unit, at_ms=first_ms), at if entry is None else _position_of(entry, at))
             mark = entry.extra if entry is not None else {}
-            yield from (replace(one, extra={**one.extra, **mark}) for one in new)
+            yield from (replace(new_entry, extra={**new_entry.extra, **mark}) for new_entry in new)
 
 
 def _with_results(messages: Iterable[Message]) -> Iterator[tuple[Message, tuple[Message, ...]]]:
@@ -83,16 +82,16 @@ def _shown_units(message: Message) -> list[tuple[Unit, LogEntry | None]]:
         if entry is not None:
             text = Text(parse_entry_text(line) or "")
             parts = (text,) if entry.role == "system" else (*notes, text)
-            shown = replace(message, role=entry.role, parts=parts)
-            units.append((Unit(message=shown, facts=_facts(entry)), entry))
+            unit_message = replace(message, role=entry.role, parts=parts)
+            units.append((Unit(message=unit_message, facts=_facts(entry)), entry))
             notes = notes if entry.role == "system" else []
         elif note is not None and note[0] in ("moment", "memory"):
             notes.append(Note(note[0], note[1]))
     images = tuple(part for part in message.parts if isinstance(part, Image))
     if units and images:
         unit, entry = units[-1]
-        shown = unit.message or message
-        units[-1] = replace(unit, message=replace(shown, parts=(*shown.parts, *images))), entry
+        last = unit.message or message
+        units[-1] = replace(unit, message=replace(last, parts=(*last.parts, *images))), entry
     return units or [(Unit(message=message), None)]
 
 

@@ -24,13 +24,13 @@ RAW_REPLY = "turnlog_reply"
 """Key in a message's `meta` for the text that was received."""
 
 
-def with_imitation_as_message(message: Message, offered: Callable[[str], bool], calls: str) -> Message:
+def with_imitation_as_message(message: Message, is_offered: Callable[[str], bool], calls: str) -> Message:
     """Return the message that a reply's entries show; the message itself if its text is anything else.
 
     A call without a real one gets an id that begins with `calls`. The text that was received is kept in `meta`.
     """
     entries = reply_entries(message)
-    parts = entries and parts_of_entries(message, entries, offered, calls)
+    parts = entries and parts_of_entries(message, entries, is_offered, calls)
     if not parts:
         return message
     return replace(message, parts=parts, meta=_meta_with(message.meta, message.text()))
@@ -74,7 +74,7 @@ def _reply_entry(text: str) -> LogEntry | None:
 
 
 def parts_of_entries(
-    message: Message, entries: list[LogEntry], offered: Callable[[str], bool], calls: str
+    message: Message, entries: list[LogEntry], is_offered: Callable[[str], bool], calls: str
 ) -> tuple[Part, ...]:
     """Return the parts that the entries show, with the real calls of the message; none if they contradict these."""
     real = [*message.calls()]
@@ -84,18 +84,18 @@ def parts_of_entries(
         bare = parse_bare("assistant", entry.content)
         if bare.reasoning:
             parts.append(Thinking(sanitize_text(bare.reasoning)))
-        if not bare.tool or (bare.tool == POST and not offered(POST)):
+        if not bare.tool or (bare.tool == POST and not is_offered(POST)):
             parts.append(Text(sanitize_text(bare.text)))
             continue
-        call = next(remaining, None) if real else _new_call(bare, offered, f"{calls}_{number}")
+        call = next(remaining, None) if real else _new_call(bare, is_offered, f"{calls}_{number}")
         if call is None or call.name != bare.tool:
             return ()
         parts.append(call)
     return () if next(remaining, None) is not None else tuple(parts)
 
 
-def _new_call(bare: BareEntry, offered: Callable[[str], bool], call_id: str) -> ToolCall | None:
-    return ToolCall(call_id, bare.tool, bare.arguments) if offered(bare.tool) else None
+def _new_call(bare: BareEntry, is_offered: Callable[[str], bool], call_id: str) -> ToolCall | None:
+    return ToolCall(call_id, bare.tool, bare.arguments) if is_offered(bare.tool) else None
 
 
 def _meta_with(meta: str, text: str) -> str:
@@ -103,5 +103,5 @@ def _meta_with(meta: str, text: str) -> str:
         fields: object = json.loads(meta or "{}")
     except (ValueError, RecursionError):
         fields = None
-    known = cast("dict[str, Any]", fields) if isinstance(fields, dict) else {"meta": meta}
-    return json.dumps({**known, RAW_REPLY: text}, ensure_ascii=False)
+    previous = cast("dict[str, Any]", fields) if isinstance(fields, dict) else {"meta": meta}
+    return json.dumps({**previous, RAW_REPLY: text}, ensure_ascii=False)
