@@ -173,7 +173,9 @@ def _signs(*, by_name: bool) -> Signs:
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     signs = next(signs for signs in (first, PLAIN, ASCII) if _encodes(signs, encoding))
     if by_name and signs is not first:
-        click.echo(f"Warning: {encoding} cannot encode the signs: printed without them (set PYTHONIOENCODING=utf-8)", err=True)
+        click.echo(
+            f"Warning: {encoding} cannot encode the signs: printed without them (set PYTHONIOENCODING=utf-8)", err=True
+        )
     return signs
 
 

@@ -1,8 +1,9 @@
 r"""Entries of a turn log: the printed form, the extra key `nexus`, and the messages between which they translate.
 
 The printed form shows text, reasoning, and one tool call with its arguments. The extra key contains everything else of a
-message and repeats nothing printed except arguments in another form: a part of kind `text` or `thinking` without `text` has the entry's, and a `tool_call`
-without name or arguments has the entry's. An entry that reads back correctly without the key has none.
+message and repeats nothing printed, except arguments in another form: a part of kind `text` or `thinking` without `text`
+has the entry's, and a `tool_call` without name or arguments has the entry's. An entry that reads back correctly without
+the key has none.
 
 In a conversation, each entry, or note sent with a message, is one line of JSON, which escapes line breaks in texts as
 `\n`: no text begins a line and none can imitate an entry. A note has the extra key alone: `{"nexus":{"memory":"…"}}`.
