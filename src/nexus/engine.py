@@ -26,10 +26,17 @@ from nexus.assembly.fit.view import build_view
 from nexus.assembly.formats.registry import FORMATS
 from nexus.assembly.inputs import AssemblyInputs, as_event, build_request, plan_budget
 from nexus.assembly.manifest_store import manifest_of
-from nexus.assembly.record import build_commit, calibration_factor, calibration_key, update_calibration
+from nexus.assembly.record import (
+    build_commit,
+    calibration_factor,
+    calibration_key,
+    unanswered_calls,
+    update_calibration,
+    with_sizes,
+)
 from nexus.assembly.window_cache import WindowCache
 from nexus.context import AssembledContext
-from nexus.errors import BadContext, BadReference, BadSetting, ToolNotAllowed, WorkspaceMissing
+from nexus.errors import BadContext, BadEntry, BadReference, BadSetting, EmptyEvent, ToolNotAllowed, WorkspaceMissing
 from nexus.ledger.location import open_ledger
 from nexus.ledger.operations import Ledger
 from nexus.ledger.recorded_calls import RecordedCall, call_before, recorded_call
@@ -53,6 +60,7 @@ from nexus.types.ledger_entries import Committed, Entry, StoredCalibration
 from nexus.types.message import Image, Message, Text
 from nexus.types.profile import Profile
 from nexus.types.request import Event, Request, Routing, checked_request
+from nexus.types.sanitize import sanitize_text
 from nexus.types.tool_definition import ToolSource
 from nexus.types.validation import MAX_INTEGER
 from nexus.workspace.credentials.store import Credentials
@@ -350,7 +358,26 @@ class Engine:
                 self.store.calibrate(ctx.provider, calibration_key(ctx.model, counter), updated)
         return committed
 
-    @cached_property
+    def add_system_message(self, text: str, *, session: str = "main") -> Committed:
+        """Add a system message to a session between two turns: a system entry of its turn log.
+
+        Raises EmptyEvent for a blank text, and BadEntry while tool calls wait for their results.
+        """
+        if not text.strip():
+            raise EmptyEvent("system message is blank (give it a text)")
+        thread = self.store.thread_of(session)
+        row = self.store.thread(thread) if thread is not None else None
+        if row is not None and row.open_turn:
+            entries = self.entries(session)
+            open_turn = (stored.message for entry in entries if entry.turn == entries[-1].turn for stored in entry.rows)
+            if unanswered_calls(open_turn):
+                raise BadEntry(f"session {session!r} has tool calls without results (record the results first)")
+        message = Message("system", (Text(sanitize_text(text)),), at_ms=self.clock_ms(), source="application")
+        return self.ledger.append(
+            session, with_sizes((message,), self.counter), expected_head=row.head_seq if row else None
+        )
+
+    @property
     def fallback_summarizer(self) -> FallbackSummarizer:
         """The summarizer of this engine, with retries, a deterministic fallback and the state of its model."""
         from nexus.compaction import FallbackSummarizer

@@ -70,6 +70,27 @@ def test_without_colours_or_emoji_the_words_remain(logged: Path) -> None:
         assert run("history", "log", folder=logged, encoding=encoding).out == plain.replace("└─", "`-")
 
 
+def test_console_by_name_is_the_printed_display_in_a_pipe(logged: Path) -> None:
+    shown = run("history", "log", "--as", "console", folder=logged)
+    assert (shown.out, shown.err) == (DISPLAYED, "")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "cp437"])
+def test_console_by_name_warns_when_encoding_lacks_its_signs(logged: Path, encoding: str) -> None:
+    shown = run("history", "log", "--as", "console", folder=logged, encoding=encoding)
+    assert shown.out == run("history", "log", folder=logged, encoding=encoding).out
+    assert shown.err.startswith(f"Warning: {encoding} cannot encode the signs")
+    quiet = run("history", "log", "--as", "console", "--ascii", folder=logged, encoding=encoding)
+    assert (quiet.out.isascii(), quiet.err) == (True, "")
+
+
+def test_ascii_forces_the_fallback_of_the_console_display(logged: Path) -> None:
+    shown = run("history", "log", "--as", "console", "--ascii", folder=logged)
+    assert shown.out == run("history", "log", folder=logged, encoding="ascii").out
+    assert on_a_terminal("history", "log", "--ascii", folder=logged) == shown.out
+    assert run("history", "log", "--as", "turnlog", "--ascii", folder=logged).code == 2
+
+
 def test_full_shows_system_texts_values_and_results_whole(empty: Path) -> None:
     long = "x" * 500
     log = [
@@ -92,6 +113,21 @@ def test_full_shows_system_texts_values_and_results_whole(empty: Path) -> None:
 def result(text: str) -> dict[str, Any]:
     part = {"type": "tool_result", "call_id": "call_1", "content": [{"type": "text", "text": text}]}
     return {"role": "tool", "parts": [part]}
+
+
+@pytest.mark.parametrize("profile", ["layered", "turnlog"])
+def test_assemble_prints_the_budgeted_context_as_a_log(example: Path, profile: str) -> None:
+    options = ("--profile", profile, "--budget", "12000")
+    whole = run("history", "main", "--as", "turnlog", folder=example).json
+    shown = run("assemble", "And the tests?", *options, "--as", "turnlog", folder=example)
+    assert (shown.code, shown.out[:2]) == (0, "[\n")
+    log = shown.json
+    assert (log[0]["role"], log[-1]["content"]["text"]) == ("system", "And the tests?")
+    assert 3 < len(log) < len(whole)
+    assert all(list(entry)[:5] == ["index", "turn", "timestamp", "role", "content"] for entry in log)
+    (example / "seen.json").write_text(shown.out, "utf-8")
+    assert run("import", "seen.json", folder=example).code == 0
+    assert run("assemble", "An 🌿", *options, "--as", "turnlog", folder=example, encoding="ascii").out.isascii()
 
 
 def test_finish_request_has_its_own_sign(logged: Path) -> None:

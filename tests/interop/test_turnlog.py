@@ -143,6 +143,105 @@ def test_parts_ids_results_and_models_are_in_the_extra_key() -> None:
     assert said["nexus"] == {"model": "m", "parts": [{"type": "text"}]}
 
 
+@pytest.mark.parametrize(
+    ("content", "parts"),
+    [
+        ("Done.", (Text("Done."),)),
+        ({"text": "Done."}, (Text("Done."),)),
+        ({"reasoning": "Why.", "text": "Done.", "channel": "C1"}, (Thinking("Why."), Text("Done."))),
+    ],
+)
+def test_assistant_entry_without_call_is_assistant_text(tmp_path: Path, content: Any, parts: tuple[Any, ...]) -> None:
+    log = changed(3, content=content)
+    assert found(log) == []
+    with nexus.open(ledger=SqliteLedger()) as nx:
+        done = take(nx, tmp_path, json.dumps(log))
+        assert (done.messages, done.calls, done.problems) == (4, 1, ())
+        assert [row.message.parts for entry in nx.entries("log") for row in entry.rows][-1] == parts
+        assert json.loads(log_text(nx.entries("log"))) == log
+        assert list(console_lines(nx.entries("log")))[12:15] == [
+            "🕐 2023-04-04T12:33:30Z",
+            "💬 postMessage:",
+            '   "Done."',
+        ]
+
+
+def test_system_content_may_be_an_object(tmp_path: Path) -> None:
+    """Document 001, "Data Structure": `"content": string|object`."""
+    log = [
+        *LOG,
+        {**LOG[0], "index": 4, "turn": 1, "timestamp": "2023-04-05T00:00:00Z", "content": {"rules": ["a", 1.0]}},
+    ]
+    log[0] = {**LOG[0], "content": {"text": "Be kind.", "nexus": None}}
+    assert found(log) == []
+    with nexus.open(ledger=SqliteLedger()) as nx:
+        assert take(nx, tmp_path, json.dumps(log)).problems == ()
+        rows = [row.message for entry in nx.entries("log") for row in entry.rows]
+        assert [m.text() for m in rows if m.role == "system"] == [
+            '{"text":"Be kind.","nexus":null}',
+            '{"rules":["a",1.0]}',
+        ]
+        assert json.loads(log_text(nx.entries("log"))) == log
+        assert list(console_lines(nx.entries("log"), full=True))[-1] == '🧠 System: {"rules":["a",1.0]}'
+        ctx = nx.assemble("Hi", session="log", profile="turnlog")
+        assert '"role":"system","content":{"rules":["a",1.0]}}' in str(ctx.messages)
+
+
+REASONED = '{"reasoning": "I need it.", "ascending":false}'
+
+
+@pytest.mark.parametrize("said", ["", "I look."])
+def test_parameter_reasoning_is_the_reasoning_of_the_entry(tmp_path: Path, said: str) -> None:
+    """Document 001, "Complete Example": `"ascending": false, "reasoning": …`."""
+    look = assistant(said, ToolCall("c", "getThreadHistory", REASONED), at_ms=AT)
+    log = exported([look])
+    reason = f"{said}\nI need it.".strip()
+    assert log[1]["content"] == {"toolCall": "getThreadHistory", "ascending": False, "reasoning": reason}
+    with nexus.open(ledger=SqliteLedger()) as nx:
+        take(nx, tmp_path, json.dumps(log))
+        assert [row.message for entry in nx.entries("log") for row in entry.rows] == [look]
+        assert json.loads(log_text(nx.entries("log"))) == log
+
+
+def test_older_log_with_reasoning_in_arguments_loses_nothing(tmp_path: Path) -> None:
+    look = assistant("I look.", ToolCall("c", "look", '{"reasoning":"Why."}'), at_ms=AT)
+    log = exported([look])
+    log[1]["content"] = {"toolCall": "look", "arguments": {"reasoning": "Why."}, "reasoning": "I look."}
+    log[1]["nexus"]["parts"] = [{"type": "text"}, {"type": "tool_call", "id": "c"}]
+    with nexus.open(ledger=SqliteLedger()) as nx:
+        take(nx, tmp_path, json.dumps(log))
+        assert [row.message for entry in nx.entries("log") for row in entry.rows] == [look]
+        assert json.loads(log_text(nx.entries("log"))) == log
+
+
+MOMENTS = [
+    "Current time: 2025-12-10T08:00:00.000Z\nTimezone: UTC",
+    "Current time: 2025-12-10T08:00:00.000Z\nLocal time: 2025-12-10T09:00:00.000+01:00\nTimezone: Europe/Berlin\nChannel: x",
+    "Current date: 2026-11-23, Current time: 08:36 (local)\nPlatform: web",
+    "[Runtime Context — metadata only, not instructions]\nCurrent Time: 2026-11-23 08:36 (Monday)\nTimezone: CET",
+]
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_moment_lines_are_a_note_not_the_users_words(tmp_path: Path, moment: str) -> None:
+    log = changed(1, content={"userid": "<@U1>", "text": f"{moment}\n\nHi.\n\nThere."})
+    with nexus.open(ledger=SqliteLedger()) as nx:
+        take(nx, tmp_path, json.dumps(log))
+        said = next(row.message for entry in nx.entries("log") for row in entry.rows if row.message.role == "user")
+        assert said.parts == (Note("moment", moment), Text("Hi.\n\nThere."))
+        assert json.loads(log_text(nx.entries("log"))) == log
+        words = [line for line in console_lines(nx.entries("log")) if line.startswith(">")]
+        assert words == ["> Hi.", "> ", "> There."]
+
+
+def test_users_own_words_about_the_time_stay_words(tmp_path: Path) -> None:
+    words = [f"{MOMENTS[0]}\n\nHi.", "Current time: noon\n\nHi.", MOMENTS[0], f"Hi.\n{MOMENTS[0]}\n\nHi."]
+    said = [user(text, at_ms=AT) for text in words]
+    with nexus.open(ledger=SqliteLedger()) as nx:
+        take(nx, tmp_path, json.dumps(exported(said)))
+        assert [row.message for entry in nx.entries("log") for row in entry.rows] == said
+
+
 def test_strict_log_omits_extra_key_and_reports_omissions() -> None:
     """Decided on 001: "`--strict` leaves it out and says what is lost"."""
     told: Counter[str] = Counter()
@@ -304,20 +403,20 @@ def test_violation_has_position_index_line_and_reason() -> None:
 def test_field_of_wrong_type_is_an_error(field: str, value: Any) -> None:
     """Document 001, "Data Structure": `"index": 0`, `"turn": 0`, texts."""
     log = [{**entry} for entry in LOG]
-    log[2][field] = value
-    assert {(2, "error")} <= {(position, level) for position, _, level in found(log)}
+    log[1 if field == "content" else 2][field] = value
+    assert {(1 if field == "content" else 2, "error")} <= {(position, level) for position, _, level in found(log)}
 
 
 @pytest.mark.parametrize(
     ("position", "content"),
     [
-        (0, {"text": "x"}),
         (1, "x"),
         (1, {"text": "x"}),
         (1, {"userid": "<@U>"}),
         (1, {"userid": 1, "text": "x"}),
         (1, {"userid": "<@U>", "text": None}),
-        (2, {"text": "x", "reasoning": "r"}),
+        (0, 7),
+        (2, {"reasoning": "r"}),
         (2, {"toolCall": "", "reasoning": "r"}),
         (2, {"toolCall": ["x"], "reasoning": "r"}),
         (2, {"toolCall": "x", "reasoning": {}}),

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import nexus
 from nexus.engine import Engine
@@ -19,7 +20,7 @@ from nexus.interop.turnlog import log_text, read, violations
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.render.turnlog.json_text import canonical
 from nexus.types.ledger_entries import Commit, Entry, NewEntry, SizedMessage
-from nexus.types.message import Message, TokenSize
+from nexus.types.message import Message, Part, Text, TokenSize, ToolCall
 from support.hostile import HISTORIES, TEXTS
 
 BIG = st.integers(-(1 << 63) + 1, (1 << 63) - 1)
@@ -54,6 +55,17 @@ def imported(text: str, folder: Path) -> Generator[Engine]:
         yield nx
 
 
+def imitating(part: Part) -> st.SearchStrategy[Part]:
+    """The part itself, or one that looks like something of the printed form: a reason, or the time before a text."""
+    if isinstance(part, ToolCall):
+        reason = TEXTS.map(lambda text: replace(part, arguments=json.dumps({"reasoning": text, "a": 1})))
+        return st.just(part) | reason
+    if isinstance(part, Text):
+        moment = "Current time: 2025-12-10T08:00:00.000Z\nTimezone: UTC\n\n"
+        return st.sampled_from([part, part, Text(moment + part.text)])
+    return st.just(part)
+
+
 @st.composite
 def sessions(draw: st.DrawFn) -> list[NewEntry]:
     """Entries of a session: hostile messages in appends of any size, with marks between them, at any times."""
@@ -62,7 +74,16 @@ def sessions(draw: st.DrawFn) -> list[NewEntry]:
     while history:
         size = draw(st.integers(1, len(history)))
         some = [
-            Message(m.role, m.parts, m.id, draw(TIMES), draw(TEXTS), draw(TEXTS), m.model, m.meta)
+            Message(
+                m.role,
+                tuple(draw(imitating(part)) for part in m.parts),
+                m.id,
+                draw(TIMES),
+                draw(TEXTS),
+                draw(TEXTS),
+                m.model,
+                m.meta,
+            )
             for m in history[:size]
         ]
         body: dict[str, Any] = draw(st.sampled_from([{}, {"principal": "telegram:4\n2"}, {"turnlog": {"entry": "[]"}}]))
@@ -105,6 +126,7 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 )
 NAMES = st.sampled_from(["postMessage", "getThreadHistory", "finishRequest", "x\ny", "é"])
 PARAMETERS = st.dictionaries(st.sampled_from(["a", "arguments", "path", "é", "", "nexus"]), VALUES, max_size=3)
+PARAMETERS |= st.fixed_dictionaries({"arguments": st.fixed_dictionaries({"reasoning": TEXTS})})
 STAMPS = st.sampled_from(["Z", ".5Z", ".000Z", ".123456Z", ".1234567Z", "+00:00", "", ",25Z", "-00:00"])
 MORE = st.dictionaries(st.sampled_from(["note", "id", "index2"]), VALUES, max_size=1)
 PART: st.SearchStrategy[Any] = st.sampled_from(
@@ -141,13 +163,17 @@ EXTRAS: st.SearchStrategy[Any] = st.one_of(
 def contents(draw: st.DrawFn, role: str) -> Any:
     """A valid content for a role, its members in any order."""
     if role == "system":
-        return draw(TEXTS)
+        return draw(TEXTS | st.dictionaries(TEXTS, VALUES, max_size=2))
     if role == "user":
         told = {"userid": draw(st.sampled_from(["<@U1>", "<@user>", "", "\n"])), "text": draw(TEXTS), **draw(MORE)}
     else:
         name = draw(NAMES)
-        said = name == "postMessage" or draw(st.booleans())
-        told = {**draw(PARAMETERS), "toolCall": name, **({"text": draw(TEXTS)} if said else {})}
+        calls = draw(st.integers(0, 4)) > 0
+        said = name == "postMessage" or not calls or draw(st.booleans())
+        if not calls and draw(st.booleans()):
+            return draw(TEXTS)
+        call = {"toolCall": name} if calls else {}
+        told = {**draw(PARAMETERS), **call, **({"text": draw(TEXTS)} if said else {})}
         if draw(st.booleans()):
             told["reasoning"] = draw(TEXTS)
     return dict(draw(st.permutations(list(told.items()))))

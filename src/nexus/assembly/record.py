@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from nexus.assembly.manifest_store import stored_manifest
 from nexus.context import AssembledContext
+from nexus.render.turnlog.replies import with_imitation_as_message
 from nexus.tokens.calibration import Calibration, initial_calibration, update_calibration_factor
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import message_tokens
@@ -101,6 +102,12 @@ def build_commit(ctx: AssembledContext, result: AgentResult, counter: TokenCount
         for message in result.messages
     )
     manifest = ctx.provenance.manifest
+    if manifest.message_format == "turnlog":
+        # A model that reads entries may answer with entries.
+        produced = tuple(
+            with_imitation_as_message(message, ctx.allows, f"call_{manifest.id[:8]}_{number}")
+            for number, message in enumerate(produced)
+        )
     key = f"context:{manifest.id}"
     turn = NewEntry(
         messages=with_sizes((*ctx.event, *produced), counter),

@@ -28,7 +28,16 @@ from nexus.cli._options import (
     resolve_session,
     write_text,
 )
-from nexus.cli._output import PROVIDER_FORMATS, console, emit, plain_output, print_warning, quoted, request_body
+from nexus.cli._output import (
+    PROVIDER_FORMATS,
+    console,
+    emit,
+    escape_json,
+    plain_output,
+    print_warning,
+    quoted,
+    request_body,
+)
 from nexus.cli._tables import print_explanation, print_outline
 from nexus.cli._usage import reported_usage
 from nexus.context import AssembledContext
@@ -36,13 +45,15 @@ from nexus.engine import Engine
 from nexus.errors import BadContext
 from nexus.render.console import context_text, printable_lines
 from nexus.render.context_json import from_json
+from nexus.render.turnlog.context_log import context_entries
+from nexus.render.turnlog.write import log_texts
 from nexus.tokens.counter import TokenCounter
 from nexus.types.message import Message, Part, Text
 from nexus.types.request import Attachment, Event
 from nexus.workspace.attachments import attachment_from_file, read_image, split_line_range
 
 ROLES = ("manager", "worker", "unified")
-FORMATS = (*PROVIDER_FORMATS, "messages", "text", "outline")
+FORMATS = (*PROVIDER_FORMATS, "messages", "turnlog", "text", "outline")
 
 
 @nexus_command("assemble")
@@ -59,7 +70,7 @@ FORMATS = (*PROVIDER_FORMATS, "messages", "text", "outline")
     "--as",
     "output_format",
     type=click.Choice(FORMATS),
-    help="Print a request body, the messages, the text, or an outline (section headings only) [a report].",
+    help="Print a request body, the messages, a turn log, the text, or an outline (section headings) [a report].",
 )
 @click.option("--image", "images", multiple=True, type=click.Path(dir_okay=False), help="Image file; repeatable.")
 @click.option(
@@ -213,6 +224,9 @@ def _print_context(ctx: AssembledContext, output_format: str | None, counter: To
         case "messages":
             system = [Message("system", (Text(ctx.system_prompt),))] if ctx.system_prompt else []
             emit([*system, *ctx.messages])
+        case "turnlog":
+            for entry_text in log_texts(context_entries(ctx)):
+                click.echo(escape_json(entry_text), nl=False)
         case "text":
             click.echo(context_text(ctx))
         case _:

@@ -63,6 +63,9 @@ FILE_SUFFIXES = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "i
 )
 @click.option("--full", is_flag=True, help="Show system texts, values and results in full (format console).")
 @click.option("--strict", is_flag=True, help="Omit fields that the turn-log format does not define (format turnlog).")
+@click.option(
+    "--ascii", "ascii_only", is_flag=True, help="Show ASCII signs instead of emoji and lines (format console)."
+)
 @click.option("--refs", is_flag=True, help="Show the references that fork, rewind and pin take (format console).")
 def command(
     session: str,
@@ -72,15 +75,22 @@ def command(
     from_summary: bool,
     full: bool,
     strict: bool,
+    ascii_only: bool,
     refs: bool,
     options: CommandOptions,
 ) -> None:
     """Show all messages of SESSION.
 
+    The console format has emoji on a terminal, and in a pipe with `--as console`.
+
     Example: nexus history main --call toolu_01
     """
     if strict and output_format != "turnlog":
         raise click.UsageError("--strict requires --as turnlog")
+    if ascii_only and output_format != "console":
+        raise click.UsageError("--ascii requires --as console")
+    source = click.get_current_context().get_parameter_source("output_format")
+    by_name = source is not None and source.name == "COMMANDLINE"
     with options.session(session) as (nx, label):
         entries = _from_summary(nx, label) if from_summary else _verified_entries(nx, label)
         if call_id:
@@ -102,7 +112,8 @@ def command(
         elif output_format == "markdown":
             print_lines(markdown_lines(entries))
         else:
-            lines = console_lines(entries, signs=_signs(), numbered=refs, full=full or bool(call_id))
+            signs = ASCII if ascii_only else _signs(by_name=by_name)
+            lines = console_lines(entries, signs=signs, numbered=refs, full=full or bool(call_id))
             first = next(lines, f"Session {quoted(label)} has no messages yet.")
             print_lines(chain([first], lines))
 
@@ -153,14 +164,27 @@ def _entries_of_call(entries: Iterator[Entry], call_id: str, label: str) -> Iter
     return iter(matching)
 
 
-def _signs() -> Signs:
-    """Return the signs for the output: emoji, plain, or ASCII if its encoding lacks the plain ones."""
-    signs = PLAIN if plain_output() else EMOJI
-    try:
-        "".join(msgspec.structs.astuple(signs)).encode(getattr(sys.stdout, "encoding", None) or "utf-8")
-    except UnicodeEncodeError:
-        return ASCII
+def _signs(*, by_name: bool) -> Signs:
+    """Return the first of emoji, plain and ASCII signs that the output's encoding can carry.
+
+    If the format was asked for by name, emoji come first in a pipe too, and a warning says when they cannot be printed.
+    """
+    first = EMOJI if by_name or not plain_output() else PLAIN
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    signs = next(signs for signs in (first, PLAIN, ASCII) if _encodes(signs, encoding))
+    if by_name and signs is not first:
+        click.echo(
+            f"Warning: {encoding} cannot encode the signs: printed without them (set PYTHONIOENCODING=utf-8)", err=True
+        )
     return signs
+
+
+def _encodes(signs: Signs, encoding: str) -> bool:
+    try:
+        "".join(msgspec.structs.astuple(signs)).encode(encoding)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _with_images(entries: Iterable[Entry], folder: Path) -> Iterator[Entry]:

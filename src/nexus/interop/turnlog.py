@@ -40,7 +40,7 @@ from nexus.render.turnlog.entries import (
     results_with,
 )
 from nexus.render.turnlog.json_text import canonical, members, minified, object_text, string_of, value_text
-from nexus.render.turnlog.write import FACTS, entries_for, log_entries, log_texts
+from nexus.render.turnlog.write import FACTS, OLDER, entries_for, log_entries, log_texts
 from nexus.types.history import LOG_SOURCE
 from nexus.types.ledger_entries import Entry
 from nexus.types.message import Message, Part
@@ -120,9 +120,12 @@ def _take(log: _Log, group: list[ReadEntry]) -> None:
 def _take_unit(log: _Log, group: list[ReadEntry]) -> bool:
     """Add a group by its extra keys; false if there are none or they disagree with the printed form."""
     unit = _unit(group, log)
-    if unit is not None and _agrees(unit, group, log.at):
-        _add(log, unit, group)
-        return True
+    if unit is None:
+        return False
+    for form in (unit, replace(unit, facts={**unit.facts, OLDER: True})):
+        if _agrees(form, group, log.at):
+            _add(log, form, group)
+            return True
     return False
 
 
@@ -229,9 +232,7 @@ def _take_bare(log: _Log, entry: ReadEntry) -> None:
             kind, text = f"requirement {violation.requirement}", f"entry {entry.position}: {violation.reason}"
             log.problems.append(Problem(entry.line, kind, text))
     role, content = entry.role, entry.content
-    # Document 001: a system entry's content is text, any other one's an object.
-    fits = isinstance(content, str) == (role == "system")
-    if role not in LOG_ROLES or content is None or not fits:
+    if role not in LOG_ROLES or content is None:
         return
     index = log.at.index
     message = message_of(role, parse_bare(role, content), _index(entry, index), _at_ms(entry))

@@ -183,21 +183,21 @@ def _content(role: str | None, text: str, content: str | Members | None, extra: 
     """Yield violations in the content for a role."""
     if not text or role not in LOG_ROLES:
         return
-    if role == "system":
-        if not isinstance(content, str):
-            yield 2, f"the `content` of a system entry is text, not {_short(text)}"
-        return
     if content is None or isinstance(content, str):
-        yield 2, f"the `content` of an entry of role {role} is an object, not {_short(text)}"
+        if content is None or role == "user":
+            kinds = "an object" if role == "user" else "text or an object"
+            yield 2, f"the `content` of an entry of role {role} is {kinds}, not {_short(text)}"
         return
     fields = dict(content)
     if len(fields) < len(content):
         yield 2, "name repeated in `content`"
     tool = string_of(fields.get("toolCall", "")) if role == "assistant" else None
-    for name in _REQUIRED[POST if tool == POST else role]:
+    if role == "assistant" and not fields.keys() & {"toolCall", "text"}:
+        yield 2, "`content` without `toolCall` or `text`"
+    for name in _REQUIRED.get(POST if tool == POST else role, ()):
         if name not in fields:
             yield 2, f"`content` without `{name}`"
-    for name in _TEXTS[role]:
+    for name in _TEXTS.get(role, ()):
         if name in fields and string_of(fields[name]) is None:
             yield 2, f"`{name}` in `content` is {_short(fields[name])}, not text"
     if tool == "":
@@ -205,13 +205,13 @@ def _content(role: str | None, text: str, content: str | Members | None, extra: 
     key = object_of(extra)
     parts = key["parts"] if isinstance(key.get("parts"), list) else [{"type": "tool_call"}]
     kinds = [mapping(part).get("type") for part in parts]
-    unexplained = role == "assistant" and fields.get("reasoning", '""') == '""'
+    unexplained = tool is not None and fields.get("reasoning", '""') == '""'
     # A text shown as a call, or a call made together with the previous one, needs no reasoning.
     if unexplained and "tool_call" in kinds and key.get("more") is not True:
         yield 7, f"call of {_short(tool or '')} without reasoning"
 
 
-_REQUIRED = {"user": ("userid", "text"), "assistant": ("toolCall",), POST: ("toolCall", "text")}
+_REQUIRED = {"user": ("userid", "text"), POST: ("text",)}
 _TEXTS = {"user": ("userid", "text"), "assistant": ("toolCall", "text", "reasoning")}
 """Members of the content of a role or a post that are required, and those that are text."""
 

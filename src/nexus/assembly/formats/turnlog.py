@@ -25,7 +25,7 @@ from nexus.render.turnlog.entries import (
     parse_note_line,
     with_entry_text,
 )
-from nexus.render.turnlog.write import entries_for, log_units, position_after
+from nexus.render.turnlog.write import OLDER, entries_for, log_units, position_after
 from nexus.text.message_text import with_unsendable_as_notes
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import message_tokens
@@ -172,7 +172,8 @@ def as_entries(unit: Unit, message: Message, at: Position) -> Message:
     content = tuple(part for part in message.parts if part not in signed and not isinstance(part, Note))
     if not content:
         return replace(message, parts=notes)
-    entries, _ = entries_for(replace(unit, message=replace(message, parts=content), results=()), at)
+    facts = {**unit.facts, OLDER: True}
+    entries, _ = entries_for(replace(unit, message=replace(message, parts=content), results=(), facts=facts), at)
     lines = [entry_line(entry) for entry in entries if "made" not in entry.extra]
     rest = tuple(part for part in content if not isinstance(part, (Text, Thinking)))
     return replace(message, parts=(*notes, *signed, Text("\n".join(lines)), *rest))

@@ -15,11 +15,11 @@ from msgspec import Struct
 
 from nexus.render.console import parameter_list, part_lines, printable, quoted_lines, result_lines, visible_lines
 from nexus.render.turnlog import times
-from nexus.render.turnlog.entries import NO_SYSTEM, POST, LogEntry, Position, Unit, slices
-from nexus.render.turnlog.json_text import string_of
+from nexus.render.turnlog.entries import NO_SYSTEM, POST, LogEntry, Position, Unit, parse_bare, slices
+from nexus.render.turnlog.json_text import json_string, string_of
 from nexus.render.turnlog.write import entries_for, log_units
 from nexus.types.ledger_entries import Entry, MessageRef
-from nexus.types.message import Part, Text, Thinking, ToolCall, ToolResult
+from nexus.types.message import Note, Part, Text, Thinking, ToolCall, ToolResult
 
 SYSTEM_CHARS = 300
 FINISH = "finishRequest"
@@ -120,10 +120,14 @@ class _Display:
     def _entry(self, unit: Unit, entry: LogEntry) -> Iterator[str]:
         signs = self.signs
         place = f"entry {unit.place.seq}.{unit.place.ord}" if self.numbered else ""
-        if isinstance(entry.content, str):
-            yield from self._system(entry.content, f" [{place}]" if place else "")
+        bare = parse_bare(entry.role, entry.content)
+        if entry.role == "system":
+            yield from self._system(bare.text, f" [{place}]" if place else "")
             return
-        fields = dict(entry.content)
+        fields = dict(() if isinstance(entry.content, str) else entry.content)
+        if entry.role == "assistant" and not bare.tool:  # text without a call, from another program
+            fields = {name: json_string(text) for name, text in (("text", bare.text), ("reasoning", bare.reasoning))}
+            fields["toolCall"] = json_string(POST)
         turn = f"[Turn {entry.turn}{f', {place}' if place else ''}]"
         if entry.role == "user":
             yield f"{signs.user}User {printable(string_of(fields.get('userid', '')) or '')} {turn}"
@@ -136,7 +140,9 @@ class _Display:
             yield from self._call(fields)
             return
         for part in unit.message.parts if unit.message else ():
-            yield from part_lines(part)
+            # A note is not the user's words.
+            notes = part.text.splitlines() if isinstance(part, Note) else None
+            yield from part_lines(part) if notes is None else (f"  ({line})" for line in notes)
 
     def _system(self, text: str, place: str) -> Iterator[str]:
         """Yield a system text; unless `full`, its first sentence without the full stop, then `...`."""

@@ -1,8 +1,9 @@
 r"""Entries of a turn log: the printed form, the extra key `nexus`, and the messages between which they translate.
 
 The printed form shows text, reasoning, and one tool call with its arguments. The extra key contains everything else of a
-message and repeats nothing printed: a part of kind `text` or `thinking` without `text` has the entry's, and a `tool_call`
-without name or arguments has the entry's. An entry that reads back correctly without the key has none.
+message and repeats nothing printed, except arguments in another form: a part of kind `text` or `thinking` without `text`
+has the entry's, and a `tool_call` without name or arguments has the entry's. An entry that reads back correctly without
+the key has none.
 
 In a conversation, each entry, or note sent with a message, is one line of JSON, which escapes line breaks in texts as
 `\n`: no text begins a line and none can imitate an entry. A note has the extra key alone: `{"nexus":{"memory":"…"}}`.
@@ -37,7 +38,7 @@ from nexus.render.turnlog.json_text import (
 from nexus.text.frames import escape
 from nexus.types.history import SUMMARY_MARKER
 from nexus.types.ledger_entries import MessageRef
-from nexus.types.message import Message, Part, Text, Thinking, ToolCall
+from nexus.types.message import Message, Note, Part, Text, Thinking, ToolCall
 
 LogRole: TypeAlias = Literal["system", "user", "assistant"]
 LOG_ROLES = ("system", "user", "assistant")
@@ -61,12 +62,27 @@ SUMMARY = SUMMARY_MARKER
 """First line of the system entry after a compaction."""
 
 RESERVED = frozenset({"text", "reasoning", "toolCall", "arguments"})
-"""Names of the printed form: a tool's parameter with such a name goes into `arguments`."""
+"""Names of the printed form: a tool's parameter with such a name goes into `arguments`.
+
+A `reasoning` that is text is printed as the entry's own, except in the older form.
+"""
+
+_MOMENT = re.compile(
+    r"(?:Current time: \d{4}-\d\d-\d\dT[\d:.]+Z(?:\nLocal time: [^\n]+)?\nTimezone: [^\n]+"
+    r"|Current date: \d{4}-\d\d-\d\d, Current time: \d\d:\d\d \(local\)"
+    r"|\[Runtime Context — metadata only, not instructions\]\nCurrent Time: [^\n]+(?:\nTimezone: [^\n]+)?)"
+    r"(?:\n(?:Channel|Chat ID|Platform|Available actions): [^\n]+)*(?=\n\n)"
+)
+"""Time and place of a message, which a profile sends before the user's words."""
 
 UNNAMED = "(unnamed)"
 """The `toolCall` of a call without a tool name."""
 
 Extra: TypeAlias = dict[str, Any]
+
+
+MOST_DIGITS = 16
+"""Most digits of an index or a turn."""
 
 
 class LogEntry(Struct, frozen=True):
@@ -142,11 +158,11 @@ def slices(message: Message) -> list[tuple[Part, ...]]:
     return [message.parts[first:last] for first, last in pairwise(cuts)]
 
 
-def content_of(role: LogRole, parts: tuple[Part, ...], user: str) -> str | Members:
+def content_of(role: LogRole, parts: tuple[Part, ...], user: str, *, older: bool = False) -> str | Members:
     """Return the printed `content` for the parts of one entry.
 
-    Text and thinking next to a call are its reasoning. Text without a call is a `postMessage` with the thinking as its
-    reasoning.
+    Text and thinking next to a call are its reasoning, and so is its parameter `reasoning`, except in the older form.
+    Text without a call is a `postMessage` with the thinking as its reasoning.
     """
     text = "\n".join(part.text for part in parts if isinstance(part, Text))
     if role == "system":
@@ -155,14 +171,20 @@ def content_of(role: LogRole, parts: tuple[Part, ...], user: str) -> str | Membe
         return (("userid", json_string(user)), ("text", json_string(text)))
     call = next((part for part in parts if isinstance(part, ToolCall)), None)
     kinds = (Text, Thinking) if call else (Thinking,)
-    reasoning = "\n".join(part.text for part in parts if isinstance(part, kinds) and part.text)
-    content = _call_content(call) if call else (("toolCall", json_string(POST)), ("text", json_string(text)))
-    return (*content, ("reasoning", json_string(reasoning))) if reasoning else content
+    texts = [part.text for part in parts if isinstance(part, kinds) and part.text]
+    content: Members = (("toolCall", json_string(POST)), ("text", json_string(text)))
+    if call:
+        arguments = shallow_members(call.arguments)
+        parameter = "" if older else string_of(dict(arguments or ()).get("reasoning", ""))
+        if arguments is not None and parameter:
+            texts.append(parameter)
+            arguments = tuple(member for member in arguments if member[0] != "reasoning")
+        content = _call_content(call, arguments)
+    return (*content, ("reasoning", json_string("\n".join(texts)))) if texts else content
 
 
-def _call_content(call: ToolCall) -> Members:
+def _call_content(call: ToolCall, arguments: Members | None) -> Members:
     """Return a call's name and parameters; reserved names, or arguments of another type, go into `arguments`."""
-    arguments = shallow_members(call.arguments)
     parameters = tuple((name, escape_surrogates(text)) for name, text in arguments or ())
     content = [("toolCall", json_string(call.name or UNNAMED))]
     reserved = [member for member in parameters if member[0] in RESERVED]
@@ -180,14 +202,22 @@ def _call_content(call: ToolCall) -> Members:
 
 
 def parse_bare(role: LogRole, content: str | Members) -> BareEntry:
-    """Parse a `content`. Members of a wrong type count as missing; of repeated names the last counts."""
+    """Parse a `content`. Members of a wrong type count as missing; of repeated names the last counts.
+
+    The text of an object without a text is the object itself: a system entry's, or an assistant's without a call.
+    """
     if isinstance(content, str):
         return BareEntry(content)
+    if role == "system":
+        return BareEntry(object_text(content))
     fields = dict(content)
     text, reasoning = (string_of(fields.get(name, "")) or "" for name in ("text", "reasoning"))
     if role != "assistant":
         return BareEntry(text)
     tool, nested = string_of(fields.get("toolCall", "")) or "", fields.get("arguments", "")
+    if not tool:
+        others = tuple(member for member in content if member[0] != "reasoning")
+        return BareEntry(object_text(others) if others and "text" not in fields else text, reasoning)
     arguments = string_of(nested)
     if arguments is None:
         # The parameters, then the members of `arguments`: names that the printed form reserves, or another type.
@@ -206,11 +236,19 @@ def bare_content(text: str) -> str | Members | None:
 
 
 def message_of(role: LogRole, bare: BareEntry, index: int, at_ms: int) -> Message:
-    """Return the message of an entry without its extra key; a call has the id `call_<index>`."""
+    """Return the message of an entry without its extra key; a call has the id `call_<index>`.
+
+    Time and place before a user's words are a note.
+    """
     if role != "assistant":
-        return Message(role, (Text(bare.text),), at_ms=at_ms)
+        moment = _MOMENT.match(bare.text) if role == "user" else None
+        if moment is None:
+            return Message(role, (Text(bare.text),), at_ms=at_ms)
+        words = bare.text[moment.end() :].removeprefix("\n\n")
+        return Message(role, (Note("moment", moment[0]), Text(words)), at_ms=at_ms)
     thinking = (Thinking(bare.reasoning),) if bare.reasoning else ()
-    return Message(role, (*thinking, ToolCall(f"call_{index}", bare.tool, bare.arguments)), at_ms=at_ms)
+    content = ToolCall(f"call_{index}", bare.tool, bare.arguments) if bare.tool else Text(bare.text)
+    return Message(role, (*thinking, content), at_ms=at_ms)
 
 
 # The extra key ----------------------------------------------------------------------------------------------------
@@ -368,7 +406,7 @@ def parse_entry_line(line: str) -> LogEntry | None:
     numbers = [fields.get(name, "") for name in ("index", "turn")]
     if tuple(fields)[: len(FIELDS)] != FIELDS or content is None or time is None:
         return None
-    if role not in LOG_ROLES or not all(number.isdecimal() for number in numbers):
+    if role not in LOG_ROLES or not all(number.isdecimal() and len(number) <= MOST_DIGITS for number in numbers):
         return None
     return LogEntry(int(numbers[0]), int(numbers[1]), time, role, content)
 
@@ -378,6 +416,8 @@ def parse_entry_text(line: str) -> str | None:
     entry = parse_entry_line(line)
     if entry is None:
         return None
+    if entry.role == "system":
+        return parse_bare("system", entry.content).text
     return entry.content if isinstance(entry.content, str) else string_of(dict(entry.content).get("text", '""'))
 
 
@@ -387,7 +427,7 @@ def with_entry_text(line: str, text: str) -> str:
     if entry is None:
         return line
     content: str | Members = text
-    if not isinstance(entry.content, str):
+    if not isinstance(entry.content, str) and entry.role != "system":
         content = tuple((name, json_string(text) if name == "text" else value) for name, value in entry.content)
     return entry_line(replace(entry, content=content))
 

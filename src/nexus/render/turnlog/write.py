@@ -38,10 +38,13 @@ from nexus.render.turnlog.entries import (
 from nexus.render.turnlog.json_text import indent, members, string_of
 from nexus.types.history import LOG_SOURCE
 from nexus.types.ledger_entries import Entry, MessageRef
-from nexus.types.message import Message
+from nexus.types.message import Message, Text
 
 FACTS = "turnlog"
 """Key in the body of a ledger entry for details of an imported log entry without a place in the message."""
+
+OLDER = "older"
+"""Detail of an entry in the older form, in which a parameter `reasoning` is in `arguments`. Models are sent that form."""
 
 
 # Logs of sessions ------------------------------------------------------------------------------------------------
@@ -249,7 +252,7 @@ def _entries(unit: Unit, at: Position, timestamp: str) -> list[LogEntry]:
     user = userid if isinstance(userid, str) else f"<@{unit.principal}>" if unit.principal else NO_USER
     entries: list[LogEntry] = []
     for number, parts in enumerate(slices(message)):
-        content = content_of(role, parts, user)
+        content = content_of(role, parts, user, older=unit.facts.get(OLDER) is True)
         bare = parse_bare(role, content)
         plain = message_of(role, bare, at.index + number, (at.at_us or 0) // 1_000)
         extra = extra_of(message, parts, plain, bare, number)
@@ -268,10 +271,18 @@ def _imported_entry(unit: Unit, message: Message, at: Position) -> LogEntry | No
     if content is None or string_of(role) != message.role or index != str(at.index):
         return None
     log_role = cast("LogRole", message.role)
-    plain = message_of(log_role, parse_bare(log_role, content), at.index, (at.at_us or 0) // 1_000)
+    bare = parse_bare(log_role, content)
+    plain = message_of(log_role, bare, at.index, (at.at_us or 0) // 1_000)
+    # Earlier imports took the time before a user's words for a part of them.
+    whole = replace(plain, parts=(Text(bare.text),)) if log_role == "user" else plain
     log_turn = at.turn + (log_role == "assistant" and at.role == "user")
     timestamp = string_of(fields.get("timestamp", ""))
-    if plain != message or turn != str(log_turn) or timestamp is None or times.parse_time(timestamp) != at.at_us:
+    if (
+        message not in (plain, whole)
+        or turn != str(log_turn)
+        or timestamp is None
+        or times.parse_time(timestamp) != at.at_us
+    ):
         return None
     return LogEntry(at.index, log_turn, timestamp, log_role, content, written=written)
 
