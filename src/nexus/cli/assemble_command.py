@@ -85,7 +85,7 @@ FORMATS = (*PROVIDER_FORMATS, "messages", "turnlog", "text", "outline")
 @click.option("--at", help="Time of the message, ISO 8601 [now].")
 @click.option("--turn", type=click.IntRange(min=1), help="Rebuild the call of this recorded turn, with changes.")
 @CALL_OPTION
-@click.option("--strategy", type=click.Choice(get_args(Strategy)), help="What a cut keeps [keep_user_turns].")
+@click.option("--strategy", type=click.Choice(get_args(Strategy)), help="Strategy of a cut [keep_user_turns].")
 @click.option("--skill", "skills", multiple=True, help="Include this skill in full; repeatable.")
 @click.option(
     "--block", "blocks", multiple=True, metavar="NAME=TEXT", help="Text for the profile's block NAME; repeatable."

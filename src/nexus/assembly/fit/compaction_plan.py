@@ -70,8 +70,8 @@ def plan_compaction(
     last, recent = window.groups[-1], recent_turns_start(window)
     free = int(aim.share * aim.available) - fixed_tokens - limit - _pinned_tokens(window, last)
     if aim.keeps_user_turns and not manual:
-        least = int(min(LEAST_TAIL, aim.share / 4) * aim.available)
-        free = max(free - _tokens_of(_excerpts(window, last, aim, set()), window), least)
+        least_tail = int(min(LEAST_TAIL, aim.share / 4) * aim.available)
+        free = max(free - _tokens_of(_excerpts(window, last, aim, set()), window), least_tail)
     index = min(first_group_within(window, sums, free), last)
     if manual:
         quarter = first_group_within(window, sums, min(free, (sums[-1] - sums[0]) // 4))

@@ -54,8 +54,8 @@ def grow_digest(
     chunks = window.cut.digest if window.cut is not None else ()
     end = max(window.row_of[index], 0) if index < len(window.messages) else len(window.rows)
     lines = [line for line in _lines(window.rows[:end]) if line.place not in reserved]
-    seen = {name for chunk in chunks for name in _IDENTIFIER.findall(chunk.text)}
-    new = _chunk(lines, min(limit, int(CHUNK_SHARE * available)), seen, counter, escape)
+    identifiers = {name for chunk in chunks for name in _IDENTIFIER.findall(chunk.text)}
+    new = _chunk(lines, min(limit, int(CHUNK_SHARE * available)), identifiers, counter, escape)
     tokens = [text_tokens_json(chunk.text, counter) for chunk in (*chunks, *new)]
     if sum(tokens) <= min(limit, int(DIGEST_SHARE * available)):
         return (*chunks, *new)
@@ -64,7 +64,7 @@ def grow_digest(
 
 
 def digest_pins(chunks: Sequence[DigestChunk], counter: TokenCounter) -> list[Pinned]:
-    """Return the chunks as pins: user messages that stand where the first of their calls was."""
+    """Return the chunks as pins: user messages in the place of the first of their calls."""
     pins: list[Pinned] = []
     for chunk in chunks:
         message = Message("user", (Text(chunk.text),), source=SOURCE)
@@ -76,7 +76,7 @@ def digest_pins(chunks: Sequence[DigestChunk], counter: TokenCounter) -> list[Pi
 def _chunk(
     lines: Sequence[_Line],
     limit: int,
-    seen: set[str],
+    identifiers: set[str],
     counter: TokenCounter,
     escape: Callable[[str], str],
     *,
@@ -90,15 +90,15 @@ def _chunk(
             first.setdefault(name, at)
     gains = [0] * len(lines)
     for name, at in first.items():
-        gains[at] += name not in seen
+        gains[at] += name not in identifiers
     order = (
         range(len(lines) - 1, -1, -1) if newest else sorted(range(len(lines)), key=lambda at: -gains[at] / sizes[at])
     )
-    left = limit - text_tokens_json(_HEADING, counter)
+    remaining = limit - text_tokens_json(_HEADING, counter)
     chosen: list[int] = []
     for at in order:
-        if sizes[at] <= left and (newest or gains[at]):
-            left -= sizes[at]
+        if sizes[at] <= remaining and (newest or gains[at]):
+            remaining -= sizes[at]
             chosen.append(at)
     if not chosen:
         return ()

@@ -1,4 +1,4 @@
-"""The result of fitting: the visible window, the event as shown, and what they take."""
+"""The result of fitting: the visible window, the event as shown, and their tokens."""
 
 from __future__ import annotations
 
