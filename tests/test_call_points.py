@@ -212,6 +212,8 @@ class Walk:
             for call in (call for message in last for call in message.calls() if call.id not in answered):
                 lacking = Message("tool", (ToolResult(call.id, (Text(NO_RESULT),), call.name),))
                 held += message_tokens(lacking, COUNTER).on(wire)
+        if len(limits) != 1 and not point.event.results:
+            held = 0  # a last group that a user's message does not answer may go
         shortest = message_tokens(Message("user", (Text(omission_notice("s", 1, 1)),)), COUNTER).on(wire)
         largest = omission_notice_tokens("s", wire, COUNTER)
         marker = (shortest if len(limits) > 1 else largest) if len(groups) > 1 or self.opening else 0

@@ -377,7 +377,7 @@ class Engine:
             session, with_sizes((message,), self.counter), expected_head=row.head_seq if row else None
         )
 
-    @property
+    @cached_property
     def fallback_summarizer(self) -> FallbackSummarizer:
         """The summarizer of this engine, with retries, a deterministic fallback and the state of its model."""
         from nexus.compaction import FallbackSummarizer

@@ -231,7 +231,7 @@ def test_a_smaller_budget_leaves_out_and_says_how_much(example: Path) -> None:
 def test_a_budget_that_is_too_small_names_the_parts_and_their_sizes(example: Path) -> None:
     ran = run("assemble", "Hello", "--budget", "50", folder=example)
     assert (ran.code, ran.out) == (3, "")
-    for part in ("system", "current event", "last group"):
+    for part in ("system", "current event", "omission notice"):
         assert part in ran.err
     assert "budget of 50 tokens" in ran.err
     assert len(ran.err.splitlines()) == 1

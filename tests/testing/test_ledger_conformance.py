@@ -20,7 +20,7 @@ from nexus.testing.ledger_conformance import CHECKS, Check, check_name, run
 from nexus.testing.ledger_conformance.storage import fill
 from nexus.types.ledger_entries import Commit, Committed, Entry
 
-FILLED = "34cd85f08040122fcebce8f4ee10969777cf870df5b5c90faa4ebf33253970cd"
+FILLED = "62e9cabae6d16c83df13b9610b45b8d43b34bfa7d6035388e8a2ce0301760052"
 """SHA-256 of the records that `storage.fill` writes.
 
 Computed with an independent implementation of the protocol in plain Python, before it was removed.

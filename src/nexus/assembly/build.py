@@ -66,7 +66,7 @@ def build_context(
         ),
         provenance=Provenance(
             manifest=manifest,
-            starts_turn=not request.event.results,
+            starts_turn=not request.event.results or not result.window.path.turn,  # late results may have no turn
             shows_one_turn=inputs.view.message_format.shows_one_turn,
             blocks=(*system.blocks, *preamble.blocks, *notes.included),
             already_in_history=tuple(notes.already_in_history),

@@ -128,6 +128,12 @@ def _run(args: list[str] | None) -> int:
         error.show(text)
         _print_error(error, error.format_message(), text.getvalue().rstrip("\n"), as_json=as_json)
         return error.exit_code
+    except ValueError as error:
+        if "null byte" not in str(error):
+            raise
+        text = "a path has a NUL character (name another file)"
+        _print_error(error, text, f"nexus: {text}", as_json=as_json)
+        return UNREADABLE
     except click.exceptions.Abort:
         click.echo("nexus: stopped", err=True)
         return STOPPED

@@ -86,7 +86,9 @@ def choose_fit(
         result = chosen.result
         if result.cut is None or continues_turn or limit == smallest:
             eviction = message_format.plan_eviction(reported, result.window, inputs.view, inputs.cut_number)
-            if result.cut is not None or eviction is None:
+            current = result.cut or result.window.cut
+            # In a replay the window has this call's cut already; a call makes no more than one.
+            if eviction is None or (current is not None and current.at_seq == result.window.head):
                 return chosen
             window = replace(result.window, cut=eviction)
             return replace(chosen, result=structs.replace(result, cut=eviction, window=window))
