@@ -395,7 +395,7 @@ class Path:
         """
         for row in reversed(self.talk(MessageRef(self.clear + 1, 0), first)):
             if row.message.role != "assistant" and row.ref in self.pairing.starts:
-                says = [p for p in row.message.parts if not isinstance(p, (Note, ToolResult))]
+                says = [p for p in row.message.parts if not isinstance(p, (Note, ToolResult, ToolCall, Thinking))]
                 if row.message.role == "user" and all(isinstance(p, Text) and not p.text.strip() for p in says):
                     continue
                 return row
