@@ -355,6 +355,7 @@ class Session:
             possible |= {"cut to stay", "were shortened", "became notes"} if told["cut"] != now.cut else set()
             possible |= {"compacted or cleared"} if newest & {"compaction", "clear", "undone"} else set()
             possible |= {"pinned messages"} if newest & {"pin", "unpin"} else set()
+            possible |= {"pinned messages"} if any(flag >= 2 for *_, flag in told["pins"]) else set()
             possible |= {"other turns were recorded"} if told["head"] + 1 != last.seq else set()
             possible |= {"no answer"} if not told.get("answered", True) else set()
             possible |= {"the model"} if told["model"] != now.model else set()

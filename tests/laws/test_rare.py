@@ -63,6 +63,12 @@ RARE = {
         ASKED,
     ),
     "a picture that is pinned": (Step("ask", 15), *[ASKED] * 4, Step("pin")),
+    "results of a pinned call that a summary covers": (
+        *[Step("answer", 251, 9)] * 2,
+        Step("pin", 130, 144),
+        *[Step("mark", 38, 180)] * 2,
+        Step("answer", 14, 7),
+    ),
 }
 
 

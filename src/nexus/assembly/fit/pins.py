@@ -63,6 +63,11 @@ class Pinned(Struct, frozen=True):
         stored = sum(row.size.on(wire) + images.more_in(row.message) for row in self.rows)
         return min(stored, self.limit + FRAME_TOKENS) if self.is_large() else stored
 
+    def unanswered_calls(self) -> int:
+        """Return the number of the group's calls without a result."""
+        answered_ids = {result.call_id for row in self.rows for result in row.message.results()}
+        return sum(call.id not in answered_ids for row in self.rows for call in row.message.calls())
+
     def is_large(self) -> bool:
         """Return True if the pin is truncated when it is shown in the opening."""
         return bool(self.limit) and any(row.size.tokens > self.limit + FRAME_TOKENS for row in self.rows)

@@ -345,9 +345,13 @@ class Window:
     def visible_pins(self) -> set[tuple[int, int, int]]:
         """Return the pins that affect the opening or the size of results.
 
-        Each is (seq, ord, flag). The flag is 1 for a pin that is truncated or not in order.
+        Each is (seq, ord, flag). The flag is 1 for a pin that is truncated or not in order, plus 2 for each of its calls
+        without a result: one that comes later is shown with it, and changes the opening.
         """
-        hidden = {(p.place.seq, p.place.ord, int(p.kind == "asked" or p.is_large())) for p in self.hidden_pins()}
+        hidden = {
+            (pin.place.seq, pin.place.ord, int(pin.kind == "asked" or pin.is_large()) + 2 * pin.unanswered_calls())
+            for pin in self.hidden_pins()
+        }
         return hidden | {(place.seq, place.ord, 0) for place in self.reductions.untruncated}
 
     def hash_at(self, seq: int) -> bytes | None:
