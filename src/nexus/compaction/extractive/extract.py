@@ -189,16 +189,18 @@ def _identifiers(texts: Sequence[tuple[StoredMessage, str]], live: Sequence[Extr
     stated = " ".join(finding.text for finding in live)
     for row, text in texts:
         for sentence in sentences(text):
-            clauses = parse_clauses(sentence)
-            values = {value for clause in clauses for hits in clause.values.values() for value in hits}
             for name, kind, weight in find_identifiers(sentence):
                 # Amounts, dates and ports mean little without the sentence that they are part of.
-                if name in stated or name.lower() in values or kind in ("amount", "date", "port"):
+                if kind in ("amount", "date", "port") or name in stated or name.lower() in _values(sentence):
                     continue
                 gain = 8 if row.message.role == "user" else 3
                 weights[name] = min(weights.get(name, weight) + gain, 75)
                 places[name] = row.ref
     return [ExtractedLine("identifier", name, places[name], weight - 30) for name, weight in weights.items()]
+
+
+def _values(sentence: str) -> frozenset[str]:
+    return frozenset(value for clause in parse_clauses(sentence) for hits in clause.values.values() for value in hits)
 
 
 def exact_identifiers(extracted: Extract, limit: int = 20) -> tuple[str, ...]:

@@ -53,6 +53,18 @@ TOOL_WORDS = {group: tuple(words.split()) for group, words in _TABLES.tools.item
 
 _CUES = {name: re.compile("|".join(forms), re.IGNORECASE) for name, forms in _TABLES.cues.items()}
 THANKS, CHANGE, SELF_STATEMENT = _CUES["thanks"], _CUES["update"], _CUES["own"]
+
+
+def _compile_for_lower_case(forms: list[str]) -> re.Pattern[str]:
+    """Return one expression for text in lower case: a third of the time of one that ignores case.
+
+    The forms that begin with a word boundary share one test of it.
+    """
+    words = [form.removeprefix(r"\b") for form in forms if form.startswith(r"\b")]
+    others = [form for form in forms if not form.startswith(r"\b")]
+    return re.compile("|".join([rf"\b(?:{'|'.join(words)})", *others]))
+
+
 _QUESTION = re.compile(r"[?？][\"'”’) ]*\Z")
 _USER_CUES: tuple[tuple[Kind, str], ...] = (
     # A user's rule outranks a wish, a wish a note to remember, and so on: the strictest kind is tried first.
@@ -63,6 +75,7 @@ _USER_CUES: tuple[tuple[Kind, str], ...] = (
     ("open", "open"),
 )
 _ASSISTANT_CUES: tuple[tuple[Kind, str], ...] = (("done", "done"), ("open", "open"), ("decision", "decision"))
+_KIND_CUES = {cue: _compile_for_lower_case(_TABLES.cues[cue]) for _, cue in (*_USER_CUES, *_ASSISTANT_CUES)}
 _LABEL_WORDS: tuple[tuple[Kind, str], ...] = (
     (
         "constraint",
@@ -134,6 +147,7 @@ def cued_kind(sentence: str, *, by_user: bool) -> Kind | None:
     """Return the kind of a sentence by its cues; None without a cue, for a question and for an assistant's chatter."""
     if _QUESTION.search(sentence) or (not by_user and _CUES["chatter"].match(sentence)):
         return None
+    lower = sentence.lower()
     return next(
-        (kind for kind, cue in (_USER_CUES if by_user else _ASSISTANT_CUES) if _CUES[cue].search(sentence)), None
+        (kind for kind, cue in (_USER_CUES if by_user else _ASSISTANT_CUES) if _KIND_CUES[cue].search(lower)), None
     )

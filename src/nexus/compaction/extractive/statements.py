@@ -44,7 +44,6 @@ _PROMPT = re.compile(r"\s{0,3}(?:\([\w.-]{1,40}\) )?(?:[\w.-]+@[\w.-]+[ :~/].{0,
 """A shell's prompt with a command; what it printed follows up to a blank line."""
 _FENCE = re.compile(r"^[ \t]{0,3}(```|~~~)")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x85\u2028\u2029\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]+")
-_SPACE = re.compile(r"\s+")
 _END = re.compile(r"(?<=[.!?…])[\"'”’)\]]{0,2}\s+(?=[^\sa-z])|(?<=[。！？；])")
 FRAME_MARKERS = (
     "previous conversation summary|context summary|result unavailable|runtime context|session started|tool_use:|"
@@ -97,11 +96,11 @@ def strip_markup(text: str) -> str:
 
 def truncate_line(text: str, limit_chars: int = _SENTENCE_CHARS) -> str:
     """Return the text on one line of at most so many characters, ellipsis included, with frame tags defused."""
-    line = _SPACE.sub(" ", text).strip()
+    line = " ".join(text.split())
     if len(line) > limit_chars:
         cut = line[: limit_chars - 2].rfind(" ", limit_chars * 2 // 3)
         line = f"{line[: cut if cut > 0 else limit_chars - 2].rstrip(' ,;:')} …"
-    return _MARKER.sub("(", line)
+    return _MARKER.sub("(", line) if "[" in line else line
 
 
 def lines(text: str) -> Iterator[str]:
@@ -178,13 +177,13 @@ def weight_of(sentence: str) -> int:
 
 def word_count(sentence: str) -> int:
     """Return the number of words; two Chinese, Japanese or Korean characters count as one."""
-    return len(sentence.split()) + len(_WIDE.findall(sentence)) // 2
+    return len(sentence.split()) + (0 if sentence.isascii() else len(_WIDE.findall(sentence)) // 2)
 
 
 def is_prose(sentence: str) -> bool:
     """Return true if most characters are letters, unlike in code, paths, tables or output."""
-    wide = len(_WIDE.findall(sentence))
-    letters = sum(letter.isalpha() or letter == " " for letter in sentence) + wide
+    wide = 0 if sentence.isascii() else len(_WIDE.findall(sentence))
+    letters = sum(map(str.isalpha, sentence)) + sentence.count(" ") + wide
     return letters >= _LETTER_SHARE * (len(sentence) + wide)
 
 

@@ -30,7 +30,7 @@ _QUOTE_CHARS, _SOURCE_CHARS, _WRAPPED_CHARS = 200, 48, 50
 _LEAD = re.compile(
     r"^\s*(?:[^\s:]{1,200}\.\w{1,8}[:-])?(?:\d{1,6}\s*(?:→|[:|-]\s|\t|[:-](?=\s|//|#)))?\s*(?:#+|//+|/?\*+|--+|;+|<!--|>|[-+•]|\d{1,3}[.)])?\s*"
 )
-_ENDS = re.compile(r"[.!。！][\"'”’)\]]{0,2}$")
+_ENDS, _CLOSING = (".", "!", "。", "！"), "\"'”’)]"
 _TO_THE_READER = re.compile(
     r"\b(?:ignore|disregard|forget|override)\b.{0,40}\b(?:instruction|prompt|rule|above|previous)|\b(?:assistant|ai model|language model|"
     r"system prompt)\b|\byou (?:must|should|are|will|have to|need to)\b",
@@ -85,18 +85,19 @@ def _weighed_sentences(text: str) -> Iterator[tuple[str, int]]:
     """Yield the complete sentences of a text (of the strings in it if it is JSON): of a rule, of a value, others with 0."""
     before = ""
     for line in (line for piece in _strings(text) for line in piece.split("\n")):
-        bare, previous = _LEAD.sub("", line, count=1).strip(), before
-        before = bare
-        if _ENDS.search(bare) is None:
+        previous, before = before, line
+        if not _ends_sentence(line) or not (bare := _without_lead(line)):
             continue
+        previous = _without_lead(previous)
         # After a long line that does not end one, the first sentence is the rest of another.
         is_rest = len(previous) >= _WRAPPED_CHARS and previous[-1].isalnum() and statements.is_prose(previous)
         for sentence in [*sentences(bare)][is_rest:]:
             first = next((letter for letter in sentence if letter.isalnum()), "")
-            complete = not first.islower() and _ENDS.search(sentence) is not None
-            if not complete or len(sentence) > _QUOTE_CHARS or _TO_THE_READER.search(sentence):
+            if first.islower() or not _ends_sentence(sentence) or len(sentence) > _QUOTE_CHARS:
                 continue
             if statements.word_count(sentence) < statements.MIN_WORDS or not statements.is_prose(sentence):
+                continue
+            if _TO_THE_READER.search(sentence):
                 continue
             kind = patterns.cued_kind(sentence, by_user=True)
             if kind in ("constraint", "preference") and not patterns.is_soft(sentence):
@@ -105,6 +106,17 @@ def _weighed_sentences(text: str) -> Iterator[tuple[str, int]]:
                 yield sentence, VALUE_WEIGHT
             elif _REFERS_BACK.match(sentence) is None:
                 yield sentence, 0
+
+
+def _ends_sentence(line: str) -> bool:
+    """Return true for a line that ends with the end of a sentence and at most two closing marks."""
+    line = line.rstrip()
+    return line.rstrip(_CLOSING).endswith(_ENDS) and line[-3:].rstrip(_CLOSING) != ""
+
+
+def _without_lead(line: str) -> str:
+    """Return a line without the place, number or mark before its text."""
+    return _LEAD.sub("", line, count=1).strip()
 
 
 def _strings(text: str) -> Iterator[str]:
@@ -223,12 +235,12 @@ def _add_result(state: _Activity, result: ToolResult, place: MessageRef) -> None
     """Add the outcome of a call: an error, the solution of an earlier one, or what a command printed last."""
     call, command = state.waiting.pop(result.call_id)
     name = _bare_name(call)
-    text = _ERROR_TAG.sub("", _result_text(result))
     label = _label(call, command)
     # A later try of a command often has other options: its first three words identify it.
     key = f"{name} {' '.join(command.split()[:3]) if command else _path(_arguments(call))}"
     reads = name in _READ_TOOLS or name.startswith(TOOL_WORDS["quiet"])
     failed = result.is_error
+    text = "" if reads and not failed else _ERROR_TAG.sub("", _result_text(result))
     if command and not reads:
         # Many shell tools report a failing command as a successful call.
         failed = failed or _FAILED.search(_NO_ERRORS.sub("", text[-4000:])) is not None
