@@ -89,6 +89,19 @@ def test_rest_of_a_wrapped_sentence_is_not_quoted() -> None:
     assert not any("“TUI" in text for text in texts(user("Go."), call(1, "run", command="a --help"), result(1, text)))
 
 
+def test_errors_in_shown_code_are_no_failure_of_the_command_that_shows_it() -> None:
+    for command in ("git diff main", "cat a.go", "cd /repo && git log -p"):
+        shown = result(1, '+    return fmt.Errorf("fatal: no such branch")')
+        findings = extract(rows(user("Go."), call(1, "run", command=command), shown)).findings
+        assert {finding.kind for finding in findings} <= {"command", "recent", "open", "file"}
+
+
+def test_error_of_a_tool_is_its_first_line() -> None:
+    refused = result(1, 'String to replace not found.\nString: raise ValueError("failed: 1")', failed=True)
+    lines = texts(user("Go."), call(1, "edit_file", path="a.py"), refused)
+    assert "edit_file(a.py): String to replace not found." in lines
+
+
 def test_summaries_of_real_sessions_replace_no_words_of_the_user(data: Path) -> None:
     for path in sorted((data / "claude_code").glob("*.jsonl")):
         steps = next(iter(read(path))).steps

@@ -239,17 +239,18 @@ def _add_result(state: _Activity, result: ToolResult, place: MessageRef) -> None
     # A later try of a command often has other options: its first three words identify it.
     key = f"{name} {' '.join(command.split()[:3]) if command else _path(_arguments(call))}"
     reads = name in _READ_TOOLS or name.startswith(TOOL_WORDS["quiet"])
+    only_looks = _LOOKS.match(_CHANGES_FOLDER.sub("", command)) is not None
     failed = result.is_error
     text = "" if reads and not failed else _ERROR_TAG.sub("", _result_text(result))
-    if command and not reads:
-        # Many shell tools report a failing command as a successful call.
+    if command and not reads and not only_looks:
+        # Many shell tools report a failing command as a successful call; what a file says of errors is content.
         failed = failed or _FAILED.search(_NO_ERRORS.sub("", text[-4000:])) is not None
     if failed:
-        lines = [line for line in text.split("\n") if line.strip()]
+        lines = [line for line in text.split("\n") if line.strip()] or ["failed"]
         # "Traceback (most recent call last)" is followed by the error itself.
         errors = [line for line in lines[-200:] if _FAILED.search(line) and "Traceback" not in line]
         # A program prints its error last, a tool says first what is wrong.
-        error = redact((errors or lines or ["failed"])[-1 if command else 0]).text
+        error = redact((errors or lines)[-1] if command else lines[0]).text
         line = f"{label}: {truncate_line(error, 180)}"
         state.errors[key] = ExtractedLine("error", truncate_line(line, 300), place, 75 if command else 60), []
     elif key in state.errors:
@@ -260,7 +261,6 @@ def _add_result(state: _Activity, result: ToolResult, place: MessageRef) -> None
     state.commands.pop(label, None)
     if not reads and name not in _WRITE_TOOLS and not failed:
         kind: Kind = "command" if command else "done"
-        only_looks = _LOOKS.match(_CHANGES_FOLDER.sub("", command)) is not None
         printed = [
             line for line in text[-4000:].split("\n") if any(map(str.isalnum, line)) and not _TAG.fullmatch(line)
         ]
