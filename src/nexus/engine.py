@@ -112,10 +112,12 @@ class Engine:
         clock: Clock = "message",
         policy: Policy | str | Path | None = None,
         plugins: Sequence[object] = (),
+        system: str = "",
     ) -> None:
         valid = {
             "ledger": hasattr(ledger, "commit"),
             "model": isinstance(model, str),
+            "system": isinstance(system, str),
             "timezone": isinstance(timezone, str) or (type(timezone) is int and abs(timezone) < MINUTES_PER_DAY),
             "models": models is None or (isinstance(models, Mapping) and all(isinstance(key, str) for key in models)),
             "clock_ms": clock_ms is None or callable(clock_ms),
@@ -157,6 +159,7 @@ class Engine:
         self._limits: dict[str, int] = {}
         self._stable_counter = RememberingCounter(self.counter)
         self._plugins = tuple(plugins)
+        self.system = system
         self._windows = WindowCache(ledger, self.counter)
 
     def __enter__(self) -> Self:
@@ -234,6 +237,8 @@ class Engine:
         """Check the request, apply the learned limit, plugins, then policies, which apply to the plugins' tools too."""
         request, warnings = checked_request(request)
         request = self._with_learned_limit(request)
+        if self.system and not request.system:
+            request = replace(request, system=self.system)
         if self.hooks.plugins:
             request, more = self.hooks.run(request, request.event.at_ms or self.clock_ms(), moment=moment)
             warnings = (*warnings, *more)
@@ -268,7 +273,12 @@ class Engine:
         mark = cached.mark.seq if cached.mark else 0
         environment = self._surveys.of(request.routing.session, thread, mark, sources.at_ms)
         return AssemblyInputs(
-            source_context=dataclasses.replace(sources, environment=environment, previous_turns=cached.previous_turns),
+            source_context=dataclasses.replace(
+                sources,
+                environment=environment,
+                previous_turns=cached.previous_turns,
+                last_blocks=last.blocks if last is not None else (),
+            ),
             sources=self.profiles.sources(resolved),
             frozen_blocks=frozen,
             model=model,
@@ -583,6 +593,7 @@ def open_engine(
                 breaks the prompt cache in every call.
             policy: A `nexus.policy.Policy` or its file, instead of the `policy.toml` files of user and workspace.
             plugins: Modules or objects with hooks, in addition to installed plugins.
+            system: The application's own system prompt, first and unchanged in every context.
 
     Raises WorkspaceMissing, BadConfig, LedgerError; LedgerNotTrusted if a link leads out of the workspace.
     """

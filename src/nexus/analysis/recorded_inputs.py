@@ -13,6 +13,7 @@ from nexus.assembly.fit.cut import Strategy
 from nexus.assembly.fit.view import LARGEST_PART, View, size_class
 from nexus.assembly.fit.window import Window
 from nexus.assembly.formats.path_format import LedgerView
+from nexus.assembly.gather import SYSTEM_SOURCE
 from nexus.assembly.inputs import AssemblyInputs, plan_budget
 from nexus.assembly.manifest_store import NoteMetadata, Settings, manifest_of, parse_stored_manifest
 from nexus.assembly.record import calibration_factor, calibration_key
@@ -234,6 +235,10 @@ class RecordedCallInputs:
         """Return the skills whose instructions were in the system slot."""
         names = (block.name for block in self.blocks if block.source.endswith(SKILL_FILE_SUFFIX))
         return tuple(name.removeprefix(SKILL_NAME_PREFIX) for name in names if name.startswith(SKILL_NAME_PREFIX))
+
+    def system_text(self) -> str:
+        """Return the application's own system prompt."""
+        return next((block.text for block in self.blocks if block.source == SYSTEM_SOURCE), "")
 
     def assembly_inputs(self, view: View, model: Model, window: Window, request: Request) -> AssemblyInputs:
         """Return the inputs of assembly without the sources."""

@@ -223,6 +223,7 @@ def _assemble_changed(inputs: RecordedCallInputs, change: ReplayOverrides) -> Re
         )
         marks = inputs.marks()
     if live_sources is not None:
+        request = replace(request, system=inputs.system_text())
         context = dataclasses.replace(assembly_inputs.source_context, environment=deps.survey())
         assembly_inputs = dataclasses.replace(assembly_inputs, sources=live_sources, source_context=context)
     ctx, fitted = assemble_fitted(request, profile, assembly_inputs)

@@ -31,6 +31,9 @@ from nexus.workspace.times import DATE_TIME_SOURCE, FRESH_MS
 REQUEST_TOKENS = 40
 """Allowance for the rest of a request body: keys, model name, cache breakpoints."""
 
+SYSTEM_SOURCE = "nexus:system"
+"""Source of the application's own system prompt."""
+
 FRAME_OPENINGS = {
     "nexus:capabilities": "[CAPABILITIES]\n",
     "nexus:shared_memory": "[SHARED_MEMORY",
@@ -60,7 +63,10 @@ def gather_system(request: Request, profile: Profile, inputs: AssemblyInputs) ->
     blocks.extend(session_instructions(inputs.instructions))
     if inputs.frozen_blocks is not None:
         volatile = SURROUNDINGS_SOURCE if inputs.source_context.workspace.clock == "system" else ""
-        blocks, warnings = merge_frozen_blocks(inputs.frozen_blocks, blocks, warnings, request.skills, volatile)
+        frozen = [block for block in inputs.frozen_blocks if block.source != SYSTEM_SOURCE]
+        blocks, warnings = merge_frozen_blocks(frozen, blocks, warnings, request.skills, volatile)
+    if request.system:
+        blocks.insert(0, Block("Workspace", "system", request.system, SYSTEM_SOURCE, trust="system"))
     text, tools = "\n\n".join(sanitize_text(block.text) for block in blocks), canonical(request.tools)
     fixed = FixedTokens(
         system=text_tokens_json(text, inputs.counter) + REQUEST_TOKENS,

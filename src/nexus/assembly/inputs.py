@@ -125,6 +125,7 @@ def build_request(
     permissions: str | Iterable[str] = (),
     skills: str | Iterable[str] = (),
     blocks: Mapping[str, str] | None = None,
+    system: str = "",
 ) -> Request:
     """Return the request. The engine adds its own model, persona and limits. Without a session, the policy chooses it.
 
@@ -149,6 +150,7 @@ def build_request(
             profile=profile,
             skills=(skills,) if isinstance(skills, str) else tuple(skills),
             blocks=dict(blocks or {}),
+            system=system,
         )
     except (TypeError, ValueError) as error:
         raise BadSetting(

@@ -12,7 +12,6 @@ from nexus.assembly.gather import SystemPrompt
 from nexus.assembly.inputs import AssemblyInputs
 from nexus.assembly.prefix import (
     PrefixCosts,
-    block_key,
     block_tokens,
     compare_manifests,
     locate_break,
@@ -22,7 +21,7 @@ from nexus.assembly.prefix import (
 from nexus.context import Manifest, PrefixReport
 from nexus.text.frames import MARKS_VERSION
 from nexus.text.message_text import RENDER_VERSION
-from nexus.types.block import text_hash
+from nexus.types.block import block_key, text_hash
 from nexus.types.history import PLAIN
 from nexus.types.profile import Profile
 from nexus.types.request import Request

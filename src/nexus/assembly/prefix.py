@@ -22,7 +22,7 @@ from nexus.providers.prompt_cache import price_of_break
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import message_tokens, text_tokens_json
 from nexus.tokens.model import Model
-from nexus.types.block import Block
+from nexus.types.block import Block, block_key
 from nexus.types.history import OLDER_ENTRIES
 from nexus.types.ledger_entries import Entry
 from nexus.types.message import Message
@@ -128,11 +128,6 @@ class PrefixCosts:
     def preamble(self) -> int:
         """Tokens of the blocks that are messages."""
         return sum(tokens for tokens, _ in self.preamble_blocks.values())
-
-
-def block_key(block: Block) -> str:
-    """Return a block's name in a manifest."""
-    return f"{block.source} ({block.name})"
 
 
 def block_tokens(blocks: Iterable[Block], counter: TokenCounter) -> dict[str, tuple[int, int]]:

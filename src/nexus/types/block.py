@@ -46,6 +46,11 @@ class Block(Struct, frozen=True):
         return text_hash(self.text)
 
 
+def block_key(block: Block) -> str:
+    """Return a block's name in a manifest."""
+    return f"{block.source} ({block.name})"
+
+
 class ContextWarning(Struct, frozen=True):
     """A problem with one source: a truncated text, two files for one purpose, an invalid value."""
 

@@ -106,6 +106,8 @@ class Request(Struct, frozen=True):
     """Skills whose instructions are included."""
     blocks: dict[str, str] = {}
     """Texts of the application by name, for the sources `mood`, `constraints` and `fed:NAME`."""
+    system: str = ""
+    """The application's own system prompt, shown first and unchanged, in every profile."""
 
 
 TOOLS_ORIGIN = "nexus:tools"

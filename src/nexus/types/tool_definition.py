@@ -194,6 +194,59 @@ def tool_metadata(definition: Mapping[str, Any]) -> ToolMetadata | None:
     return ToolMetadata(name, category if isinstance(category, str) else "", tuple(map(str, names)))
 
 
+_SHELL_NAMES = frozenset(
+    (
+        "bash",
+        "sh",
+        "shell",
+        "zsh",
+        "powershell",
+        "terminal",
+        "exec",
+        "execute",
+        "run_shell",
+        "run_command",
+        "run_terminal_cmd",
+        "execute_command",
+        "exec_command",
+        "shell_command",
+        "local_shell",
+    )
+)
+_READER_NAMES = frozenset(
+    ("read", "read_file", "readfile", "read_text_file", "get_file_contents", "view", "view_file", "open_file", "cat")
+)
+_COMMAND_PARAMETERS = frozenset(("command", "cmd"))
+
+
+def reading_tool(definitions: Iterable[Mapping[str, Any]]) -> str:
+    """Return the name of the first tool that reads files, by its name; "" if there is none."""
+    tools = map(tool_metadata, iter_definitions(definitions))
+    return next((tool.name for tool in tools if tool is not None and _bare_name(tool) in _READER_NAMES), "")
+
+
+def offers_shell(definitions: Iterable[Mapping[str, Any]]) -> bool:
+    """Return True if one of the tools runs commands, by its name or by a parameter named `command` or `cmd`."""
+    for definition in iter_definitions(definitions):
+        metadata = tool_metadata(definition)
+        if metadata is not None and _bare_name(metadata) in _SHELL_NAMES:
+            return True
+        function = function_schema(definition)
+        schemas = (function.get(key) for key in ("input_schema", "parameters", "parameters_json_schema"))
+        for schema in schemas:
+            properties = cast("Mapping[str, Any]", schema).get("properties") if isinstance(schema, Mapping) else None
+            if isinstance(properties, Mapping) and not _COMMAND_PARAMETERS.isdisjoint(
+                cast("Mapping[str, Any]", properties)
+            ):
+                return True
+    return False
+
+
+def _bare_name(tool: ToolMetadata) -> str:
+    """Return a tool's name in lower case, without the prefix of an MCP server."""
+    return tool.name.rsplit("__", 1)[-1].lower()
+
+
 class ToolSpec(Struct, frozen=True, order=True):
     """One tool: name, description, JSON schema of its parameters (keys sorted)."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
@@ -85,6 +85,8 @@ class SourceContext:
     skills_cache: list[SkillCatalog] = field(default_factory=list[SkillCatalog], kw_only=True)
     """Skills discovered by the first source of the call that needs them."""
     clock_ms: Callable[[], int] | None = field(default=None, kw_only=True)
+    last_blocks: Collection[str] = field(default=(), kw_only=True)
+    """Keys of the blocks in the system prompt of the session's last call."""
 
     @property
     def files(self) -> Files | None:

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import os
 
+from msgspec.structs import replace
+
+from nexus.policy.values import MESSAGING
 from nexus.render.tool_list import capabilities_text
 from nexus.text.one_line import collapse_whitespace
-from nexus.types.block import Block, ContextWarning
+from nexus.types.block import Block, ContextWarning, block_key
 from nexus.types.environment import ORIGIN, Environment
+from nexus.types.tool_definition import iter_definitions, offers_shell, tool_metadata
 from nexus.types.user_profile import FRIEND_HEADING, user_profile_text
 from nexus.workspace.environment.machine import environment_section
 from nexus.workspace.prompts import prompt_text
@@ -46,15 +50,25 @@ def friends(context: SourceContext) -> SourceResult:
     return [Block("Persona", "about the user", text, USER_PROFILE_SOURCE, trust="user")], warnings
 
 
-def messaging(context: SourceContext) -> SourceResult:
-    """Return the messaging rules, which do not depend on the event, so that the system slot stays the same.
+MESSAGING_SOURCE = "nexus:messaging"
 
-    Workers talk to no user. The prompt of a unified agent without a workspace is its program's.
+
+def messaging(context: SourceContext) -> SourceResult:
+    """Return the messaging rules for an agent that speaks on a platform: a manager, or a unified agent.
+
+    A unified agent does so if the event came from a platform or the tools send messages, and stays so for the session,
+    because the system slot must not change. Workers talk to no user.
     """
-    role = context.request.routing.role
+    request, block = context.request, Block("Workspace", "messaging", "", MESSAGING_SOURCE, trust="system")
+    role, event = request.routing.role, request.event
     if role == "worker" or (role == "unified" and context.files is None):
         return [], []
-    return [Block("Workspace", "messaging", prompt_text("messaging.md"), "nexus:messaging", trust="system")], []
+    if role == "unified" and not (event.channel or event.platform or event.platform_actions):
+        tools = map(tool_metadata, iter_definitions(request.tools))
+        sends = any(tool is not None and tool.category == MESSAGING for tool in tools)
+        if not sends and block_key(block) not in context.last_blocks:
+            return [], []
+    return [replace(block, text=prompt_text("messaging.md"))], []
 
 
 SUBAGENT_SOURCE = "nexus:subagent"
@@ -115,9 +129,12 @@ _MARKS = {"active": "✅", "ready": "⭐ (ready)", "setup": "🔧", "broken": "�
 
 
 def environment(context: SourceContext) -> SourceResult:
-    """Return the environment survey, restricted to the capabilities that the request names; no block without a survey."""
+    """Return the environment survey, restricted to the capabilities that the request names.
+
+    There is no block without a survey, or without a shell tool, in which the agent would use them.
+    """
     survey, names = context.environment.environment, context.request.permissions.capabilities
-    if survey is None:
+    if survey is None or not offers_shell(context.request.tools):
         return [], []
     text = environment_text(survey if names is None else survey.scoped(names))
     blocks = [Block("Workspace", "environment", text, ORIGIN, trust="system")] if text else []

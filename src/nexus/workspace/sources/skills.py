@@ -14,7 +14,7 @@ from nexus.errors import OverCap
 from nexus.types.block import Block, ContextWarning, Trust
 from nexus.types.request import Request
 from nexus.types.skill import Skill, SkillCatalog, SkillInstructions, SkillPlace
-from nexus.types.tool_definition import iter_definitions, tool_metadata
+from nexus.types.tool_definition import offers_shell, reading_tool
 from nexus.workspace.environment.machine import Probe
 from nexus.workspace.skills.discovery import SKILLS
 from nexus.workspace.skills.skill_file import printable_line
@@ -27,7 +27,7 @@ SHORTER = (512, 256, 128, 64)
 
 MAX_NAMES = 5  # number of names in a message; further ones are counted
 LOADER = "read_file"
-"""Tool by which an agent loads a skill (document 003); without it, the command `nexus skill use` does."""
+"""Tool by which document 003's agent loads a skill."""
 
 ORIGIN = "nexus:skills"
 
@@ -102,14 +102,18 @@ def active_skills(context: SourceContext) -> SourceResult:
 
 
 def skills(context: SourceContext) -> SourceResult:
-    """Return one line for each skill, sorted by name: purpose, file, missing requirements."""
+    """Return one line for each skill, sorted by name: purpose, file, missing requirements.
+
+    There is no block if the agent has neither a tool that reads files nor a shell, by which it would load them.
+    """
     scope = skills_in_scope(_skills(context), context.request)
     if not scope.skills or context.files is None:
         return [], list(scope.warnings)
-    tools = map(tool_metadata, iter_definitions(context.request.tools))
-    has_loader = any(tool is not None and tool.name == LOADER for tool in tools)
+    loader, has_shell = reading_tool(context.request.tools), offers_shell(context.request.tools)
+    if not loader and not has_shell:
+        return [], list(scope.warnings)
     text, omitted, warning = skills_index(
-        scope, context.environment.probe, reads_files=has_loader, max_chars=context.files.file_chars
+        scope, context.environment.probe, loader=loader, has_shell=has_shell, max_chars=context.files.file_chars
     )
     warnings = [*scope.warnings, *([ContextWarning(ORIGIN, warning)] if warning else [])]
     return [Block("Workspace", "skills", text, ORIGIN, omitted_chars=omitted)], warnings
@@ -155,15 +159,20 @@ def instructions_text(entry: SkillInstructions) -> str:
     return f"# Skill: {entry.skill.name}\n\n{entry.body}"
 
 
-def skills_index(available: SkillCatalog, probe: Probe, *, reads_files: bool, max_chars: int) -> tuple[str, int, str]:
+def skills_index(
+    available: SkillCatalog, probe: Probe, *, loader: str, has_shell: bool, max_chars: int
+) -> tuple[str, int, str]:
     """Return the list of skills in about `max_chars` characters, the number of omitted characters, and a warning.
+
+    It names what the agent has: `loader`, a tool that reads files, or a shell with the command `nexus`.
 
     Descriptions are shortened first, all to the same length; then skills are omitted from the end.
     """
-    how = "Load a skill in full before you use it: `nexus skill use NAME`"
-    if reads_files:
-        loader = f"Load a skill in full before you use it: `{LOADER}` with the path behind its description, "
-        how = f"{loader}or `nexus skill use NAME` where that lies outside the workspace"
+    command = "`nexus skill use NAME`"
+    if loader:
+        outside = f", or {command} where that lies outside the workspace" if has_shell else ""
+        command = f"`{loader}` with the path behind its description{outside}"
+    how = f"Load a skill in full before you use it: {command}"
     all_lines = [_line(skill, probe) for skill in available.skills]
     lines, cut = all_lines, 0
     # Shorter descriptions before fewer skills: a skill that is not listed is never loaded.
@@ -180,7 +189,7 @@ def skills_index(available: SkillCatalog, probe: Probe, *, reads_files: bool, ma
         notes.append(f"{unlisted:,} more skills are not listed")
     warning = f"list over {max_chars:,} characters or {MAX_FOLDERS} folders: {', '.join(notes)}" if notes else ""
     if notes:
-        lines = [*lines, "", f"[{', '.join(notes)}; `nexus skill list` has all]"]
+        lines = [*lines, "", f"[{', '.join(notes)}{'; `nexus skill list` has all' if has_shell else ''}]"]
     omitted = max(_size(all_lines) - _size(lines), 0) if notes else 0
     return "\n".join(["# Skills", "", f"{how}.", "", *lines]), omitted, warning
 

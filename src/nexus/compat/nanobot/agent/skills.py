@@ -12,6 +12,7 @@ from nexus.workspace.files.reader import FILE_CHARS, Files, home_folder
 from nexus.workspace.prompts import template_texts
 from nexus.workspace.source_context import WorkspaceContext
 from nexus.workspace.sources.skills import (
+    LOADER,
     active_names,
     discover_skills,
     instructions_text,
@@ -61,7 +62,11 @@ class SkillsLoader:
     def build_skills_summary(self) -> str:
         """Return the list of all skills, a line each, to be loaded with the tool `read_file`; empty without skills."""
         skills = self._discover()
-        return skills_index(skills, self._probe, reads_files=True, max_chars=FILE_CHARS)[0] if skills.skills else ""
+        return (
+            skills_index(skills, self._probe, loader=LOADER, has_shell=True, max_chars=FILE_CHARS)[0]
+            if skills.skills
+            else ""
+        )
 
     def get_always_skills(self) -> list[str]:
         """Return the names of the always active skills whose requirements are met, sorted."""
