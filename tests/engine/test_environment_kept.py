@@ -13,7 +13,7 @@ from nexus.types.config import Config
 from nexus.types.message import Text, assistant
 from nexus.types.profile import Profile
 from nexus.types.request import AgentResult, Event, Permissions, Request, Routing
-from support.skills import write_skill
+from support.skills import SHELL, write_skill
 
 CANARY = "canary-7f3a91"
 
@@ -37,7 +37,7 @@ def install(root: Path) -> None:
 
 
 def turn(nx: Engine, text: str, session: str = "main") -> nexus.AssembledContext:
-    ctx = nx.assemble(text, session=session)
+    ctx = nx.assemble(text, session=session, tools=SHELL)
     nx.record(ctx, AgentResult((assistant(f"Done: {text}. " + "It took a while, and here is how. " * 30),)))
     return ctx
 
@@ -45,7 +45,7 @@ def turn(nx: Engine, text: str, session: str = "main") -> nexus.AssembledContext
 def test_environment_is_between_permissions_and_host(root: Path) -> None:
     """Document 002, "System Prompt Components": environment after persona and permissions, before runtime information."""
     with opened(root) as nx:
-        names = [block.name for block in nx.assemble("hi", permissions=("read",)).provenance.blocks]
+        names = [block.name for block in nx.assemble("hi", permissions=("read",), tools=SHELL).provenance.blocks]
     assert names.index("permissions") < names.index("environment") < names.index("host")
 
 
@@ -60,14 +60,14 @@ def test_installed_program_appears_after_a_compaction(root: Path) -> None:
             assert later.system_prompt == first.system_prompt
             assert later.accounting.prefix.state == "extends"
         assert nx.compact("main", share=0.001)
-        after = nx.assemble("seven")
+        after = nx.assemble("seven", tools=SHELL)
         assert "Media: video ⭐ (ready)" in after.system_prompt
         assert after.accounting.prefix.state == "broken"
         assert any(
             "nexus:environment" in cause for cause in (*after.accounting.prefix.causes, after.accounting.prefix.at)
         )
         nx.ledger.undo("main")
-        assert nx.assemble("seven").system_prompt == first.system_prompt
+        assert nx.assemble("seven", tools=SHELL).system_prompt == first.system_prompt
 
 
 def test_explicit_environment_check_updates_next_call(root: Path) -> None:
@@ -76,7 +76,7 @@ def test_explicit_environment_check_updates_next_call(root: Path) -> None:
         install(root)
         found = nx.refresh_environment()
         assert ("video", "ready") in [(one.name, one.state) for one in found.capabilities]
-        ctx = nx.assemble("two")
+        ctx = nx.assemble("two", tools=SHELL)
         assert "Media: video ⭐ (ready)" in ctx.system_prompt
         assert ctx.accounting.prefix.state == "broken"
         assert any("nexus:environment (environment)" in cause for cause in ctx.accounting.prefix.causes)
@@ -86,17 +86,17 @@ def test_other_session_and_process_survey_again(root: Path) -> None:
     with opened(root) as nx:
         turn(nx, "one")
         install(root)
-        assert "⭐" in nx.assemble("one", session="other").system_prompt
-        assert "🔧" in nx.assemble("two").system_prompt
+        assert "⭐" in nx.assemble("one", session="other", tools=SHELL).system_prompt
+        assert "🔧" in nx.assemble("two", tools=SHELL).system_prompt
     with opened(root) as nx:
-        assert "⭐" in nx.assemble("two").system_prompt
+        assert "⭐" in nx.assemble("two", tools=SHELL).system_prompt
 
 
 def test_environment_block_is_the_same_in_another_process(root: Path) -> None:
     with opened(root) as nx:
         first = turn(nx, "one")
     with opened(root) as nx:
-        later = nx.assemble("two")
+        later = nx.assemble("two", tools=SHELL)
         assert (later.system_prompt, later.accounting.prefix.state) == (first.system_prompt, "extends")
 
 
@@ -113,12 +113,14 @@ def test_no_survey_without_workspace_or_environment_block(root: Path, monkeypatc
     (root / "ws" / ".nexus").mkdir()
     (root / "ws" / ".nexus" / "used.json").write_text("[]")
     with opened(root) as nx:
-        assert [one.source for one in nx.assemble("hi").warnings if "used" in one.source] == [".nexus/used.json"]
-        bare = nx.assemble("hi", profile="bare")
+        assert [one.source for one in nx.assemble("hi", tools=SHELL).warnings if "used" in one.source] == [
+            ".nexus/used.json"
+        ]
+        bare = nx.assemble("hi", profile="bare", tools=SHELL)
         assert (bare.system_prompt, bare.warnings) == ("", ())
     monkeypatch.setenv("NEXUS_CREDENTIAL_TWITTER", CANARY)
     with nexus.open() as nx:
-        assert nx.assemble("hi").system_prompt == ""
+        assert nx.assemble("hi", tools=SHELL).system_prompt == ""
         assert nx.refresh_environment().credentials == 0
 
 
@@ -134,7 +136,7 @@ def test_replay_uses_recorded_environment(root: Path) -> None:
 
 def test_what_if_with_other_profile_uses_current_environment(root: Path) -> None:
     with opened(root) as nx:
-        nx.record(nx.assemble("one", profile="bare"), AgentResult((assistant("yes"),)))
+        nx.record(nx.assemble("one", profile="bare", tools=SHELL), AgentResult((assistant("yes"),)))
         install(root)
         assert "Media: video ⭐ (ready)" in nx.what_if("main", 1, ReplayOverrides(profile="layered")).system_prompt
 
@@ -159,7 +161,7 @@ def test_variable_values_are_not_in_context_report_or_ledger(root: Path, monkeyp
 def test_custom_profile_can_list_the_environment_block_alone(root: Path) -> None:
     profile = Profile("brief", "the environment alone", system=("environment",), current=())
     with nexus.open(workspace=root / "ws", home=root / "home", profiles={"brief": profile}) as nx:
-        assert nx.assemble("hi", profile="brief").system_prompt.startswith("## Nexus Environment\n")
+        assert nx.assemble("hi", profile="brief", tools=SHELL).system_prompt.startswith("## Nexus Environment\n")
 
 
 def shown(ctx: nexus.AssembledContext) -> tuple[bool, bool]:
@@ -179,18 +181,18 @@ def test_skill_list_and_environment_share_one_survey_per_session(root: Path) -> 
         later = turn(nx, "two", "early")
         assert (shown(later), later.system_prompt) == ((True, True), first.system_prompt)
         assert nx.compact("early", share=0.001)
-        assert shown(nx.assemble("three", session="early")) == (False, False)
+        assert shown(nx.assemble("three", session="early", tools=SHELL)) == (False, False)
         nx.ledger.undo("early")
-        assert shown(nx.assemble("three", session="early")) == (True, True)
+        assert shown(nx.assemble("three", session="early", tools=SHELL)) == (True, True)
         nx.refresh_environment()
-        assert shown(nx.assemble("three", session="early")) == (False, False)
+        assert shown(nx.assemble("three", session="early", tools=SHELL)) == (False, False)
 
 
 def test_later_environment_block_agrees_with_skill_list(root: Path) -> None:
     with opened(root) as nx:
-        nx.record(nx.assemble("one", profile="repl"), AgentResult((assistant("yes"),)))
+        nx.record(nx.assemble("one", profile="repl", tools=SHELL), AgentResult((assistant("yes"),)))
         install(root)
-        assert shown(nx.assemble("two")) == (True, True)
+        assert shown(nx.assemble("two", tools=SHELL)) == (True, True)
 
 
 def test_invalid_requirement_name_is_missing_in_both_lists(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +203,7 @@ def test_invalid_requirement_name_is_missing_in_both_lists(root: Path, monkeypat
     write_skill(root / "ws", "odd-program", requires={"bins": ["odd name"]})
     write_skill(root / "ws", "odd-variable", requires={"env": ["ODD.NAME"]})
     with opened(root) as nx:
-        texts = {block.name: block.text for block in nx.assemble("hi").provenance.blocks}
+        texts = {block.name: block.text for block in nx.assemble("hi", tools=SHELL).provenance.blocks}
     assert "odd-program 🔧 (needs a program)" in texts["environment"]
     assert "odd-variable 🔧 (needs a variable)" in texts["environment"]
     assert "(unavailable: needs odd name)" in texts["skills"]
@@ -211,6 +213,6 @@ def test_invalid_requirement_name_is_missing_in_both_lists(root: Path, monkeypat
 def test_custom_profile_can_put_environment_into_the_message(root: Path) -> None:
     own = Profile("own", "", system=(), current=("environment",))
     with nexus.open(root / "ws", home=root / "home", config=Config(), profiles={"own": own}) as nx:
-        ctx = nx.assemble("hi", profile="own")
+        ctx = nx.assemble("hi", profile="own", tools=SHELL)
     assert ctx.system_prompt == ""
     assert "video 🔧 (needs ffmpeg)" in str(ctx.to_provider("openai"))

@@ -6,6 +6,9 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+SHELL = ({"name": "bash", "description": "Run a command.", "input_schema": {"type": "object", "properties": {}}},)
+"""Tools of an agent that can run the command `nexus`, which the prompt then names."""
+
 
 def write_skill(
     workspace: Path,
