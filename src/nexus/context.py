@@ -153,6 +153,15 @@ class Accounting:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredEvent:
+    """Messages of an event that were stored before the call, and the seqs of their entries."""
+
+    messages: tuple[Message, ...]
+    seqs: tuple[int, ...]
+    starts_turn: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Provenance:
     """The parts of a context, included and omitted."""
 
@@ -170,6 +179,8 @@ class Provenance:
     identity: Identity = dataclass_field(default_factory=Identity)
     context_json: dict[str, Any] = dataclass_field(default_factory=dict[str, Any])
     """Record of the system prompt's parts (see `nexus.types.request.system_record`)."""
+    stored_event: StoredEvent | None = None
+    """The part of the event that the ledger already has; None if `record` stores all of it."""
     request: Request | None = dataclass_field(default=None, repr=False, compare=False)
     """The request it was assembled for. None if the context was read from a file."""
 

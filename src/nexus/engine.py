@@ -35,10 +35,11 @@ from nexus.assembly.record import (
     with_sizes,
 )
 from nexus.assembly.window_cache import WindowCache
-from nexus.context import AssembledContext
+from nexus.context import AssembledContext, StoredEvent
 from nexus.errors import BadContext, BadEntry, BadReference, BadSetting, EmptyEvent, ToolNotAllowed, WorkspaceMissing
 from nexus.ledger.location import open_ledger
 from nexus.ledger.operations import Ledger
+from nexus.ledger.overlay import without_event
 from nexus.ledger.recorded_calls import RecordedCall, call_before, recorded_call
 from nexus.ledger.sessions import SessionInfo
 from nexus.ledger.sqlite import SqliteLedger
@@ -52,6 +53,7 @@ from nexus.tokens.counter import RememberingCounter, TokenCounter, get_counter
 from nexus.tokens.image_price import image_price
 from nexus.tokens.model import Model, resolve
 from nexus.tokens.model_names import base_model_name
+from nexus.turn import Turn, begin_turn, event_of
 from nexus.types.block import ContextWarning
 from nexus.types.compaction_plan import COMPACT_TO, CompactionPlan, Trigger
 from nexus.types.config import Config
@@ -222,6 +224,40 @@ class Engine:
         authorized = self._authorize(request)
         return assemble(authorized.request, self._profile(authorized.request), self._assembly_inputs(authorized))
 
+    def begin(
+        self,
+        event: str | Event | Iterable[Message],
+        *,
+        session: str | None = None,
+        images: Sequence[Image] = (),
+        **routing: Any,
+    ) -> Turn:
+        """Store a user's message, or results, before any call, and return the turn; arguments as for `assemble`.
+
+        `Event.id` is an idempotency key: the same event again is the same turn. If the context cannot be assembled,
+        nothing is stored and the error of `assemble` is raised.
+        """
+        return begin_turn(self, build_request(as_event(event, images), session, **routing))
+
+    def current_turn(self, session: str, **routing: Any) -> Turn | None:
+        """Return the session's newest turn to continue it, None if it is closed. Arguments as for `assemble`.
+
+        Raises NoSuchSession.
+        """
+        row = self.ledger.thread_info(session)
+        return Turn(self, build_request(Event(), session, **routing), row.turn) if row.open_turn else None
+
+    def assemble_stored(self, request: Request, event: StoredEvent) -> AssembledContext:
+        """Assemble the context of the next call for an event that the ledger has; see `nexus.turn`."""
+        self._check_trusted()
+        authorized = self._authorize(replace(request, event=event_of(event, self.clock_ms())), moment=False)
+        thread = self.ledger.thread(authorized.request.routing.session)
+        with self.store.snapshot():
+            store = without_event(self.store, thread, event.seqs)
+            inputs = self._assembly_inputs(authorized, store)
+        inputs = dataclasses.replace(inputs, stored_event=event)
+        return assemble(authorized.request, self._profile(authorized.request), inputs)
+
     def check_tool(self, ctx: AssembledContext, tool: str) -> None:
         """Check that a call of a tool may be run. Raises ToolNotAllowed unless the context offered the tool."""
         if not ctx.allows(tool):
@@ -245,8 +281,9 @@ class Engine:
         authorized = authorize(request, self.policies.read(), self.store, self.workspace_context.config.persona)
         return replace(authorized, warnings=(*warnings, *authorized.warnings)) if warnings else authorized
 
-    def _assembly_inputs(self, authorized: AuthorizedRequest) -> AssemblyInputs:
-        """Return the inputs of assembly for a request, read in one snapshot of the ledger."""
+    def _assembly_inputs(self, authorized: AuthorizedRequest, overlay: LedgerStore | None = None) -> AssemblyInputs:
+        """Return the inputs of assembly for a request, read in one snapshot of the ledger, or of an overlay of it."""
+        store = overlay or self.store
         request, settings = authorized.request, self.workspace_context
         model, resolved = self.resolve(request.model or self.model), self.profiles.resolve_with_source(request.profile)
         profile, budget = resolved.profile, plan_budget(request, model)
@@ -265,11 +302,11 @@ class Engine:
         with self.store.snapshot():
             factor = calibration_factor(model, self._calibration(model.provider, model.name, self.counter.name))
             view = replace(view, pin_first_message=self.pin_first_message, images=image_price(model, factor))
-            thread = self.store.thread_of(request.routing.session)
-            last = manifest_of(self.store.last_assembly(thread, view.name)) if thread is not None else None
-            header = partial(history_header, profile, self.store, thread, last, sources=sources)
-            cached = self._windows.of(thread, view, header, starts_turn=not request.event.results)
-            frozen = frozen_blocks(profile, self.store, last, cached.mark)
+            thread = store.thread_of(request.routing.session)
+            last = manifest_of(store.last_assembly(thread, view.name)) if thread is not None else None
+            header = partial(history_header, profile, store, thread, last, sources=sources)
+            cached = self._windows.of(thread, view, header, starts_turn=not request.event.results, store=overlay)
+            frozen = frozen_blocks(profile, store, last, cached.mark)
         mark = cached.mark.seq if cached.mark else 0
         environment = self._surveys.of(request.routing.session, thread, mark, sources.at_ms)
         return AssemblyInputs(
@@ -296,7 +333,7 @@ class Engine:
             renderers=RENDERERS,
             after_mark=cached.after_mark,
             may_compact=cached.window.head > cached.live.undone_at,
-            last_blocks=partial(last_blocks, self.store, thread, last),
+            last_blocks=partial(last_blocks, store, thread, last),
             denied_tools=authorized.denied_tools,
             warnings=(
                 *authorized.warnings,

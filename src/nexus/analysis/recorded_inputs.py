@@ -32,7 +32,7 @@ from nexus.tokens.image_price import ImagePrice
 from nexus.tokens.model import Model, resolve
 from nexus.types.block import Block, Layer, Trust
 from nexus.types.history import PLAIN, HistoryHeader, PreviousTurns
-from nexus.types.ledger_entries import Cut, Entry
+from nexus.types.ledger_entries import Cut, Entry, StoredMessage
 from nexus.types.message import Note
 from nexus.types.profile import STORED_NOTES, MessageFormatName, Profile
 from nexus.types.request import Event, Identity, Permissions, Request, Routing
@@ -145,7 +145,9 @@ class RecordedCallInputs:
 
     def _entries(self, after: int, until: int | None = None) -> Iterable[Entry]:
         last = self.head if until is None else min(until, self.head)
-        return self.deps.store.entries(self.call.thread, after, last)
+        entries = self.deps.store.entries(self.call.thread, after, last)
+        event_seqs = self.stored.event_seqs
+        return (entry for entry in entries if entry.seq not in event_seqs) if event_seqs else entries
 
     def marks(self) -> list[Entry]:
         """Return the checkpoints on the path up to the call, newest first. Later ones do not change a past call."""
@@ -173,9 +175,13 @@ class RecordedCallInputs:
         self.previous_turns = filled.previous_turns
         return filled.window
 
+    def rows(self, entry: Entry) -> list[StoredMessage]:
+        """Return the rows of the event, where it was stored before the call, and those of the call's entry."""
+        return [*(row for seq in self.stored.event_seqs for row in self.entry(seq).rows), *entry.rows]
+
     def event(self, entry: Entry) -> tuple[Event, list[Block]]:
         """Return the event as the caller passed it, and the blocks that preceded its content in the message."""
-        messages = [row.message for row in entry.rows]
+        messages = [row.message for row in self.rows(entry)]
         first_reply = next((i for i, message in enumerate(messages) if message.role == "assistant"), len(messages))
         messages = messages[: self.stored.event_messages or first_reply]
         if not messages or len(messages) < self.stored.event_messages:

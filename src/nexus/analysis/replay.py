@@ -164,7 +164,7 @@ def _replay(inputs: RecordedCallInputs) -> ReplayedCall:
     except NexusError as error:
         raise CannotReplay(inputs.call.label, (*inputs.missing, str(error))) from error
     omitted = tuple(stored_block(note, "") for note in inputs.stored.notes if note.state == "left out")
-    ctx = with_stored_fields(ctx, inputs.stored, entry.rows)
+    ctx = with_stored_fields(ctx, inputs.stored, inputs.rows(entry))
     ctx = dataclasses.replace(ctx, provenance=dataclasses.replace(ctx.provenance, omitted_blocks=omitted))
     return ReplayedCall(inputs.call, ctx, fitted, tuple(marks))
 
@@ -228,7 +228,7 @@ def _assemble_changed(inputs: RecordedCallInputs, change: ReplayOverrides) -> Re
         assembly_inputs = dataclasses.replace(assembly_inputs, sources=live_sources, source_context=context)
     ctx, fitted = assemble_fitted(request, profile, assembly_inputs)
     if change.event is None:
-        ctx = with_stored_meta(ctx, inputs.stored, entry.rows)
+        ctx = with_stored_meta(ctx, inputs.stored, inputs.rows(entry))
     return ReplayedCall(inputs.call, ctx, fitted, tuple(marks))
 
 

@@ -66,7 +66,10 @@ def build_context(
         ),
         provenance=Provenance(
             manifest=manifest,
-            starts_turn=not request.event.results or not result.window.path.turn,  # late results may have no turn
+            starts_turn=inputs.stored_event.starts_turn
+            if inputs.stored_event is not None
+            else not request.event.results or not result.window.path.turn,  # late results may have no turn
+            stored_event=inputs.stored_event,
             shows_one_turn=inputs.view.message_format.shows_one_turn,
             blocks=(*system.blocks, *preamble.blocks, *notes.included),
             already_in_history=tuple(notes.already_in_history),

@@ -80,9 +80,13 @@ def gather_current(
 ) -> tuple[list[Block], list[ContextWarning]]:
     """Return the blocks of the current message, and warnings.
 
-    Within a turn these are attached files, because the rest was sent before, and a new timestamp if the last is old.
+    Within a turn these are attached files, because the rest was sent before, and a new timestamp if the last is old. A
+    stored user message has its notes already.
     """
     event, names = request.event, profile.current
+    stored = inputs.stored_event
+    if stored is not None and any(message.role == "user" for message in stored.messages):
+        return [], []
     if event.results:
         wanted = {STORED_NOTES, *(("attachments",) if event.attachments else ())}
         if "date_time" in names and not event.content and _is_time_stale(inputs):
@@ -169,13 +173,14 @@ def preamble_messages(blocks: Iterable[Block]) -> tuple[Message, ...]:
 
 
 def event_messages(event: Event, notes: list[Block], at_ms: int) -> tuple[Message, ...]:
-    """Return the event as it will be stored: results, then one user message with its notes before the content."""
-    if event.results and not event.content and not notes:
-        return event.results
+    """Return the event as it will be stored: results, earlier user messages, then one with its notes before the content."""
+    before = (*event.results, *event.preceding)
+    if before and not event.content and not notes:
+        return before
     parts = (*(Note("moment" if n.layer == "Event" else "memory", n.text, n.source) for n in notes), *event.content)
     meta = meta_of_user(event, at_ms) if notes else ""
     message = Message("user", parts, event.id, at_ms, source=event.source, meta=meta)
-    return (*event.results, message)
+    return (*before, message)
 
 
 def merge_frozen_blocks(

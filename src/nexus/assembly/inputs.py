@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from nexus.assembly.fit.view import View
 from nexus.assembly.fit.window import Window
 from nexus.assembly.manifest_store import StoredManifest
-from nexus.context import Renderers
+from nexus.context import Renderers, StoredEvent
 from nexus.errors import BadEvent, BadSetting, NotAllowed
 from nexus.policy import DeniedTool
 from nexus.tokens.budget import TokenBudget, compute_budget
@@ -80,6 +80,9 @@ class AssemblyInputs:
     """Reads the blocks of the session's last call, for files that cannot be read now."""
 
     denied_tools: tuple[DeniedTool, ...] = ()
+
+    stored_event: StoredEvent | None = None
+    """The event, if the ledger already has it."""
 
     warnings: tuple[ContextWarning, ...] = ()
     """Warnings from before assembly."""

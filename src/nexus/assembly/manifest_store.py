@@ -64,7 +64,10 @@ class StoredManifest(Manifest, frozen=True):
     session: str = ""
 
     event_messages: int = field(default=0, name="events")
-    """Number of the event's messages, which begin the recorded entry."""
+    """Number of the event's messages, which begin the recorded entry unless `event_seqs` names others."""
+
+    event_seqs: tuple[int, ...] = ()
+    """Entries with the event's first messages, if they were stored before the call; the others begin its own entry."""
 
     starts_turn: bool = field(default=True, name="opens")
     """True if the event starts a turn."""
@@ -123,6 +126,7 @@ def stored_manifest(ctx: AssembledContext, *, answered: bool, reported: int) -> 
         blob_hashes={name: hashlib.sha256(data).hexdigest() for name, data in blobs.items()},
         session=ctx.session_label,
         event_messages=len(ctx.event),
+        event_seqs=ctx.provenance.stored_event.seqs if ctx.provenance.stored_event is not None else (),
         starts_turn=ctx.provenance.starts_turn,
         notes=tuple(
             NoteMetadata(state, block.layer, block.name, block.source, block.trust)
@@ -135,6 +139,8 @@ def stored_manifest(ctx: AssembledContext, *, answered: bool, reported: int) -> 
     )
     stored = msgspec.to_builtins(manifest)
     del stored["recorded_at"]
+    if not manifest.event_seqs:
+        del stored["event_seqs"]
     return stored, list(blobs.values())
 
 
@@ -158,7 +164,9 @@ def with_stored_fields(
 ) -> AssembledContext:
     """Return a replayed context with fields restored from the stored manifest and the entry's `rows`."""
     budget = replace(ctx.token_budget, uncut=manifest.uncut)
-    provenance = dataclasses.replace(ctx.provenance, context_json=manifest.context_json)
+    provenance = dataclasses.replace(
+        ctx.provenance, context_json=manifest.context_json, starts_turn=manifest.starts_turn
+    )
     ctx = dataclasses.replace(ctx, cut=manifest.new_cut, token_budget=budget, provenance=provenance)
     return with_stored_meta(ctx, manifest, rows)
 

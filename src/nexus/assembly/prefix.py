@@ -42,7 +42,7 @@ def compare_manifests(before: StoredManifest | None, now: Manifest, window: Wind
         causes.append("the pinned messages among those left out changed")
     elif not window.has_hash(before.head, before.head_hash):
         causes.append("the history is another one")
-    elif before.recorded_at != before.head + 1:
+    elif before.recorded_at - before.head - 1 != sum(seq > before.head for seq in before.event_seqs):
         causes.append("other turns were recorded between the last call's context and its reply")
     if before.synthetic_results and not before.answered:
         causes.append("the last call got no answer, and results that it lacked may have come since")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -109,24 +110,20 @@ def build_commit(ctx: AssembledContext, result: AgentResult, counter: TokenCount
             for number, message in enumerate(produced)
         )
     key = f"context:{manifest.id}"
+    stored_event = ctx.provenance.stored_event
+    new_messages = ctx.event if stored_event is None else ctx.event[len(stored_event.messages) :]
     turn = NewEntry(
-        messages=with_sizes((*ctx.event, *produced), counter),
+        messages=with_sizes((*new_messages, *produced), counter),
         body={
             "model": model,
-            "provider": ctx.provider,
-            "role": ctx.role,
-            **({"principal": ctx.provenance.identity.principal} if ctx.provenance.identity.principal else {}),
-            "toolset": ctx.toolset_name,
-            "permissions": list(ctx.permissions_granted),
-            "source_event": ctx.source_event_id,
-            "workspace": ctx.workspace_path,
+            **_call_fields(ctx),
             "usage": msgspec.to_builtins(result.usage),
             "stop_reason": result.stop_reason,
             **({"tools": [tool.name for tool in ctx.tools]} if ctx.provenance.starts_turn and ctx.tools else {}),
             **({"permissions_used": list(result.permissions_used)} if result.permissions_used else {}),
         },
         at_ms=now_ms,
-        starts_turn=ctx.provenance.starts_turn,
+        starts_turn=ctx.provenance.starts_turn and stored_event is None,
         keys=(key,),
     )
     entries = [turn]
@@ -144,6 +141,33 @@ def build_commit(ctx: AssembledContext, result: AgentResult, counter: TokenCount
         follows=follows,
         blobs=tuple(blobs),
     )
+
+
+def build_event_commit(ctx: AssembledContext, counter: TokenCounter, now_ms: int, key: str) -> Commit:
+    """Return the commit of a context's event alone, before its call. The turn stays open."""
+    manifest = ctx.provenance.manifest
+    entry = NewEntry(
+        messages=with_sizes(ctx.event, counter),
+        body={"model": ctx.model, **_call_fields(ctx)},
+        at_ms=now_ms,
+        starts_turn=ctx.provenance.starts_turn,
+        keys=(key,) if key else (),
+    )
+    return Commit((entry,), follows=(manifest.head, bytes.fromhex(manifest.head_hash)) if manifest.head else None)
+
+
+def _call_fields(ctx: AssembledContext) -> dict[str, Any]:
+    """Return the fields of a call that a turn's entries store."""
+    principal = ctx.provenance.identity.principal
+    return {
+        "provider": ctx.provider,
+        "role": ctx.role,
+        **({"principal": principal} if principal else {}),
+        "toolset": ctx.toolset_name,
+        "permissions": list(ctx.permissions_granted),
+        "source_event": ctx.source_event_id,
+        "workspace": ctx.workspace_path,
+    }
 
 
 def _author(model: str, requested: str) -> str:

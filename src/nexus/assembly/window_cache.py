@@ -19,6 +19,7 @@ from nexus.assembly.fit.window import Window
 from nexus.assembly.formats.path_format import LedgerView
 from nexus.context import AssembledContext, engine_state
 from nexus.ledger import replay
+from nexus.ledger.overlay import PathOverlay
 from nexus.ledger.store import LedgerStore
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.image_price import ImagePrice
@@ -71,22 +72,30 @@ class WindowCache:
         self._store, self._counter = store, counter
         self._windows: OrderedDict[_Key, CachedWindow] = OrderedDict()
 
-    def of(self, thread: int | None, view: View, header: HeaderSource, *, starts_turn: bool) -> CachedWindow:
-        """Return the window of a view at the ledger's head.
+    def of(
+        self,
+        thread: int | None,
+        view: View,
+        header: HeaderSource,
+        *,
+        starts_turn: bool,
+        store: LedgerStore | None = None,
+    ) -> CachedWindow:
+        """Return the window of a view at the ledger's head, or at the head of an overlaid `store`.
 
         The header of a new session is read in each call until the session has its first entry.
         """
-        first_header = header(None)
-        if thread is None or (first_header.started and not self._store.head(thread)[0]):
+        first_header, store = header(None), store or self._store
+        if thread is None or (first_header.started and not store.head(thread)[0]):
             window = empty_window(replace(view, header=first_header), self._counter)
             return CachedWindow(window, 0, None, instructions=())
         if view.message_format.shows_one_turn:
-            cut = self._store.last_cut(thread, view.name)
-            cached = self._filled(thread, view, cut, starts_turn=starts_turn)
+            cut = store.last_cut(thread, view.name)
+            cached = self._filled(store, thread, view, cut, starts_turn=starts_turn)
         else:
-            cached = self._cached(thread, view, header)
+            cached = self._cached(store, thread, view, header)
         if cached.instructions is None and cached.window.head:
-            cached.instructions = tuple(row.message for row in self._store.instructions(thread))
+            cached.instructions = tuple(row.message for row in store.instructions(thread))
         return cached
 
     def keep_after(self, ctx: AssembledContext, cut: Cut, thread: int) -> None:
@@ -98,32 +107,37 @@ class WindowCache:
         if cached is not None and isinstance(window, Window) and cached.cut_number == cut.number - 1:
             cached.window, cached.cut_number = window, cut.number
 
-    def _cached(self, thread: int, view: View, header: HeaderSource) -> CachedWindow:
+    def _cached(self, store: LedgerStore, thread: int, view: View, header: HeaderSource) -> CachedWindow:
         """Return the whole history's window, extended if that is enough, else made again."""
         model_key = _thinking_key(view.provider_format, view.model)
         key = (thread, view.name, model_key, view.images, view.message_format.name)
-        cut = self._store.last_cut(thread, view.name)
+        cut = store.last_cut(thread, view.name)
         cached = self._windows.get(key)
-        if cached is not None and self._is_extended(cached, thread, view, cut):
+        if isinstance(store, PathOverlay) and not (
+            store.is_beginning and (cached is None or cached.window.head <= store.head(thread)[0])
+        ):
+            return self._filled(store, thread, view, cut, header=header)
+        if cached is not None and self._is_extended(store, cached, thread, view, cut):
             self._windows.move_to_end(key)
             return cached
-        cached = self._windows[key] = self._filled(thread, view, cut, header=header, previous=cached)
+        cached = self._windows[key] = self._filled(store, thread, view, cut, header=header, previous=cached)
         while len(self._windows) > WINDOWS:
             self._windows.popitem(last=False)
         return cached
 
-    def _is_extended(self, cached: CachedWindow, thread: int, view: View, cut: Cut | None) -> bool:
+    def _is_extended(self, store: LedgerStore, cached: CachedWindow, thread: int, view: View, cut: Cut | None) -> bool:
         """Extend a cached window to the ledger's head; return False if it must be made again."""
         if cached.cut_number != (cut.number if cut else 0):
             return False
         if view.pin_first_message and cached.first_user_message is None:
             return False
         window = cached.window
-        new = self._store.entries(thread, window.head)
+        new = store.entries(thread, window.head)
         return window.extend(window.rules.path_format.follow_entries(new), self._counter)
 
     def _filled(
         self,
+        store: LedgerStore,
         thread: int,
         view: View,
         cut: Cut | None,
@@ -133,9 +147,9 @@ class WindowCache:
         starts_turn: bool = False,
     ) -> CachedWindow:
         """Return a window read from the ledger. It continues the path format of the previous window."""
-        marks: Sequence[Entry] = self._store.checkpoints(thread)
+        marks: Sequence[Entry] = store.checkpoints(thread)
         live = replay.live_checkpoints(marks)
-        reading = LedgerView(partial(self._store.entries, thread), self._store.head(thread), live)
+        reading = LedgerView(partial(store.entries, thread), store.head(thread), live)
         filled = view.message_format.fill_window(
             reading,
             replace(view, header=header(live.checkpoint)) if header is not None else view,

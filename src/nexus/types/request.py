@@ -39,6 +39,8 @@ class Event(Struct, frozen=True):
     content: tuple[Part, ...] = ()
     """Last in the current message, after time, platform, memory and attachments."""
     results: tuple[Message, ...] = ()
+    preceding: tuple[Message, ...] = ()
+    """User messages that came before `content`, each with its own source, time and id."""
     id: str = ""
     at_ms: int = 0
     timezone: str | int = ""

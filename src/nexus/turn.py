@@ -1,0 +1,278 @@
+"""A turn of a session: the event is stored before any call, then each reply and each result as it arrives."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+from msgspec.structs import replace
+
+from nexus.assembly.record import build_event_commit, with_sizes
+from nexus.context import AssembledContext, StoredEvent
+from nexus.errors import BadEvent, BadReply
+from nexus.ledger.overlay import is_partial, open_event
+from nexus.ledger.replay import TurnStatus
+from nexus.providers.replies import read_reply
+from nexus.types.ledger_entries import Commit, Committed, NewEntry
+from nexus.types.message import Message, Text, ToolCall, ToolResult, assistant
+from nexus.types.request import AgentResult, Event, Request
+
+if TYPE_CHECKING:
+    from nexus.ledger.operations import Ledger
+    from nexus.tokens.counter import TokenCounter
+
+FailureKind: TypeAlias = Literal[
+    "rate_limit",
+    "overloaded",
+    "timeout",
+    "connection",
+    "auth",
+    "overflow",
+    "bad_request",
+    "bad_reply",
+    "aborted",
+    "error",
+]
+
+
+class TurnEngine(Protocol):
+    """The part of the engine that a turn uses."""
+
+    @property
+    def ledger(self) -> Ledger:
+        """Operations on sessions."""
+        ...
+
+    @property
+    def counter(self) -> TokenCounter:
+        """Counts what is stored."""
+        ...
+
+    @property
+    def clock_ms(self) -> Any:
+        """Returns the time."""
+        ...
+
+    def assemble_request(self, request: Request) -> AssembledContext:
+        """Assemble the context for an event that is not stored."""
+        ...
+
+    def assemble_stored(self, request: Request, event: StoredEvent) -> AssembledContext:
+        """Assemble the context for an event that the ledger has."""
+        ...
+
+    def record(self, ctx: AssembledContext, reply: object) -> Committed:
+        """Store a reply."""
+        ...
+
+
+class Turn:
+    """One turn of a session, as `Engine.begin` and `Engine.current_turn` return it.
+
+    Everything given to a turn is durable when the method returns. A program that stops leaves the user's message and an
+    interrupted turn; `Engine.current_turn` continues it.
+
+    Attributes:
+        session: The session's label.
+        number: Number of the turn in its session.
+    """
+
+    def __init__(self, engine: TurnEngine, request: Request, number: int, ctx: AssembledContext | None = None) -> None:
+        self._engine, self._request, self._ctx = engine, request, ctx
+        self.session, self.number = request.routing.session, number
+
+    def __repr__(self) -> str:
+        return f"<Turn {self.number} of session {self.session!r}: {self.status}>"
+
+    @property
+    def status(self) -> TurnStatus:
+        """`pending`, `streaming`, `completed`, `failed` or `interrupted`, read from the ledger."""
+        turns = self._engine.ledger.turns(self.session)
+        status: TurnStatus = "interrupted"
+        for turn in turns:
+            if turn.number == self.number:
+                status = turn.status
+        return status
+
+    @property
+    def is_open(self) -> bool:
+        """True if a call, a result or the end of the turn is still to come."""
+        return self.status not in ("completed", "failed")
+
+    @property
+    def replies(self) -> tuple[Message, ...]:
+        """The assistant's messages of the turn that are stored."""
+        entries = self._engine.ledger.entries(self.session)
+        rows = (row for entry in entries if entry.turn == self.number for row in entry.rows)
+        return tuple(row.message for row in rows if row.message.role == "assistant")
+
+    def assemble(self, **changes: Any) -> AssembledContext:
+        """Assemble the context of the turn's next call: of its message, or of the results that came since the last reply.
+
+        Args:
+            **changes: Fields of `Request` to replace in this and the later calls of the turn (`model`, `tools`,
+                `available_tokens`, `model_config`, …).
+
+        Raises:
+            BadEvent: No message and no result waits for a reply.
+            BudgetTooSmall, LedgerError: As for `Engine.assemble`.
+        """
+        if changes:
+            self._request, self._ctx = replace(self._request, **changes), None
+        if self._ctx is None:
+            self._ctx = self._engine.assemble_stored(self._request, self._stored_event())
+        return self._ctx
+
+    def record(self, reply: object, ctx: AssembledContext | None = None) -> Committed:
+        """Store a reply to the newest context. Without tool calls it completes the turn.
+
+        Args:
+            reply: The provider's response, or an AgentResult.
+            ctx: The context that was sent, if another than the newest.
+
+        Raises BadReply for an empty reply without an error, and as `Engine.record`.
+        """
+        ctx = ctx or self._ctx
+        if ctx is None:
+            raise BadReply("turn has no context to record a reply to (call `turn.assemble()` and send that context)")
+        committed = self._engine.record(ctx, reply)
+        self._ctx = None
+        return committed
+
+    def result(
+        self, call_id: str, content: str | ToolResult | Message, *, name: str = "", is_error: bool = False
+    ) -> Committed:
+        """Store the result of one tool call as it arrives. The same result again adds nothing.
+
+        Args:
+            call_id: Id of the call.
+            content: The result's text, a `ToolResult`, or a message of role `tool`.
+            name: Name of the tool.
+            is_error: True for a failed call.
+        """
+        if isinstance(content, Message):
+            message = content
+        else:
+            result = (
+                content if isinstance(content, ToolResult) else ToolResult(call_id, (Text(content),), name, is_error)
+            )
+            message = Message("tool", (result,))
+        if [result.call_id for result in message.results()] != [call_id]:
+            raise BadEvent(
+                f"result is not one result of call {call_id!r} (pass its text, or nexus.tool({call_id!r}, …))"
+            )
+        self._ctx = None
+        if not message.at_ms:
+            message = replace(message, at_ms=self._engine.clock_ms())
+        ledger = self._engine.ledger
+        thread = ledger.thread(self.session)
+        waiting = open_event(ledger.store, thread)
+        reply = (
+            waiting[0].seq - 1 if waiting else ledger.store.head(thread)[0]
+        )  # models use an id again in later replies
+        rows = (row for entry in waiting for row in entry.rows)
+        if any(row.message.parts == message.parts for row in rows):
+            return Committed(thread, ledger.store.head(thread)[0], 0, self.number)
+        entry = NewEntry(messages=with_sizes((message,), self._engine.counter), keys=(f"result:{reply}:{call_id}",))
+        return ledger.commit(self.session, Commit((entry,)))
+
+    def fail(self, kind: FailureKind, text: str, *, partial: object = None) -> Committed:
+        """End the turn as failed, with what had arrived of a reply.
+
+        Args:
+            kind: Kind of the failure, for programs.
+            text: The error, for people.
+            partial: Text, a message or a reply that broke off. Its tool calls were never run and are dropped.
+        """
+        ledger, now_ms = self._engine.ledger, self._engine.clock_ms()
+        messages = _partial_messages(partial)
+        entries: list[NewEntry] = []
+        if messages:
+            sized = with_sizes(messages, self._engine.counter)
+            entries.append(NewEntry(messages=sized, body={"partial": True}, at_ms=now_ms))
+        entries.append(NewEntry("failed", body={"error": text, "kind": kind}, at_ms=now_ms))
+        self._ctx = None
+        return ledger.commit(self.session, Commit(tuple(entries)))
+
+    def cancel(self, *, partial: object = None) -> Committed:
+        """End the turn as interrupted by its user or its program; see `fail`."""
+        return self.fail("aborted", "canceled", partial=partial)
+
+    def _stored_event(self) -> StoredEvent:
+        ledger = self._engine.ledger
+        entries = open_event(ledger.store, ledger.thread(self.session))
+        if any(map(is_partial, entries)):
+            # The next try replaces what had arrived; the old thread still has it.
+            event = [entry for entry in entries if entry.rows and not is_partial(entry)]
+            ledger.rewind(self.session, seq=event[-1].seq)
+            entries = open_event(ledger.store, ledger.thread(self.session))
+        if not entries or entries[0].turn != self.number:
+            raise BadEvent(
+                f"turn {self.number} of session {self.session!r} waits for no reply: neither a message nor a result came "
+                "after its last reply (add a result, or begin another turn)"
+            )
+        return StoredEvent(
+            tuple(row.message for entry in entries for row in entry.rows),
+            tuple(entry.seq for entry in entries),  # marks of failures are between no call and its reply either
+            any(row.message.role == "user" for entry in entries for row in entry.rows),
+        )
+
+
+def begin_turn(engine: TurnEngine, request: Request) -> Turn:
+    """Store a request's event and return its turn; see `Engine.begin`."""
+    ctx = engine.assemble_request(request)
+    ledger, label = engine.ledger, ctx.session_label
+    request = replace(request, routing=replace(request.routing, session=label, own=False))
+    event_id = request.event.id
+    key = f"event:{event_id}" if event_id else ""
+    if key and (number := _turn_with_key(ledger, label, key)):
+        return Turn(engine, request, number)
+    commit = build_event_commit(ctx, engine.counter, engine.clock_ms(), key)
+    committed = ledger.commit(label, commit)
+    stored = StoredEvent(ctx.event, (committed.head,), ctx.provenance.starts_turn)
+    ctx = dataclasses.replace(ctx, provenance=dataclasses.replace(ctx.provenance, stored_event=stored))
+    return Turn(engine, request, committed.turn, ctx)
+
+
+def _turn_with_key(ledger: Ledger, session: str, key: str) -> int:
+    """Return the turn that an event with this key began in a session; 0 if there is none."""
+    thread = ledger.store.thread_of(session)
+    if thread is None:
+        return 0
+    path = {part.thread: part for part in ledger.store.path(thread)}
+    for holder, seq in ledger.store.holders(key):
+        if holder in path and seq <= path[holder].high:
+            return next(iter(ledger.store.entries(thread, seq - 1, seq))).turn
+    return 0
+
+
+def event_of(stored: StoredEvent, now_ms: int) -> Event:
+    """Return a stored event as a request has it: its messages unchanged, with the newest one's id, time and source."""
+    newest = stored.messages[-1]
+    asked = next((message for message in reversed(stored.messages) if message.role == "user"), newest)
+    return Event(results=stored.messages, id=asked.id, at_ms=newest.at_ms or now_ms, source=asked.source or "human")
+
+
+def _partial_messages(partial: object) -> tuple[Message, ...]:
+    """Return what a model had said before it broke off, without the calls that nobody ran."""
+    if partial is None or partial == "":
+        return ()
+    if isinstance(partial, str):
+        return (assistant(partial),)
+    result = AgentResult((partial,)) if isinstance(partial, Message) else read_reply(partial)
+    answered = {answer.call_id for answer in result.tool_results}
+    kept = (
+        replace(
+            message,
+            parts=tuple(part for part in message.parts if not isinstance(part, ToolCall) or part.id in answered),
+        )
+        for message in result.messages
+    )
+    return tuple(message for message in kept if message.has_content())
+
+
+def request_changes(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of `Request` for some of the arguments of `Engine.assemble`."""
+    names = {"budget": "available_tokens"}
+    return {names.get(name, name): value for name, value in options.items()}
