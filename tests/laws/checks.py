@@ -365,9 +365,12 @@ def full_pass(call: Call) -> None:
 
 
 def waiting_kept(path: Path, calls: list[ToolCall]) -> None:
-    """No summary covers a call that still waits for its result."""
+    """No summary covers a call that still waits for its result.
+
+    After a cut the engine pairs calls and results from a later message on, which may end a group of unusual order sooner.
+    """
     if path.live is None or path.live.kind != "compaction" or not calls:
         return
     last = path.pairing.group
-    if last is not None and last < path.begin:
+    if last is not None and last < path.begin and not any(map(path.begin.__le__, path.last_groups(last))):
         broken("waiting calls", f"the group at {last} waits and is covered up to {path.begin}")
