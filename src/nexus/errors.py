@@ -53,10 +53,10 @@ class BudgetTooSmall(NexusError):
         self.needed_tokens = needed_tokens
         self.parts = dict(parts)
         self.is_lower_bound = is_lower_bound
-        least = "at least " if is_lower_bound else ""
+        at_least = "at least " if is_lower_bound else ""
         sizes = ", ".join(f"{name} {tokens:,}" for name, tokens in self.parts.items() if tokens)
         super().__init__(
-            f"budget of {available_tokens:,} tokens too small: the parts that are never cut need {least}"
+            f"budget of {available_tokens:,} tokens too small: the parts that are never cut need {at_least}"
             f"{needed_tokens:,}: {sizes} "
             "(use a larger budget or model, or shorten the largest part; nothing was sent)"
         )
