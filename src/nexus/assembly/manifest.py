@@ -21,7 +21,6 @@ from nexus.assembly.prefix import (
 )
 from nexus.context import Manifest, PrefixReport
 from nexus.text.frames import MARKS_VERSION
-from nexus.text.message_text import RENDER_VERSION
 from nexus.types.block import text_hash
 from nexus.types.history import PLAIN
 from nexus.types.profile import Profile
@@ -70,7 +69,7 @@ def build_manifest(
         counter=inputs.counter.name,
         factor=inputs.factor,
         available=bounded,
-        render=RENDER_VERSION,
+        render=inputs.view.render,
         pins=pinned_places(window, result.verbatim_indexes),
         base=preamble.fixed.total + window.tokens + result.closing_tokens + result.current_tokens,
         max_tool_result_tokens=inputs.view.max_tool_result_tokens,
