@@ -12,6 +12,7 @@ System prompt, tools, current event, last group and pins are never cut.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
@@ -177,8 +178,12 @@ class _Cutter:
 
         Raises BudgetTooSmall.
         """
-        result = self.before
-        for cut in self._choices():
+        result, cuts = self.before, self._choices()
+        if self.fixed.total + result.current_tokens > self.available and not any(m.role == "tool" for m in self.event):
+            cuts = deque(
+                cuts, maxlen=1
+            )  # no cut makes room for the user's words: the last one has the least besides them
+        for cut in cuts:
             result = self._after(cut)
             if total_tokens(result, self.fixed) <= self.available:
                 return result
