@@ -17,7 +17,7 @@ from nexus.tokens.image_price import images_in
 from nexus.tokens.model_table import ContentRates
 from nexus.types.message import Image, Message, Note, ProviderFormat, Text, Thinking, ToolCall, ToolResult, Unknown
 
-SAMPLED_MESSAGES = 100
+SAMPLED_MESSAGES = 30
 """Number of newest messages that are measured, so that the time of a call does not grow with its history."""
 
 FACTOR_PARTS = 32
