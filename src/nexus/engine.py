@@ -27,6 +27,7 @@ from nexus.assembly.formats.registry import FORMATS
 from nexus.assembly.inputs import AssemblyInputs, as_event, build_request, plan_budget
 from nexus.assembly.manifest_store import manifest_of
 from nexus.assembly.record import (
+    BASE_COUNTER,
     build_commit,
     calibration_factor,
     calibration_key,
@@ -258,7 +259,8 @@ class Engine:
         zone = str(request.event.timezone) or str(self.timezone)
         sources = SourceContext(request, settings, request.event.at_ms or self.clock_ms(), zone, clock_ms=self.clock_ms)
         with self.store.snapshot():
-            factor = calibration_factor(model, self._calibration(model.provider, model.name, self.counter.name))
+            calibration = self._calibration(model.provider, model.name, self.counter.name)
+            factor = calibration_factor(model, calibration)
             view = replace(view, pin_first_message=self.pin_first_message, images=image_price(model, factor))
             thread = self.store.thread_of(request.routing.session)
             last = manifest_of(self.store.last_assembly(thread, view.name)) if thread is not None else None
@@ -275,6 +277,7 @@ class Engine:
             budget=budget,
             counter=self._stable_counter,
             factor=factor,
+            content_rates=None if calibration or not self.counter.name.startswith(BASE_COUNTER) else model.content,
             window=cached.window,
             mark=cached.mark,
             view=view,

@@ -19,14 +19,14 @@ from nexus.types.ledger_entries import AssemblyRow, Commit, NewEntry, SizedMessa
 from nexus.types.message import Image, Message, ToolResult
 from nexus.types.request import AgentResult
 
-_BASE_COUNTER = "o200k_base"
+BASE_COUNTER = "o200k_base"
 _BY = " by "
 
 
 def calibration_key(model: str, counter: str) -> str:
     """Return a model's name in a calibration: its base name, with the counter if that is not o200k's."""
     name = base_model_name(model)
-    return name if counter == _BASE_COUNTER else f"{name}{_BY}{counter}"
+    return name if counter == BASE_COUNTER else f"{name}{_BY}{counter}"
 
 
 def parse_calibration_key(calibrated: str) -> str:
