@@ -6,7 +6,7 @@ The engine collects the rest, or replay reads it back from a recorded call.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -21,7 +21,6 @@ from nexus.policy import DeniedTool
 from nexus.tokens.budget import TokenBudget, compute_budget
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.model import Model
-from nexus.tokens.model_table import ContentRates
 from nexus.types.block import Block, ContextWarning
 from nexus.types.ledger_entries import Entry
 from nexus.types.message import Image, Message, Text
@@ -50,9 +49,6 @@ class AssemblyInputs:
     factor: float
     """The model's tokens per base token."""
 
-    content_rates: ContentRates | None = field(default=None, kw_only=True)
-    """If set, `factor` is only the initial one: the content of the prompt decides (see `nexus.tokens.content`)."""
-
     window: Window
     mark: Entry | None
     """The newest clear or the current compaction."""
@@ -70,6 +66,12 @@ class AssemblyInputs:
     thread: int
     workspace: str
     renderers: Renderers
+
+    content_factor: float = 1.0
+    """The part of `factor` that the prompt's content decided."""
+
+    correction: float | None = None
+    """If set, `factor` is provisional: content decides it (see `nexus.tokens.content`), times this learned factor."""
 
     after_mark: int = 0
     """Seq of the session's newest checkpoint."""

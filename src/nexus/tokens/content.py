@@ -1,27 +1,25 @@
-"""Token factor of a prompt by its content, for models whose usage was not reported yet.
+"""Token factor of a prompt by its content, for models with rates for it.
 
 The base count is of the JSON form, and one factor cannot fit all of it: a short chat is half JSON framing, for which a
 provider has a few tokens, and a vocabulary needs more tokens for one kind of text than for another. So the text of each
 message has the rate of its kind, by two cheap measures: its characters per base token, and its share of non-ASCII bytes.
-Stored counts stay as they are; only the factor differs, and a manifest contains the factor that was used.
+Stored counts stay as they are; only the factor differs, and a manifest contains the factor that was used. Reported usage
+then corrects the estimate (`nexus.tokens.calibration`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, Self, TypeAlias
 
-from msgspec import Struct
-
+from nexus.tokens.calibration import PARTS
 from nexus.tokens.image_price import images_in
 from nexus.tokens.model_table import ContentRates
 from nexus.types.message import Image, Message, Note, ProviderFormat, Text, Thinking, ToolCall, ToolResult, Unknown
 
-SAMPLED_MESSAGES = 30
-"""Number of newest messages that are measured, so that the time of a call does not grow with its history."""
-
-FACTOR_PARTS = 32
-"""Fractions of one to which the factor is rounded up, so that it seldom moves."""
+Kind: TypeAlias = Literal["words", "dense", "digits", "encoded", "accented", "cjk", "scripts"]
 
 _TEXT_FRAMING: dict[ProviderFormat, tuple[int, int]] = {"openai": (12, 9), "anthropic": (20, 8), "gemini": (16, 4)}
 """Base tokens of the JSON around a message of text: with one part, and per further part."""
@@ -41,74 +39,101 @@ _ACCENTED_FROM, _CJK_BELOW = 3.2, 2.2
 _SAMPLED_CHARS = 2_000
 """Characters of a text in which other than ASCII characters are looked for."""
 
+_SYMBOL = b"\xe2"
+"""First byte of dashes, arrows, check marks and lines: in code and tables, and not letters."""
+
 _ASCII_UNTIL = 0.01
 _ACCENTED_UNTIL = 0.2
 """UTF-8 bytes beyond one per character: a few typographic marks, then accents, then other scripts."""
 
 
-class MeasuredPrompt(Struct, frozen=True):
-    """A prompt and the base tokens of its parts."""
+@dataclass(slots=True)
+class MeasuredContent:
+    """Base tokens of messages and texts by kind. It grows with a history, so that a call measures only new messages."""
 
-    request_tokens: int
-    """Allowance for the rest of a request body."""
-    system: str
-    system_tokens: int
-    tools_tokens: int
-    messages: Sequence[tuple[Message, int]]
-    """Newest messages with their base tokens, at most `SAMPLED_MESSAGES`."""
-    older_tokens: int
-    """Base tokens of the other messages, assumed to be like these."""
+    texts: dict[Kind, int] = field(default_factory=dict[Kind, int])
+    """Base tokens of text by kind, without framing."""
+
+    text_messages: int = 0
+
+    unscaled: int = 0
+    """Tokens that are the same for every model."""
+
+    unmeasured: int = 0
+    """Base tokens of images and of parts of unknown kind."""
+
+    has_images: bool = False
+
+    history_messages: int = 0
+    """Number of the history's messages that were added."""
+
+    def copy(self) -> Self:
+        """Return a copy, to which a call adds system prompt, blocks and event."""
+        return replace(self, texts=self.texts.copy())
+
+    def add_messages(self, messages: Sequence[Message], tokens: int, wire: ProviderFormat) -> None:
+        """Add messages that have these base tokens together. All their texts count as one kind."""
+        has_images = any(next(images_in(message), None) is not None for message in messages)
+        if has_images or any(isinstance(part, Unknown) for message in messages for part in message.parts):
+            self.has_images |= has_images
+            self.unmeasured += tokens
+            return
+        first, further = _TEXT_FRAMING[wire]
+        for message in messages:
+            tools = sum(isinstance(part, (ToolCall, ToolResult)) for part in message.parts)
+            more = max(len(message.parts) - 1, 0)
+            if tools:
+                framing = sent = min(tools * _TOOL_FRAMING, tokens)
+            else:
+                framing, sent = first + further * more, _PART_TOKENS * more
+                self.text_messages += 1
+            self.unscaled += sent
+            tokens -= framing
+        self.add_text([text for message in messages for text in _texts(message)], tokens)
+
+    def add_text(self, texts: Sequence[str], tokens: int) -> None:
+        """Add texts that have these base tokens together; without characters, these are only framing."""
+        if tokens > 0 and any(texts):
+            kind = _kind(texts, tokens)
+            self.texts[kind] = self.texts.get(kind, 0) + tokens
+
+    def estimated_tokens(self, rates: ContentRates, token_factor: float) -> float:
+        """Return the model's tokens of this content, without the framing of a request."""
+        framing = rates.message * self.text_messages + self.unscaled
+        texts = sum(tokens * getattr(rates, kind) for kind, tokens in self.texts.items())
+        return framing + texts + self.unmeasured * token_factor
 
 
-def content_factor(prompt: MeasuredPrompt, rates: ContentRates, token_factor: float, wire: ProviderFormat) -> float:
-    """Return the model's tokens per base token of this prompt, rounded up.
+def content_factor(content: MeasuredContent, base: int, tools: int, rates: ContentRates, token_factor: float) -> float:
+    """Return the model's tokens per base token of a prompt with these base tokens, in 64ths and rounded up.
 
-    Tools, images and parts of unknown kind have the model's `token_factor`, below which images never get.
+    `tools` are the base tokens of tool definitions, which have the model's `token_factor`, as have images and parts of
+    unknown kind. With an image the factor is never below it.
     """
-    measured = sum(tokens for _, tokens in prompt.messages)
-    estimate = sum(_message_estimate(*item, rates, token_factor, wire) for item in prompt.messages)
-    if measured:
-        estimate *= 1 + prompt.older_tokens / measured
-    else:
-        estimate = prompt.older_tokens * token_factor
-    if prompt.system:
-        estimate += prompt.system_tokens * _rate([prompt.system], prompt.system_tokens, rates)
-    if prompt.tools_tokens:
-        estimate += prompt.tools_tokens * token_factor + rates.tools
-    base = prompt.request_tokens + prompt.system_tokens + prompt.tools_tokens + measured + prompt.older_tokens
-    factor = math.ceil((rates.request + estimate) / base * FACTOR_PARTS) / FACTOR_PARTS
-    return max(factor, token_factor) if any(_has_image(message) for message, _ in prompt.messages) else factor
+    estimate = rates.request + content.estimated_tokens(rates, token_factor)
+    estimate += tools * token_factor + (rates.tools if tools else 0)
+    factor = math.ceil(estimate / base * PARTS) / PARTS
+    return max(factor, token_factor) if content.has_images else factor
 
 
-def _message_estimate(
-    message: Message, tokens: int, rates: ContentRates, token_factor: float, wire: ProviderFormat
-) -> float:
-    if _has_image(message) or any(isinstance(part, Unknown) for part in message.parts):
-        return tokens * token_factor
-    tools = sum(isinstance(part, (ToolCall, ToolResult)) for part in message.parts)
-    first, further = _TEXT_FRAMING[wire]
-    if tools:
-        framing = sent = tools * _TOOL_FRAMING
-    else:
-        more = max(len(message.parts) - 1, 0)
-        framing, sent = first + further * more, rates.message + _PART_TOKENS * more
-    text_tokens = max(tokens - framing, 0)
-    return sent + text_tokens * _rate(list(_texts(message)), text_tokens, rates)
-
-
-def _rate(texts: Sequence[str], tokens: int, rates: ContentRates) -> float:
-    """Return the model's tokens per base token of texts that have these base tokens."""
-    chars = sum(map(len, texts))
-    samples = [text[:_SAMPLED_CHARS] for text in texts if not text.isascii()]
-    extra = sum(len(text.encode("utf-8", "replace")) - len(text) for text in samples)
-    extra_share = extra / max(sum(min(len(text), _SAMPLED_CHARS) for text in texts), 1)
-    per_token = chars / max(tokens, 1)
+def _kind(texts: Sequence[str], tokens: int) -> Kind:
+    """Return the kind of texts that have these base tokens."""
+    per_token = sum(map(len, texts)) / tokens
+    extra = sum(_letter_bytes(text[:_SAMPLED_CHARS]) for text in texts if not text.isascii())
+    extra_share = extra / max(sum(min(len(text), _SAMPLED_CHARS) for text in texts), 1) if extra else 0
     if extra_share <= _ASCII_UNTIL:
-        limits = ((_ENCODED_BELOW, rates.encoded), (_DIGITS_BELOW, rates.digits), (_DENSE_BELOW, rates.dense))
-        return next((rate for limit, rate in limits if per_token < limit), rates.words)
+        if per_token >= _DENSE_BELOW:
+            return "words"
+        return "dense" if per_token >= _DIGITS_BELOW else "digits" if per_token >= _ENCODED_BELOW else "encoded"
     if extra_share <= _ACCENTED_UNTIL or per_token >= _ACCENTED_FROM:
-        return rates.accented
-    return rates.cjk if per_token < _CJK_BELOW else rates.scripts
+        return "accented"
+    return "cjk" if per_token < _CJK_BELOW else "scripts"
+
+
+def _letter_bytes(text: str) -> int:
+    """Return the UTF-8 bytes of letters beyond one per character."""
+    data = text.encode("utf-8", "replace")
+    return len(data) - len(text) - 2 * data.count(_SYMBOL)
 
 
 def _texts(message: Message) -> Iterator[str]:
@@ -122,7 +147,3 @@ def _texts(message: Message) -> Iterator[str]:
                 yield from (item.text for item in content if isinstance(item, Text))
             case Image() | Unknown():
                 pass
-
-
-def _has_image(message: Message) -> bool:
-    return next(images_in(message), None) is not None

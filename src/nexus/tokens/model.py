@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct, field
 
 from nexus.errors import BadModelEntry
+from nexus.tokens.counter import BASE_COUNTER
 from nexus.tokens.model_names import MOVING, is_bedrock, shortenings, spellings, split_window, strip_date
 from nexus.tokens.model_table import (
     CacheRules,
@@ -66,7 +67,16 @@ class Model(Struct, frozen=True):
     vision: bool = False
     tools: bool = True
     reasoning: bool = False
-    content: ContentRates | None = None  # What the content of a prompt makes of `token_factor`
+    content: ContentRates | None = None  # Rates from which a prompt's own factor is estimated
+
+    @property
+    def initial_factor(self) -> float:
+        """Start of calibration: `token_factor`, or 1 for a model whose factor is estimated by content."""
+        return 1.0 if self.content else self.token_factor
+
+    def for_counter(self, counter: str) -> Model:
+        """Return the model, without its rates for content if this counter does not count base tokens."""
+        return self if counter.startswith(BASE_COUNTER) else msgspec.structs.replace(self, content=None)
 
 
 class ModelEntry(Struct, frozen=True, forbid_unknown_fields=True):

@@ -213,7 +213,7 @@ def test_small_budget_drops_memory_entries_first() -> None:
         counts = [
             nx.assemble("now", profile="tagged", budget=budget, **ASK).provenance.manifest.entries for budget in budgets
         ]
-        assert counts == [20, 12, 6, 3]
+        assert counts == [20, 12, 6, 1]
         with pytest.raises(BudgetTooSmall, match="blocks before the conversation"):
             nx.assemble("now", profile="tagged", budget=1_000, **ASK)
 
