@@ -22,6 +22,7 @@ from nexus.interop.detect import read
 from nexus.interop.transcript import Transcript
 from nexus.tokens.counter import get_counter
 from nexus.tokens.measure import message_tokens
+from nexus.tokens.model import resolve
 from nexus.tokens.model_names import same_model
 from nexus.types.message import Message, Note, Text, ToolResult
 from support.replay import CallPoint, Mark, append, call_points, mark, record
@@ -124,6 +125,10 @@ class Walk:
     def __init__(self, workspace: Path, model: str, budget: int, figures: Counter[str], way: str = "") -> None:
         options: dict[str, Any] = {"strategy": way} if way == "middle_out" else {}
         options |= {"max_tool_result_tokens": 0} if way == "whole results" else {}
+        if way == "middle_out":
+            # One factor: the groups that a cut keeps in front stay, also when later content counts more. The oracle does
+            # not know them.
+            options["models"] = {model: {"token_factor": resolve(model).token_factor}}
         self.nx = nexus.open(workspace, ledger=":memory:", clock_ms=lambda: 1_760_000_000_000, **options)
         self.way = way
         self.model, self.budget, self.figures = model, budget, figures

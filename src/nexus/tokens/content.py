@@ -83,11 +83,11 @@ class MeasuredContent:
             tools = sum(isinstance(part, (ToolCall, ToolResult)) for part in message.parts)
             more = max(len(message.parts) - 1, 0)
             if tools:
-                framing = sent = min(tools * _TOOL_FRAMING, tokens)
+                framing = constant = min(tools * _TOOL_FRAMING, tokens)
             else:
-                framing, sent = first + further * more, _PART_TOKENS * more
+                framing, constant = first + further * more, _PART_TOKENS * more
                 self.text_messages += 1
-            self.unscaled += sent
+            self.unscaled += constant
             tokens -= framing
         self.add_text([text for message in messages for text in _texts(message)], tokens)
 

@@ -101,11 +101,14 @@ def choose_fit(
 
 
 def with_content_factor(
-    inputs: AssemblyInputs, system: SystemPrompt, preamble: Preamble | None = None, whole: FitResult | None = None
+    inputs: AssemblyInputs,
+    system: SystemPrompt,
+    preamble: Preamble | None = None,
+    uncut_result: FitResult | None = None,
 ) -> AssemblyInputs:
     """Return the inputs with the factor of a prompt's content, unless the factor does not depend on it.
 
-    `whole` is the window with the event, before any cut.
+    `uncut_result` is the window with the event, before any cut.
     """
     rates, wire = inputs.model.content, inputs.view.provider_format
     if inputs.correction is None or rates is None:
@@ -114,9 +117,9 @@ def with_content_factor(
     content.add_text([system.text], fixed.system - REQUEST_TOKENS)
     if preamble:
         content.add_messages(preamble.messages, fixed.preamble, wire)
-    if whole:
-        content.add_messages(whole.visible, whole.closing_tokens + whole.current_tokens, wire)
-    base = total_tokens(whole, fixed) if whole else fixed.total + inputs.window.tokens
+    if uncut_result:
+        content.add_messages(uncut_result.visible, uncut_result.closing_tokens + uncut_result.current_tokens, wire)
+    base = total_tokens(uncut_result, fixed) if uncut_result else fixed.total + inputs.window.tokens
     factor = content_factor(content, base, fixed.tools, rates, inputs.model.token_factor)
     return replace(inputs, factor=factor * inputs.correction, content_factor=factor)
 
@@ -179,10 +182,10 @@ def _choose_notes(
     def fitted(choice: CurrentBlocks) -> ChosenFit | BudgetTooSmall:
         event = event_messages(request.event, choice.included, inputs.source_context.at_ms)
         visible = window.rules.path_format.event(event, window.head, request.identity.principal)
-        whole = with_event(window, visible, inputs.counter, None)
-        scaled = with_content_factor(inputs, system, preamble, whole)
+        uncut_result = with_event(window, visible, inputs.counter, None)
+        scaled = with_content_factor(inputs, system, preamble, uncut_result)
         try:
-            result = fit(whole, scaled.available, preamble.fixed, context, inputs.counter, visible)
+            result = fit(uncut_result, scaled.available, preamble.fixed, context, inputs.counter, visible)
         except BudgetTooSmall as error:
             rounding = ROUNDING_TOKENS if scaled.factor != 1 else 0
             return error.scaled(scaled.factor, inputs.budget.available, rounding)

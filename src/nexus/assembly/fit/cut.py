@@ -106,7 +106,7 @@ class CutContext(Struct, frozen=True):
 
 
 def fit(
-    whole: FitResult,
+    uncut_result: FitResult,
     available: int,
     fixed: FixedTokens,
     context: CutContext,
@@ -117,7 +117,7 @@ def fit(
 
     If everything fits, old images may still become notes, by a cut that omits no message. Raises BudgetTooSmall.
     """
-    result, window = whole, whole.window
+    result, window = uncut_result, uncut_result.window
     total = total_tokens(result, fixed)
     history = window.tokens + result.closing_tokens
     limit = total - history + int(context.ceiling * available)
