@@ -55,7 +55,7 @@ def within_budget(call: Call) -> None:
     used = ctx.token_budget.used.total
     if used > call.budget or ctx.token_budget.remaining < 0:
         broken("within budget", f"{used} of {call.budget}")
-    factor = ctx.accounting.model_info.token_factor
+    factor = ctx.provenance.manifest.factor
     for wire in OWN[ctx.accounting.model_info.provider_format]:
         counted = _RECOUNT.count(call.bodies[wire]) * factor
         if counted > used:

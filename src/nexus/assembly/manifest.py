@@ -27,7 +27,19 @@ from nexus.types.profile import Profile
 from nexus.types.request import Request
 
 _LATER_KEYS = frozenset(
-    {"id", "base", "largest", "task", "pin_kinds", "persona", "images", "entries", "marks", "whole_new_results"}
+    {
+        "id",
+        "base",
+        "largest",
+        "task",
+        "pin_kinds",
+        "persona",
+        "images",
+        "entries",
+        "marks",
+        "whole_new_results",
+        "content",
+    }
 )
 """Stored keys that came later than the id, or that follow from the others."""
 
@@ -84,6 +96,7 @@ def build_manifest(
         session_header=window.rules.header.started,
         summary_heading="" if heading == PLAIN.summary_heading else heading,
         frame_tags=MARKS_VERSION,
+        content_factor=inputs.content_factor,
     )
     return msgspec.structs.replace(manifest, id=_manifest_id(manifest, inputs))
 

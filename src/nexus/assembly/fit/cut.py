@@ -107,18 +107,18 @@ class CutContext(Struct, frozen=True):
 
 
 def fit(
-    window: Window,
+    uncut_result: FitResult,
     available: int,
     fixed: FixedTokens,
     context: CutContext,
     counter: TokenCounter,
     event: tuple[Message, ...],
 ) -> FitResult:
-    """Return the window as it is, or after one cut, so that everything takes at most `available` base tokens.
+    """Return the whole window with its event, or after one cut, so that all takes at most `available` base tokens.
 
     If everything fits, old images may still become notes, by a cut that omits no message. Raises BudgetTooSmall.
     """
-    result = with_event(window, event, counter, None)
+    result, window = uncut_result, uncut_result.window
     total = total_tokens(result, fixed)
     history = window.tokens + result.closing_tokens
     limit = total - history + int(context.ceiling * available)
