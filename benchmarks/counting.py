@@ -23,6 +23,7 @@ from benchmarks.sessions import session_files, transcripts
 from nexus.interop.detect import read
 from nexus.interop.importing import import_transcript
 from nexus.interop.transcript import Transcript
+from nexus.tokens.content import MeasuredContent
 from nexus.tokens.measure import message_tokens
 from nexus.tokens.model import resolve
 from nexus.types.message import Image, Message, Note, Text, Thinking, ToolCall, ToolResult, Unknown
@@ -79,19 +80,26 @@ def run() -> Outcome:
     return Outcome((table, by_model, _importing()), (target,))
 
 
-NEXUS = "Nexus: base count x token_factor"
+NEXUS = "Nexus: estimate by content"
 
 
 def _ways(counter: Remembered) -> dict[str, Callable[[Delta], float]]:
     def nexus_count(delta: Delta, *, aside: bool = True) -> float:
+        model, content, tokens = resolve(delta.model), MeasuredContent(), base_counts(delta, aside=aside)
+        if model.content is None:
+            return sum(tokens) * model.token_factor
+        for message, size in zip(delta.messages, tokens, strict=True):
+            content.add_messages((message,), size, "anthropic")
+        return content.estimated_tokens(model.content, model.token_factor)
+
+    def base_counts(delta: Delta, *, aside: bool = True) -> list[int]:
         sizes = [message_tokens(message, counter) for message in delta.messages]
-        return (
-            sum(size.anthropic + (size.optional if aside else 0) for size in sizes) * resolve(delta.model).token_factor
-        )
+        return [size.anthropic + (size.optional if aside else 0) for size in sizes]
 
     return {
         NEXUS: nexus_count,
         "the same, without thinking": lambda delta: nexus_count(delta, aside=False),
+        "base count x token_factor": lambda delta: sum(base_counts(delta)) * resolve(delta.model).token_factor,
         "o200k of the plain text": lambda delta: sum(counter.count(text) for m in delta.messages for text in _texts(m)),
         "len/4 of the plain text": lambda delta: sum(len(text) for m in delta.messages for text in _texts(m)) / 4,
     }

@@ -22,6 +22,7 @@ from nexus.interop.detect import read
 from nexus.interop.transcript import Transcript
 from nexus.tokens.counter import get_counter
 from nexus.tokens.measure import message_tokens
+from nexus.tokens.model import resolve
 from nexus.tokens.model_names import same_model
 from nexus.types.message import Message, Note, Text, ToolResult
 from support.replay import CallPoint, Mark, append, call_points, mark, record
@@ -124,6 +125,10 @@ class Walk:
     def __init__(self, workspace: Path, model: str, budget: int, figures: Counter[str], way: str = "") -> None:
         options: dict[str, Any] = {"strategy": way} if way == "middle_out" else {}
         options |= {"max_tool_result_tokens": 0} if way == "whole results" else {}
+        if way == "middle_out":
+            # One factor: the groups that a cut keeps in front stay, also when later content counts more. The oracle does
+            # not know them.
+            options["models"] = {model: {"token_factor": resolve(model).token_factor}}
         self.nx = nexus.open(workspace, ledger=":memory:", clock_ms=lambda: 1_760_000_000_000, **options)
         self.way = way
         self.model, self.budget, self.figures = model, budget, figures
@@ -162,14 +167,14 @@ class Walk:
             record(self.nx, "s", point, BudgetTooSmall(0, 0, {}))
             self.raw.extend([*event.results, *point.reply])
             return
-        factor = whole.accounting.model_info.token_factor
-        room = self.budget if factor == 1 else int((self.budget - 3) / factor)
         several = tuple(LEAST_TOKENS << power for power in range(8))
         limits = [(LEAST_TOKENS,), several, ()] if self.way != "whole results" else [(), (), ()]
         needed, at_least, needed_whole = (self.never_cut(point, whole, limits=tried) for tried in limits)
         try:
             ctx = self.nx.assemble(event, session="s", model=self.model, budget=self.budget)
         except BudgetTooSmall as refusal:
+            # A cut leaves other content, whose factor is not in the refusal.
+            room = self.room(whole) * 0.95
             assert needed > room, f"refused, though what is never cut needs {needed} of {room}: {refusal}"
             self.figures[f"refused     at {self.budget:>7,}"] += 1
             record(self.nx, "s", point, refusal)
@@ -179,10 +184,16 @@ class Walk:
                 self.figures["compactions"] += 1
                 self.before, self.opening = {}, True
                 ctx = self.nx.assemble(event, session="s", model=self.model, budget=self.budget)
+            room = self.room(ctx)
             assert at_least <= room, f"not refused, though what is never cut needs {at_least} of {room}"
             self.check(ctx, event_texts(point), squeezed=needed_whole > room)
             record(self.nx, "s", point, ctx)
         self.raw.extend([*(event.results or (Message("user", event.content),)), *point.reply])
+
+    def room(self, ctx: AssembledContext) -> int:
+        """The budget in base tokens of this context's content."""
+        factor = ctx.provenance.manifest.factor
+        return self.budget if factor == 1 else int((self.budget - 3) / factor)
 
     def never_cut(self, point: CallPoint, whole: AssembledContext, *, limits: tuple[int, ...]) -> int:
         """The oracle: base tokens of system, tools, event (without memory), last group, and the marker of a cut.
@@ -229,7 +240,8 @@ class Walk:
             assert CHECKS[other](body) == [], f"{other} at {self.budget}"
             self.figures["bodies validated"] += 1
         for wire in OWN_WIRES[ctx.accounting.model_info.provider_format]:
-            assert RECOUNT.count(bodies[wire]) <= total, f"{wire} has more tokens than its account"
+            counted = RECOUNT.count(bodies[wire]) * ctx.provenance.manifest.factor
+            assert counted <= total, f"{wire} has more tokens than its account"
             sent = json.dumps(bodies[wire], ensure_ascii=False)
             assert sent == json.dumps(WIRES[wire](again), ensure_ascii=False), "assembling twice gives other bytes"
             assert all(is_in(one, sent) for one in said), "the event is not in the body"

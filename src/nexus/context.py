@@ -72,6 +72,8 @@ class Manifest(Struct, frozen=True):
     summary_heading: str = field(default="", name="heading")  # text before a summary, if it is not the usual one
     # Version of the frame tags that text cannot forge (`nexus.text.frames`).
     frame_tags: int = field(default=0, name="marks")
+    # The part of `factor` that was estimated by content; the rest is calibration.
+    content_factor: float = field(default=1.0, name="content")
 
 
 class PrefixReport(Struct, frozen=True):

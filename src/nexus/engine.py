@@ -30,6 +30,7 @@ from nexus.assembly.record import (
     build_commit,
     calibration_factor,
     calibration_key,
+    provisional_factor,
     unanswered_calls,
     update_calibration,
     with_sizes,
@@ -285,7 +286,8 @@ class Engine:
         """Return the inputs of assembly for a request, read in one snapshot of the ledger, or of an overlay of it."""
         store = overlay or self.store
         request, settings = authorized.request, self.workspace_context
-        model, resolved = self.resolve(request.model or self.model), self.profiles.resolve_with_source(request.profile)
+        resolved = self.profiles.resolve_with_source(request.profile)
+        model = self.resolve(request.model or self.model).for_counter(self.counter.name)
         profile, budget = resolved.profile, plan_budget(request, model)
         view = build_view(
             request.profile,
@@ -300,7 +302,8 @@ class Engine:
         zone = str(request.event.timezone) or str(self.timezone)
         sources = SourceContext(request, settings, request.event.at_ms or self.clock_ms(), zone, clock_ms=self.clock_ms)
         with self.store.snapshot():
-            factor = calibration_factor(model, self._calibration(model.provider, model.name, self.counter.name))
+            factor = calibration_factor(model, self._calibration(model, self.counter.name))
+            factor, correction = provisional_factor(model, factor)
             view = replace(view, pin_first_message=self.pin_first_message, images=image_price(model, factor))
             thread = store.thread_of(request.routing.session)
             last = manifest_of(store.last_assembly(thread, view.name)) if thread is not None else None
@@ -322,6 +325,7 @@ class Engine:
             budget=budget,
             counter=self._stable_counter,
             factor=factor,
+            correction=correction,
             window=cached.window,
             mark=cached.mark,
             view=view,
@@ -399,10 +403,9 @@ class Engine:
         if committed.added and ctx.cut is not None:
             self._windows.keep_after(ctx, ctx.cut, committed.thread)
         if committed.added and self.calibrate and result.usage.input_tokens:
-            counter = ctx.provenance.manifest.counter
-            previous = self._calibration(ctx.provider, ctx.model, counter)
-            if updated := update_calibration(ctx, result, previous, now_ms):
-                self.store.calibrate(ctx.provider, calibration_key(ctx.model, counter), updated)
+            model, counter = ctx.accounting.model_info, ctx.provenance.manifest.counter
+            if updated := update_calibration(ctx, result, self._calibration(model, counter), now_ms):
+                self.store.calibrate(model.provider, calibration_key(model, counter), updated)
         return committed
 
     def add_system_message(self, text: str, *, session: str = "main") -> Committed:
@@ -597,8 +600,8 @@ class Engine:
             self.profiles.resolve,
         )
 
-    def _calibration(self, provider: str, model: str, counter: str) -> StoredCalibration | None:
-        return self.store.calibration(provider, calibration_key(model, counter)) if self.calibrate else None
+    def _calibration(self, model: Model, counter: str) -> StoredCalibration | None:
+        return self.store.calibration(model.provider, calibration_key(model, counter)) if self.calibrate else None
 
 
 def open_engine(

@@ -41,15 +41,23 @@ class NexusError(Exception):
 
 
 class BudgetTooSmall(NexusError):
-    """The parts that are never cut exceed the budget (docs/fitting.md). Nothing was sent."""
+    """The parts that are never cut exceed the budget (docs/fitting.md). Nothing was sent.
 
-    def __init__(self, available_tokens: int, needed_tokens: int, parts: Mapping[str, int]) -> None:
+    `is_lower_bound` is true if a message was so large that the other parts were not counted.
+    """
+
+    def __init__(
+        self, available_tokens: int, needed_tokens: int, parts: Mapping[str, int], *, is_lower_bound: bool = False
+    ) -> None:
         self.available_tokens = available_tokens
         self.needed_tokens = needed_tokens
         self.parts = dict(parts)
+        self.is_lower_bound = is_lower_bound
+        at_least = "at least " if is_lower_bound else ""
         sizes = ", ".join(f"{name} {tokens:,}" for name, tokens in self.parts.items() if tokens)
         super().__init__(
-            f"budget of {available_tokens:,} tokens too small: the parts that are never cut need {needed_tokens:,}: {sizes} "
+            f"budget of {available_tokens:,} tokens too small: the parts that are never cut need {at_least}"
+            f"{needed_tokens:,}: {sizes} "
             "(use a larger budget or model, or shorten the largest part; nothing was sent)"
         )
 
@@ -58,7 +66,7 @@ class BudgetTooSmall(NexusError):
         parts = {name: math.ceil(tokens * factor) for name, tokens in self.parts.items()}
         if kept_back:
             parts["rounding"] = kept_back
-        return BudgetTooSmall(available_tokens, sum(parts.values()), parts)
+        return BudgetTooSmall(available_tokens, sum(parts.values()), parts, is_lower_bound=self.is_lower_bound)
 
 
 class ContextOverflow(NexusError):

@@ -228,6 +228,8 @@ class _Recovery:
             ctx = self.assemble(budget=max(budget, 1))
         except BudgetTooSmall as error:
             self.least_budget = error.needed_tokens
+            if error.is_lower_bound:
+                self._refit(failed, error.needed_tokens)  # counts all parts
             return None
         return ctx if ctx.token_budget.used.total <= share * failed.token_budget.used.total else None
 

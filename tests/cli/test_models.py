@@ -84,3 +84,14 @@ def test_recording_a_reply_with_usage_shows_in_what_was_learned(empty: Path) -> 
     assert run("record", "ctx.json", write_json(empty / "reply.json", body), folder=empty).code == 0
     (one,) = run("models", "--calibrated", "--json", folder=empty).json
     assert (one["provider"], one["model"], one["factor"], one["samples"]) == ("openai", "gpt-5", 1.234375, 1)
+
+
+def test_calibration_of_estimate_by_content_starts_from_one(empty: Path) -> None:
+    with nexus.open(empty) as nx:
+        nx.store.calibrate("anthropic", "claude-sonnet-4-5", StoredCalibration(128, 2, 1_760_000_000_000))
+        nx.store.calibrate("anthropic", "claude-sonnet-4-5 by content", StoredCalibration(67, 1, 1_760_000_000_000))
+    found = run("models", "--calibrated", "claude-sonnet-4-5", "--json", folder=empty).json
+    assert [(one["model"], one["factor"], one["cold_factor"]) for one in found] == [
+        ("claude-sonnet-4-5", 2.0, 1.1),
+        ("claude-sonnet-4-5 by content", 1.046875, 1.0),
+    ]

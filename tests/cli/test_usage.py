@@ -64,4 +64,5 @@ def test_import_shows_progress_on_a_terminal_but_not_with_json(empty: Path, tmp_
         shown = os.read(outer, 100_000).decode()
         os.close(inner)
         os.close(outer)
-        assert ("Importing log.jsonl" in shown) is is_shown
+        assert ("Storing log.jsonl" in shown) is is_shown
+        assert ("100%" in shown) is is_shown

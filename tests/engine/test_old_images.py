@@ -165,7 +165,7 @@ def test_bodies_are_valid_and_within_the_token_breakdown(model: str) -> None:
                 "anthropic": ctx.to_anthropic(), "gemini": ctx.to_gemini(),
             }  # fmt: skip
             assert [problem for wire, made in bodies.items() for problem in CHECKS[wire](made)] == []
-            text = recount(bodies[ctx.accounting.model_info.provider_format]) * ctx.accounting.model_info.token_factor
+            text = recount(bodies[ctx.accounting.model_info.provider_format]) * ctx.provenance.manifest.factor
             assert text <= ctx.token_budget.used.total
 
 

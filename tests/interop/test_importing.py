@@ -17,6 +17,7 @@ from nexus.engine import Engine
 from nexus.interop.detect import read
 from nexus.interop.importing import ImportReport, import_transcript
 from nexus.types.message import Text
+from support.turn_log import PRINTED
 
 
 def line(uuid: str, parent: str | None, words: str = "", *, session: str = "s", minute: int = 0) -> Event:
@@ -48,6 +49,26 @@ FIRST = [line("u1", None), line("a1", "u1"), line("u2", "a1"), line("a2", "u2")]
 @pytest.fixture
 def nx() -> Engine:
     return nexus.open(ledger=":memory:")
+
+
+READABLE = {
+    "openai": '{"role": "user", "content": "Which index?"}\n',
+    "anthropic": '{"role": "user", "content": [{"type": "text", "text": "Which index?"}]}\n',
+    "claude_code": '{"type": "user", "uuid": "u1", "sessionId": "s", "message": {"role": "user", "content": "Hi."}}\n',
+    "nanobot": '{"_type": "metadata", "created_at": "2026-03-06"}\n{"role": "user", "content": "Hi."}\n',
+    "dialogue": '{"run_id": "r1", "role": "human", "content": "Hi.", "timestamp": "2026-03-06T14:30:00Z"}\n',
+    "turnlog": PRINTED,
+}
+
+
+@pytest.mark.parametrize("file_format", READABLE)
+def test_bytes_read_are_reported_up_to_the_size_of_the_file(tmp_path: Path, file_format: str) -> None:
+    path, seen = tmp_path / "log.jsonl", list[int]()
+    path.write_text(READABLE[file_format] * (1 if file_format == "turnlog" else 3), "utf-8")
+    list(read(path, file_format, seen.append))
+    assert seen == sorted(seen)
+    assert seen[-1] == path.stat().st_size
+    assert file_format == "turnlog" or len(set(seen)) > 2
 
 
 def test_session_follows_the_file_after_the_user_went_back(nx: Engine, tmp_path: Path) -> None:

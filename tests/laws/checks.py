@@ -55,7 +55,7 @@ def within_budget(call: Call) -> None:
     used = ctx.token_budget.used.total
     if used > call.budget or ctx.token_budget.remaining < 0:
         broken("within budget", f"{used} of {call.budget}")
-    factor = ctx.accounting.model_info.token_factor
+    factor = ctx.provenance.manifest.factor
     for wire in OWN[ctx.accounting.model_info.provider_format]:
         counted = _RECOUNT.count(call.bodies[wire]) * factor
         if counted > used:
@@ -365,9 +365,12 @@ def full_pass(call: Call) -> None:
 
 
 def waiting_kept(path: Path, calls: list[ToolCall]) -> None:
-    """No summary covers a call that still waits for its result."""
+    """No summary covers a call that still waits for its result.
+
+    After a cut the engine pairs calls and results from a later message on, which may end a group of unusual order sooner.
+    """
     if path.live is None or path.live.kind != "compaction" or not calls:
         return
     last = path.pairing.group
-    if last is not None and last < path.begin:
+    if last is not None and last < path.begin and not any(map(path.begin.__le__, path.last_groups(last))):
         broken("waiting calls", f"the group at {last} waits and is covered up to {path.begin}")

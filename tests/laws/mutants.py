@@ -118,7 +118,7 @@ MUTANTS = (
     Mutant(
         "a cut has the number of the one before",
         "nexus.assembly.fit.cut:_Cutter._cut", "context.number,", "max(context.number - 1, 1),", ("cut numbers",),
-        Script("claude-sonnet-4-5", 300, "oldest_first", None, 0, (*[ASK] * 6,)),
+        Script("claude-sonnet-4-5", 150, "oldest_first", None, 0, (*[ASK] * 12,)),
     ),
     Mutant(
         "a cut counts one message too few",

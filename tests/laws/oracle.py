@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -387,6 +387,15 @@ class Path:
         for row in self.talk(self.begin):
             pairing.add(row.message, row.ref)
         return [call for _, call in pairing.waiting.values()]
+
+    def last_groups(self, until: MessageRef) -> Iterator[MessageRef]:
+        """The last group as it is for whoever reads from any message up to this one on."""
+        for start in [row.ref for row in self.talk() if row.ref <= until]:
+            pairing = Pairing()
+            for row in self.talk(start):
+                pairing.add(row.message, row.ref)
+            if pairing.group is not None:
+                yield pairing.group
 
     def request_before(self, first: MessageRef) -> StoredMessage | None:
         """The user's message that what begins at a place still answers: the newest one that is shown before it.

@@ -210,7 +210,7 @@ def test_what_is_wrong_is_said_once_and_the_context_is_made() -> None:
     assert parse_moment(messages[4]["content"])[0] == "2025-12-10 08:00:00+00:00"
     assert "yesterday" not in str(messages)
     assert [(note.source, note.message) for note in builder.warnings] == [
-        ("nexus:history", "rows without a valid time (1)"),
+        ("nexus:history", "rows without a valid time (1, row 1)"),
         ("nexus:moment", "time zone 'Mars/Olympus' not found: UTC is shown"),
         ("nexus:moment", "invalid timestamp: the clock's time is shown"),
         ("nexus:user_profile", "omitted: friends_profile is not text and has no text as its content"),

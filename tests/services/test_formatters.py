@@ -111,6 +111,40 @@ def test_an_annotation_is_made_of_tool_calls(calls: Any, line: str) -> None:
     assert MemoryFormatter._extract_tool_call_annotation(calls) == line
 
 
+class LateRow(dict[str, Any]):
+    """A row whose fields are read from a database that is gone."""
+
+    def get(self, *_: Any) -> Any:
+        raise ConnectionError("no database")
+
+
+@pytest.mark.parametrize(
+    ("bad", "warning"),
+    [
+        (5, "rows omitted: not a dict (1, row 2)"),
+        (LateRow(role="human"), "rows omitted: not readable, ConnectionError (1, row 2)"),
+        ({**row("human", "x"), "content": 7}, "contents omitted: not text (1, row 2)"),
+        ({**row("ai", "x"), "metadata": 5}, "metadata omitted: not a dict (1, row 2)"),
+        (row("human", "a\x00\ud800" * 500_000), ""),
+    ],
+)
+def test_one_bad_row_is_named_and_the_others_are_shown(bad: Any, warning: str) -> None:
+    warned: list[ContextWarning] = []
+    rows = [row("human", "Which index?"), bad, row("human", "And now?")]
+    block = MemoryFormatter.format_shared_memory(rows, warned=warned)
+    assert [note.message for note in warned] == ([warning] if warning else [])
+    assert "Human: Which index?" in block
+    assert "Human: And now?" in block
+    assert len(block) < 2_000
+    assert block.encode()
+
+
+def test_warning_names_the_first_bad_rows_of_many() -> None:
+    warned: list[ContextWarning] = []
+    MemoryFormatter.format_shared_memory([None] * 900, warned=warned)
+    assert [note.message for note in warned] == ["rows omitted: not a dict (900, rows 1, 2, 3, 4, 5, …)"]
+
+
 def test_what_is_wrong_with_rows_is_counted_in_warnings_and_stops_nothing() -> None:
     rows: list[Any] = [
         None,
@@ -127,12 +161,12 @@ def test_what_is_wrong_with_rows_is_counted_in_warnings_and_stops_nothing() -> N
     left_out: dict[str, int] = {}
     block = MemoryFormatter.format_shared_memory(rows, warned=warned, left_out=left_out)
     assert [note.message for note in warned] == [
-        "contents omitted: not text (3)",
-        "metadata omitted: not a dict (1)",
-        "rows omitted: not a dict (2)",
-        "rows without a valid time (2)",
-        "tool calls omitted: no name (1)",
-        "tool_calls omitted: not a list (1)",
+        "contents omitted: not text (3, rows 3, 4, 7)",
+        "metadata omitted: not a dict (1, row 8)",
+        "rows omitted: not a dict (2, rows 1, 2)",
+        "rows without a valid time (2, rows 5, 7)",
+        "tool calls omitted: no name (1, row 7)",
+        "tool_calls omitted: not a list (1, row 9)",
     ]
     assert left_out == {"without a role": 1}
     assert "[unknown time] Human: \n" in block

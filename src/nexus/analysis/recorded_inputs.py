@@ -16,7 +16,7 @@ from nexus.assembly.formats.path_format import LedgerView
 from nexus.assembly.gather import SYSTEM_SOURCE
 from nexus.assembly.inputs import AssemblyInputs, plan_budget
 from nexus.assembly.manifest_store import NoteMetadata, Settings, manifest_of, parse_stored_manifest
-from nexus.assembly.record import calibration_factor, calibration_key
+from nexus.assembly.record import calibration_factor, calibration_key, provisional_factor
 from nexus.context import Renderers
 from nexus.errors import CannotReplay
 from nexus.ledger import replay
@@ -119,12 +119,15 @@ class RecordedCallInputs:
         available = self.manifest.get("available") or compute_budget(self.settings.model).available
         return size_class(available) // LARGEST_PART
 
-    def token_factor(self, model: Model) -> float:
-        """Return the recorded token factor for the recorded model, and today's for another one."""
+    def token_factor(self, model: Model) -> tuple[float, float | None]:
+        """Return the recorded token factor for the recorded model, and today's provisional one for another.
+
+        The second value is the correction of the factor by content, None if the first is final.
+        """
         if model.name == self.settings.model.name:
-            return float(self.manifest.get("factor", 1))
-        key = calibration_key(model.name, self.deps.counter.name)
-        return calibration_factor(model, self.deps.store.calibration(model.provider, key))
+            return float(self.manifest.get("factor", 1)), None
+        key = calibration_key(model, self.deps.counter.name)
+        return provisional_factor(model, calibration_factor(model, self.deps.store.calibration(model.provider, key)))
 
     def image_price(self) -> ImagePrice:
         """Return how images were counted; earlier versions stored no price of the model."""
@@ -250,6 +253,7 @@ class RecordedCallInputs:
         """Return the inputs of assembly without the sources."""
         store, thread = self.deps.store, self.call.thread
         last = last_of_view(store, thread, view.name, self.head)
+        factor, correction = self.token_factor(model)
         parts = (part.thread for part in store.path(thread) if self.call.row.seq <= part.high)
         return AssemblyInputs(
             source_context=SourceContext(
@@ -263,7 +267,9 @@ class RecordedCallInputs:
             model=model,
             budget=plan_budget(request, model),
             counter=self.deps.stable_counter,
-            factor=self.token_factor(model),
+            factor=factor,
+            content_factor=float(self.manifest.get("content", 1)),
+            correction=correction,
             window=window,
             mark=replay.live_checkpoints(self.marks()).checkpoint,
             view=view,

@@ -184,7 +184,9 @@ def _assemble_changed(inputs: RecordedCallInputs, change: ReplayOverrides) -> Re
     recorded_request = inputs.request(entry, change.event or event)
     authorized = _changed_request(inputs, recorded_request, change, same_sources=same_sources)
     request = authorized.request
-    model = resolve(change.model, deps.models) if change.model else inputs.settings.model
+    model = inputs.settings.model
+    if change.model:
+        model = resolve(change.model, deps.models).for_counter(deps.counter.name)
     with deps.store.snapshot():
         available = plan_budget(request, model).available
         profile, live_sources = stored_profile(request.profile, inputs.message_format()), None
@@ -209,7 +211,7 @@ def _assemble_changed(inputs: RecordedCallInputs, change: ReplayOverrides) -> Re
         view = replace(
             view,
             pin_first_message=bool(inputs.manifest.get("task", True)),
-            images=image_price(model, inputs.token_factor(model)),
+            images=image_price(model, inputs.token_factor(model)[0]),
             header=header,
         )
         # Only cuts made before the call: later ones are no part of its past.

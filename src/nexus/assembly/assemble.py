@@ -7,9 +7,9 @@ the ledger filled, the last manifest, the time. A cut is a value in the result; 
 from __future__ import annotations
 
 from nexus.assembly.build import build_context, compaction_planner
-from nexus.assembly.fit.choose import choose_fit
+from nexus.assembly.fit.choose import choose_fit, with_content_factor
 from nexus.assembly.fit.result import FitResult
-from nexus.assembly.gather import gather_current, gather_system
+from nexus.assembly.gather import check_event_size, gather_current, gather_system
 from nexus.assembly.inputs import AssemblyInputs
 from nexus.context import AssembledContext
 from nexus.types.compaction_plan import CompactionPlan, Trigger
@@ -25,9 +25,10 @@ def assemble(request: Request, profile: Profile, inputs: AssemblyInputs) -> Asse
 def assemble_fitted(request: Request, profile: Profile, inputs: AssemblyInputs) -> tuple[AssembledContext, FitResult]:
     """Return the context for a request, and the result of fitting. Raises BudgetTooSmall, EmptyEvent."""
     system = gather_system(request, profile, inputs)
+    check_event_size(request, inputs, system)
     notes, warnings = gather_current(request, profile, inputs, system.blocks)
     chosen = choose_fit(request, profile, inputs, system, notes)
-    return build_context(request, profile, inputs, system, chosen, warnings), chosen.result
+    return build_context(request, profile, chosen.inputs, system, chosen, warnings), chosen.result
 
 
 def plan_compaction_for(
@@ -40,4 +41,5 @@ def plan_compaction_for(
     if inputs.view.message_format.shows_one_turn:
         return None
     system = gather_system(request, profile, inputs)
+    inputs = with_content_factor(inputs, system)
     return compaction_planner(request, inputs, system.fixed.total)(trigger, share)

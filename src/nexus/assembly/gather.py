@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from nexus.assembly.fit.result import FixedTokens
 from nexus.assembly.fit.truncate import LEAST_TOKENS, truncate_text
-from nexus.assembly.inputs import AssemblyInputs
+from nexus.assembly.inputs import ROUNDING_TOKENS, AssemblyInputs
+from nexus.errors import BudgetTooSmall
 from nexus.text.message_text import escape_note
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import text_tokens_json, tools_tokens
@@ -33,6 +34,12 @@ REQUEST_TOKENS = 40
 
 SYSTEM_SOURCE = "nexus:system"
 """Source of the application's own system prompt."""
+
+HOPELESS = 1.25
+"""Share of the remaining tokens over which a text is refused as it is. Its tokens change when frame tags are escaped."""
+
+LONG_TEXT = 20_000
+"""Characters up to which a text is always fitted, so that the error has the exact number of tokens."""
 
 FRAME_OPENINGS = {
     "nexus:capabilities": "[CAPABILITIES]\n",
@@ -73,6 +80,22 @@ def gather_system(request: Request, profile: Profile, inputs: AssemblyInputs) ->
         tools=tools_tokens([spec.definition() for spec in tools], inputs.counter) if tools else 0,
     )
     return SystemPrompt(blocks, text, tools, fixed, warnings)
+
+
+def check_event_size(request: Request, inputs: AssemblyInputs, system: SystemPrompt) -> None:
+    """Refuse a user's text that no cut makes room for, before it is escaped, copied and fitted.
+
+    Raises BudgetTooSmall, in provider tokens.
+    """
+    text = "\n".join(part.text for part in request.event.content if isinstance(part, Text))
+    available = inputs.available - system.fixed.total
+    if len(text) <= max(LONG_TEXT, available // 4):
+        return
+    tokens = text_tokens_json(text, inputs.counter)
+    if tokens > HOPELESS * max(available, 0):
+        parts = {"system": system.fixed.system, "tools": system.fixed.tools, "current event": tokens}
+        error = BudgetTooSmall(inputs.available, sum(parts.values()), parts, is_lower_bound=True)
+        raise error.scaled(inputs.factor, inputs.budget.available, ROUNDING_TOKENS if inputs.factor != 1 else 0)
 
 
 def gather_current(

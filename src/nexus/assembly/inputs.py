@@ -67,6 +67,12 @@ class AssemblyInputs:
     workspace: str
     renderers: Renderers
 
+    content_factor: float = 1.0
+    """The part of `factor` that the prompt's content decided."""
+
+    correction: float | None = None
+    """If set, `factor` is provisional: content decides it (see `nexus.tokens.content`), times this learned factor."""
+
     after_mark: int = 0
     """Seq of the session's newest checkpoint."""
 

@@ -20,14 +20,25 @@ from nexus.assembly.prefix import (
 )
 from nexus.context import Manifest, PrefixReport
 from nexus.text.frames import MARKS_VERSION
-from nexus.text.message_text import RENDER_VERSION
 from nexus.types.block import block_key, text_hash
 from nexus.types.history import PLAIN
 from nexus.types.profile import Profile
 from nexus.types.request import Request
 
 _LATER_KEYS = frozenset(
-    {"id", "base", "largest", "task", "pin_kinds", "persona", "images", "entries", "marks", "whole_new_results"}
+    {
+        "id",
+        "base",
+        "largest",
+        "task",
+        "pin_kinds",
+        "persona",
+        "images",
+        "entries",
+        "marks",
+        "whole_new_results",
+        "content",
+    }
 )
 """Stored keys that came later than the id, or that follow from the others."""
 
@@ -69,7 +80,7 @@ def build_manifest(
         counter=inputs.counter.name,
         factor=inputs.factor,
         available=bounded,
-        render=RENDER_VERSION,
+        render=inputs.view.render,
         pins=pinned_places(window, result.verbatim_indexes),
         base=preamble.fixed.total + window.tokens + result.closing_tokens + result.current_tokens,
         max_tool_result_tokens=inputs.view.max_tool_result_tokens,
@@ -84,6 +95,7 @@ def build_manifest(
         session_header=window.rules.header.started,
         summary_heading="" if heading == PLAIN.summary_heading else heading,
         frame_tags=MARKS_VERSION,
+        content_factor=inputs.content_factor,
     )
     return msgspec.structs.replace(manifest, id=_manifest_id(manifest, inputs))
 

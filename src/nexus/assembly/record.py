@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,7 +13,7 @@ from nexus.assembly.manifest_store import stored_manifest
 from nexus.context import AssembledContext
 from nexus.render.turnlog.replies import with_imitation_as_message
 from nexus.tokens.calibration import Calibration, initial_calibration, update_calibration_factor
-from nexus.tokens.counter import TokenCounter
+from nexus.tokens.counter import BASE_COUNTER, TokenCounter
 from nexus.tokens.measure import message_tokens
 from nexus.tokens.model import Model, resolve
 from nexus.tokens.model_names import base_model_name, same_model
@@ -20,26 +21,39 @@ from nexus.types.ledger_entries import AssemblyRow, Commit, NewEntry, SizedMessa
 from nexus.types.message import Image, Message, ToolResult
 from nexus.types.request import AgentResult
 
-_BASE_COUNTER = "o200k_base"
 _BY = " by "
+_BY_CONTENT = f"{_BY}content"
 
 
-def calibration_key(model: str, counter: str) -> str:
-    """Return a model's name in a calibration: its base name, with the counter if that is not o200k's."""
-    name = base_model_name(model)
-    return name if counter == _BASE_COUNTER else f"{name}{_BY}{counter}"
+def calibration_key(model: Model, counter: str) -> str:
+    """Return a model's name in a calibration: its base name, with the count that was calibrated if not o200k's.
+
+    Another count is the estimate by content, another counter's, or both.
+    """
+    name = base_model_name(model.name)
+    estimated = _BY_CONTENT if model.content else ""
+    return f"{name}{estimated}" if counter == BASE_COUNTER else f"{name}{estimated}{_BY}{counter}"
 
 
-def parse_calibration_key(calibrated: str) -> str:
-    """Return the model of a calibration key."""
-    return calibrated.split(_BY, 1)[0]
+def parse_calibration_key(calibrated: str) -> tuple[str, bool]:
+    """Return the model of a calibration key, and True if the calibration is of the estimate by content."""
+    name, *suffixes = calibrated.split(_BY)
+    return name, suffixes[:1] == ["content"]
 
 
 def calibration_factor(model: Model, calibration: StoredCalibration | None) -> float:
-    """Return the model's tokens per base token: calibrated, or the model's default if that is the same 64th."""
-    if calibration is None or calibration.factor_64 == initial_calibration(model.token_factor).factor_64:
-        return model.token_factor
+    """Return the calibrated factor, or the model's initial one if that is the same 64th."""
+    if calibration is None or calibration.factor_64 == initial_calibration(model.initial_factor).factor_64:
+        return model.initial_factor
     return _as_calibration(calibration).factor
+
+
+def provisional_factor(model: Model, calibrated: float) -> tuple[float, float | None]:
+    """Return a model's factor before the content of a prompt is known, and the correction of the factor by content.
+
+    A model without rates for content has no correction: its calibrated factor is final.
+    """
+    return (calibrated * model.token_factor, calibrated) if model.content else (calibrated, None)
 
 
 def reported_tokens(ctx: AssembledContext, result: AgentResult) -> int:
@@ -65,8 +79,10 @@ def update_calibration(
 
     Prompts with images do not count, because an image counts as the largest of three providers' formulas.
     """
-    before = _as_calibration(earlier) if earlier else initial_calibration(ctx.accounting.model_info.token_factor)
-    after = update_calibration_factor(before, ctx.provenance.manifest.base, reported_tokens(ctx, result))
+    manifest = ctx.provenance.manifest
+    before = _as_calibration(earlier) if earlier else initial_calibration(ctx.accounting.model_info.initial_factor)
+    counted = math.ceil(manifest.base * manifest.content_factor)
+    after = update_calibration_factor(before, counted, reported_tokens(ctx, result))
     if after == before or any(map(_has_image, ctx.messages)):
         return None
     return StoredCalibration(after.factor_64, after.samples, now_ms)

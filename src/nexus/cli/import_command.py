@@ -6,6 +6,8 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from functools import partial
+from itertools import accumulate
 from pathlib import Path
 
 import click
@@ -52,9 +54,8 @@ def command(
     failures: list[dict[str, str]] = []
     with options.open(writes=not dry_run) as nx, _progress(paths, as_json=options.as_json) as advance:
         for path in paths:
-            advance(path)
             try:
-                reports += _import_file(nx, path, file_format, session, len(paths), dry_run=dry_run)
+                reports += _import_file(nx, path, file_format, session, len(paths), advance, dry_run=dry_run)
             except NexusError as error:
                 if len(paths) == 1:
                     raise
@@ -76,9 +77,16 @@ def command(
 
 
 def _import_file(
-    nx: Engine, path: Path, file_format: str | None, session: str | None, files: int, *, dry_run: bool
+    nx: Engine,
+    path: Path,
+    file_format: str | None,
+    session: str | None,
+    files: int,
+    advance: Callable[[Path, int], None],
+    *,
+    dry_run: bool,
 ) -> list[ImportReport]:
-    transcripts = list(read(path, file_format))
+    transcripts = list(read(path, file_format, partial(advance, path)))
     if session and (files > 1 or len(transcripts) > 1):
         count = f"{len(transcripts):,} sessions in '{path}'" if files == 1 else f"{files:,} files"
         raise click.UsageError(f"--session names one session, not {count}")
@@ -102,29 +110,29 @@ def _paths(files: tuple[str, ...]) -> Iterator[Path]:
 
 
 @contextmanager
-def _progress(paths: list[Path], *, as_json: bool) -> Generator[Callable[[Path], None]]:
-    """Show the current file, the share of the bytes and the time on standard error, on a terminal only.
+def _progress(paths: list[Path], *, as_json: bool) -> Generator[Callable[[Path, int], None]]:
+    """Show the current file, the share of all bytes that were read and the time on standard error, on a terminal only.
 
-    The value is called with each file before it is imported. A single file has no known share.
+    The value is called with a file and the number of its bytes that were read.
     """
     if as_json or not sys.stderr.isatty():
-        yield lambda _: None
+        yield lambda _, __: None
         return
     from rich.console import Console
     from rich.filesize import decimal
     from rich.markup import escape
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
     sizes = {path: path.stat().st_size if path.is_file() else 0 for path in paths}
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    starts = dict(zip(sizes, accumulate(sizes.values(), initial=0), strict=False))
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task, completed = bar.add_task("Importing", total=sum(sizes.values()) if len(paths) > 1 else None), 0
+        task = bar.add_task("Importing", total=sum(sizes.values()))
 
-        def advance(path: Path) -> None:
-            nonlocal completed
-            text = f"Importing {printable(path.name)} ({decimal(sizes[path])})"
-            bar.update(task, completed=completed, description=escape(text))
-            completed += sizes[path]
+        def advance(path: Path, read_bytes: int) -> None:
+            step = "Reading" if read_bytes < sizes[path] else "Storing"
+            text = f"{step} {printable(path.name)} ({decimal(sizes[path])})"
+            bar.update(task, completed=starts[path] + read_bytes, description=escape(text))
 
         yield advance
 

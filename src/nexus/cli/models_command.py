@@ -48,10 +48,12 @@ def _print_calibrations(name: str | None, options: CommandOptions) -> None:
     values: list[dict[str, Any]] = []
     with options.open() as nx:
         for provider, key, calibration in nx.ledger.calibrations():
-            model_name = parse_calibration_key(key)
+            model_name, by_content = parse_calibration_key(key)
             if name and not same_model(model_name, name):
                 continue
             model = nx.resolve(model_name)
+            if not by_content:
+                model = msgspec.structs.replace(model, content=None)
             values.append(
                 {
                     "provider": provider,
@@ -59,7 +61,7 @@ def _print_calibrations(name: str | None, options: CommandOptions) -> None:
                     "samples": calibration.samples,
                     "at_ms": calibration.at_ms,
                     "factor": calibration_factor(model, calibration),
-                    "cold_factor": model.token_factor,
+                    "cold_factor": model.initial_factor,
                 }
             )
     names = ("model", "provider", "factor", "initial", "reports", "updated")
@@ -77,7 +79,10 @@ def _print_calibrations(name: str | None, options: CommandOptions) -> None:
     empty = "No calibrations yet (`nexus record` calibrates from the usage that replies report)."
     options.report_table(values, names, rows, empty=empty, numbers=names[2:5], wraps=names[:1])
     if values and not options.as_json:
-        click.echo("factor: the model's tokens per base token; initial: the factor without reports")
+        click.echo(
+            "factor: the model's tokens per base token, or per token of the estimate by content; "
+            "initial: the factor without reports"
+        )
 
 
 def _display(value: object) -> str:

@@ -21,7 +21,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from nexus.errors import BadReply, UnreadableFile
-from nexus.interop.json_lines import JsonLine, read_json_lines
+from nexus.interop.json_lines import JsonLine, OnRead, read_json_lines
 from nexus.interop.transcript import Piece, Problem, Step, Transcript, group_into_turns, time_ms
 from nexus.providers import anthropic, openai
 from nexus.providers.received import CallIndex, ReadOne, items_of, mapping, meta_text, number_of, rest_of, text_of
@@ -47,22 +47,22 @@ class _Draft:
     consolidated: int = 0  # messages before the first one that is still sent
 
 
-def read_openai(path: Path) -> Iterator[Transcript]:
+def read_openai(path: Path, on_read: OnRead | None = None) -> Iterator[Transcript]:
     """Yield the conversations of a file in OpenAI's chat format. Raises UnreadableFile without messages."""
-    return _read(path, "openai", openai.message)
+    return _read(path, on_read, "openai", openai.message)
 
 
-def read_anthropic(path: Path) -> Iterator[Transcript]:
+def read_anthropic(path: Path, on_read: OnRead | None = None) -> Iterator[Transcript]:
     """Yield the conversations of a file in Anthropic's format, each after its system text.
 
     Raises UnreadableFile without messages.
     """
-    return _read(path, "anthropic", anthropic.message)
+    return _read(path, on_read, "anthropic", anthropic.message)
 
 
-def read_nanobot(path: Path) -> Iterator[Transcript]:
+def read_nanobot(path: Path, on_read: OnRead | None = None) -> Iterator[Transcript]:
     """Yield the session of a file of nanobot. Raises UnreadableFile without a line of metadata or messages."""
-    return _read(path, "nanobot", openai.message)
+    return _read(path, on_read, "nanobot", openai.message)
 
 
 def is_nanobot(record: dict[str, Any]) -> bool:
@@ -70,9 +70,9 @@ def is_nanobot(record: dict[str, Any]) -> bool:
     return record.get("_type") == "metadata" and ("last_consolidated" in record or "created_at" in record)
 
 
-def _read(path: Path, format_name: str, read_one: ReadOne) -> Iterator[Transcript]:
+def _read(path: Path, on_read: OnRead | None, format_name: str, read_one: ReadOne) -> Iterator[Transcript]:
     empty = True
-    for draft in _drafts(path, with_system=format_name == "anthropic"):
+    for draft in _drafts(path, on_read, with_system=format_name == "anthropic"):
         empty = False
         yield _transcript(draft, format_name, read_one)
     if empty:
@@ -89,12 +89,12 @@ def conversations_in(value: Any) -> list[dict[str, Any]]:
     return [{"messages": listed}] if any("role" in mapping(item) for item in listed) else []
 
 
-def _drafts(path: Path, *, with_system: bool) -> Iterator[_Draft]:
+def _drafts(path: Path, on_read: OnRead | None, *, with_system: bool) -> Iterator[_Draft]:
     """Yield each conversation when the next one begins. Other lines count for the conversation before them."""
     stem, used = path.stem, Counter[str]()
     early = _Draft("")  # lines before the first conversation
     draft: _Draft | None = None
-    for row in read_json_lines(path):
+    for row in read_json_lines(path, on_read):
         conversations = conversations_in(row.value)
         if conversations:
             for number, fields in enumerate(conversations):

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from nexus.errors import BadReply, UnreadableFile
 from nexus.interop.claude_code_queue import MessageQueue, content_text, user_event
 from nexus.interop.claude_code_tree import START, Chain, Link, paths
-from nexus.interop.json_lines import JsonLine, read_json_lines
+from nexus.interop.json_lines import JsonLine, OnRead, read_json_lines
 from nexus.interop.transcript import Piece, Problem, Step, Transcript, time_ms
 from nexus.providers import anthropic
 from nexus.providers.received import (
@@ -109,10 +109,10 @@ class _File:
         self.problems.append(Problem(line, kind, text))
 
 
-def read(path: Path) -> Iterator[Transcript]:
+def read(path: Path, on_read: OnRead | None = None) -> Iterator[Transcript]:
     """Yield the file's conversation. Raises UnreadableFile if no line is an event of Claude Code."""
     file = _File()
-    for row in read_json_lines(path):
+    for row in read_json_lines(path, on_read):
         file.lines += 1
         _take(file, row)
     if not file.contents and all(kind.startswith("(") for kind in file.counted):

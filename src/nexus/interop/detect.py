@@ -15,12 +15,12 @@ from typing import Any
 from nexus.errors import UnknownFormat, UnreadableFile
 from nexus.interop import claude_code, dialogue_rows, turnlog
 from nexus.interop.chat_files import conversations_in, is_nanobot, read_anthropic, read_nanobot, read_openai
-from nexus.interop.json_lines import read_json_lines
+from nexus.interop.json_lines import OnRead, read_json_lines
 from nexus.interop.transcript import Transcript
 from nexus.providers.received import items_of, mapping, text_of
 from nexus.render.turnlog.entries import FIELDS
 
-READERS: dict[str, Callable[[Path], Iterator[Transcript]]] = {
+READERS: dict[str, Callable[[Path, OnRead | None], Iterator[Transcript]]] = {
     "anthropic": read_anthropic,
     "claude_code": claude_code.read,
     "dialogue": dialogue_rows.read,
@@ -69,7 +69,7 @@ def detect(path: Path) -> str:
     raise UnknownFormat(f"format of {path} not recognized (name it with --format: {', '.join(READERS)})")
 
 
-def read(path: Path, form: str | None = None) -> Iterator[Transcript]:
+def read(path: Path, form: str | None = None, on_read: OnRead | None = None) -> Iterator[Transcript]:
     """Yield the file's conversations; the format is detected by default.
 
     Raises UnknownFormat and UnreadableFile. Damage inside the file is in the transcripts' `problems`.
@@ -77,7 +77,7 @@ def read(path: Path, form: str | None = None) -> Iterator[Transcript]:
     reader = READERS.get(detect(path) if form is None else form)
     if reader is None:
         raise UnknownFormat(f"format {form!r} not found (formats: {', '.join(READERS)})")
-    return reader(path)
+    return reader(path, on_read)
 
 
 def first_time(path: Path) -> str:

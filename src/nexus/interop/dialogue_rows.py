@@ -18,7 +18,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from nexus.errors import BadReply, UnreadableFile
-from nexus.interop.json_lines import read_json_lines
+from nexus.interop.json_lines import OnRead, read_json_lines
 from nexus.interop.transcript import Piece, Problem, Step, Transcript, group_into_turns, time_ms
 from nexus.providers import openai
 from nexus.providers.received import CallIndex, compact_json, items_of, mapping, text_of
@@ -52,13 +52,13 @@ def rows_in(value: Any) -> list[Any]:
     return []
 
 
-def read(path: Path) -> Iterator[Transcript]:
+def read(path: Path, on_read: OnRead | None = None) -> Iterator[Transcript]:
     """Yield the file's conversation, oldest row first. Raises UnreadableFile without rows."""
     rows: list[tuple[int, dict[str, Any]]] = []
     problems: list[Problem] = []
     counted: Counter[str] = Counter()
     lines = 0
-    for line in read_json_lines(path):
+    for line in read_json_lines(path, on_read):
         found_rows = rows_in(line.value)
         lines += 1
         if line.problem:

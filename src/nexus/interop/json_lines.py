@@ -10,9 +10,9 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypeAlias, cast
 
 import msgspec
 from msgspec import Struct
@@ -42,7 +42,11 @@ class JsonLine(Struct, frozen=True):
     problem: Problem | None = None
 
 
-def read_json_lines(path: Path) -> Iterator[JsonLine]:
+OnRead: TypeAlias = Callable[[int], None]
+"""Called while a file is read, with the number of bytes read so far."""
+
+
+def read_json_lines(path: Path, on_read: OnRead | None = None) -> Iterator[JsonLine]:
     """Yield all lines of a JSON Lines file, blank ones included; a file that is one JSON value is one row.
 
     Raises UnreadableFile if the path is not a regular file, cannot be opened or read, or is empty.
@@ -61,10 +65,14 @@ def read_json_lines(path: Path) -> Iterator[JsonLine]:
                 data = data.removeprefix(codecs.BOM_UTF8).strip(_EDGES) if len(data) <= MAX_LINE_BYTES else b""
                 document = _value(data)
                 if isinstance(document, _Parsed) and isinstance(document.value, (dict, list)):
+                    if on_read is not None:
+                        on_read(file.tell())
                     yield JsonLine(1, cast("Any", document.value))
                     return
             file.seek(0)
             for number, raw in enumerate(_lines(file), 1):
+                if on_read is not None:
+                    on_read(file.tell())
                 yield from _rows(number, raw)
     except OSError as error:
         raise UnreadableFile(f"{path} cannot be read: {error.strerror or error}") from error

@@ -19,6 +19,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from nexus.errors import BadTurnLog, UnreadableFile
+from nexus.interop.json_lines import OnRead
 from nexus.interop.transcript import Piece, Problem, Step, Transcript, group_into_turns
 from nexus.interop.turnlog_check import ReadEntry, Violation, object_of, read_entries, read_text, violations
 from nexus.render.turnlog import times
@@ -65,7 +66,7 @@ class _Log:
     keys: dict[int, str] = field(default_factory=dict[int, str])
 
 
-def read(path: Path) -> Iterator[Transcript]:
+def read(path: Path, on_read: OnRead | None = None) -> Iterator[Transcript]:
     """Yield the file's conversation. Violations are problems; the entry is imported as far as possible.
 
     Raises:
@@ -73,6 +74,8 @@ def read(path: Path) -> Iterator[Transcript]:
         BadTurnLog: The file is not a JSON array of entries.
     """
     text, damaged = read_text(path)
+    if on_read is not None:
+        on_read(path.stat().st_size)
     log = _Log(path.stem)
     if damaged:
         log.problems.append(Problem(1, "not UTF-8", "bytes that are not UTF-8 were kept as lone surrogates"))

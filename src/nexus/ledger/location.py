@@ -1,9 +1,9 @@
 """Location of a workspace's ledger, and the record of ledgers that this user made or accepted.
 
-A ledger decides what a model reads: turns, summaries and the frozen system prompt. One that came with a folder, by a
-clone or an archive, is therefore read-only until the user accepts it. Evidence is outside of the workspace: `ledgers/` in
-the user's folder has one file for each ledger, named by its ID. A path that a program or a command names is accepted as
-it is.
+A ledger determines what a model reads: turns, summaries and the frozen system prompt. A ledger that came with a folder,
+by a clone or an archive, is therefore read-only until the user accepts it. The records are outside the workspace:
+`ledgers/` in the user's folder has one file for each ledger, named by its ID. A path that a program or a command names is
+always accepted.
 """
 
 from __future__ import annotations
@@ -81,10 +81,10 @@ class LedgerRecords:
         self._folder = user_folder / "ledgers"
 
     def include(self, ledger_id: str, location: str, status: os.stat_result) -> bool:
-        """Return True for a ledger that was recorded, or made before there were any records.
+        """Return True for a recorded ledger, and for one that this user made before records existed.
 
-        Such a ledger belongs to this user, nobody else may read it (as Nexus makes files, and neither git nor zip do), and
-        it did not change since. Where no record can be written, as in a read-only container, the last condition does not apply.
+        The latter belongs to this user, is readable by this user only (as files of Nexus are, but not files from git or
+        zip), and has not changed since. In a read-only container, which cannot store records, it may have changed.
         """
         record = self._folder / ledger_id
         with suppress(OSError):

@@ -53,9 +53,9 @@ def authorize(request: Request, policies: Sequence[Policy], store: LedgerStore, 
 
 
 def owning_names(store: LedgerStore, label: str) -> list[str]:
-    """Return the names that decide whose a session is: its own, and those of the sessions that it is a fork of.
+    """Return the names that determine the owner of a session: its name and the names of the sessions it was forked from.
 
-    A `dm:` session belongs to the person that it names, whatever it is a fork of. Workers' sessions are open to all.
+    A `dm:` session belongs to the person that it names, even if it is a fork. Workers' sessions are open to all.
     """
     names: list[str] = []
     at = label

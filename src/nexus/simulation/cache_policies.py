@@ -169,7 +169,7 @@ class Replay:
         self._sizes: dict[Message, int] = {}
         self._groups = _Groups([], [], 0, 0)
         # One engine never truncates: its contexts are the material of the other policies.
-        self._unlimited, self._limited = _empty_copy(nx), _empty_copy(nx)
+        self._unlimited, self._limited = _empty_copy(nx, model), _empty_copy(nx, model)
         for engine in (self._unlimited, self._limited):
             _append(engine, session.instructions)
 
@@ -262,7 +262,7 @@ class Replay:
         return to_provider_tokens(base, model.token_factor)
 
 
-def _empty_copy(nx: Engine) -> Engine:
+def _empty_copy(nx: Engine, model: Model) -> Engine:
     """Return an engine with the same workspace, configuration and profiles, and an empty ledger in memory."""
     return open_engine(
         nx.workspace,
@@ -270,7 +270,7 @@ def _empty_copy(nx: Engine) -> Engine:
         counter=nx.counter,
         model=nx.model,
         timezone=nx.timezone,
-        models=nx.models,
+        models={**nx.models, model.name: replace(model, content=None)},  # one factor for all policies
         config=nx.workspace_context.config,
         home=nx.profiles.files.home,
         profiles=nx.profiles.app_profiles,

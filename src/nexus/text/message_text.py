@@ -16,7 +16,7 @@ from nexus.types.message import Image, Message, Note, Part, Text, ToolResult, Un
 
 PartT = TypeVar("PartT", bound=Part)
 
-RENDER_VERSION = 3
+RENDER_VERSION = 4
 """Raised whenever equal values would be rendered to other bytes."""
 
 SENT_ADDRESSES = ("https://", "http://", "data:")
@@ -90,7 +90,7 @@ def escape_part(part: PartT) -> PartT:
 
 
 def unsendable_kind(part: Part) -> str:
-    """Return what a part is that no provider accepts: its kind, or an image's address; empty for any other part."""
+    """Return the name of a part that no provider accepts, its kind or an image's address; empty for any other part."""
     if isinstance(part, Unknown):
         return part.kind if re.fullmatch(r"[A-Za-z0-9_./-]{1,40}", part.kind) else "part of an unknown kind"
     if isinstance(part, Image) and part.url and not part.data and not part.url.startswith(SENT_ADDRESSES):

@@ -16,6 +16,9 @@ from nexus.tokens.model_table import local_vocabulary
 
 Encoding: TypeAlias = Literal["o200k_base", "cl100k_base"]
 
+BASE_COUNTER = "o200k_base"
+"""Name of the counter of base tokens. Other ways to count by its vocabulary have names that begin with it."""
+
 # tiktoken 0.14 panics (not an Exception) on a megabyte of spaces; slices of this length are safe.
 _SLICE_CHARS = 20_000
 

@@ -73,4 +73,4 @@ def image_price(model: Model, factor: float = 1.0) -> ImagePrice:
 def provider_model_name(model: Model) -> str:
     """Return the maker's name of a model; for another name (a deployment) the name of its matched row."""
     plain = base_model_name(model.name)
-    return plain if family_of(plain)[1] == model.vendor else base_model_name(model.matched)
+    return plain if family_of(plain).vendor == model.vendor else base_model_name(model.matched)

@@ -15,9 +15,12 @@ import msgspec
 from msgspec import Struct, field
 
 from nexus.errors import BadModelEntry
+from nexus.tokens.counter import BASE_COUNTER
 from nexus.tokens.model_names import MOVING, is_bedrock, shortenings, spellings, split_window, strip_date
 from nexus.tokens.model_table import (
     CacheRules,
+    ContentRates,
+    Family,
     ModelRow,
     PriceRow,
     ProviderFormat,
@@ -64,6 +67,16 @@ class Model(Struct, frozen=True):
     vision: bool = False
     tools: bool = True
     reasoning: bool = False
+    content: ContentRates | None = None  # Rates from which a prompt's own factor is estimated
+
+    @property
+    def initial_factor(self) -> float:
+        """Start of calibration: `token_factor`, or 1 for a model whose factor is estimated by content."""
+        return 1.0 if self.content else self.token_factor
+
+    def for_counter(self, counter: str) -> Model:
+        """Return the model, without its rates for content if this counter does not count base tokens."""
+        return self if counter.startswith(BASE_COUNTER) else msgspec.structs.replace(self, content=None)
 
 
 class ModelEntry(Struct, frozen=True, forbid_unknown_fields=True):
@@ -145,13 +158,12 @@ def all_spellings(name: str) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=1024)
-def family_of(name: str) -> tuple[str, str, float]:
-    """Return family, vendor and tokens per base token, by the longest known beginning of the plain name."""
+def family_of(name: str) -> Family:
+    """Return the family of a model, by the longest known beginning of its plain name."""
     plain = normalize_model_name(name)
     families = ((prefix, family) for family in provider_table().families for prefix in family.prefixes)
     # The last family has the empty prefix, so one always matches.
-    _, family = max((pair for pair in families if plain.startswith(pair[0])), key=lambda pair: len(pair[0]))
-    return family.family, family.vendor, family.token_factor
+    return max((pair for pair in families if plain.startswith(pair[0])), key=lambda pair: len(pair[0]))[1]
 
 
 def providers_of(name: str, home: str, vendor: str) -> tuple[str, ProviderFormat]:
@@ -214,7 +226,8 @@ def find_row(name: str) -> tuple[ModelRow | None, str]:
 
 def _model(name: str, row: ModelRow | None, warning: str) -> Model:
     """Return the facts of a row, or the defaults for a name without one; `warning` describes the guess."""
-    family, vendor, factor = family_of(name)
+    family = family_of(name)
+    vendor = family.vendor
     provider, provider_format = providers_of(name, row.provider if row else vendor, vendor)
     rules = provider_table().cache
     # A guess may have the window of its model; its price is another matter.
@@ -225,7 +238,7 @@ def _model(name: str, row: ModelRow | None, warning: str) -> Model:
         name=name,
         provider=provider,
         vendor=vendor,
-        family=family,
+        family=family.family,
         provider_format=provider_format,
         context_tokens=row.context if row else UNKNOWN_CONTEXT_TOKENS,
         max_input_tokens=row.max_input if row else UNKNOWN_CONTEXT_TOKENS,
@@ -233,7 +246,7 @@ def _model(name: str, row: ModelRow | None, warning: str) -> Model:
         prices=_prices(priced.price) if priced else None,
         cache_min_tokens=(row.cache_min if row else 0)
         or (rules.get(provider) or rules.get(vendor) or rules["other"])[0].min_tokens,
-        token_factor=factor,
+        token_factor=family.token_factor,
         known=row is not None,
         matched=row.name if row else "",
         warning=warning if row else unknown,
@@ -242,6 +255,7 @@ def _model(name: str, row: ModelRow | None, warning: str) -> Model:
         vision=row is not None and "vision" in row.flags,
         tools=row is None or "tools" in row.flags,
         reasoning=row is not None and "reasoning" in row.flags,
+        content=family.content,
     )
 
 
@@ -279,6 +293,8 @@ def _overridden(name: str, key: str, values: Mapping[str, Any]) -> Model:
     }
     if entry.prices:
         changes |= {"prices": _prices(entry.prices), "long_prompt_prices": None, "long_prompt_tokens": 0}
+    if entry.token_factor is not None:
+        changes["content"] = None
     is_known = entry.context_tokens is not None or base.known
     return msgspec.structs.replace(
         base,

@@ -78,6 +78,21 @@ class Route(Struct, frozen=True, forbid_unknown_fields=True):
     provider_format: ProviderFormat | Literal[""] = msgspec.field(default="", name="format")  # "" for the maker's own
 
 
+class ContentRates(Struct, frozen=True, forbid_unknown_fields=True):
+    """A family's tokens per base token by kind of text, without framing, and the framing's own tokens."""
+
+    words: float  # English and code
+    dense: float  # JSON
+    digits: float  # Logs and tables
+    encoded: float  # Base64
+    accented: float  # Latin script with accents, Cyrillic
+    cjk: float
+    scripts: float  # Other scripts
+    message: int  # Per message of text
+    request: int
+    tools: int = 0  # Instructions that the provider adds if a call has tools
+
+
 class Family(Struct, frozen=True, forbid_unknown_fields=True):
     """Models whose names share a beginning."""
 
@@ -86,6 +101,8 @@ class Family(Struct, frozen=True, forbid_unknown_fields=True):
     vendor: str
     token_factor: float  # Tokens per base token, measured as `why` says
     why: str
+    content: ContentRates | None = None
+    content_why: str = ""
 
 
 class ProviderTable(Struct, frozen=True, forbid_unknown_fields=True):

@@ -19,6 +19,7 @@ from nexus.assembly.formats.turnlog import Log
 from nexus.errors import BadEntry, BudgetTooSmall, EmptyEvent
 from nexus.interop.importing import import_transcript
 from nexus.interop.turnlog import log_text, read, violations
+from nexus.ledger.jsonl import load
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.profiles.builtin import PROFILES
 from nexus.render.turnlog.entries import (
@@ -274,13 +275,30 @@ def test_oversized_fixed_parts_are_rejected_by_name() -> None:
             asked(nx, "word " * 2_000, budget=2_000)
 
 
-def test_model_is_sent_a_parameter_reasoning_in_the_older_form() -> None:
-    """Calls recorded before the printed form changed replay byte-identically."""
+def test_parameter_reasoning_is_the_reasoning_of_the_models_line() -> None:
     with opened() as nx:
         said(nx, "Look.", assistant("", ToolCall("c1", "look", '{"reasoning":"It may help.","at":1}')))
         ctx = asked(nx, [tool("c1", "seen", "look")])
-        assert entries(ctx)[1]["content"] == {"toolCall": "look", "at": 1, "arguments": {"reasoning": "It may help."}}
-        assert json.loads(log_text(nx.entries("main")))[2]["content"]["reasoning"] == "It may help."
+        assert entries(ctx)[1]["content"] == {"toolCall": "look", "at": 1, "reasoning": "It may help."}
+        assert entries(ctx)[1]["content"] == json.loads(log_text(nx.entries("main")))[2]["content"]
+        assert [call.arguments for message in ctx.messages for call in message.calls()] == [
+            '{"reasoning":"It may help.","at":1}'
+        ]
+
+
+def test_context_of_render_version_3_replays_with_its_older_lines() -> None:
+    """`turnlog_version_3.jsonl` was written when a parameter `reasoning` was sent inside `arguments`."""
+    store = SqliteLedger()
+    load(store, Path(__file__).with_name("turnlog_version_3.jsonl"))
+    with opened(ledger=store, counter=get_counter("estimate")) as nx:
+        for call in (1, 2, 3):
+            ctx = nx.replay("main", 1, call=call)
+            assert ctx.provenance.manifest.render == 3
+        last = entries(ctx)[1:]
+        assert last[0]["content"] == {"toolCall": "look", "at": 1, "arguments": {"reasoning": "It may help."}}
+        assert last[1]["content"]["arguments"] == {"reasoning": "Once more.", "text": "x"}
+        now = entries(asked(nx, "Thanks."))[1]
+        assert now["content"] == {"toolCall": "look", "at": 1, "reasoning": "It may help."}
 
 
 def test_entry_imported_with_the_time_as_words_is_sent_as_before() -> None:

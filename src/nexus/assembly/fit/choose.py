@@ -13,10 +13,12 @@ from dataclasses import dataclass, replace
 from msgspec import structs
 
 from nexus.assembly.fit.cut import LEAST_HISTORY, CutContext, fit
-from nexus.assembly.fit.result import FitResult, FixedTokens
-from nexus.assembly.gather import SystemPrompt, event_messages, gather_slot, preamble_messages
+from nexus.assembly.fit.result import FitResult, FixedTokens, total_tokens, with_event
+from nexus.assembly.fit.window import Window
+from nexus.assembly.gather import REQUEST_TOKENS, SystemPrompt, event_messages, gather_slot, preamble_messages
 from nexus.assembly.inputs import ROUNDING_TOKENS, AssemblyInputs
 from nexus.errors import BudgetTooSmall
+from nexus.tokens.content import MeasuredContent, content_factor
 from nexus.tokens.measure import message_tokens
 from nexus.types.block import Block, ContextWarning
 from nexus.types.history import PreviousTurns
@@ -58,6 +60,9 @@ class Preamble:
 class ChosenFit:
     """The parts of a context that fit the budget together."""
 
+    inputs: AssemblyInputs
+    """The inputs, with the factor of this content."""
+
     preamble: Preamble
     current: CurrentBlocks
 
@@ -78,7 +83,7 @@ def choose_fit(
         reported = structs.replace(previous, max_entries=limit)
         preamble = _gather_preamble(profile, inputs, system, reported)
         try:
-            chosen = _choose_notes(request, profile, inputs, preamble, notes)
+            chosen = _choose_notes(request, profile, inputs, system, preamble, notes)
         except BudgetTooSmall:
             if limit == smallest:
                 raise
@@ -93,6 +98,42 @@ def choose_fit(
             window = replace(result.window, cut=eviction)
             return replace(chosen, result=structs.replace(result, cut=eviction, window=window))
     raise AssertionError("the smallest limit fits or raises")
+
+
+def with_content_factor(
+    inputs: AssemblyInputs,
+    system: SystemPrompt,
+    preamble: Preamble | None = None,
+    uncut_result: FitResult | None = None,
+) -> AssemblyInputs:
+    """Return the inputs with the factor of a prompt's content, unless the factor does not depend on it.
+
+    `uncut_result` is the window with the event, before any cut.
+    """
+    rates, wire = inputs.model.content, inputs.view.provider_format
+    if inputs.correction is None or rates is None:
+        return inputs
+    content, fixed = _measured_history(inputs.window).copy(), preamble.fixed if preamble else system.fixed
+    content.add_text([system.text], fixed.system - REQUEST_TOKENS)
+    if preamble:
+        content.add_messages(preamble.messages, fixed.preamble, wire)
+    if uncut_result:
+        content.add_messages(uncut_result.visible, uncut_result.closing_tokens + uncut_result.current_tokens, wire)
+    base = total_tokens(uncut_result, fixed) if uncut_result else fixed.total + inputs.window.tokens
+    factor = content_factor(content, base, fixed.tools, rates, inputs.model.token_factor)
+    return replace(inputs, factor=factor * inputs.correction, content_factor=factor)
+
+
+def _measured_history(window: Window) -> MeasuredContent:
+    """Return the content of a window's opening and messages. Only messages that were added since are measured."""
+    wire = window.rules.wire
+    if window.content is None:
+        window.content = MeasuredContent()
+        window.content.add_messages(window.opening.messages, window.opening.tokens, wire)
+    for index in range(window.content.history_messages, len(window.messages)):
+        window.content.add_messages((window.messages[index],), window.sums[index + 1] - window.sums[index], wire)
+    window.content.history_messages = len(window.messages)
+    return window.content
 
 
 def _gather_preamble(
@@ -110,7 +151,12 @@ def _gather_preamble(
 
 
 def _choose_notes(
-    request: Request, profile: Profile, inputs: AssemblyInputs, preamble: Preamble, notes: list[Block]
+    request: Request,
+    profile: Profile,
+    inputs: AssemblyInputs,
+    system: SystemPrompt,
+    preamble: Preamble,
+    notes: list[Block],
 ) -> ChosenFit:
     """Return the fit with the notes that the history lacks; without new memory if that saves messages.
 
@@ -136,12 +182,14 @@ def _choose_notes(
     def fitted(choice: CurrentBlocks) -> ChosenFit | BudgetTooSmall:
         event = event_messages(request.event, choice.included, inputs.source_context.at_ms)
         visible = window.rules.path_format.event(event, window.head, request.identity.principal)
+        uncut_result = with_event(window, visible, inputs.counter, None)
+        scaled = with_content_factor(inputs, system, preamble, uncut_result)
         try:
-            result = fit(window, inputs.available, preamble.fixed, context, inputs.counter, visible)
+            result = fit(uncut_result, scaled.available, preamble.fixed, context, inputs.counter, visible)
         except BudgetTooSmall as error:
-            rounding = ROUNDING_TOKENS if inputs.factor != 1 else 0
-            return error.scaled(inputs.factor, inputs.budget.available, rounding)
-        return ChosenFit(preamble, choice, event, result)
+            rounding = ROUNDING_TOKENS if scaled.factor != 1 else 0
+            return error.scaled(scaled.factor, inputs.budget.available, rounding)
+        return ChosenFit(scaled, preamble, choice, event, result)
 
     # The history as it is: with everything that it lacks, then without memory that was never sent.
     for left_out in ([], unsent) if unsent else ([],):

@@ -12,6 +12,7 @@ System prompt, tools, current event, last group and pins are never cut.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
@@ -106,18 +107,18 @@ class CutContext(Struct, frozen=True):
 
 
 def fit(
-    window: Window,
+    uncut_result: FitResult,
     available: int,
     fixed: FixedTokens,
     context: CutContext,
     counter: TokenCounter,
     event: tuple[Message, ...],
 ) -> FitResult:
-    """Return the window as it is, or after one cut, so that everything takes at most `available` base tokens.
+    """Return the whole window with its event, or after one cut, so that all takes at most `available` base tokens.
 
     If everything fits, old images may still become notes, by a cut that omits no message. Raises BudgetTooSmall.
     """
-    result = with_event(window, event, counter, None)
+    result, window = uncut_result, uncut_result.window
     total = total_tokens(result, fixed)
     history = window.tokens + result.closing_tokens
     limit = total - history + int(context.ceiling * available)
@@ -177,8 +178,12 @@ class _Cutter:
 
         Raises BudgetTooSmall.
         """
-        result = self.before
-        for cut in self._choices():
+        result, cuts = self.before, self._choices()
+        if self.fixed.total + result.current_tokens > self.available and not any(m.role == "tool" for m in self.event):
+            cuts = deque(
+                cuts, maxlen=1
+            )  # no cut makes room for the user's words: the last one has the least besides them
+        for cut in cuts:
             result = self._after(cut)
             if total_tokens(result, self.fixed) <= self.available:
                 return result

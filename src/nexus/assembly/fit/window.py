@@ -20,6 +20,7 @@ from nexus.assembly.fit.truncate import TruncationLimits, freed_tokens, truncate
 from nexus.assembly.formats.path_format import UNFORMATTED, PathFormat
 from nexus.ledger.replay import conversation_rows, visible_start
 from nexus.text.message_text import RENDER_VERSION
+from nexus.tokens.content import MeasuredContent
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.image_price import ANY_MODEL, ImagePrice
 from nexus.tokens.measure import message_tokens
@@ -121,13 +122,9 @@ class PathRange:
     first: MessageRef = field(default_factory=lambda: MessageRef(1, 0))
     """Position of the first message that is shown."""
 
-    head: int = 0
-    """Seq of the newest entry that was read."""
-
+    head: int = 0  # seq of the newest entry that was read
     head_hash: bytes = b""
-    turn: int = 0
-    """Number of the newest turn."""
-
+    turn: int = 0  # number of the newest turn
     seqs: list[int] = field(default_factory=list[int])
     hashes: list[bytes] = field(default_factory=list[bytes])
     """Chain values of the entries in `seqs`."""
@@ -171,6 +168,9 @@ class Window:
 
     fragments: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
     """The renderers' cache of the messages, by provider format."""
+
+    content: MeasuredContent | None = None
+    """Content of opening and messages as it was last measured."""
 
     @classmethod
     def open(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from nexus.assembly.fit.view import FilledWindow, View, fill_window
 from nexus.assembly.fit.window import Window
 from nexus.assembly.formats.path_format import UNFORMATTED, LedgerView, PathFormat
+from nexus.text.message_text import RENDER_VERSION
 from nexus.tokens.counter import TokenCounter
 from nexus.types.history import PreviousTurns
 from nexus.types.ledger_entries import Cut, MessageRef
@@ -21,7 +22,7 @@ class RolesFormat:
     lists_tools = False
     is_hashed = False  # this was the only format when the first manifests were recorded
 
-    def on_path(self, _counter: TokenCounter, /) -> PathFormat:
+    def on_path(self, _counter: TokenCounter, /, _render: int = RENDER_VERSION) -> PathFormat:
         """Return the shared path format, which has no state."""
         return UNFORMATTED
 
@@ -37,7 +38,7 @@ class RolesFormat:
     ) -> FilledWindow:
         """Fill a window with the whole visible history."""
         del starts_turn
-        path_format = path_format or self.on_path(counter)
+        path_format = path_format or self.on_path(counter, view.render)
         return FilledWindow(*fill_window(path_format.follow(reading), view, cut, counter, path_format))
 
     def entry_limits(self, previous: PreviousTurns, _last_count: int | None, /) -> Sequence[int]:

@@ -26,7 +26,7 @@ from nexus.render.turnlog.entries import (
     with_entry_text,
 )
 from nexus.render.turnlog.write import OLDER, entries_for, log_units, position_after
-from nexus.text.message_text import with_unsendable_as_notes
+from nexus.text.message_text import RENDER_VERSION, with_unsendable_as_notes
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import message_tokens
 from nexus.types.ledger_entries import Entry, MessageRef, StoredMessage
@@ -44,9 +44,9 @@ class TurnLogFormat(RolesFormat):
     lists_tools = True
     is_hashed = True
 
-    def on_path(self, counter: TokenCounter, /) -> PathFormat:
+    def on_path(self, counter: TokenCounter, /, render: int = RENDER_VERSION) -> PathFormat:
         """Return the log of a path, at its beginning."""
-        return Log(counter)
+        return Log(counter, render)
 
 
 class Log(PathFormat):
@@ -57,8 +57,10 @@ class Log(PathFormat):
 
     framing_tokens = FRAMING_TOKENS
 
-    def __init__(self, counter: TokenCounter) -> None:
+    def __init__(self, counter: TokenCounter, render: int = RENDER_VERSION) -> None:
         self._counter = counter
+        # Up to render version 3 a parameter `reasoning` was in `arguments`.
+        self._is_older = render <= 3
         self._places: list[MessageRef] = []
         self._positions: list[Position] = []
         self._next = Position()
@@ -107,7 +109,7 @@ class Log(PathFormat):
                 if row.message.role == "tool" or unit is None:
                     message = _with_note_lines(row.message)
                 else:
-                    message = as_entries(unit, row.message, self.position_at(row.ref))
+                    message = as_entries(unit, row.message, self.position_at(row.ref), older=self._is_older)
                 is_stored = message is row.message
                 rows.append(
                     row if is_stored else StoredMessage(row.ref, message, message_tokens(message, self._counter))
@@ -145,7 +147,7 @@ class Log(PathFormat):
                 logged.append(_with_note_lines(message))
                 continue
             unit = Unit(message=message, at_ms=message.at_ms, principal=principal)
-            logged.append(as_entries(unit, message, at))
+            logged.append(as_entries(unit, message, at, older=self._is_older))
             at = position_after(unit, at)
         return tuple(logged)
 
@@ -158,7 +160,7 @@ class Log(PathFormat):
         return with_entry_text(next((part.text for part in message.parts if isinstance(part, Text)), ""), text)
 
 
-def as_entries(unit: Unit, message: Message, at: Position) -> Message:
+def as_entries(unit: Unit, message: Message, at: Position, *, older: bool) -> Message:
     """Return a message with its log entries as text, notes before it; unchanged if it has no visible content.
 
     Thinking with a signature stays a part of its own: it returns to the model that wrote it, as in any format. Other
@@ -172,7 +174,7 @@ def as_entries(unit: Unit, message: Message, at: Position) -> Message:
     content = tuple(part for part in message.parts if part not in signed and not isinstance(part, Note))
     if not content:
         return replace(message, parts=notes)
-    facts = {**unit.facts, OLDER: True}
+    facts = {**unit.facts, OLDER: True} if older else unit.facts
     entries, _ = entries_for(replace(unit, message=replace(message, parts=content), results=(), facts=facts), at)
     lines = [entry_line(entry) for entry in entries if "made" not in entry.extra]
     rest = tuple(part for part in content if not isinstance(part, (Text, Thinking)))

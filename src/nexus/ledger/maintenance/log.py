@@ -50,8 +50,8 @@ def hidden_commits(log: Path, page_bytes: int, valid: int) -> int:
 
 def _checksum(order: str, data: bytes, before: bytes) -> bytes:
     """Return the checksum of a log's header or frame, which continues the checksum before it."""
-    one, two = struct.unpack(">II", before)
-    for first, second in struct.iter_unpack(f"{order}II", data):
-        one = (one + first + two) & 0xFFFFFFFF
-        two = (two + second + one) & 0xFFFFFFFF
-    return struct.pack(">II", one, two)
+    sum_1, sum_2 = struct.unpack(">II", before)
+    for word_1, word_2 in struct.iter_unpack(f"{order}II", data):
+        sum_1 = (sum_1 + word_1 + sum_2) & 0xFFFFFFFF
+        sum_2 = (sum_2 + word_2 + sum_1) & 0xFFFFFFFF
+    return struct.pack(">II", sum_1, sum_2)

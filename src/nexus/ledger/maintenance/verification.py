@@ -86,8 +86,8 @@ def reading_mode(path: str | Path) -> Literal["", "unlocked", "copy"]:
     if os.access(file.parent, os.W_OK):
         return ""
     log, shared, journal = (file.with_name(f"{file.name}{end}") for end in COMPANIONS)
-    left = any(left_file.exists() and left_file.stat().st_size for left_file in (log, journal))
-    return "unlocked" if not left else "" if shared.exists() else "copy"
+    has_log = any(other.exists() and other.stat().st_size for other in (log, journal))
+    return "unlocked" if not has_log else "" if shared.exists() else "copy"
 
 
 def verify(path: str | Path, progress: Progress | None = None) -> list[Damage]:

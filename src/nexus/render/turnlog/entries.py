@@ -175,12 +175,17 @@ def content_of(role: LogRole, parts: tuple[Part, ...], user: str, *, older: bool
     content: Members = (("toolCall", json_string(POST)), ("text", json_string(text)))
     if call:
         arguments = shallow_members(call.arguments)
-        parameter = "" if older else string_of(dict(arguments or ()).get("reasoning", ""))
+        parameter = "" if older else reasoning_parameter(call)
         if arguments is not None and parameter:
             texts.append(parameter)
             arguments = tuple(member for member in arguments if member[0] != "reasoning")
         content = _call_content(call, arguments)
     return (*content, ("reasoning", json_string("\n".join(texts)))) if texts else content
+
+
+def reasoning_parameter(call: ToolCall) -> str:
+    """Return the text of a call's parameter `reasoning`; empty without one."""
+    return string_of(dict(shallow_members(call.arguments) or ()).get("reasoning", "")) or ""
 
 
 def _call_content(call: ToolCall, arguments: Members | None) -> Members:
@@ -378,6 +383,8 @@ def omitted_details(extra: Extra) -> Counter[str]:
 _BREAK = re.compile("[\x85\u2028\u2029]")
 """Line separators that JSON does not escape."""
 
+_BACKSLASHES = re.compile(r"\\+")
+
 
 def note_line(kind: str, text: str) -> str:
     """Return a note sent with a message as a line, with its kind."""
@@ -440,14 +447,14 @@ def _without_tags(line: str) -> str:
         return line
     # `escape` puts one more backslash after the bracket of a tag; here the bracket itself is escaped instead.
     pieces: list[str] = []
-    end = at = 0
-    for char in escaped:
-        if at < len(line) and line[at] == char:
-            at += 1
-            continue
-        bracket = len(line[end:at].rstrip("\\")) + end - 1
-        pieces += (line[end:bracket], _json_escape(line[bracket]))
-        end = bracket + 1
+    end = added = 0
+    for run in _BACKSLASHES.finditer(escaped):
+        start = run.start() - added
+        old = _BACKSLASHES.match(line, start)
+        more = len(run[0]) - (len(old[0]) if old else 0)
+        if more:
+            pieces += (line[end : start - 1], _json_escape(line[start - 1]) * more)
+            end, added = start, added + more
     return "".join((*pieces, line[end:]))
 
 

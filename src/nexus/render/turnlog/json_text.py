@@ -25,7 +25,6 @@ _SPACE = re.compile(r"[ \t\n\r]*")
 _SPACED = re.compile(r"[ \t\n\r]")
 _TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
 _LONG_NUMBER = re.compile(r"\d{300}", re.ASCII)
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def _reject_constant(name: str) -> Any:
@@ -145,7 +144,7 @@ def value_text(value: Any) -> str:
 
 def escape_surrogates(text: str) -> str:
     """Return JSON text with lone surrogates, which occur in strings only, as escapes."""
-    return text if text.isascii() else _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def indent(text: str, level: int = 0) -> Iterator[str]:

@@ -15,7 +15,15 @@ from msgspec.structs import replace
 
 from nexus.errors import BadTurnLog
 from nexus.render.turnlog import times
-from nexus.render.turnlog.entries import FIELDS, POST, BareEntry, LogEntry, parse_bare, parse_entry_line
+from nexus.render.turnlog.entries import (
+    FIELDS,
+    POST,
+    BareEntry,
+    LogEntry,
+    parse_bare,
+    parse_entry_line,
+    reasoning_parameter,
+)
 from nexus.render.turnlog.json_text import items, members, string_of
 from nexus.types.message import Message, Part, Text, Thinking, ToolCall
 from nexus.types.sanitize import sanitize_text
@@ -82,15 +90,17 @@ def parts_of_entries(
     parts: list[Part] = [part for part in message.parts if isinstance(part, Thinking)]
     for number, entry in enumerate(entries):
         bare = parse_bare("assistant", entry.content)
-        if bare.reasoning:
-            parts.append(Thinking(sanitize_text(bare.reasoning)))
-        if not bare.tool or (bare.tool == POST and not is_offered(POST)):
-            parts.append(Text(sanitize_text(bare.text)))
-            continue
-        call = next(remaining, None) if real else _new_call(bare, is_offered, f"{calls}_{number}")
-        if call is None or call.name != bare.tool:
-            return ()
-        parts.append(call)
+        call = None
+        if bare.tool and (bare.tool != POST or is_offered(POST)):
+            call = next(remaining, None) if real else _new_call(bare, is_offered, f"{calls}_{number}")
+            if call is None or call.name != bare.tool:
+                return ()
+        reasoning, parameter = bare.reasoning, reasoning_parameter(call) if call else ""
+        if parameter and reasoning.endswith(parameter):  # shown after the message's own
+            reasoning = reasoning.removesuffix(parameter).removesuffix("\n")
+        if reasoning:
+            parts.append(Thinking(sanitize_text(reasoning)))
+        parts.append(call or Text(sanitize_text(bare.text)))
     return () if next(remaining, None) is not None else tuple(parts)
 
 

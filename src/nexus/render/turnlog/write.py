@@ -44,7 +44,7 @@ FACTS = "turnlog"
 """Key in the body of a ledger entry for details of an imported log entry without a place in the message."""
 
 OLDER = "older"
-"""Detail of an entry in the older form, in which a parameter `reasoning` is in `arguments`. Models are sent that form."""
+"""Detail of an entry in the older form, in which a parameter `reasoning` is in `arguments`."""
 
 
 # Logs of sessions ------------------------------------------------------------------------------------------------
@@ -274,11 +274,11 @@ def _imported_entry(unit: Unit, message: Message, at: Position) -> LogEntry | No
     bare = parse_bare(log_role, content)
     plain = message_of(log_role, bare, at.index, (at.at_us or 0) // 1_000)
     # Earlier imports took the time before a user's words for a part of them.
-    whole = replace(plain, parts=(Text(bare.text),)) if log_role == "user" else plain
+    without_note = replace(plain, parts=(Text(bare.text),)) if log_role == "user" else plain
     log_turn = at.turn + (log_role == "assistant" and at.role == "user")
     timestamp = string_of(fields.get("timestamp", ""))
     if (
-        message not in (plain, whole)
+        message not in (plain, without_note)
         or turn != str(log_turn)
         or timestamp is None
         or times.parse_time(timestamp) != at.at_us

@@ -126,19 +126,43 @@ class MomentFormatter:
         return sanitize_text(moment_block(at, text))
 
 
+NAMED_ROWS = 5
+"""Rows that a warning about a history names."""
+
+
 def read_rows(history: object, warned: list[ContextWarning]) -> list[DialogueRow]:
-    """Return the rows of a history in their order; invalid rows, texts, calls and times are counted in warnings."""
+    """Return the rows of a history in their order; warnings count invalid rows, texts, calls and times and name the rows."""
     if not isinstance(history, Iterable) or isinstance(history, (str, bytes, Mapping)):
         if history is not None:
             kind = type(cast("object", history)).__name__
             warned.append(ContextWarning(HISTORY, f"omitted: the history is {kind}, not a list of rows"))
         return []
-    invalid: Counter[str] = Counter()
-    values = list(cast("Iterable[object]", history))
-    rows = [_row(cast("Mapping[str, Any]", value), invalid) for value in values if isinstance(value, Mapping)]
-    invalid["rows omitted: not a dict"] = len(values) - len(rows)
-    warned.extend(ContextWarning(HISTORY, f"{kind} ({number:,})") for kind, number in sorted(invalid.items()) if number)
+    rows: list[DialogueRow] = []
+    counts: Counter[str] = Counter()
+    places: dict[str, list[int]] = {}
+    for number, value in enumerate(cast("Iterable[object]", history), 1):
+        invalid: Counter[str] = Counter()
+        try:
+            if isinstance(value, Mapping):
+                rows.append(_row(cast("Mapping[str, Any]", value), invalid))
+            else:
+                invalid["rows omitted: not a dict"] = 1
+        except Exception as error:  # noqa: BLE001 - a store's own row may read its fields late, and fail
+            invalid = Counter([f"rows omitted: not readable, {type(error).__name__}"])
+        counts += invalid
+        for kind in +invalid:
+            places.setdefault(kind, []).append(number)
+    warned.extend(
+        ContextWarning(HISTORY, f"{kind} ({count:,}, {_row_numbers(places[kind])})")
+        for kind, count in sorted(counts.items())
+    )
     return rows
+
+
+def _row_numbers(numbers: list[int]) -> str:
+    """Return row numbers, counted from 1 in the order of the history, as a warning names them."""
+    more = ", …" if len(numbers) > NAMED_ROWS else ""
+    return f"row{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers[:NAMED_ROWS]))}{more}"
 
 
 def read_calls(calls: object, invalid: Counter[str] | None = None) -> tuple[DialogueCall, ...]:

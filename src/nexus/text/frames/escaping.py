@@ -123,7 +123,8 @@ def spans(text: str) -> Iterator[TagSpan]:
     """Yield the places of tags that count anywhere."""
     for match in _openers().finditer(text):
         opener = skeleton(match[1]) or ""
-        end = _end_of(text, match.end(), _tails()[opener])
+        plain = _plain_tails()[opener].match(text, match.end())
+        end = plain.end() if plain else _end_of(text, match.end(), _tails()[opener])
         if end >= 0 and (opener != "<" or _is_tag(text, match.end(), end)):
             yield TagSpan(match.start(2), len(match[2]))
 
@@ -146,7 +147,7 @@ def _line_place(text: str, at: int, *, roles: bool) -> TagSpan | None:
     first = _skip_blank(text, run)
     if first == len(text) or skeleton(text[first]) == BREAK:
         return None
-    if _plain_heads().match(text, first) is not None:  # in plain letters, found without a step for each of them
+    if _plain_heads().match(text, first) is not None:
         return TagSpan(at, run - at)
     if _end_of(text, first, _heads()) >= 0 or (roles and _is_role(text, first)):
         return TagSpan(at, run - at)
@@ -216,7 +217,19 @@ def _heads() -> Words:
 
 @cache
 def _plain_heads() -> re.Pattern[str]:
-    return re.compile("|".join(map(re.escape, HEADS)), re.ASCII | re.IGNORECASE)
+    return _plain(HEADS)
+
+
+@cache
+def _plain_tails() -> dict[str, re.Pattern[str]]:
+    """Return the patterns of `_tails` in plain letters, which need no step for each of them."""
+    calls = {skeletons(tag[0]): _plain([tag[1:]]) for tag in CALLS}
+    return {"<": _plain(f"{slash}{name}" for name in TAGS for slash in ("", "/")), **calls}
+
+
+def _plain(tags: Iterable[str]) -> re.Pattern[str]:
+    """Return the pattern of tags in ASCII letters."""
+    return re.compile("|".join(map(re.escape, tags)), re.ASCII | re.IGNORECASE)
 
 
 @cache
