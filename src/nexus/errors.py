@@ -379,6 +379,17 @@ class HeadMoved(LedgerError):
         )
 
 
+class SessionBusy(LedgerError):
+    """Another call of the session is under way and did not end in time. Nothing was written."""
+
+    def __init__(self, session: str, holder: str, waited_s: float) -> None:
+        self.session, self.holder, self.waited_s = session, holder, waited_s
+        super().__init__(
+            f"session {session!r} is in use by {holder or 'another call of this program'} and was not free after "
+            f"{waited_s:g} s (wait longer: wait=…, or use another session; nothing was stored)"
+        )
+
+
 class SessionMoved(HeadMoved):
     """The session was renamed, rewound, archived or changed meanwhile. Nothing was written."""
 

@@ -116,6 +116,15 @@ class Thread(Struct, frozen=True):
     erased: bool = False
 
 
+class Lease(Struct, frozen=True):
+    """The exclusive use of a session for a time."""
+
+    session: str
+    holder: str
+    expires_ms: int
+    """Unix time in milliseconds, by the clock of the machine that took it."""
+
+
 class Segment(Struct, frozen=True):
     """Thread's share of a path: entries with `low < seq <= high`, and the chain value before them."""
 

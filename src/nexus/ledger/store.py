@@ -15,6 +15,7 @@ from nexus.ledger.records import Record
 from nexus.ledger.sessions import (
     Alias,
     EraseResult,
+    Lease,
     NewRefUpdate,
     Query,
     RefUpdate,
@@ -116,6 +117,18 @@ class LedgerStore(Protocol):
         the one that contains entry `at_seq`, so forks of forks are as shallow as possible. `expected_number` rejects
         the fork if `session` was moved since. Raises NoSuchSession, BadReference, SessionMoved.
         """
+        ...
+
+    def take_lease(self, session: str, holder: str, ms: int) -> Lease:
+        """Take the lease of a session for some milliseconds, or renew one's own. Returns the lease that applies now.
+
+        It is another holder's if that one has not expired. A session need not exist. Leases restrict nobody who does not
+        take one.
+        """
+        ...
+
+    def release_lease(self, session: str, holder: str) -> None:
+        """Give a session's lease back; another holder's stays."""
         ...
 
     def calibrate(self, provider: str, model: str, calibration: StoredCalibration) -> None:

@@ -18,7 +18,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from nexus.errors import EraseIncomplete, LedgerNotTrusted
 from nexus.ledger.records import Record
-from nexus.ledger.sessions import Alias, EraseResult, NewRefUpdate, RefUpdate, Segment, SessionMetadata
+from nexus.ledger.sessions import Alias, EraseResult, Lease, NewRefUpdate, RefUpdate, Segment, SessionMetadata
 from nexus.ledger.sqlite import dump as sqlite_dump
 from nexus.ledger.sqlite import search as sqlite_search
 from nexus.ledger.sqlite.connection import MEMORY, Database, typed
@@ -185,6 +185,14 @@ class SqliteLedger:
         """Start a thread with its parent's chain value at `at_seq`. A fork is one row."""
         new = NewRefUpdate(session, None, reason, facts, expected_number)
         return self._write(lambda writing: writing.fork(new, source, at_seq))
+
+    def take_lease(self, session: str, holder: str, ms: int) -> Lease:
+        """Take or renew the lease of a session."""
+        return self._write(lambda writing: writing.take_lease(session, holder, ms))
+
+    def release_lease(self, session: str, holder: str) -> None:
+        """Give a session's lease back."""
+        self._write(lambda writing: writing.release_lease(session, holder))
 
     def calibrate(self, provider: str, model: str, calibration: StoredCalibration) -> None:
         """Store a newer calibration."""

@@ -235,7 +235,7 @@ OF_THREADS = ("blob_use", "tool_call", "idempotency", "message", "assembly", "de
 """The tables whose rows belong to a thread, in the order in which they can be emptied."""
 
 TABLES = (
-    *OF_THREADS, "session", "session_move", "alias", "calibration", "calibration_head", "thread", "blob",
+    *OF_THREADS, "session", "session_move", "alias", "calibration", "calibration_head", "lease", "thread", "blob",
 )  # fmt: skip
 """All tables with rows of a tenant, in the same order."""
 
@@ -281,6 +281,7 @@ def erase(writing: Writing, threads: Sequence[int] | None, labels: Sequence[str]
         empty = Thread(row.id, row.parent, row.fork_seq, row.root_hash, row.at_ms, row.fork_seq, row.root_hash)
         writing.put_thread(replace(empty, erased=True))
     for label in stored:
+        db.run("DELETE FROM lease WHERE tenant=? AND label=?", (tenant, label))
         db.run("DELETE FROM session WHERE tenant=? AND label=?", (tenant, label))
         db.run("DELETE FROM session_move WHERE tenant=? AND label=?", (tenant, label))
         sql = "SELECT DISTINCT name FROM alias WHERE tenant=?1 AND (name=?2 OR target=?2)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
@@ -28,7 +29,17 @@ from nexus.ledger.records import (
     KeyRecord,
     MoveRecord,
 )
-from nexus.ledger.sessions import Alias, NewRefUpdate, RefUpdate, SessionMetadata, Thread, checked, holder_of, parent_of
+from nexus.ledger.sessions import (
+    Alias,
+    Lease,
+    NewRefUpdate,
+    RefUpdate,
+    SessionMetadata,
+    Thread,
+    checked,
+    holder_of,
+    parent_of,
+)
 from nexus.ledger.sqlite.connection import Database, Value
 from nexus.ledger.sqlite.read import THREAD_COLUMNS, Reader
 from nexus.ledger.sqlite.read_sessions import ALIAS
@@ -425,6 +436,22 @@ class Writing:
         parts = self.reader.path(thread)
         if key and not any(self.db.row(sql, (self.tenant, part.thread, key, part.high)) for part in parts):
             raise BadReference(f"tool call {facts.parent_call_id!r} not found in session {facts.parent_session!r}")
+
+    def take_lease(self, session: str, holder: str, ms: int) -> Lease:
+        """Take or renew a lease; see `LedgerStore.take_lease`."""
+        name, now_ms = encode_text(session), time.time_ns() // 1_000_000
+        key = (self.tenant, self.reader.resolve(name) or name)
+        row = self.db.row("SELECT holder, expires_ms FROM lease WHERE tenant=? AND label=?", key)
+        if row is not None and row[0] != holder and int(row[1]) > now_ms:
+            return Lease(session, str(row[0]), int(row[1]))
+        self.db.run("INSERT OR REPLACE INTO lease VALUES (?,?,?,?)", (*key, holder, now_ms + ms))
+        return Lease(session, holder, now_ms + ms)
+
+    def release_lease(self, session: str, holder: str) -> None:
+        """Delete a holder's lease."""
+        name = encode_text(session)
+        key = (self.tenant, self.reader.resolve(name) or name)
+        self.db.run("DELETE FROM lease WHERE tenant=? AND label=? AND holder=?", (*key, holder))
 
     def calibrate(self, provider: str, model: str, new: StoredCalibration) -> None:
         """Append a calibration as the newest of its model."""

@@ -1,0 +1,156 @@
+"""Calls of one session one after the other: in one process by a lock, across processes by a lease in the ledger.
+
+A lease expires unless its holder renews it, so a program that stopped blocks a session for half a minute at most. It is
+advice: what is written without one is not refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import threading
+import time
+import uuid
+import weakref
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Any, TypeAlias
+
+from nexus.errors import NexusError, SessionBusy
+from nexus.ledger.store import LedgerStore
+
+LEASE_MS = 30_000
+RENEW_S = 10.0
+WAIT_S = 60.0
+"""Seconds that a call waits for its session by default."""
+
+_FIRST_PAUSE_S, _MAX_PAUSE_S = 0.005, 0.2
+
+RunInThread: TypeAlias = Callable[..., Awaitable[Any]]
+"""Runs a function with its arguments outside the event loop."""
+
+
+class _SessionLock:
+    """The lock of one session in this process. Locks do not allow weak references; this does."""
+
+    __slots__ = ("__weakref__", "lock")
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
+_locks: weakref.WeakValueDictionary[tuple[int, str, str], _SessionLock] = weakref.WeakValueDictionary()
+_guard = threading.Lock()
+
+
+@contextmanager
+def session_lease(store: LedgerStore, session: str, *, wait_s: float = WAIT_S) -> Generator[None]:
+    """Hold a session while the block runs. Raises SessionBusy after `wait_s` seconds of waiting."""
+    lock, holder, deadline = _lock_of(store, session), _new_holder(), time.monotonic() + wait_s
+    if not lock.lock.acquire(timeout=max(wait_s, 0)):
+        raise SessionBusy(session, "", wait_s)
+    try:
+        for pause in _pauses():
+            lease = store.take_lease(session, holder, LEASE_MS)
+            if lease.holder == holder:
+                break
+            if time.monotonic() >= deadline:
+                raise SessionBusy(session, lease.holder, wait_s)
+            time.sleep(pause)
+        try:
+            with _renewal.of(store, session, holder):
+                yield
+        finally:
+            store.release_lease(session, holder)
+    finally:
+        lock.lock.release()
+
+
+@asynccontextmanager
+async def async_session_lease(
+    store: LedgerStore, session: str, run: RunInThread, *, wait_s: float = WAIT_S
+) -> AsyncGenerator[None]:
+    """Hold a session while the block runs, without blocking the event loop; see `session_lease`."""
+    lock, holder, deadline = _lock_of(store, session), _new_holder(), time.monotonic() + wait_s
+    for pause in _pauses():
+        if lock.lock.acquire(blocking=False):
+            break
+        if time.monotonic() >= deadline:
+            raise SessionBusy(session, "", wait_s)
+        await asyncio.sleep(pause)
+    try:
+        for pause in _pauses():
+            lease = await run(store.take_lease, session, holder, LEASE_MS)
+            if lease.holder == holder:
+                break
+            if time.monotonic() >= deadline:
+                raise SessionBusy(session, lease.holder, wait_s)
+            await asyncio.sleep(pause)
+        try:
+            with _renewal.of(store, session, holder):
+                yield
+        finally:
+            await asyncio.shield(run(store.release_lease, session, holder))
+    finally:
+        lock.lock.release()
+
+
+def _lock_of(store: LedgerStore, session: str) -> _SessionLock:
+    key = (id(store) if store.location == ":memory:" else 0, f"{store.location}\0{store.tenant}", session)
+    with _guard:
+        return _locks.setdefault(key, _SessionLock())
+
+
+def _new_holder() -> str:
+    return f"process {os.getpid()} ({uuid.uuid4().hex[:8]})"
+
+
+def _pauses() -> Generator[float]:
+    """Yield the seconds between two tries, longer each time, and never the same for two callers."""
+    pause = _FIRST_PAUSE_S
+    while True:
+        yield pause * random.uniform(0.5, 1.5)  # noqa: S311 - no secret
+        pause = min(pause * 2, _MAX_PAUSE_S)
+
+
+class _Renewal:
+    """One thread of this process that renews all leases held in it."""
+
+    def __init__(self) -> None:
+        self._held: set[tuple[LedgerStore, str, str]] = set()
+        self._guard = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    @contextmanager
+    def of(self, store: LedgerStore, session: str, holder: str) -> Generator[None]:
+        """Renew a lease while the block runs."""
+        held = (store, session, holder)
+        with self._guard:
+            self._held.add(held)
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._run, name="nexus leases", daemon=True)
+                self._thread.start()
+        try:
+            yield
+        finally:
+            with self._guard:
+                self._held.discard(held)
+
+    def _run(self) -> None:
+        while True:
+            time.sleep(RENEW_S)
+            with self._guard:
+                leases = list(self._held)
+                if not leases:
+                    self._thread = None
+                    return
+            for held in leases:
+                store, session, holder = held
+                # Under the lock, so that no lease is renewed after its release.
+                with self._guard, suppress(NexusError, OSError):  # the next round tries again; a lease lasts for three
+                    if held in self._held:
+                        store.take_lease(session, holder, LEASE_MS)
+
+
+_renewal = _Renewal()
