@@ -151,6 +151,10 @@ def build_commit(ctx: AssembledContext, result: AgentResult, counter: TokenCount
     elif not unanswered_calls(produced):
         entries.append(NewEntry("completed", at_ms=now_ms, keys=(f"{key}:end",)))
     answered = any(message.role == "assistant" for message in produced)
+    if manifest.synthetic_results and ctx.event[0].role == "tool":
+        # If no result was of a waiting call, those calls go on waiting in the history, and later results change it.
+        results = {result.call_id for message in ctx.event for result in message.results()}
+        answered &= not results.isdisjoint(result.call_id for message in ctx.current for result in message.results())
     stored, blobs = stored_manifest(ctx, answered=answered, reported=reported_tokens(ctx, result))
     follows = (manifest.head, bytes.fromhex(manifest.head_hash)) if manifest.head else None
     return Commit(
