@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import msgspec
 from msgspec.structs import replace
 
+from nexus.assembly.fit.repair import is_synthetic_result
 from nexus.assembly.manifest_store import stored_manifest
 from nexus.context import AssembledContext
 from nexus.render.turnlog.replies import with_imitation_as_message
@@ -153,8 +154,7 @@ def build_commit(ctx: AssembledContext, result: AgentResult, counter: TokenCount
     answered = any(message.role == "assistant" for message in produced)
     if manifest.synthetic_results and ctx.event[0].role == "tool":
         # If no result was of a waiting call, those calls go on waiting in the history, and later results change it.
-        results = {result.call_id for message in ctx.event for result in message.results()}
-        answered &= not results.isdisjoint(result.call_id for message in ctx.current for result in message.results())
+        answered &= any(message.role == "tool" and not is_synthetic_result(message) for message in ctx.current)
     stored, blobs = stored_manifest(ctx, answered=answered, reported=reported_tokens(ctx, result))
     follows = (manifest.head, bytes.fromhex(manifest.head_hash)) if manifest.head else None
     return Commit(
