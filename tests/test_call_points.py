@@ -174,7 +174,7 @@ class Walk:
             ctx = self.nx.assemble(event, session="s", model=self.model, budget=self.budget)
         except BudgetTooSmall as refusal:
             # A cut leaves other content, whose factor is not in the refusal.
-            room = self.room(whole) * 0.95
+            room = self.room(whole) * 0.93
             assert needed > room, f"refused, though what is never cut needs {needed} of {room}: {refusal}"
             self.figures[f"refused     at {self.budget:>7,}"] += 1
             record(self.nx, "s", point, refusal)

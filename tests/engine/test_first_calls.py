@@ -9,7 +9,7 @@ from threading import Barrier
 import pytest
 
 import nexus
-from nexus import AgentResult, assistant
+from nexus import AgentResult, ToolCall, assistant
 from nexus.errors import NotAllowed
 
 
@@ -54,3 +54,12 @@ def test_principals_without_a_policy_have_sessions_of_their_own() -> None:
 def test_empty_principal_is_not_the_program_itself() -> None:
     with nexus.open(ledger=":memory:") as nx, pytest.raises(NotAllowed, match="principal is empty"):
         nx.assemble("Hello", principal="")
+
+
+def test_result_of_no_call_names_the_cause_of_the_prefix_break_that_follows() -> None:
+    with nexus.open(model="gpt-4o", ledger=":memory:") as nx:
+        nx.record(nx.assemble("Go."), AgentResult((assistant("", ToolCall("a", "run", "{}")),)))
+        nx.record(nx.assemble([nexus.tool("nobody", "x")]), AgentResult((assistant("", ToolCall("b", "run", "{}")),)))
+        prefix = nx.assemble([nexus.tool("b", "done")]).accounting.prefix
+    assert prefix.state == "broken"
+    assert any("results that it lacked" in cause for cause in prefix.causes)

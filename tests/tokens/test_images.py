@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nexus.tokens.images import UNKNOWN_SIZE_TOKENS, Detail, Vendor, effective_size, image_tokens, max_image_tokens
@@ -174,6 +174,7 @@ def test_effective_size_is_documented_one(
 
 @settings(deadline=None)
 @given(st.integers(1, 20_000), st.integers(1, 20_000), st.sampled_from(["gpt-4o", "gpt-5-mini", "gpt-5.4", "o4-mini"]))
+@example(749, 4486, "gpt-4o")
 def test_image_of_effective_size_costs_no_more(width: int, height: int, openai: str) -> None:
     models: tuple[tuple[Vendor, str], ...] = (
         ("openai", openai), ("anthropic", "claude-sonnet-4-5"), ("anthropic", "claude-opus-5"), ("gemini", "gemini-2.5-pro"),

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from nexus.assembly.fit.choose import ChosenFit
+from nexus.assembly.fit.repair import is_synthetic_result
 from nexus.assembly.gather import SystemPrompt
 from nexus.assembly.inputs import AssemblyInputs
 from nexus.assembly.prefix import (
@@ -75,7 +76,10 @@ def build_manifest(
         mark=inputs.mark_seq,
         cut=cut.number if cut else 0,
         config=hashlib.sha256(repr(sorted(request.model_config.items())).encode()).hexdigest()[:16],
-        synthetic_results=len(result.visible) - result.closing_count - len(event),
+        synthetic_results=sum(
+            message.role == "tool" and is_synthetic_result(message)
+            for message in result.visible[result.closing_count :]
+        ),
         current=hashlib.sha256(msgspec.msgpack.encode(_utf8(repr(event)))).hexdigest(),
         counter=inputs.counter.name,
         factor=inputs.factor,

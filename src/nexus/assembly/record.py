@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from nexus.assembly.fit.repair import is_synthetic_result
 from nexus.assembly.manifest_store import stored_manifest
 from nexus.context import AssembledContext
 from nexus.render.turnlog.replies import with_imitation_as_message
@@ -148,6 +149,9 @@ def build_commit(ctx: AssembledContext, result: AgentResult, counter: TokenCount
     elif not unanswered_calls(produced):
         entries.append(NewEntry("completed", at_ms=now_ms, keys=(f"{key}:end",)))
     answered = any(message.role == "assistant" for message in produced)
+    if manifest.synthetic_results and ctx.event[0].role == "tool":
+        # If no result was of a waiting call, those calls go on waiting in the history, and later results change it.
+        answered &= any(message.role == "tool" and not is_synthetic_result(message) for message in ctx.current)
     stored, blobs = stored_manifest(ctx, answered=answered, reported=reported_tokens(ctx, result))
     follows = (manifest.head, bytes.fromhex(manifest.head_hash)) if manifest.head else None
     return Commit(

@@ -39,7 +39,11 @@ def effective_size(width: int, height: int, provider: Vendor, model: str = "") -
 
     An image of that size costs no more tokens than the original one.
     """
-    return scaled_size(width, height, shrink_factor(_row(provider, model)[1], width, height))
+    rule = _row(provider, model)[1]
+    size = scaled_size(width, height, shrink_factor(rule, width, height))
+    # Rounding to whole pixels may make one tile more of it.
+    costs_more = rule_tokens(rule, *size, "auto") > rule_tokens(rule, width, height, "auto")
+    return (width, height) if costs_more else size
 
 
 def scaled_size(width: int, height: int, scale: float) -> tuple[int, int]:
