@@ -20,8 +20,8 @@ HEAVY = (
 _RUNS = (
     ("bare python", ("-c", "pass")),
     ("python, import click", ("-c", "import click")),
-    ("nexus --help", ("-m", "nexus.cli", "--help")),
-    ("nexus --version", ("-m", "nexus.cli", "--version")),
+    ("nexus --help", ("-m", "nexus", "--help")),
+    ("nexus --version", ("-m", "nexus", "--version")),
 )
 _LOOK = (
     "import sys, nexus.cli\n"

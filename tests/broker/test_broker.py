@@ -22,6 +22,7 @@ from nexus.text.message_text import visible_parts
 from nexus.types.ledger_entries import Compaction
 from nexus.types.message import Text, assistant, tool
 from nexus.types.request import AgentRole, Event, Permissions
+from support.skills import SHELL
 
 RUNTIME = {"host": "mini", "os": "linux", "arch": "arm64"}
 NOON = 1_770_379_200_123
@@ -86,7 +87,9 @@ def test_empty_parts_are_omitted_and_others_joined_by_blank_line(tmp_path: Path)
 def test_broker_and_engine_build_the_same_prompt(root: Path, role: AgentRole) -> None:
     nx = nexus.open(root)
     facts = {name.lower(): value for name, value in nx.workspace_context.host.items()}
-    ctx = nx.assemble("hi", role=role, toolset="look", permissions=["read"])
+    ctx = nx.assemble(
+        Event((Text("hi"),), platform="imessage"), role=role, tools=SHELL, toolset="look", permissions=["read"]
+    )
     assert build_system_prompt(root, MAY, nx.refresh_environment(), facts, role) == ctx.system_prompt
 
 
@@ -94,7 +97,7 @@ def test_broker_and_engine_build_the_same_worker_prompt(root: Path) -> None:
     """Decided on 002: "The worker's prompt is `build_worker_system_prompt`, with the runtime information at its end"."""
     nx = nexus.open(root)
     facts = {name.lower(): value for name, value in nx.workspace_context.host.items()}
-    ctx = nx.assemble("hi", session="worker:x", role="worker", task="Count.", persona="night")
+    ctx = nx.assemble("hi", session="worker:x", role="worker", task="Count.", persona="night", tools=SHELL)
     prompt = build_worker_system_prompt(WorkspaceContext(str(root)), "night", "Count.", nx.refresh_environment(), facts)
     assert prompt == ctx.system_prompt
     found = places(prompt, "# Subagent Context", "## Your Task\nCount.", "RULES", "NIGHT SELF", "# Runtime")

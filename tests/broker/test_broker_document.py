@@ -27,6 +27,7 @@ from nexus.text.message_text import visible_parts
 from nexus.types.environment import Capability, Environment
 from nexus.types.message import Text, ToolCall, assistant, tool
 from nexus.types.request import AgentResult, Attachment, Event, Identity, Permissions, Request, Routing, TokenUsage
+from support.skills import SHELL
 
 NOON = 1_770_379_200_123
 RUNTIME = {"host": "mini", "os": "linux", "arch": "arm64"}
@@ -316,7 +317,7 @@ def test_system_prompt_context_json_is_stored_with_assembly(root: Path, nx: Engi
     """Document 002, "context_json on Messages": the example for a system message, kept on the assembly row."""
     (root / "personas" / "atlas").mkdir(parents=True)
     (root / "personas" / "atlas" / "SOUL.md").write_text("Steady.")
-    first = turn(nx, "one", persona="atlas")
+    first = turn(nx, "one", persona="atlas", tools=SHELL)
     noted = stored(nx, first)
     assert noted == first.provenance.context_json
     assert list(noted) == ["workspace", "persona", "nexusEnv", "memory"]
@@ -328,7 +329,7 @@ def test_system_prompt_context_json_is_stored_with_assembly(root: Path, nx: Engi
     assert noted["nexusEnv"]["snapshotAt"] == NOON
     assert noted["memory"] is None
     assert nx.replay("s", 1).provenance.context_json == noted
-    assert stored(nx, turn(nx, "two", persona="atlas")) == noted
+    assert stored(nx, turn(nx, "two", persona="atlas", tools=SHELL)) == noted
     (root / "AGENTS.md").write_text("Other rules.")
     later = stored(nx, turn(nx, "three"))
     assert later["workspace"]["version"] == 2

@@ -87,7 +87,7 @@ def environment(**more: str) -> dict[str, str]:
 def program(*args: str | bytes | Path, folder: Path, **options: Any) -> subprocess.CompletedProcess[bytes]:
     """Runs the command as a program of its own, with arguments as bytes if need be."""
     env = environment(**options.pop("env", {}))
-    command = [sys.executable, "-m", "nexus.cli", *args]
+    command = [sys.executable, "-m", "nexus", *args]
     done: subprocess.CompletedProcess[bytes] = subprocess.run(
         command, cwd=folder, env=env, capture_output=True, check=False, timeout=600, **options
     )

@@ -39,7 +39,7 @@ def folder(tmp_path: Path) -> Path:
 def test_device_pipe_or_folder_as_file_is_refused_at_once(folder: Path, command: tuple[str, ...], name: str) -> None:
     args = [word.format(name) for word in command]
     ran = subprocess.run(
-        [sys.executable, "-m", "nexus.cli", *args, "-w", "ws"], cwd=folder, env=environment(), capture_output=True,
+        [sys.executable, "-m", "nexus", *args, "-w", "ws"], cwd=folder, env=environment(), capture_output=True,
         check=False, timeout=20,
     )  # fmt: skip
     assert ran.returncode in (2, 4)
@@ -57,7 +57,7 @@ def test_file_of_ten_gigabytes_is_refused_before_reading(folder: Path, command: 
 
 def test_process_substitution_is_read_as_file(folder: Path) -> None:
     """The shell passes `<(…)` as an open pipe under /dev/fd."""
-    line = f'{sys.executable} -m nexus.cli assemble hi -w ws --tools <(echo \'[{{"name": "look"}}]\') --as anthropic'
+    line = f'{sys.executable} -m nexus assemble hi -w ws --tools <(echo \'[{{"name": "look"}}]\') --as anthropic'
     ran = subprocess.run(
         ["bash", "-c", line], cwd=folder, env=environment(), capture_output=True, check=False, timeout=60
     )
@@ -68,7 +68,7 @@ def test_process_substitution_is_read_as_file(folder: Path) -> None:
 @pytest.mark.parametrize("command", ["sessions", "models --json", "status", "assemble hi", "history nope --json"])
 def test_closed_standard_output_is_no_traceback(folder: Path, command: str) -> None:
     ran = subprocess.run(
-        ["sh", "-c", f"{sys.executable} -m nexus.cli {command} -w ws >&-"], cwd=folder, env=environment(),
+        ["sh", "-c", f"{sys.executable} -m nexus {command} -w ws >&-"], cwd=folder, env=environment(),
         stderr=subprocess.PIPE, check=False, timeout=60,
     )  # fmt: skip
     assert TRACEBACK.encode() not in ran.stderr

@@ -320,7 +320,7 @@ def test_what_cannot_be_done_says_why_as_text_and_as_json(
 def test_a_bar_is_shown_on_a_terminal_only_and_never_on_the_output(example: Path) -> None:
     mine, theirs = pty.openpty()
     done = subprocess.run(
-        [sys.executable, "-m", "nexus.cli", "ledger", "verify"],
+        [sys.executable, "-m", "nexus", "ledger", "verify"],
         cwd=example, env=environment(TERM="xterm"), stdout=subprocess.PIPE, stderr=theirs, check=True,
     )  # fmt: skip
     os.close(theirs)

@@ -87,7 +87,7 @@ def on_a_terminal(folder: Path, *command: str, typed: bytes = b"") -> tuple[int,
     master, slave = os.openpty()
     env = environment(TERM="xterm-256color", COLUMNS="100")
     ran = subprocess.Popen(
-        [sys.executable, "-m", "nexus.cli", *command], cwd=folder, stdin=slave, stdout=slave, stderr=slave, env=env
+        [sys.executable, "-m", "nexus", *command], cwd=folder, stdin=slave, stdout=slave, stderr=slave, env=env
     )
     os.close(slave)
     os.write(master, typed)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from cli.running import Ran, run
-from support.skills import write_skill
+from support.skills import SHELL, write_skill
 
 
 @pytest.fixture
@@ -79,7 +80,8 @@ def test_the_whole_as_json_says_why_a_skill_cannot_be_used(here: Path) -> None:
 
 
 def test_what_the_context_says_is_what_the_status_says(here: Path) -> None:
-    text = run("assemble", "hi", "--as", "text", folder=here).out
+    (here / "tools.json").write_text(json.dumps(SHELL))
+    text = run("assemble", "hi", "--tools", "tools.json", "--as", "text", folder=here).out
     assert (
         "Communication: email-read ⭐ (ready)\nMemory: past-conversations ⭐ (ready)\nSocial: news 🔧 (needs API key)\n"
         in text

@@ -34,7 +34,7 @@ def test_a_reader_that_leaves_early_is_no_error(example: Path, command: tuple[st
 def test_a_full_disk_behind_the_output_is_one_clear_line(example: Path, command: tuple[str, ...]) -> None:
     with Path("/dev/full").open("wb") as full:
         ran = subprocess.run(
-            [sys.executable, "-m", "nexus.cli", *command], cwd=example, env=environment(), stdout=full,
+            [sys.executable, "-m", "nexus", *command], cwd=example, env=environment(), stdout=full,
             stderr=subprocess.PIPE, check=False, timeout=600,
         )  # fmt: skip
     assert ran.returncode not in (0, 120)
@@ -53,7 +53,7 @@ def on_a_terminal(folder: Path, *command: str, **env: str) -> bytes:
     """What the command writes to a terminal of 100 columns."""
     master, slave = os.openpty()
     ran = subprocess.Popen(
-        [sys.executable, "-m", "nexus.cli", *command], cwd=folder, stdout=slave,
+        [sys.executable, "-m", "nexus", *command], cwd=folder, stdout=slave,
         env=environment(TERM="xterm-256color", COLUMNS="100", **env),
     )  # fmt: skip
     os.close(slave)

@@ -140,7 +140,7 @@ def test_a_reader_that_leaves_early_leaves_the_exit_code_0(example: Path, comman
 
 
 def test_json_on_a_terminal_is_indented_and_the_same_value(example: Path) -> None:
-    command = [sys.executable, "-m", "nexus.cli", "session", "turns", "main", "--json"]
+    command = [sys.executable, "-m", "nexus", "session", "turns", "main", "--json"]
     master, slave = os.openpty()
     ran = subprocess.Popen(command, cwd=example, stdout=slave, env=environment())
     os.close(slave)

@@ -41,7 +41,7 @@ def test_a_terminal_shows_the_console_display_to_the_character(logged: Path) -> 
 
 def on_a_terminal(*args: str, folder: Path, **env: str) -> str:
     """What the command prints when its output is a terminal."""
-    command = [sys.executable, "-m", "nexus.cli", *args]
+    command = [sys.executable, "-m", "nexus", *args]
     own, theirs = os.openpty()
     with subprocess.Popen(command, cwd=folder, stdout=theirs, env=environment(TERM="xterm", **env)) as running:
         os.close(theirs)

@@ -58,7 +58,7 @@ def test_import_shows_progress_on_a_terminal_but_not_with_json(empty: Path, tmp_
     path = log(tmp_path)
     for options, is_shown in (((), True), (("--json",), False)):
         outer, inner = pty.openpty()
-        command = [sys.executable, "-m", "nexus.cli", "import", str(path), "--dry-run", *options]
+        command = [sys.executable, "-m", "nexus", "import", str(path), "--dry-run", *options]
         subprocess.run(command, cwd=empty, env=environment(), stdout=subprocess.DEVNULL, stderr=inner, check=True)
         os.write(inner, b".")
         shown = os.read(outer, 100_000).decode()

@@ -152,7 +152,7 @@ def _ran(command: str, folder: Path, bin_folder: Path) -> tuple[int, str]:
     if stages:
         return _piped(stages, folder)
     script = bin_folder / "nexus"
-    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m nexus.cli "$@"\n')
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m nexus "$@"\n')
     script.chmod(0o755)
     env = environment(PATH=f"{bin_folder}:{environment()['PATH']}")
     done = subprocess.run(["sh", "-ec", command], cwd=folder, env=env, capture_output=True, text=True, check=False)

@@ -20,6 +20,7 @@ from nexus.render.context_json import from_json
 from nexus.types.message import Image, Message, Text, Thinking, ToolCall, ToolResult, Unknown, assistant, tool, user
 from nexus.workspace.prompts import templates
 from support.replay import Mark, append, mark
+from support.skills import SHELL
 from support.validity import CHECKS
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -62,7 +63,7 @@ def test_system_slot_has_documented_order(tmp_path: Path) -> None:
         tmp_path, AGENTS="RULES", SOUL="SOUL", IDENTITY="SELF", USER="FRIEND", TOOLS="GUIDE",
         skills__x__SKILL="---\nname: x\ndescription: does x\n---\nbody",
     )  # fmt: skip
-    prompt = nx.assemble("hi").system_prompt
+    prompt = nx.assemble("hi", tools=SHELL).system_prompt
     places = [prompt.index(word) for word in ("RULES", "GUIDE", "FRIEND", "\nSOUL", "SELF", "- x: does x", "Host:")]
     assert places == sorted(places)
     assert "body" not in prompt
@@ -274,7 +275,8 @@ def test_unchanged_template_is_omitted(tmp_path: Path) -> None:
     for name, text in templates().items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    ctx = nexus.open(tmp_path, ledger=":memory:").assemble("hi")
+    event = nexus.Event((Text("hi"),), channel="telegram")
+    ctx = nexus.open(tmp_path, ledger=":memory:").assemble(event, tools=SHELL)
     assert [block.name for block in ctx.provenance.blocks] == ["environment", "skills", "host", "messaging", "moment"]
     assert "note-taking" not in ctx.system_prompt
 

@@ -104,7 +104,9 @@ def test_environment_section_can_be_limited_to_capabilities(root: Path) -> None:
     write_skill(root / "ws", "notes")
     with opened(root) as nx:
         allowed = Permissions(capabilities=("notes",))
-        ctx = nx.assemble_request(Request(Event((Text("hi"),)), Routing(role="worker"), permissions=allowed))
+        ctx = nx.assemble_request(
+            Request(Event((Text("hi"),)), Routing(role="worker"), permissions=allowed, tools=SHELL)
+        )
     assert "General: notes ⭐ (ready)" in ctx.system_prompt
     assert "Media: video" not in ctx.system_prompt
 

@@ -35,10 +35,10 @@ timezone = "Europe/Berlin"
 """
 POLICY = """\
 [toolsets.desk]
-tools = ["calendar", "web_search"]
+tools = ["calendar", "web_search", "bash"]
 
 [toolsets.counting]
-tools = ["calendar"]
+tools = ["calendar", "bash"]
 capabilities = ["chat-read"]
 
 [principals."imessage:ann"]
@@ -67,6 +67,7 @@ SEARCH = _tool(
     query=("string", "The search query"),
     limit=("integer", "How many results"),
 )
+BASH = _tool("bash", "Run a command", "command", command=("string", "The command"))
 MAIL = _tool("send_mail", "Send a mail to every member", "text", text=("string", "What it says"))
 """A tool that the policy keeps from everybody."""
 
@@ -132,14 +133,14 @@ ANN: dict[str, Any] = {
     "principal": "imessage:ann",
     "persona": "atlas",
     "user_profile": {"prompt_overrides": {"friends_profile": "I prefer concise, direct answers."}},
-    "tools": [SEARCH, MAIL, CALENDAR],
+    "tools": [SEARCH, MAIL, CALENDAR, BASH],
 }
 COUNTING: dict[str, Any] = {
     "session": "worker:seats",
     "role": "worker",
     "manager": "dm:ann",
     "task": TASK,
-    "tools": [SEARCH, MAIL, CALENDAR],
+    "tools": [SEARCH, MAIL, CALENDAR, BASH],
 }
 CAME_WITH_IT: dict[str, Any] = {
     "hook_data": {"calendar": {"screenings": 2}},

@@ -19,15 +19,16 @@ import nexus
 from nexus.engine import Engine
 from nexus.types.message import Text
 from nexus.types.request import Attachment, Event
+from support.skills import SHELL
 
 HERE = Path(__file__).parent
 AT_MS = 1_770_379_200_123
 POLICY = """
 [toolsets.desk]
-tools = ["calendar"]
+tools = ["calendar", "bash"]
 
 [toolsets.counting]
-tools = ["calendar"]
+tools = ["calendar", "bash"]
 capabilities = ["chat-read"]
 
 [default]
@@ -86,6 +87,7 @@ def assembled(nx: Engine, event: Event | None = None, **options: Any) -> nexus.A
         "toolset": "desk",
         "permissions": ["messages.send", "calendar.write"],
         "session": "dm:ann",
+        "tools": SHELL,
     }
     return nx.assemble(event or happened(), **{**given, **options})
 

@@ -23,6 +23,7 @@ from nexus.types.ledger_entries import Commit, NewEntry
 from nexus.types.message import ToolCall, assistant, tool
 from nexus.types.request import Event
 from nexus.workspace.environment.machine import this_system
+from support.skills import SHELL
 from support.validity import CHECKS
 from workspace.skills.making import skill
 from workspace.sources.gathering import put, write
@@ -97,7 +98,7 @@ def messages(ctx: nexus.AssembledContext) -> list[Any]:
 
 def test_the_prompt_combines_the_layers_under_the_printed_headers(root: Path, clock: Clock) -> None:
     """Document 004, "Combination", but for the time, which comes with the messages; the list of skills is an addition."""
-    prompt = sent(opened(root, clock)).system_prompt
+    prompt = sent(opened(root, clock), tools=SHELL).system_prompt
     first, skills, last = (
         prompt.partition("\n\n# Skills\n")[0],
         "\n\n# Skills\n",

@@ -23,6 +23,7 @@ from nexus.compat.nanobot.session.manager import SessionManager
 from nexus.engine import Engine
 from nexus.types.message import Image, Text, ToolCall
 from nexus.types.request import Event
+from support.skills import SHELL
 from support.validity import CHECKS
 from workspace.skills.making import READ_FILE
 
@@ -89,7 +90,7 @@ def opened(root: Path, now: int = NOW) -> Engine:
 
 
 def assembled(nx: Engine, event: Event, **options: Any) -> nexus.AssembledContext:
-    given: dict[str, Any] = {"tools": [READ_FILE], "model": "gpt-4o", "skills": ["slack"], **options}
+    given: dict[str, Any] = {"tools": [READ_FILE, *SHELL], "model": "gpt-4o", "skills": ["slack"], **options}
     return nx.assemble(event, profile="workspace", session="telegram:12345", **given)
 
 
@@ -131,7 +132,7 @@ def test_every_provider_takes_the_context(root: Path, wire: str) -> None:
 def test_the_documents_builder_makes_the_same_messages(root: Path) -> None:
     """Decided: the documented builders are doors on one core."""
     body = whole(root).to_openai()
-    context = ContextBuilder(root, timezone="America/Los_Angeles", clock_ms=lambda: NOW, tools=[READ_FILE])
+    context = ContextBuilder(root, timezone="America/Los_Angeles", clock_ms=lambda: NOW, tools=[READ_FILE, *SHELL])
     with SessionManager(root) as sessions:
         history = sessions.get_or_create("telegram:12345").get_history()
     messages = context.build_messages(
@@ -146,7 +147,7 @@ def test_the_command_line_makes_the_same_messages(root: Path, tmp_path: Path) ->
     """`nexus assemble … --profile workspace`, with the channel and the chat."""
     whole(root)
     tools = tmp_path / "tools.json"
-    tools.write_text(json.dumps([READ_FILE]), "utf-8")
+    tools.write_text(json.dumps([READ_FILE, *SHELL]), "utf-8")
     done = run(
         "assemble", "What's in this image?", "--profile", "workspace", "--session", "telegram:12345",
         "--channel", "telegram", "--chat-id", "12345", "--at", "2026-03-06T14:30:00-08:00",

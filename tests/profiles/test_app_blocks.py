@@ -152,7 +152,7 @@ def test_stable_sources_are_equal_for_every_message_of_session(name: str, tmp_pa
     )
     around = workspace_context(root, tmp_path / "home", None, "repl")
     tools = ({"name": "look", "description": "Looks.", "input_schema": {"type": "object"}},)
-    request = Request(Event((Text("hi"),)), tools=tools)
+    request = Request(Event((Text("hi"),), channel="desk"), tools=tools)
     request = replace(request, identity=replace(request.identity, user_profile={"friends_profile": "Likes tea."}))
     event = Event(
         (Text("more"),),

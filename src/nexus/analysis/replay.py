@@ -224,8 +224,9 @@ def _assemble_changed(inputs: RecordedCallInputs, change: ReplayOverrides) -> Re
             warnings=authorized.warnings,
         )
         marks = inputs.marks()
+    # Recorded blocks contain the recorded system prompt; today's default of the engine is no part of the call.
+    request = replace(request, system=inputs.system_text() if live_sources is not None else "")
     if live_sources is not None:
-        request = replace(request, system=inputs.system_text())
         context = dataclasses.replace(assembly_inputs.source_context, environment=deps.survey())
         assembly_inputs = dataclasses.replace(assembly_inputs, sources=live_sources, source_context=context)
     ctx, fitted = assemble_fitted(request, profile, assembly_inputs)

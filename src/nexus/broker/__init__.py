@@ -72,6 +72,12 @@ MODEL_LIMITS: Mapping[str, int] = MappingProxyType(
 
 _DATE = re.compile(r"-\d{8}\Z")
 
+_SHELL: tuple[dict[str, Any], ...] = (
+    {"name": "bash", "description": "", "parameters": {"type": "object", "properties": {}}},
+)
+_PLATFORM = Event(platform="any")
+"""Document 002's agents have the CLI `nexus` and speak on a platform; the prompt names neither the tool nor the place."""
+
 
 class WorkspaceContext(Struct, frozen=True):
     """A workspace: its folder, and the user's folder (by default `NEXUS_HOME`, else `~/.nexus`)."""
@@ -146,7 +152,7 @@ def _source_context(
     home = Path(paths.home).expanduser() if paths.home else home_folder()
     host = {label: str((runtime or {}).get(name, "")) for name, label in _HOST_LABELS.items()}
     workspace_context = EngineWorkspace(Files(folder.resolve(), templates=template_texts()), Files(home), host)
-    request = Request(Event(), routing, Identity(persona=answering.name), answering.permissions)
+    request = Request(_PLATFORM, routing, Identity(persona=answering.name), answering.permissions, tools=_SHELL)
     return SourceContext(request, workspace_context, 0, "", EnvironmentSnapshot(survey=lambda _: nexus_env))
 
 

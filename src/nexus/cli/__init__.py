@@ -14,49 +14,75 @@ from pathlib import Path
 from typing import NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
 from nexus import __version__
 
-COMMANDS: dict[str, str] = {
-    "init": "Create a workspace with starter files and a ledger.",
-    "import": "Import sessions of Claude Code, OpenAI, Anthropic or nanobot.",
-    "sessions": "List the sessions of a ledger.",
-    "session": "Show, rename, merge, archive or delete one session.",
-    "history": "Show all messages of a session.",
-    "validate": "Check a turn log against the requirements of its format.",
-    "search": "Find messages by their words.",
-    "assemble": "Assemble the context of the next call.",
-    "record": "Store the reply to an assembled context.",
-    "explain": "Explain why a call includes, truncates and omits content.",
-    "replay": "Rebuild a recorded call and verify it by its hash.",
-    "diff": "Compare a call's prompt with an earlier one.",
-    "context": "Show what fills the context window of the next call.",
-    "profile": "List, show and check profiles.",
-    "skill": "List, show, use, check and create skills.",
-    "fork": "Start a new session from an earlier message.",
-    "rewind": "Move a session back to an earlier message.",
-    "compact": "Replace older messages with a summary.",
-    "undo": "Undo the current compaction.",
-    "redo": "Redo the compaction that was undone last.",
-    "pin": "Pin a message, or list the pins.",
-    "unpin": "Remove a pin.",
-    "status": "Show the environment: tools, credentials, missing requirements.",
-    "credential": "Set, list, check and remove credentials.",
-    "cache-sim": "Simulate prompt-cache cost under different truncation policies.",
-    "memory": "Show, search, add and forget facts.",
-    "config": "Show the configuration and the source of each value.",
-    "policy": "Show, check and test the policy: who may do what.",
-    "plugin": "List plugins with their hooks and errors.",
-    "models": "List models with context windows and prices.",
-    "ledger": "Check, copy, restore, repair, export and import a ledger.",
+GROUPS: dict[str, dict[str, str]] = {
+    "Start": {
+        "init": "Create a workspace with starter files and a ledger.",
+        "import": "Import sessions of Claude Code, OpenAI, Anthropic or nanobot.",
+        "assemble": "Assemble the context of the next call.",
+        "record": "Store the reply to an assembled context.",
+    },
+    "Sessions": {
+        "sessions": "List the sessions of a ledger.",
+        "history": "Show a session as a conversation.",
+        "search": "Find messages by their words.",
+        "session": "Show, rename, merge, archive or delete one session.",
+    },
+    "Look": {
+        "context": "Show what fills the context window of the next call.",
+        "explain": "Explain why a call includes, truncates and omits content.",
+        "replay": "Rebuild a recorded call and verify it by its hash.",
+        "diff": "Compare a call's prompt with an earlier one.",
+        "cache-sim": "Simulate prompt-cache cost under different truncation policies.",
+    },
+    "Change": {
+        "compact": "Replace older messages with a summary.",
+        "undo": "Undo the current compaction.",
+        "redo": "Redo the compaction that was undone last.",
+        "pin": "Pin a message, or list the pins.",
+        "unpin": "Remove a pin.",
+        "fork": "Start a new session from an earlier message.",
+        "rewind": "Move a session back to an earlier message.",
+    },
+    "Workspace": {
+        "status": "Show the environment: tools, credentials, missing requirements.",
+        "config": "Show the configuration and the source of each value.",
+        "profile": "List, show and check profiles.",
+        "skill": "List, show, use, check and create skills.",
+        "memory": "Show, search, add and forget facts.",
+        "credential": "Set, list, check and remove credentials.",
+        "policy": "Show, check and test the policy: who may do what.",
+        "plugins": "List plugins with their hooks and errors.",
+    },
+    "Operate": {
+        "ledger": "Check, copy, restore, repair, export and import a ledger.",
+        "models": "List models with context windows, prices and end dates.",
+        "validate": "Check a turn log against the requirements of its format.",
+        "completion": "Print the completion script for bash, zsh or fish.",
+    },
 }
+"""Commands by heading, in the order of a first use."""
+
+COMMANDS = {name: text for commands in GROUPS.values() for name, text in commands.items()}
 
 SHARED_MODULES = {
-    "init": "status", "config": "status", "plugin": "status", "validate": "import", "sessions": "session",
+    "init": "status", "config": "status", "plugins": "status", "validate": "import", "sessions": "session",
     "search": "history", "context": "assemble", "record": "assemble", "explain": "replay", "diff": "replay",
     "rewind": "fork", "undo": "compact", "redo": "compact", "pin": "compact", "unpin": "compact",
 }  # fmt: skip
 """Commands defined in another command's module, under their own name."""
+
+OTHER_WORDS = {
+    "plugin": "plugins", "session list": "sessions", "config show": "config", "assemble --explain": "explain",
+    "list": "sessions", "ls": "sessions", "log": "history", "show": "history", "chat": "history", "cat": "history",
+    "find": "search", "grep": "search", "new": "init", "summarize": "compact", "branch": "fork", "revert": "undo",
+    "reset": "rewind", "settings": "config", "env": "status", "usage": "context", "help": "--help",
+    "version": "--version",
+}  # fmt: skip
+"""Words that are no commands, with the command for the same thing."""
 
 
 class LazyGroup(click.Group):
@@ -74,13 +100,20 @@ class LazyGroup(click.Group):
         return getattr(module, cmd_name if cmd_name in SHARED_MODULES else "command")
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
-        """Write the list of commands from the table."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        """Write the commands from the table, by heading."""
+        width = max(map(len, COMMANDS))
+        for heading, commands in GROUPS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(width), text) for name, text in commands.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the commands from the table, and the options."""
+        items = [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
+        return items if items and not incomplete.startswith("-") else super().shell_complete(ctx, incomplete)
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(__version__, prog_name="nexus")
+@click.version_option(__version__, "-V", "--version", prog_name="nexus")
 def cli() -> None:
     """Context engine for LLM agents: assemble, record, explain and replay the context of every call.
 
@@ -117,16 +150,19 @@ def _run(args: list[str] | None) -> int:
     from nexus.errors import NexusError
 
     # Read from the arguments themselves: an error in parsing them must be reported as JSON too.
-    as_json = "--json" in (args if args is not None else sys.argv[1:])
+    words = args if args is not None else sys.argv[1:]
+    as_json = "--json" in words
     try:
         result = cli.main(args, prog_name="nexus", standalone_mode=False)
     except NexusError as error:
         _print_error(error, str(error), f"nexus: {error}", as_json=as_json)
         return exit_code(type(error))
     except click.ClickException as error:
+        suggestion = _suggestion(error, words)
         text = StringIO()
         error.show(text)
-        _print_error(error, error.format_message(), text.getvalue().rstrip("\n"), as_json=as_json)
+        shown = text.getvalue().rstrip("\n")
+        _print_error(error, error.format_message() + suggestion, shown + suggestion, as_json=as_json)
         return error.exit_code
     except ValueError as error:
         if "null byte" not in str(error):
@@ -149,6 +185,38 @@ def _run(args: list[str] | None) -> int:
         _print_error(error, message, f"nexus: {message}", as_json=as_json)
         return UNREADABLE
     return result if isinstance(result, int) else 0
+
+
+def _suggestion(error: click.ClickException, words: list[str]) -> str:
+    """Return a sentence with the command that was probably meant by a usage error; empty if there is none."""
+    command, others = words[0] if words else "", set(words[1:])
+    for old, new in OTHER_WORDS.items():
+        first, _, second = old.partition(" ")
+        if first == command and (second in others if second else command not in COMMANDS):
+            return f" Did you mean: nexus {new}?"
+    if isinstance(error, click.UsageError) and error.message.startswith("No such command"):
+        meant = _nearest_command(error, words)
+        return f" Did you mean: nexus {meant}?" if meant else ""
+    return ""
+
+
+def _nearest_command(error: click.UsageError, words: list[str]) -> str:
+    """Return the command or subcommand that is most like the mistyped one; empty if there is none."""
+    from nexus.cli._parameters import nearest
+
+    group = error.ctx.command if error.ctx is not None else cli
+    if isinstance(group, click.Group) and group is not cli:
+        typed = next((word for word in words[1:] if word not in group.commands and not word.startswith("-")), "")
+        guess = nearest(typed, group.commands)
+        return f"{group.name} {guess}" if guess else ""
+    typed = next((word for word in words if not word.startswith("-")), "")
+    if guess := nearest(typed, COMMANDS):
+        return guess
+    for name in COMMANDS:  # `nexus verify` for `nexus ledger verify`
+        found = cli.get_command(click.Context(cli), name)
+        if isinstance(found, click.Group) and typed in found.commands:
+            return f"{name} {typed}"
+    return ""
 
 
 def _abandon_output() -> None:

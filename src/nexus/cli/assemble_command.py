@@ -38,6 +38,7 @@ from nexus.cli._output import (
     quoted,
     request_body,
 )
+from nexus.cli._parameters import SESSION, Choice
 from nexus.cli._tables import print_explanation, print_outline
 from nexus.cli._usage import reported_usage
 from nexus.context import AssembledContext
@@ -59,7 +60,10 @@ FORMATS = (*PROVIDER_FORMATS, "messages", "turnlog", "text", "outline")
 @nexus_command("assemble")
 @click.argument("message", required=False)
 @click.option(
-    "-s", "--session", help="Session; an unknown name is a new, empty one [the policy's for the principal, else main]."
+    "-s",
+    "--session",
+    type=SESSION,
+    help="Session; an unknown name is a new, empty one [the policy's for the principal, else main].",
 )
 @MODEL_OPTION
 @BUDGET_OPTION
@@ -69,7 +73,7 @@ FORMATS = (*PROVIDER_FORMATS, "messages", "turnlog", "text", "outline")
 @click.option(
     "--as",
     "output_format",
-    type=click.Choice(FORMATS),
+    type=Choice(FORMATS),
     help="Print a request body, the messages, a turn log, the text, or an outline (section headings) [a report].",
 )
 @click.option("--image", "images", multiple=True, type=click.Path(dir_okay=False), help="Image file; repeatable.")
@@ -85,7 +89,7 @@ FORMATS = (*PROVIDER_FORMATS, "messages", "turnlog", "text", "outline")
 @click.option("--at", help="Time of the message, ISO 8601 [now].")
 @click.option("--turn", type=click.IntRange(min=1), help="Rebuild the call of this recorded turn, with changes.")
 @CALL_OPTION
-@click.option("--strategy", type=click.Choice(get_args(Strategy)), help="Strategy of a cut [keep_user_turns].")
+@click.option("--strategy", type=Choice(get_args(Strategy)), help="Strategy of a cut [keep_user_turns].")
 @click.option("--skill", "skills", multiple=True, help="Include this skill in full; repeatable.")
 @click.option(
     "--block", "blocks", multiple=True, metavar="NAME=TEXT", help="Text for the profile's block NAME; repeatable."
@@ -93,15 +97,13 @@ FORMATS = (*PROVIDER_FORMATS, "messages", "turnlog", "text", "outline")
 @click.option("--explain", is_flag=True, help="Explain inclusion, truncation and omission, as `nexus explain`.")
 @click.option("--all", "every", is_flag=True, help="With --explain: list each message of long ranges too.")
 @click.option("--principal", help="Who speaks, as named in the policy (telegram:42).")
-@click.option("--role", type=click.Choice(ROLES), help="Role of the agent [unified, or the policy's].")
+@click.option("--role", type=Choice(ROLES), help="Role of the agent [unified, or the policy's].")
 @click.option("--task", default="", help="Task of a worker.")
-@click.option("--manager", default="", help="Session that spawned a worker, whose persona it inherits.")
+@click.option("--manager", type=SESSION, default="", help="Session that spawned a worker, whose persona it inherits.")
 @click.option("--persona", default="", help="Persona that answers: a folder in personas.")
 @click.option("--toolset", default="", help="Toolset of the policy that limits the tools.")
-@click.option("--mode", type=click.Choice(["repl", "server"]), help="How the agent runs, shown by the profile repl.")
-@click.option(
-    "--clock", type=click.Choice(["message", "system"]), help="Where the profile repl shows the time [message]."
-)
+@click.option("--mode", type=Choice(["repl", "server"]), help="How the agent runs, shown by the profile repl.")
+@click.option("--clock", type=Choice(["message", "system"]), help="Where the profile repl shows the time [message].")
 @click.option("--save", type=click.Path(dir_okay=False), help="Save the context to this file, for `nexus record`.")
 def command(
     message: str | None,
@@ -234,7 +236,7 @@ def _print_context(ctx: AssembledContext, output_format: str | None, counter: To
 
 
 @nexus_command("context")
-@click.argument("session", required=False)
+@click.argument("session", type=SESSION, required=False)
 @MODEL_OPTION
 @BUDGET_OPTION
 @PROFILE_OPTION

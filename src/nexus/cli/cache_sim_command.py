@@ -11,6 +11,7 @@ import msgspec
 
 from nexus.cli._options import BUDGET_OPTION, MODEL_OPTION, PROFILE_OPTION, TOOLS_OPTION, CommandOptions, nexus_command
 from nexus.cli._output import emit, print_lines, progress_bar, quoted
+from nexus.cli._parameters import SESSION, Choice
 from nexus.cli._tables import print_table
 from nexus.cli._usage import reported_usage
 from nexus.engine import Engine
@@ -39,11 +40,11 @@ MISS_REASONS = {
 
 
 @nexus_command("cache-sim")
-@click.argument("session", default="main")
-@click.option("--provider", type=click.Choice(list(PROVIDER_MODELS)), help="Provider, with a usual model of it.")
+@click.argument("session", type=SESSION, default="main")
+@click.option("--provider", type=Choice(list(PROVIDER_MODELS)), help="Provider, with a usual model of it.")
 @MODEL_OPTION
 @BUDGET_OPTION
-@click.option("--ttl", type=click.Choice(["5m", "1h"]), help="Lifetime of Anthropic's cache breakpoints [5m].")
+@click.option("--ttl", type=Choice(["5m", "1h"]), help="Lifetime of Anthropic's cache breakpoints [5m].")
 @click.option(
     "--interval",
     type=click.IntRange(min=0, max=31_536_000),

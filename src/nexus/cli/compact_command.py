@@ -10,6 +10,7 @@ import msgspec
 
 from nexus.cli._options import BUDGET_OPTION, MODEL_OPTION, PROFILE_OPTION, CommandOptions, nexus_command
 from nexus.cli._output import beginning, format_ref, progress_bar, quoted
+from nexus.cli._parameters import SESSION
 from nexus.compaction import NOTHING
 from nexus.engine import Engine
 from nexus.errors import BadEntry
@@ -21,7 +22,7 @@ _REF = re.compile(r"(\d{1,15})(?:\.(\d{1,9}))?", re.ASCII)
 
 
 @nexus_command("compact")
-@click.argument("session")
+@click.argument("session", type=SESSION)
 @click.argument("focus", default="")
 @MODEL_OPTION
 @BUDGET_OPTION
@@ -83,7 +84,7 @@ def command(
 
 
 @nexus_command("undo")
-@click.argument("name")
+@click.argument("name", type=SESSION)
 def undo(name: str, options: CommandOptions) -> None:
     """Undo the current compaction of session NAME. The messages it covers are shown again; nothing is deleted.
 
@@ -94,7 +95,7 @@ def undo(name: str, options: CommandOptions) -> None:
 
 
 @nexus_command("redo")
-@click.argument("name")
+@click.argument("name", type=SESSION)
 def redo(name: str, options: CommandOptions) -> None:
     """Redo the compaction of session NAME that was undone last.
 
@@ -142,7 +143,7 @@ def _parse_ref(_ctx: click.Context, _parameter: click.Parameter, value: str | No
 
 
 @nexus_command("pin")
-@click.argument("name")
+@click.argument("name", type=SESSION)
 @click.argument("entry", required=False, callback=_parse_ref)
 @click.option("--reason", default="", help="Reason, shown in the list of pins.")
 def pin(name: str, entry: tuple[int, int | None] | None, reason: str, options: CommandOptions) -> None:
@@ -174,7 +175,7 @@ def pin(name: str, entry: tuple[int, int | None] | None, reason: str, options: C
 
 
 @nexus_command("unpin")
-@click.argument("name")
+@click.argument("name", type=SESSION)
 @click.argument("entry", callback=_parse_ref)
 @click.option("--reason", default="", help="Reason, stored in the history.")
 def unpin(name: str, entry: tuple[int, int | None], reason: str, options: CommandOptions) -> None:

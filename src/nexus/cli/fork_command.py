@@ -9,13 +9,14 @@ import click
 
 from nexus.cli._options import CommandOptions, check_new_name, nexus_command
 from nexus.cli._output import quoted
+from nexus.cli._parameters import SESSION
 from nexus.ledger.sessions import Thread
 from nexus.render.console import printable
 
 
 @nexus_command("fork")
 @click.argument("new", callback=check_new_name)
-@click.argument("source")
+@click.argument("source", type=SESSION)
 @click.option("--turn", type=click.IntRange(min=0), help="Share up to the end of this turn [everything].")
 @click.option("--entry", type=click.IntRange(min=0), help="Share up to this entry [everything].")
 def command(new: str, source: str, turn: int | None, entry: int | None, options: CommandOptions) -> None:
@@ -39,7 +40,7 @@ def command(new: str, source: str, turn: int | None, entry: int | None, options:
 
 
 @nexus_command("rewind")
-@click.argument("name")
+@click.argument("name", type=SESSION)
 @click.option("--turn", type=click.IntRange(min=0), help="Move back to the end of this turn (0: the beginning).")
 @click.option("--entry", type=click.IntRange(min=0), help="Move back to this entry.")
 @click.option(

@@ -30,12 +30,14 @@ from nexus.cli._output import (
     print_lines,
     quoted,
 )
+from nexus.cli._parameters import SESSION, Choice
 from nexus.engine import Engine
 from nexus.errors import BadReference, UnreadableFile
 from nexus.ledger.replay import visible_start
 from nexus.ledger.search_text import parse_query
 from nexus.ledger.sessions import SearchHit
 from nexus.render.console import markdown_lines, printable
+from nexus.render.conversation import conversation_lines
 from nexus.render.export import as_anthropic, as_openai, as_values
 from nexus.render.turnlog.console import ASCII, EMOJI, PLAIN, Signs, console_lines
 from nexus.render.turnlog.write import log_entries, log_texts, strict_entries
@@ -47,26 +49,32 @@ FILE_SUFFIXES = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "i
 
 
 @nexus_command("history")
-@click.argument("session")
+@click.argument("session", type=SESSION)
 @click.option(
     "--as",
     "output_format",
-    type=click.Choice(["console", "turnlog", "openai", "anthropic", "markdown"]),
-    default="console",
+    type=Choice(["conversation", "markdown", "console", "turnlog", "openai", "anthropic"]),
+    default="conversation",
     show_default=True,
-    help="Output format.",
+    help="Output format; console is the turn log's display.",
 )
 @click.option("--from-summary", is_flag=True, help="Begin with the current summary, then show only later messages.")
 @click.option("--call", "call_id", default="", help="Only the tool call with this id and its result, in full.")
 @click.option(
     "--images", "folder", type=click.Path(file_okay=False), help="Also write the images of these messages to a folder."
 )
-@click.option("--full", is_flag=True, help="Show system texts, values and results in full (format console).")
-@click.option("--strict", is_flag=True, help="Omit fields that the turn-log format does not define (format turnlog).")
 @click.option(
-    "--ascii", "ascii_only", is_flag=True, help="Show ASCII signs instead of emoji and lines (format console)."
+    "--full",
+    is_flag=True,
+    help="Show notes, system texts, values and results in full (formats conversation and console).",
 )
-@click.option("--refs", is_flag=True, help="Show the references that fork, rewind and pin take (format console).")
+@click.option("--strict", is_flag=True, help="Omit fields that the turn-log format does not define (format turnlog).")
+@click.option("--ascii", "ascii_only", is_flag=True, help="Show ASCII signs only (formats conversation and console).")
+@click.option(
+    "--refs",
+    is_flag=True,
+    help="Show the references that fork, rewind and pin take (formats conversation and console).",
+)
 def command(
     session: str,
     output_format: str,
@@ -79,18 +87,16 @@ def command(
     refs: bool,
     options: CommandOptions,
 ) -> None:
-    """Show all messages of SESSION.
+    """Show SESSION as a conversation: each message of the user, the assistant and the tools.
 
-    The console format has emoji on a terminal, and in a pipe with `--as console`.
+    Messages that calls no longer contain are shown too. Long results are cut with a note; --full shows them.
 
     Example: nexus history main --call toolu_01
     """
     if strict and output_format != "turnlog":
         raise click.UsageError("--strict requires --as turnlog")
-    if ascii_only and output_format != "console":
-        raise click.UsageError("--ascii requires --as console")
-    source = click.get_current_context().get_parameter_source("output_format")
-    by_name = source is not None and source.name == "COMMANDLINE"
+    if ascii_only and output_format not in ("conversation", "console"):
+        raise click.UsageError("--ascii requires --as conversation or --as console")
     with options.session(session) as (nx, label):
         entries = _from_summary(nx, label) if from_summary else _verified_entries(nx, label)
         if call_id:
@@ -112,10 +118,19 @@ def command(
         elif output_format == "markdown":
             print_lines(markdown_lines(entries))
         else:
-            signs = ASCII if ascii_only else _signs(by_name=by_name)
-            lines = console_lines(entries, signs=signs, numbered=refs, full=full or bool(call_id))
+            lines = _displayed(entries, output_format, ascii_only=ascii_only, numbered=refs, full=full or bool(call_id))
             first = next(lines, f"Session {quoted(label)} has no messages yet.")
             print_lines(chain([first], lines))
+
+
+def _displayed(
+    entries: Iterator[Entry], output_format: str, *, ascii_only: bool, numbered: bool, full: bool
+) -> Iterator[str]:
+    if output_format == "console":
+        signs = ASCII if ascii_only else _signs(EMOJI)
+        return console_lines(entries, signs=signs, numbered=numbered, full=full)
+    signs, paint = ASCII if ascii_only else _signs(PLAIN), _plain if plain_output() else _colored
+    return conversation_lines(entries, signs=signs, numbered=numbered, full=full, paint=paint)
 
 
 def _verified_entries(nx: Engine, label: str, after: int = 0) -> Iterator[Entry]:
@@ -164,19 +179,26 @@ def _entries_of_call(entries: Iterator[Entry], call_id: str, label: str) -> Iter
     return iter(matching)
 
 
-def _signs(*, by_name: bool) -> Signs:
-    """Return the first of emoji, plain and ASCII signs that the output's encoding can carry.
-
-    If the format was asked for by name, emoji come first in a pipe too, and a warning says when they cannot be printed.
-    """
-    first = EMOJI if by_name or not plain_output() else PLAIN
+def _signs(wanted: Signs) -> Signs:
+    """Return the first of these signs, plain and ASCII ones that the output's encoding can carry; warn about lost emoji."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    signs = next(signs for signs in (first, PLAIN, ASCII) if _encodes(signs, encoding))
-    if by_name and signs is not first:
+    signs = next(signs for signs in (wanted, PLAIN, ASCII) if _encodes(signs, encoding))
+    if wanted is EMOJI and signs is not EMOJI:
         click.echo(
             f"Warning: {encoding} cannot encode the signs: printed without them (set PYTHONIOENCODING=utf-8)", err=True
         )
     return signs
+
+
+_ROLE_COLORS = {"user": "cyan", "assistant": "green", "tool": "yellow", "system": "magenta"}
+
+
+def _colored(name: str, role: str) -> str:
+    return click.style(name, fg=_ROLE_COLORS.get(role), bold=True)
+
+
+def _plain(name: str, _role: str) -> str:
+    return name
 
 
 def _encodes(signs: Signs, encoding: str) -> bool:
@@ -220,12 +242,12 @@ def _write_image(image: Image, folder: Path, name: str) -> str:
 
 @nexus_command("search")
 @click.argument("words", nargs=-1, required=True)
-@click.option("-s", "--session", default="", help="Only in this session.")
+@click.option("-s", "--session", type=SESSION, default="", help="Only in this session.")
 @click.option(
     "--role",
     "roles",
     multiple=True,
-    type=click.Choice(["user", "assistant", "tool", "system"]),
+    type=Choice(["user", "assistant", "tool", "system"]),
     help="Only messages of this role; repeatable.",
 )
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Number of messages.")

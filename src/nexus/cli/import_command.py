@@ -15,6 +15,7 @@ import click
 from nexus.cli._exit_codes import UNREADABLE, WRONG_INPUT
 from nexus.cli._options import CommandOptions, check_new_name, nexus_command
 from nexus.cli._output import emit, emit_with_list, print_lines
+from nexus.cli._parameters import Choice
 from nexus.engine import Engine
 from nexus.errors import NexusError, UnreadableFile
 from nexus.interop.detect import READERS, detect, first_time, read
@@ -38,7 +39,7 @@ INVALID = 1
 @nexus_command("import")
 @click.argument("files", nargs=-1, required=True, type=click.Path())
 @click.option("-s", "--session", callback=check_new_name, help="Name of the session [the one in the file].")
-@click.option("--format", "file_format", type=click.Choice(sorted(READERS)), help="Format of the files [detected].")
+@click.option("--format", "file_format", type=Choice(sorted(READERS)), help="Format of the files [detected].")
 @click.option("--dry-run", is_flag=True, help="Show what would be imported; write no session.")
 def command(
     files: tuple[str, ...], session: str | None, file_format: str | None, dry_run: bool, options: CommandOptions
@@ -162,7 +163,7 @@ def _report_lines(report: ImportReport, added: str) -> Iterator[str]:
 @click.option(
     "--format",
     "file_format",
-    type=click.Choice(sorted(READERS)),
+    type=Choice(sorted(READERS)),
     help="Format of the file [detected, else turnlog].",
 )
 def validate(file: Path, file_format: str | None, options: CommandOptions) -> int:

@@ -13,6 +13,7 @@ import msgspec
 from nexus.assembly.inputs import build_request
 from nexus.cli._options import CommandOptions, NexusGroup
 from nexus.cli._output import emit, quoted
+from nexus.cli._parameters import SESSION, Choice
 from nexus.cli._tables import print_table
 from nexus.cli.assemble_command import ROLES
 from nexus.errors import BadPolicy
@@ -126,8 +127,8 @@ def check(file: str | None, options: CommandOptions) -> None:
 
 @command.subcommand("test")
 @click.option("--as", "--principal", "principal", help="Who speaks (telegram:42).")
-@click.option("--role", type=click.Choice(ROLES), help="Requested role [unified].")
-@click.option("-s", "--session", help="Requested session [the principal's].")
+@click.option("--role", type=Choice(ROLES), help="Requested role [unified].")
+@click.option("-s", "--session", type=SESSION, help="Requested session [the principal's].")
 @click.option("--toolset", default="", help="Requested toolset.")
 @click.option("--tool", help="Test only this tool; the exit code is 1 if it is denied.")
 @click.option("--tools", type=click.Path(dir_okay=False), help="JSON file with tool definitions to test.")

@@ -12,6 +12,7 @@ import msgspec
 from nexus.cli._exit_codes import UNREADABLE
 from nexus.cli._options import BUDGET_OPTION, MODEL_OPTION, CommandOptions, NexusGroup
 from nexus.cli._output import emit, print_warning
+from nexus.cli._parameters import SESSION
 from nexus.cli._tables import print_table
 from nexus.engine import Engine
 from nexus.profiles.user.registry import ProfileEntry
@@ -20,7 +21,7 @@ from nexus.simulation.profile_order import WHEN, ProfileReport, check_profile_or
 from nexus.types.compaction_plan import FULL, FULL_TO
 
 SESSION_OPTION = click.option(
-    "-s", "--session", default="main", show_default=True, help="Session of the measured call."
+    "-s", "--session", type=SESSION, default="main", show_default=True, help="Session of the measured call."
 )
 
 

@@ -21,6 +21,7 @@ from nexus.cli._options import (
     nexus_command,
 )
 from nexus.cli._output import PROVIDER_FORMATS, emit, request_body
+from nexus.cli._parameters import SESSION, Choice
 from nexus.cli._tables import print_explanation
 from nexus.render.console import printable
 from nexus.types.message import Text
@@ -28,10 +29,10 @@ from nexus.types.request import Event, Request, Routing
 
 
 @nexus_command("replay")
-@click.argument("session")
+@click.argument("session", type=SESSION)
 @click.argument("turn", type=click.IntRange(min=1))
 @CALL_OPTION
-@click.option("--as", "output_format", type=click.Choice(PROVIDER_FORMATS), help="Provider format [the model's].")
+@click.option("--as", "output_format", type=Choice(PROVIDER_FORMATS), help="Provider format [the model's].")
 @click.option("--bytes", "exact", is_flag=True, help="Write the exact bytes that were hashed, for sha256sum.")
 @click.option("--unverified", is_flag=True, help="Also show a body that cannot be verified, with a warning.")
 def command(
@@ -85,7 +86,7 @@ def command(
 
 
 @nexus_command("diff")
-@click.argument("session")
+@click.argument("session", type=SESSION)
 @click.argument("turn", type=click.IntRange(min=1))
 @click.argument("later", required=False, type=click.IntRange(min=1))
 @click.option("--call", type=click.IntRange(min=1), help="Number of the call in TURN [the last].")
@@ -144,7 +145,7 @@ def _difference_lines(diff: Difference) -> Iterator[str]:
 
 
 @nexus_command("explain")
-@click.argument("session")
+@click.argument("session", type=SESSION)
 @click.argument("turn", required=False, type=click.IntRange(min=1))
 @CALL_OPTION
 @click.option("--all", "every", is_flag=True, help="List each message of long ranges too.")

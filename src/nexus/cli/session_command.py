@@ -15,6 +15,7 @@ import msgspec
 
 from nexus.cli._options import NO_LEDGER, CommandOptions, NexusGroup, check_new_name, nexus_command, resolve_session
 from nexus.cli._output import format_ref, format_time, quoted, shortened
+from nexus.cli._parameters import SESSION
 from nexus.cli._usage import reported_usage
 from nexus.engine import Engine
 from nexus.errors import BadReference, ForksDepend
@@ -73,7 +74,7 @@ def command() -> None:
 
 
 @command.subcommand("show")
-@click.argument("name")
+@click.argument("name", type=SESSION)
 def show(name: str, options: CommandOptions) -> None:
     """Show session NAME: facts, counts, forks, pins.
 
@@ -163,7 +164,7 @@ def _fact_rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 @command.subcommand("turns")
-@click.argument("name")
+@click.argument("name", type=SESSION)
 @click.option("--last", type=click.IntRange(min=1), help="Number of turns, the newest [all].")
 def turns(name: str, last: int | None, options: CommandOptions) -> None:
     """List the turns of session NAME.
@@ -213,7 +214,7 @@ def _turn_row(turn: Turn) -> list[str]:
 
 
 @command.subcommand("calls")
-@click.argument("name")
+@click.argument("name", type=SESSION)
 def calls(name: str, options: CommandOptions) -> None:
     """List the tool calls of session NAME.
 
@@ -240,7 +241,7 @@ def calls(name: str, options: CommandOptions) -> None:
 
 
 @command.subcommand("reflog")
-@click.argument("name")
+@click.argument("name", type=SESSION)
 def reflog(name: str, options: CommandOptions) -> None:
     """List the moves of session NAME.
 
@@ -259,7 +260,7 @@ def reflog(name: str, options: CommandOptions) -> None:
 
 
 @command.subcommand("ancestry")
-@click.argument("name")
+@click.argument("name", type=SESSION)
 @click.option("--turn", type=click.IntRange(min=0), help="Turn whose ancestry is shown [the newest].")
 def ancestry(name: str, turn: int | None, options: CommandOptions) -> None:
     """Show the threads from which a turn descends.
@@ -298,7 +299,7 @@ def aliases(options: CommandOptions, every: bool) -> None:
 
 
 @command.subcommand("set", epilog=f"Facts: {', '.join(SETTABLE)}.")
-@click.argument("name")
+@click.argument("name", type=SESSION)
 @click.argument("facts", nargs=-1, required=True, metavar="FACTS…")
 def set_(name: str, facts: tuple[str, ...], options: CommandOptions) -> None:
     """Set facts of session NAME. FACTS are NAME=VALUE pairs; an empty value removes a fact.
@@ -343,8 +344,8 @@ def rename(old: str, new: str, options: CommandOptions) -> None:
 
 
 @command.subcommand("merge")
-@click.argument("name")
-@click.argument("into")
+@click.argument("name", type=SESSION)
+@click.argument("into", type=SESSION)
 def merge(name: str, into: str, options: CommandOptions) -> None:
     """Redirect session NAME to session INTO. The two histories are not mixed.
 
@@ -361,7 +362,7 @@ def merge(name: str, into: str, options: CommandOptions) -> None:
 
 @command.subcommand("alias")
 @click.argument("name", callback=check_new_name)
-@click.argument("session")
+@click.argument("session", type=SESSION)
 def alias(name: str, session: str, options: CommandOptions) -> None:
     """Make NAME an alias of SESSION. An existing alias is redirected.
 
@@ -373,7 +374,7 @@ def alias(name: str, session: str, options: CommandOptions) -> None:
 
 
 @command.subcommand("unalias")
-@click.argument("name")
+@click.argument("name", type=SESSION)
 def unalias(name: str, options: CommandOptions) -> None:
     """Remove the alias NAME. Its session does not change.
 
@@ -385,7 +386,7 @@ def unalias(name: str, options: CommandOptions) -> None:
 
 
 @command.subcommand("archive")
-@click.argument("name")
+@click.argument("name", type=SESSION)
 def archive(name: str, options: CommandOptions) -> None:
     """Archive session NAME.
 
@@ -397,7 +398,7 @@ def archive(name: str, options: CommandOptions) -> None:
 
 
 @command.subcommand("restore")
-@click.argument("name")
+@click.argument("name", type=SESSION)
 def restore(name: str, options: CommandOptions) -> None:
     """Restore session NAME after archive or delete.
 
@@ -407,7 +408,7 @@ def restore(name: str, options: CommandOptions) -> None:
 
 
 @command.subcommand("delete")
-@click.argument("name")
+@click.argument("name", type=SESSION)
 @click.option("--for-good", is_flag=True, help="Permanently erase its text from the storage.")
 @click.option("--with-forks", is_flag=True, help="With --for-good: also erase the sessions that continue it.")
 @click.option("--yes", is_flag=True, help="With --for-good: do not ask for confirmation.")

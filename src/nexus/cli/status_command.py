@@ -1,4 +1,4 @@
-"""`nexus init`, `status`, `config` and `plugin list`: a workspace, its environment, its settings and its plugins."""
+"""`nexus init`, `status`, `config` and `plugins`: a workspace, its environment, its settings and its plugins."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import click
 
-from nexus.cli._options import CommandOptions, NexusGroup, nexus_command
+from nexus.cli._options import CommandOptions, nexus_command
 from nexus.cli._output import emit, plain_output, print_lines, print_warning
 from nexus.cli._tables import print_table
 from nexus.engine import open_engine
@@ -112,24 +112,13 @@ def command(options: CommandOptions, brief: bool) -> None:
         print_lines(f"  {printable(warning.source)}: {printable(warning.message)}" for warning in warnings)
 
 
-@click.group("config", cls=NexusGroup, invoke_without_command=True)
-@click.pass_context
-def config(ctx: click.Context) -> None:
+@nexus_command("config")
+def config(options: CommandOptions) -> None:
     """Show the configuration: each value with the file, variable or default that it comes from.
 
-    Example: nexus config show
-    """
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(show)
+    Below are the files, the MCP servers and all warnings.
 
-
-@config.subcommand("show")
-def show(options: CommandOptions) -> None:
-    """Show the configuration.
-
-    The output has every value with its source, the files, the MCP servers and all warnings.
-
-    Example: nexus config show --json
+    Example: nexus config --json
     """
     root = options.root.resolve()
     if not root.is_dir():
@@ -187,30 +176,20 @@ def _display(value: object) -> str:
     return f"{value:,}" if type(value) is int else str(value) or "(not set)"
 
 
-@click.group("plugin", cls=NexusGroup)
-def plugin() -> None:
-    """List plugins.
-
-    Plugins are packages that add sources, event metadata, tools and profiles.
-
-    Example: nexus plugin list
-    """
-
-
-@plugin.subcommand("list")
-def list_(options: CommandOptions) -> None:
-    """List the installed plugins and their hooks.
+@nexus_command("plugins")
+def plugins(options: CommandOptions) -> None:
+    """List the installed plugins, which add sources, event metadata, tools and profiles, with their hooks.
 
     The state names omitted hooks and the reason. Disabled plugins are not loaded.
 
-    Example: nexus plugin list
+    Example: nexus plugins
     """
     with options.open() as nx:
-        plugins = nx.hooks.plugins
+        installed = nx.hooks.plugins
     options.report_table(
-        plugins,
+        installed,
         ("plugin", "from", "provides", "state"),
-        map(_plugin_row, plugins),
+        map(_plugin_row, installed),
         empty="No plugins: packages provide them under the entry point group `nexus` (docs/hooks.md).",
         wraps=("provides", "state"),
     )

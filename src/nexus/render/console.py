@@ -37,7 +37,7 @@ def _markdown_blocks(entries: Iterable[Entry]) -> Iterator[str]:
                     case ToolCall(name=name, arguments=arguments):
                         yield from (f"Calls `{name}`:", "", *_fenced(arguments, "json"))
                     case ToolResult():
-                        yield from _fenced(_result_text(part), "")
+                        yield from _fenced(result_text(part), "")
                     case Thinking(text):
                         yield from (f"> {line}" for line in text.splitlines())
                     case Image():
@@ -102,12 +102,8 @@ def part_lines(part: Part) -> Iterator[str]:
         case Thinking(text):
             yield from (f"  ({line})" for line in (text or "reasoning kept by its provider").splitlines())
         case ToolCall(name=name, arguments=arguments):
-            try:
-                values = msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
-            except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-                yield f"{name} ({arguments[:VALUE_CHARS]})"
-            else:
-                yield f"{name}{parameter_list((key, bytes(raw).decode()) for key, raw in values.items())}"
+            values = call_values(arguments)
+            yield f"{name} ({arguments[:VALUE_CHARS]})" if values is None else f"{name}{parameter_list(values)}"
         case ToolResult():
             yield from result_lines(part)
         case Image():
@@ -116,11 +112,20 @@ def part_lines(part: Part) -> Iterator[str]:
             yield f"> [a part of kind {kind}]"
 
 
+def call_values(arguments: str) -> list[tuple[str, str]] | None:
+    """Return the names of a call's arguments with their JSON texts; None if they are not a JSON object."""
+    try:
+        values = msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return None
+    return [(key, bytes(raw).decode()) for key, raw in values.items()]
+
+
 def result_lines(
     part: ToolResult, *, place: str = "", branch: str = "└─", dots: str = "…", full: bool = True
 ) -> Iterator[str]:
     """Yield a tool result after a line with its call; truncated with a note unless `full`."""
-    text = _result_text(part)
+    text = result_text(part)
     if not full and len(text) > RESULT_CHARS:
         text = f"{text[:RESULT_CHARS]}\n{dots} {len(text) - RESULT_CHARS:,} more characters"
     yield f"   {branch} {'Error' if part.is_error else 'Result'} of {part.call_id}{place}:"
@@ -141,7 +146,8 @@ def parameter_list(values: Iterable[tuple[str, str]], *, dots: str = "…", full
     return f" ({', '.join(parameters)})" if parameters else ""
 
 
-def _result_text(part: ToolResult) -> str:
+def result_text(part: ToolResult) -> str:
+    """Return a tool result's texts, with a line for each image."""
     return "\n".join(item.text if isinstance(item, Text) else _image(item) for item in part.content)
 
 

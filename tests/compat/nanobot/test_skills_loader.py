@@ -8,6 +8,7 @@ import pytest
 
 from nexus.compat.nanobot.agent.skills import SkillsLoader
 from nexus.workspace.prompts import templates
+from support.skills import SHELL
 from workspace.skills.making import READ_FILE, index, opened, skill
 
 
@@ -53,7 +54,7 @@ def test_the_skills_that_are_always_active_are_those_that_lack_nothing(loader: S
 
 def test_the_summary_is_the_list_that_a_context_shows(loader: SkillsLoader, tmp_path: Path) -> None:
     """Document 003, "Skills Integration": "Let the agent progressively load skills using read_file tool"."""
-    assert loader.build_skills_summary() == index(opened(tmp_path).assemble("hi", tools=[READ_FILE]))
+    assert loader.build_skills_summary() == index(opened(tmp_path).assemble("hi", tools=[READ_FILE, *SHELL]))
 
 
 def test_files_are_read_per_call_and_unchanged_templates_are_omitted(loader: SkillsLoader, tmp_path: Path) -> None:

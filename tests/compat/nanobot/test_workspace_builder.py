@@ -23,6 +23,7 @@ from nexus.compat.nanobot.session.manager import SessionManager
 from nexus.errors import EmptyEvent, OverCap, WorkspaceMissing
 from nexus.tools import ToolRegistry
 from nexus.types.config import Config, InstructionsConfig
+from support.skills import SHELL
 from support.validity import CHECKS
 from workspace.skills.making import READ_FILE, skill
 from workspace.sources.gathering import put, write
@@ -231,7 +232,7 @@ def test_the_system_prompt_has_the_documents_order(tmp_path: Path) -> None:
 def test_the_system_prompt_is_that_of_the_profile_workspace(tmp_path: Path) -> None:
     """Decided: the documented builders are doors on one core."""
     with nexus.open(rich(tmp_path), ledger=":memory:") as nx:
-        ctx = nx.assemble("hi", profile="workspace", skills=["quiet"], tools=[READ_FILE])
+        ctx = nx.assemble("hi", profile="workspace", skills=["quiet"], tools=[READ_FILE, *SHELL])
         without = nx.assemble("hi", profile="workspace")
     assert built(tmp_path).build_system_prompt(["quiet"]) == ctx.system_prompt
     assert built(tmp_path, tools=[]).build_system_prompt() == without.system_prompt
@@ -243,10 +244,11 @@ def test_skills_summary_names_read_file_when_tool_is_offered(tmp_path: Path) -> 
     for tools, loader in (
         (None, "`read_file`"),
         ([READ_FILE], "`read_file`"),
-        ([], "Load a skill in full before you use it: `nexus"),
+        (SHELL, "Load a skill in full before you use it: `nexus"),
     ):
         assert loader in built(tmp_path, tools=tools).build_system_prompt()
     assert "read_file" not in built(tmp_path, tools=ToolRegistry([list_dir])).build_system_prompt()
+    assert "# Skills" not in built(tmp_path, tools=[]).build_system_prompt()
 
 
 def test_named_skills_are_included_once_sorted_and_unknown_ones_warn(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +15,7 @@ from nexus.workspace.environment.machine import EnvironmentSnapshot
 from nexus.workspace.source_context import SourceContext, WorkspaceContext
 from nexus.workspace.sources.registry import SOURCES
 from nexus.workspace.sources.session_blocks import capability_lines, credentials_line, environment_text
+from support.skills import SHELL
 
 DOCUMENTED = """## Nexus Environment
 
@@ -107,8 +110,10 @@ def test_block_text_is_independent_of_order_and_without_duplicates(found: list[C
     assert sorted(listed) == sorted((one.category, one.name) for one in found)
 
 
-def desk(found: Environment | None, capabilities: tuple[str, ...] | None = None) -> SourceContext:
-    request = Request(Event(), permissions=Permissions(capabilities=capabilities))
+def desk(
+    found: Environment | None, capabilities: tuple[str, ...] | None = None, tools: tuple[dict[str, Any], ...] = SHELL
+) -> SourceContext:
+    request = Request(Event(), permissions=Permissions(capabilities=capabilities), tools=tools)
     return SourceContext(request, WorkspaceContext(), 0, "", EnvironmentSnapshot(survey=lambda _: found))
 
 
@@ -122,6 +127,7 @@ def test_environment_source_returns_one_workspace_block() -> None:
     assert block.text == DOCUMENTED
     assert warned == [ContextWarning("x", "odd")]
     assert SOURCES["environment"].function(desk(None)) == ([], [])
+    assert SOURCES["environment"].function(desk(found, tools=())) == ([], [])
     assert SOURCES["environment"].function(desk(Environment())) == ([], [])
 
 

@@ -60,10 +60,16 @@ def test_loading_advice_names_read_file_or_command(root: Path, tool: dict[str, A
     Document 002, "Using Skills": "Run `nexus skill use <name>` to get the full guide for any capability."
     """
     nx = opened(root)
-    assert "`read_file` with the path" in index(nx.assemble("hi", tools=[tool]))
-    without = index(nx.assemble("hi", tools=[{"name": "read_files", "input_schema": {"type": "object"}}]))
+    reader = index(nx.assemble("hi", tools=[tool]))
+    assert "`read_file` with the path" in reader
+    assert "nexus skill" not in reader
+    both = index(nx.assemble("hi", tools=[tool, *SHELL]))
+    assert "`read_file` with the path behind its description, or `nexus skill use NAME` where" in both
+    other: dict[str, Any] = {"name": "read_files", "input_schema": {"type": "object"}}
+    without = index(nx.assemble("hi", tools=[other, *SHELL]))
     assert "read_file`" not in without
     assert "`nexus skill use NAME`" in without
+    assert "# Skills" not in nx.assemble("hi", tools=[other]).system_prompt
 
 
 def test_always_active_skills_are_in_every_prompt_in_full(root: Path) -> None:

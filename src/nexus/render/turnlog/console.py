@@ -76,7 +76,7 @@ class _Display:
         at, entries = _start(entries)
         kinds: dict[object, str] = {}
         first = True
-        for unit in log_units(entries, ends=lambda entry: bool(_checkpoint_text(entry, {}))):
+        for unit in log_units(entries, ends=lambda entry: bool(checkpoint_text(entry, {}))):
             # The lines of a compaction or clear belong to the checkpoint above them.
             if not first and (isinstance(unit, Entry) or unit.kind not in ("compaction", "clear")):
                 yield ""
@@ -84,7 +84,7 @@ class _Display:
             if isinstance(unit, Entry):
                 kinds[unit.seq] = unit.kind
                 place = f"entry {unit.seq}: " if self.numbered else ""
-                yield f"{self.signs.rule} {place}{_checkpoint_text(unit, kinds)} {self.signs.rule}"
+                yield f"{self.signs.rule} {place}{checkpoint_text(unit, kinds)} {self.signs.rule}"
                 continue
             new, at = entries_for(unit, at)
             yield from self._unit(unit, new)
@@ -187,7 +187,7 @@ def _start(entries: Iterator[Entry]) -> tuple[Position, Iterator[Entry]]:
     return Position(instructions=NO_SYSTEM), iter(consumed)
 
 
-def _checkpoint_text(entry: Entry, kinds: Mapping[object, str]) -> str:
+def checkpoint_text(entry: Entry, kinds: Mapping[object, str]) -> str:
     """Describe an entry apart from its messages; empty for most. `kinds` are those of earlier checkpoints, by seq."""
     body = entry.body
     match entry.kind:

@@ -26,10 +26,10 @@ from nexus.workspace.sources.event_blocks import RUNTIME_CONTEXT_SOURCE, runtime
 from nexus.workspace.sources.registry import SOURCES
 from nexus.workspace.sources.skills import LOADER
 
-READS_FILES: tuple[dict[str, Any], ...] = (
-    {"name": LOADER, "description": "", "parameters": {"type": "object", "properties": {}}},
+AGENT_TOOLS: tuple[dict[str, Any], ...] = tuple(
+    {"name": name, "description": "", "parameters": {"type": "object", "properties": {}}} for name in (LOADER, "exec")
 )
-"""Tools of an agent whose tools are not passed: document 003's agent loads skills by reading files."""
+"""Tools of an agent whose tools are not passed: document 003's agent reads files and has a shell."""
 
 
 class ContextBuilder:
@@ -40,7 +40,8 @@ class ContextBuilder:
         timezone: The user's: an IANA name, an offset or a browser's minutes (default: the configuration's, else UTC).
         clock_ms: Returns milliseconds since 1970.
         model: Determines the maximum size of images.
-        tools: The agent's tools. Without `read_file` among them, skills are loaded by `nexus skill use`.
+        tools: The agent's tools. Without a tool that reads files skills are loaded by `nexus skill use`; without a shell
+            too, none are listed.
         home: As for `nexus.open`.
         config: As for `nexus.open`.
 
@@ -68,7 +69,7 @@ class ContextBuilder:
         self._timezone = str(self._workspace_context.config.timezone if timezone == "" else timezone)
         self._clock_ms = clock_ms or (lambda: time.time_ns() // 1_000_000)
         self._model = model or self._workspace_context.config.model
-        self._tools = READS_FILES if tools is None else tool_definitions(tools)
+        self._tools = AGENT_TOOLS if tools is None else tool_definitions(tools)
 
     def build_system_prompt(self, skill_names: list[str] | None = None) -> str:
         """Return identity, bootstrap files, memory, active skills and the list of skills, joined by a blank line.

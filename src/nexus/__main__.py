@@ -1,4 +1,4 @@
-"""Entry point of `python -m nexus.cli`."""
+"""Entry point of `python -m nexus`."""
 
 from __future__ import annotations
 
