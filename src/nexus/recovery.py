@@ -283,7 +283,7 @@ def _silent_overflow(ctx: AssembledContext, reply: Any) -> OverflowVerdict | Non
     verdict = detect_silent_overflow(
         result.usage,
         window=ctx.accounting.model_info.context_tokens,
-        stop_reason=result.stop_reason,
+        stop_reason=result.provider_stop_reason or result.stop_reason,
         text_empty=not _has_content(reply),
         sent_tokens=ctx.token_budget.used.total,
     )

@@ -18,6 +18,7 @@ from nexus.tokens.model_names import base_model_name, same_model
 from nexus.types.ledger_entries import AssemblyRow, Commit, NewEntry, SizedMessage, StoredCalibration
 from nexus.types.message import Image, Message, ToolResult
 from nexus.types.request import AgentResult
+from nexus.types.stop_reasons import stop_reason
 
 _BASE_COUNTER = "o200k_base"
 _BY = " by "
@@ -109,6 +110,9 @@ def build_commit(ctx: AssembledContext, result: AgentResult, counter: TokenCount
             for number, message in enumerate(produced)
         )
     key = f"context:{manifest.id}"
+    # Agents that fill in an AgentResult themselves may have a provider's word.
+    reason = stop_reason(result.stop_reason)
+    word = result.provider_stop_reason or result.stop_reason
     turn = NewEntry(
         messages=with_sizes((*ctx.event, *produced), counter),
         body={
@@ -121,7 +125,8 @@ def build_commit(ctx: AssembledContext, result: AgentResult, counter: TokenCount
             "source_event": ctx.source_event_id,
             "workspace": ctx.workspace_path,
             "usage": msgspec.to_builtins(result.usage),
-            "stop_reason": result.stop_reason,
+            "stop_reason": reason,
+            **({"provider_stop_reason": word} if word != reason else {}),
             **({"tools": [tool.name for tool in ctx.tools]} if ctx.provenance.starts_turn and ctx.tools else {}),
             **({"permissions_used": list(result.permissions_used)} if result.permissions_used else {}),
         },

@@ -7,11 +7,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 from nexus.providers import anthropic, openai
 from nexus.types.ledger_entries import Entry
-from nexus.types.message import Message, Thinking, ToolCall, Unknown
+from nexus.types.message import Message, Thinking, ToolCall, Unknown, with_parts
 from nexus.types.sanitize import arguments_as_object
 
 
@@ -44,7 +43,7 @@ def as_anthropic(entries: Iterable[Entry]) -> dict[str, Any]:
             ToolCall(part.id, part.name, arguments_as_object(part.arguments)) if isinstance(part, ToolCall) else part
             for part in message.parts
         )
-        item = anthropic.fragment(replace(message, parts=parts), message.model)
+        item = anthropic.fragment(with_parts(message, parts), message.model)
         item["content"].extend(_unknown(message))
         # The API expects all results of one answer in one user message.
         if messages and messages[-1]["role"] == item["role"] == "user" and message.role == "tool":

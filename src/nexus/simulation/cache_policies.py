@@ -31,7 +31,7 @@ from nexus.tokens.model import Model
 from nexus.tokens.model_names import same_model
 from nexus.types.history import History
 from nexus.types.ledger_entries import Commit, Entry, NewEntry
-from nexus.types.message import Message, Note, Thinking
+from nexus.types.message import Message, Note, Thinking, with_parts
 from nexus.types.request import AgentResult, Event, Request, Routing
 
 NO_LIMIT = 1_000_000_000
@@ -106,7 +106,7 @@ def times_of(points: Sequence[CallPoint], interval_ms: int) -> list[int]:
 
 def _without(kind: type[Note | Thinking], message: Message) -> Message:
     parts = tuple(part for part in message.parts if not isinstance(part, kind))
-    return message if len(parts) == len(message.parts) else replace(message, parts=parts)
+    return message if len(parts) == len(message.parts) else with_parts(message, parts)
 
 
 def sliding_window(groups: Sequence[int], available: int) -> list[int]:
