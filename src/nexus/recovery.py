@@ -317,7 +317,9 @@ def _event_of(ctx: AssembledContext) -> Event:
         if not isinstance(part, Note) or part.origin.startswith(ATTACHED)
     )
     source = next((message.source for message in others), "human")
-    return Event(content=content, results=results, id=ctx.source_event_id or "", at_ms=at_ms, source=source)
+    received = others[0].received if len(others) == 1 else ""
+    event_id = ctx.source_event_id or ""
+    return Event(content, results, id=event_id, at_ms=at_ms, source=source, received=received)
 
 
 def _request_of(ctx: AssembledContext) -> dict[str, Any]:

@@ -16,10 +16,18 @@ PROFILE = nexus.Profile("own", "a program's own messages", system=(), current=()
 BODIES: dict[str, tuple[str, str, Callable[[Any], list[Any]]]] = {
     "openai": ("gpt-4o", "openai", lambda ctx: ctx.to_openai()["messages"]),
     "responses": ("gpt-5", "openai", lambda ctx: ctx.to_responses()["input"]),
-    "anthropic": ("claude-sonnet-4-5", "anthropic", lambda ctx: ctx.to_anthropic()["messages"]),
+    "anthropic": ("claude-sonnet-4-5", "anthropic", lambda ctx: without_breakpoints(ctx.to_anthropic()["messages"])),
     "gemini": ("gemini-2.5-pro", "gemini", lambda ctx: ctx.to_gemini()["contents"]),
 }
 """Each format's model, its provider, and the messages of its body."""
+
+
+def without_breakpoints(messages: list[Any]) -> list[Any]:
+    """The messages without cache breakpoints, which are placed anew in each body."""
+    return [
+        {**m, "content": [{k: v for k, v in block.items() if k != "cache_control"} for block in m["content"]]}
+        for m in messages
+    ]
 
 
 def sent(items: Any, provider: str, to: str = "", **request: Any) -> list[Any]:

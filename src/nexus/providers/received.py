@@ -15,6 +15,7 @@ from typing import Any, TypeAlias, cast
 
 from nexus.errors import BadReply
 from nexus.text.as_received import ReceivedFormat, with_received
+from nexus.text.message_text import unsendable_kind
 from nexus.types.message import Image, Message, Role, Text, ToolResult
 
 _DATA_URL = re.compile(r"data:([^;,]*)((?:;[^;,]*)*),", re.ASCII)
@@ -183,7 +184,7 @@ def as_sent_or_received(
     `stored` is what is sent then, if `received` is only for the comparison.
     """
     try:
-        same = without_nulls(received) == without_nulls(sent())
+        same = without_nulls(received) == without_nulls(sent()) and not any(map(unsendable_kind, message.parts))
     except (ValueError, RecursionError):  # arguments that are no JSON object have no neutral item
         same = False
     return message if same else with_received(message, provider_format, received if stored is None else stored)

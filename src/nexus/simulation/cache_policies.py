@@ -81,7 +81,7 @@ def recorded_session(entries: Iterable[Entry]) -> RecordedSession:
                     first -= 1
                 event = tuple(pending[first:])
                 is_batch = event[0].role == "tool"
-                point = Event(results=event) if is_batch else Event(content=event[0].parts)
+                point = Event(results=event) if is_batch else Event(content=event[0].parts, received=event[0].received)
                 points.append(CallPoint(tuple(pending[:first]), point, (message,), event[-1].at_ms))
                 pending = []
             elif points:

@@ -23,6 +23,9 @@ RENDER_VERSION = 3
 SENT_ADDRESSES = ("https://", "http://", "data:")
 """Beginnings of image addresses that may reach a provider. A file's address would name the caller's files to it."""
 
+PROVIDER_STORAGE = ("gs://", "s3://")
+"""Beginnings of image addresses that one provider alone reads. They name nothing of the caller's computer."""
+
 PLUGIN = "hook:"
 """Origin prefix of notes from plugins."""
 
@@ -114,7 +117,8 @@ def with_unsendable_as_notes(message: Message) -> Message:
     parts = tuple(map(noted, message.parts))
     if all(map(operator.is_, parts, message.parts)):
         return message
-    is_local = any(isinstance(item, Image) and unsendable_kind(item) for part in message.parts for item in _items(part))
+    images = [item for part in message.parts for item in _items(part) if isinstance(item, Image)]
+    is_local = any(unsendable_kind(image) and not image.url.startswith(PROVIDER_STORAGE) for image in images)
     return with_parts(message, parts) if is_local else with_neutral_parts(message, parts)
 
 

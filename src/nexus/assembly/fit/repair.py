@@ -343,7 +343,9 @@ def _answers(fold: Fold, message: Message, results: tuple[ToolResult, ...]) -> l
         view = message
         if not same:
             keeps = with_neutral_parts if _same_results(message, parts) else with_parts
-            view = keeps(message, parts, role="tool")
+            renamed = any(result.call_id not in {own.call_id for own in message.results()} for result in parts)
+            # A call with another id is a function's again, so its result's own type is void too.
+            view = keeps(message, parts, role="tool", **({"meta": ""} if renamed else {}))
         shown_messages.append((view, False, not same))
     if fold.pending and not fold.waiting:
         shown_messages += _close(fold)
