@@ -34,6 +34,7 @@ from nexus.providers.received import (
     split_results,
     text_of,
     text_part,
+    with_nulls,
 )
 from nexus.providers.turns import ConversationParts, Fragment, owned, turns
 from nexus.text.as_received import received_items
@@ -234,6 +235,16 @@ def _is_rejected(block: dict[str, Any]) -> bool:
     )
 
 
+# A request must have these fields of a citation, which a client's object leaves out if they are null.
+_REQUIRED_NULLS = {
+    "char_location": "document_title",
+    "page_location": "document_title",
+    "content_block_location": "document_title",
+    "web_search_result_location": "title",
+    "search_result_location": "title",
+}
+
+
 def _as_input(block: Any) -> dict[str, Any]:
     """Return a block without the fields that only a reply or one request has: breakpoints, a parsed output, nulls."""
     if isinstance(block, str):
@@ -243,9 +254,12 @@ def _as_input(block: Any) -> dict[str, Any]:
         del fields["caller"]
     if fields.get("type") == "text" and not fields.get("citations"):
         fields.pop("citations", None)
+    if "citations" in fields and isinstance(fields["citations"], list):
+        fields["citations"] = [with_nulls(citation, _REQUIRED_NULLS) for citation in fields["citations"]]
     if fields.get("type") == "tool_result" and isinstance(fields.get("content"), list):
         fields["content"] = [_as_input(inner) for inner in fields["content"]]
-    return fields
+    # A stream has the fields in another order than a whole reply.
+    return {name: fields[name] for name in sorted(fields, key=lambda name: (name != "type", name))}
 
 
 def message(item: Any, calls: CallIndex, known_fields: frozenset[str] = _MESSAGE_FIELDS) -> tuple[Message, ...]:

@@ -171,7 +171,9 @@ def _signs(value: Any) -> Iterator[ReceivedFormat]:
     ):
         yield "gemini"
         return
-    if (kind and not role) or kinds & _RESPONSES_BLOCKS:
+    # A reply of Anthropic has this type too, with blocks of its own.
+    is_typed = kind == "message" and (isinstance(fields.get("content"), str) or "refusal" in kinds)
+    if (kind and not role) or is_typed or kinds & _RESPONSES_BLOCKS:
         yield "responses"
     if any(text_of(block.get("type")) in _ANTHROPIC_BLOCKS or block.get("citations") for block in blocks) or any(
         name.endswith("_tool_result") for name in kinds

@@ -34,6 +34,7 @@ from nexus.providers.received import (
     rest_of,
     text_of,
     text_part,
+    with_nulls,
     without_nulls,
 )
 from nexus.providers.turns import ConversationParts, items, owned
@@ -257,7 +258,7 @@ def reply(body: dict[str, Any]) -> AgentResult:
     reason = text_of(mapping(body.get("incomplete_details")).get("reason"))
     failure = mapping(body.get("error"))
     failed = status in ("failed", "cancelled")
-    output = items_of(body["output"])
+    output = [with_nulls(item, _REQUIRED_NULLS) for item in items_of(without_nulls(body["output"]))]
     word = reason if status == "incomplete" and reason else status
     messages = tuple(
         as_sent_or_received(m, "responses", _bare(output), lambda m=m: _bare(_neutral_items(m, model)), stored=output)
@@ -277,6 +278,8 @@ def usage(value: Any) -> TokenUsage:
     """Return usage as reported: `input_tokens` includes cached tokens, `output_tokens` reasoning."""
     return openai.usage(value, "input", "output")
 
+
+_REQUIRED_NULLS = {"code_interpreter_call": "code outputs", "image_generation_call": "result"}
 
 _OUTPUT_ALONE = ("id", "status", "annotations", "logprobs")
 """Fields of a response's items that a request need not repeat."""
@@ -328,19 +331,19 @@ def received_messages(
         calls.add(new)
         messages.extend(new)
 
-    for index, item in enumerate(input_items, first_index):
+    for index, value in enumerate(input_items, first_index):
+        item = with_nulls(value, _REQUIRED_NULLS)
         fields = mapping(item)
-        try:
-            program = None if _is_of_model(fields) else _program_message(fields, calls)
-        except BadReply as error:
-            raise BadReply(f"message {index}: {error}") from None
-        if program is None:
+        if _is_of_model(fields):
             of_model.append(item)
             continue
         if of_model:
             add(_read_output(of_model, "", author), of_model)
             of_model = []
-        add((program,), [item])
+        try:
+            add((_program_message(fields, calls),), [item])
+        except BadReply as error:
+            raise BadReply(f"message {index}: {error}") from None
     if of_model:
         add(_read_output(of_model, "", author), of_model)
     return tuple(messages)

@@ -171,6 +171,13 @@ def number_of(value: Any) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
+def with_nulls(item: Any, required: Mapping[str, str]) -> Any:
+    """Return an item with the fields that a request must have for its type, as null where a client's object omits them."""
+    fields = mapping(item)
+    names = required.get(text_of(fields.get("type")), "").split()
+    return {**fields, **{name: None for name in names if name not in fields}} if names else item
+
+
 def as_sent_or_received(
     message: Message,
     provider_format: ReceivedFormat,

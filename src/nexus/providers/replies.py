@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from nexus.errors import BadReply, NexusError
 from nexus.providers import anthropic, gemini, openai, openai_responses
-from nexus.providers.received import as_mapping, items_of, text_of
+from nexus.providers.received import as_mapping, items_of, text_of, without_nulls
 from nexus.types.request import AgentResult, TokenUsage
 from nexus.types.validation import checked
 
@@ -48,6 +48,7 @@ def read_reply(reply: object) -> AgentResult:
             f"reply not readable: {name} is neither a provider's response nor an AgentResult (nothing was stored)"
         )
     try:
+        body = without_nulls(body)  # as in a package's objects
         for reader in _READERS:
             if reader.is_reply(body):
                 return reader.reply(body)

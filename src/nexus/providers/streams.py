@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from nexus.errors import BadReply, BadSetting
 from nexus.providers import anthropic, gemini, openai, openai_responses
-from nexus.providers.received import as_mapping, items_of, mapping, text_of
+from nexus.providers.received import as_mapping, items_of, mapping, text_of, without_nulls
 from nexus.text.as_received import ReceivedFormat
 from nexus.types.request import AgentResult
 
@@ -59,7 +59,7 @@ class StreamReader:
             failure = fields.get("error") or (fields if fields.get("type") == "error" else None)
             if failure:
                 self._error = text_of(mapping(failure).get("message")) or text_of(failure) or "error event"
-            self._events.add(fields)
+            self._events.add(without_nulls(fields))
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise BadReply(
                 f"stream event not readable: {type(error).__name__}: {error} (make a new reader for each reply, for the "

@@ -42,7 +42,7 @@ _WORDS: dict[StopReason, str] = {
     "refusal": "refusal",
     "timeout": "timeout",
     "aborted": "aborted cancelled",
-    "error": "error failed other malformed_function_call unexpected_tool_call too_many_tool_calls "
+    "error": "error failed other incomplete finish_reason_unspecified escalation pup_limited_disabled malformed_function_call unexpected_tool_call too_many_tool_calls "
     "missing_thought_signature malformed_response",
 }
 _NEUTRAL = {word: reason for reason, words in _WORDS.items() for word in words.split()}
