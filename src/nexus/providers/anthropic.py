@@ -255,7 +255,7 @@ def _as_input(block: Any) -> dict[str, Any]:
     if fields.get("type") == "text" and not fields.get("citations"):
         fields.pop("citations", None)
     if "citations" in fields and isinstance(fields["citations"], list):
-        fields["citations"] = [with_nulls(citation, _REQUIRED_NULLS) for citation in fields["citations"]]
+        fields["citations"] = [with_nulls(citation, _REQUIRED_NULLS) for citation in items_of(fields["citations"])]
     if fields.get("type") == "tool_result" and isinstance(fields.get("content"), list):
         fields["content"] = [_as_input(inner) for inner in fields["content"]]
     # A stream has the fields in another order than a whole reply.
