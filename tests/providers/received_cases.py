@@ -245,7 +245,7 @@ CASES = {"openai": OPENAI, "responses": RESPONSES, "anthropic": ANTHROPIC, "gemi
 def as_its_rules_have_it(provider: str, items: list[Any]) -> list[Any]:
     """Items as they are sent: what a body of the format has in another form that says the same.
 
-    Anthropic's text contents are one block, and breakpoints are placed anew. In Anthropic's and Gemini's format messages
+    Anthropic's text contents are one block, without `is_error` where it is false, and breakpoints are placed anew. In Anthropic's and Gemini's format messages
     of one role in a row are one, and Gemini's names are in snake case.
     """
     if provider in ("openai", "responses"):

@@ -112,7 +112,7 @@ def build_commit(ctx: AssembledContext, result: AgentResult, counter: TokenCount
     key = f"context:{manifest.id}"
     # Agents that fill in an AgentResult themselves may have a provider's word.
     reason = stop_reason(result.stop_reason)
-    word = result.provider_stop_reason or result.stop_reason
+    provider_reason = result.provider_stop_reason or result.stop_reason
     turn = NewEntry(
         messages=with_sizes((*ctx.event, *produced), counter),
         body={
@@ -126,7 +126,7 @@ def build_commit(ctx: AssembledContext, result: AgentResult, counter: TokenCount
             "workspace": ctx.workspace_path,
             "usage": msgspec.to_builtins(result.usage),
             "stop_reason": reason,
-            **({"provider_stop_reason": word} if word != reason else {}),
+            **({"provider_stop_reason": provider_reason} if provider_reason != reason else {}),
             **({"tools": [tool.name for tool in ctx.tools]} if ctx.provenance.starts_turn and ctx.tools else {}),
             **({"permissions_used": list(result.permissions_used)} if result.permissions_used else {}),
         },

@@ -228,7 +228,7 @@ def _with_blocks(message: Message, item: dict[str, Any]) -> Message:
 
 
 def _is_rejected(block: dict[str, Any]) -> bool:
-    """Return True for blocks that the API accepts from nobody: blank texts, and thinking without a signature."""
+    """Return True for blocks that the API never accepts: blank texts, and thinking without a signature."""
     kind = block.get("type")
     return (kind == "text" and not str(block.get("text")).strip()) or (
         kind == "thinking" and not block.get("signature")
@@ -246,12 +246,13 @@ _REQUIRED_NULLS = {
 
 
 def _as_input(block: Any) -> dict[str, Any]:
-    """Return a block without the fields that only a reply or one request has: breakpoints, a parsed output, nulls."""
+    """Return a block without the fields that only a reply or one request has: breakpoints, a parsed output, nulls, defaults."""
     if isinstance(block, str):
         return {"type": "text", "text": block}
     fields = {k: v for k, v in mapping(block).items() if k not in ("cache_control", "parsed_output") and v is not None}
-    if fields.get("caller") == {"type": "direct"}:
-        del fields["caller"]
+    for name, default in (("caller", {"type": "direct"}), ("is_error", False)):
+        if fields.get(name) == default:
+            del fields[name]
     if fields.get("type") == "text" and not fields.get("citations"):
         fields.pop("citations", None)
     if "citations" in fields and isinstance(fields["citations"], list):

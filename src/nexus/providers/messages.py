@@ -1,6 +1,6 @@
 """Messages of requests, as a program has them for a provider, read into neutral ones that are sent as received.
 
-Formats are told apart by what only one of them has: the form of tool calls, blocks or parts. Messages of a role and plain
+Formats are recognized by features that only one of them has: the form of tool calls, blocks or parts. Messages of a role and plain
 text are read as chat completions, which says the same as any other format.
 """
 
@@ -158,7 +158,7 @@ def _package(source: object) -> ReceivedFormat | None:
 
 
 def _signs(value: Any) -> Iterator[ReceivedFormat]:
-    """Yield the formats that alone have what the item has."""
+    """Yield the formats of the features that the item has and no other format."""
     fields = mapping(value)
     kind, role = text_of(fields.get("type")), text_of(fields.get("role"))
     blocks = [mapping(block) for block in items_of(fields.get("content"))]

@@ -259,7 +259,7 @@ def reply(body: dict[str, Any]) -> AgentResult:
     failure = mapping(body.get("error"))
     failed = status in ("failed", "cancelled")
     output = [with_nulls(item, _REQUIRED_NULLS) for item in items_of(without_nulls(body["output"]))]
-    word = reason if status == "incomplete" and reason else status
+    ending = reason if status == "incomplete" and reason else status
     messages = tuple(
         as_sent_or_received(m, "responses", _bare(output), lambda m=m: _bare(_neutral_items(m, model)), stored=output)
         for m in _read_output(output, text_of(body.get("id")), model)
@@ -267,8 +267,8 @@ def reply(body: dict[str, Any]) -> AgentResult:
     return AgentResult(
         messages=messages,
         usage=usage(body.get("usage")),
-        stop_reason=stop_reason(word, has_calls=any(True for m in messages for _ in m.calls())),
-        provider_stop_reason=word,
+        stop_reason=stop_reason(ending, has_calls=any(True for m in messages for _ in m.calls())),
+        provider_stop_reason=ending,
         error=text_of(failure.get("message")) or text_of(failure.get("code")) or (status if failed else None),
         model=model,
     )

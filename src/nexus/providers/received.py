@@ -182,16 +182,18 @@ def as_sent_or_received(
     message: Message,
     provider_format: ReceivedFormat,
     received: list[Any],
-    sent: Callable[[], list[Any]],
+    neutral_items: Callable[[], list[Any]],
     *,
     stored: list[Any] | None = None,
 ) -> Message:
-    """Return the message, with its items as received if `sent`, the items from its parts, are not the same.
+    """Return the message, with its items as received if `neutral_items`, those of its parts, are not the same.
 
     `stored` is what is sent then, if `received` is only for the comparison.
     """
     try:
-        same = without_nulls(received) == without_nulls(sent()) and not any(map(unsendable_kind, message.parts))
+        same = without_nulls(received) == without_nulls(neutral_items()) and not any(
+            map(unsendable_kind, message.parts)
+        )
     except (ValueError, RecursionError):  # arguments that are no JSON object have no neutral item
         same = False
     return message if same else with_received(message, provider_format, received if stored is None else stored)

@@ -1,4 +1,4 @@
-"""Replies that arrive as a stream of events, of all four formats, joined into what the same reply is without a stream.
+"""Replies that arrive as a stream of events, of all four formats, joined into the same result as the reply without a stream.
 
 Each format's events build the body of its complete reply, which the format's own reader reads. So the result is equal,
 with or without a stream.
@@ -79,7 +79,7 @@ class StreamReader:
             yield event
 
     def reply(self, *, partial: bool = False) -> AgentResult:
-        """Return the whole reply, or with `partial` what had arrived when the stream broke off.
+        """Return the whole reply, or with `partial` the part that arrived before the stream broke off.
 
         A partial reply has no tool call with incomplete arguments, and `aborted` as its stop reason, or `error` if the
         stream had an error. Raises BadReply if the stream did not end.

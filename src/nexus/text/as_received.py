@@ -1,4 +1,4 @@
-"""Messages as a provider's format had them, for what the neutral parts cannot say: files, citations, names, item ids.
+"""Messages as a provider's format had them, with features that neutral parts lack: files, citations, names, item ids.
 
 `Message.received` is JSON text with the format's name and the items. It is set only where the neutral parts would be sent
 otherwise in that format. There it is sent instead of them; every other format is sent the parts. The data of the message's

@@ -45,10 +45,10 @@ _WORDS: dict[StopReason, str] = {
     "error": "error failed other incomplete finish_reason_unspecified escalation pup_limited_disabled malformed_function_call unexpected_tool_call too_many_tool_calls "
     "missing_thought_signature malformed_response",
 }
-_NEUTRAL = {word: reason for reason, words in _WORDS.items() for word in words.split()}
+_NEUTRAL = {provider_reason: reason for reason, words in _WORDS.items() for provider_reason in words.split()}
 
 
-def stop_reason(word: str, *, has_calls: bool = False) -> str:
-    """Return the neutral word for a provider's, or for a neutral one; `has_calls` for those that do not tell of calls."""
-    reason = _NEUTRAL.get(word.lower(), word)
+def stop_reason(reason: str, *, has_calls: bool = False) -> str:
+    """Return the neutral word for a provider's or a neutral one. Not all providers report calls: pass `has_calls`."""
+    reason = _NEUTRAL.get(reason.lower(), reason)
     return "tool_use" if has_calls and reason == "end_turn" else reason

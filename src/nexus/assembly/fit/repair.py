@@ -343,7 +343,8 @@ def _answers(fold: Fold, message: Message, results: tuple[ToolResult, ...]) -> l
         view = message
         if not same:
             keeps = with_neutral_parts if _same_results(message, parts) else with_parts
-            renamed = any(result.call_id not in {own.call_id for own in message.results()} for result in parts)
+            call_ids = {result.call_id for result in message.results()}
+            renamed = any(result.call_id not in call_ids for result in parts)
             # A call with another id is a function's again, so its result's own type is void too.
             view = keeps(message, parts, role="tool", **({"meta": ""} if renamed else {}))
         shown_messages.append((view, False, not same))
@@ -416,7 +417,7 @@ def _clean(fold: Fold, message: Message, *, plain: bool) -> Message:
 
 
 def _same_calls(message: Message, parts: tuple[Part, ...], shown_parts: tuple[Part, ...]) -> bool:
-    """Return True if the calls are sent as received: unchanged but for a custom tool's input, which is no JSON object."""
+    """Return True if the calls are sent as received: only custom tools' inputs, which are free text, were wrapped."""
     custom = custom_calls(message)
     changed = [part for part, view in zip(parts, shown_parts, strict=False) if part != view]
     changed_calls = [part for part in changed if isinstance(part, ToolCall)]
@@ -428,9 +429,9 @@ def _same_calls(message: Message, parts: tuple[Part, ...], shown_parts: tuple[Pa
 
 def _same_results(message: Message, parts: tuple[ToolResult, ...]) -> bool:
     """Return True if the results are sent as received: all of them, and at most a missing name was added."""
-    own = tuple(message.results())
-    return len(own) == len(parts) == len(message.parts) and all(
-        result == part or replace(part, name="") == result for result, part in zip(own, parts, strict=True)
+    results = tuple(message.results())
+    return len(results) == len(parts) == len(message.parts) and all(
+        result == part or replace(part, name="") == result for result, part in zip(results, parts, strict=True)
     )
 
 
