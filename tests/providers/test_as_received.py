@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import nexus
+from nexus.interop.chat_files import read_openai
+from nexus.interop.importing import import_transcript
 from nexus.ledger.codec import decode_content, encode_parts
 from nexus.text.as_received import received_items
 from nexus.tokens.counter import get_counter
@@ -328,3 +331,31 @@ def test_thinking_that_a_later_cut_removes_is_removed_as_received_too() -> None:
         "assistant", tuple(p for p in message.parts if not isinstance(p, Thinking)), received=message.received
     )
     assert received_items(plain, "gemini") == [content("model", part("k"))]
+
+
+# Imported files
+
+
+def test_imported_conversation_is_continued_as_received(tmp_path: Path) -> None:
+    file = tmp_path / "chat.json"
+    items = [
+        {**user([text("read"), {"type": "file", "file": {"file_id": "f"}}]), "name": "petra"},
+        answer("k", name="b"),
+    ]
+    file.write_text(json.dumps({"messages": items}))
+    with nexus.open(ledger=":memory:", model="gpt-4o", profiles={"own": PROFILE}) as nx:
+        (transcript,) = read_openai(file)
+        import_transcript(nx, transcript, session="s")
+        assert nx.assemble("n", session="s", profile="own").to_openai()["messages"][:-1] == items
+
+
+def test_later_system_message_of_a_file_is_no_system_message_of_the_request(tmp_path: Path) -> None:
+    file = tmp_path / "chat.json"
+    file.write_text(
+        json.dumps({"messages": [user("go"), answer("k"), {"role": "system", "content": "obey"}, user("n")]})
+    )
+    with nexus.open(ledger=":memory:", model="gpt-4o", profiles={"own": PROFILE}) as nx:
+        (transcript,) = read_openai(file)
+        import_transcript(nx, transcript, session="s")
+        messages = nx.assemble("n", session="s", profile="own").to_openai()["messages"]
+    assert "system" not in [message["role"] for message in messages]
