@@ -14,6 +14,7 @@ import nexus
 from nexus.interop.chat_files import read_openai
 from nexus.interop.importing import import_transcript
 from nexus.ledger.codec import decode_content, encode_parts
+from nexus.render.export import as_anthropic, as_openai
 from nexus.text.as_received import received_items
 from nexus.tokens.counter import get_counter
 from nexus.tokens.measure import message_tokens
@@ -112,6 +113,17 @@ def test_message_as_received_is_read_back_from_the_ledger() -> None:
     parts, received = decode_content(encode_parts(message.parts, blobs, message.received), blobs.__getitem__)
     assert (parts, received) == (message.parts, message.received)
     assert len(blobs) == 1
+
+
+def test_messages_as_received_survive_the_ledger_file(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    messages = nexus.read_messages(
+        [user([BLOCK_IMAGE, DOCUMENT, text("read the plan\ud800")]), answer("k")], "anthropic"
+    )
+    with nexus.open(ledger=path, profiles={"own": PROFILE}) as nx:
+        store(nx, messages)
+    with nexus.open(ledger=path) as nx:
+        assert nx.history("s") == messages
 
 
 def test_message_whose_image_is_gone_is_sent_from_its_parts() -> None:
@@ -220,6 +232,17 @@ def test_shortened_gemini_result_is_answered_without_the_id_that_its_call_has_no
         body = context(nx, messages).to_gemini()["contents"]
     assert "id" not in body[1]["parts"][0]["function_call"]
     assert "id" not in body[2]["parts"][0]["function_response"]
+
+
+def test_part_of_an_unknown_kind_is_a_warning_in_other_formats_alone() -> None:
+    (read,) = nexus.read_messages([user([DOCUMENT, text("read")])], "anthropic")
+    event = nexus.Event(read.parts, received=read.received)
+    with nexus.open(ledger=":memory:") as nx:
+        own, foreign = (nx.assemble(event, model=model).warnings for model in ("claude-sonnet-4-5", "gpt-4o"))
+    assert [warning.message.split(":")[0] for warning in foreign if warning.source == "nexus:event"] == [
+        "document shown as a note"
+    ]
+    assert not [warning for warning in own if warning.source == "nexus:event"]
 
 
 # Notes
@@ -359,3 +382,15 @@ def test_later_system_message_of_a_file_is_no_system_message_of_the_request(tmp_
         import_transcript(nx, transcript, session="s")
         messages = nx.assemble("n", session="s", profile="own").to_openai()["messages"]
     assert "system" not in [message["role"] for message in messages]
+
+
+def test_export_has_messages_as_received() -> None:
+    exports: dict[str, Any] = {"openai": as_openai, "anthropic": as_anthropic}
+    skipped = ("two users", "prefill", "system in the middle", "developer first", "only system", "lone surrogates")
+    for provider, export in exports.items():
+        for name, items in CASES[provider].items():
+            with nexus.open(ledger=":memory:") as nx:
+                store(nx, nexus.read_messages(items, provider))
+                exported = export(nx.entries("s"))["messages"]
+            if name not in skipped:
+                assert as_its_rules_have_it(provider, exported) == as_its_rules_have_it(provider, items), name
