@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from nexus.engine import open_engine as open  # noqa: A004 - the documented name
     from nexus.errors import BudgetTooSmall, ContextOverflow, NexusError
     from nexus.plugins.spec import hookimpl
+    from nexus.providers.messages import read_messages
     from nexus.providers.replies import read_reply as read_reply
+    from nexus.providers.streams import StreamReader
     from nexus.recovery import call
     from nexus.tokens.budget import TokenBudget
     from nexus.types.block import Block
@@ -40,7 +42,9 @@ _MODULES = {
         "nexus.engine": "Engine open",
         "nexus.errors": "BudgetTooSmall ContextOverflow NexusError",
         "nexus.plugins.spec": "hookimpl",
+        "nexus.providers.messages": "read_messages",
         "nexus.providers.replies": "read_reply",
+        "nexus.providers.streams": "StreamReader",
         "nexus.recovery": "call",
         "nexus.tokens.budget": "TokenBudget",
         "nexus.types.block": "Block",
@@ -73,6 +77,7 @@ __all__ = [
     "RepairReport",
     "Request",
     "Routing",
+    "StreamReader",
     "Text",
     "Thinking",
     "TokenBudget",
@@ -84,6 +89,7 @@ __all__ = [
     "hookimpl",
     "image_from_file",
     "open",
+    "read_messages",
     "read_reply",
     "repaired",
     "tool",

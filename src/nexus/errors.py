@@ -102,11 +102,11 @@ class EmptyEvent(NexusError):
 
 
 class BadEvent(NexusError, ValueError):
-    """An event is none, has a field of a wrong type, or messages other than tool results and one user message."""
+    """An event is none, has a field of a wrong type, or messages that are unreadable or not tool results and a user's."""
 
 
 class BadReply(NexusError):
-    """A reply is neither a provider's response nor a valid AgentResult."""
+    """A reply is neither a provider's response nor a valid AgentResult, or a stream without its end."""
 
 
 class BadContext(NexusError):

@@ -285,7 +285,7 @@ def _silent_overflow(ctx: AssembledContext, reply: Any) -> OverflowVerdict | Non
     verdict = detect_silent_overflow(
         result.usage,
         window=ctx.accounting.model_info.context_tokens,
-        stop_reason=result.stop_reason,
+        stop_reason=result.provider_stop_reason or result.stop_reason,
         text_empty=not _has_content(reply),
         sent_tokens=ctx.token_budget.used.total,
     )
@@ -319,7 +319,9 @@ def _event_of(ctx: AssembledContext) -> Event:
         if not isinstance(part, Note) or part.origin.startswith(ATTACHED)
     )
     source = next((message.source for message in others), "human")
-    return Event(content=content, results=results, id=ctx.source_event_id or "", at_ms=at_ms, source=source)
+    received = others[0].received if len(others) == 1 else ""
+    event_id = ctx.source_event_id or ""
+    return Event(content, results, id=event_id, at_ms=at_ms, source=source, received=received)
 
 
 def _request_of(ctx: AssembledContext) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from nexus.ledger.overlay import is_partial, open_event
 from nexus.ledger.replay import TurnStatus
 from nexus.providers.replies import read_reply
 from nexus.types.ledger_entries import Commit, Committed, NewEntry
-from nexus.types.message import Message, Text, ToolCall, ToolResult, assistant
+from nexus.types.message import Message, Text, ToolCall, ToolResult, assistant, with_parts
 from nexus.types.request import AgentResult, Event, Request
 
 if TYPE_CHECKING:
@@ -263,9 +263,8 @@ def _partial_messages(partial: object) -> tuple[Message, ...]:
     result = AgentResult((partial,)) if isinstance(partial, Message) else read_reply(partial)
     answered = {answer.call_id for answer in result.tool_results}
     kept = (
-        replace(
-            message,
-            parts=tuple(part for part in message.parts if not isinstance(part, ToolCall) or part.id in answered),
+        with_parts(
+            message, tuple(part for part in message.parts if not isinstance(part, ToolCall) or part.id in answered)
         )
         for message in result.messages
     )

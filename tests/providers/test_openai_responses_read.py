@@ -85,7 +85,7 @@ def test_response_becomes_one_message_with_all_items() -> None:
     assert (text, call) == (Text("Let me look."), ToolCall("c1", "look", '{"a": 1}'))
     assert isinstance(search, Unknown) and json.loads(search.raw) == SEARCH
     assert (message.role, message.id, message.model) == ("assistant", "resp_1", "gpt-5-2025-08-07")
-    assert (result.stop_reason, result.error, result.usage) == ("completed", None, TokenUsage(100, 20, 64, 8, 5))
+    assert (result.stop_reason, result.error, result.usage) == ("tool_use", None, TokenUsage(100, 20, 64, 8, 5))
     meta = json.loads(message.meta)
     assert meta["phases"] == ["commentary"]
     assert meta["items"]["2"] == {"id": "fc_1"}
@@ -129,12 +129,13 @@ def test_refusals_and_custom_calls_are_read() -> None:
     assert "phases" not in meta
 
 
-def test_stop_reason_is_status_or_incomplete_reason() -> None:
+def test_stop_reason_is_from_status_or_incomplete_reason() -> None:
     cut = response(SAID, status="incomplete", incomplete_details={"reason": "max_output_tokens"})
-    assert read_reply(Response.model_validate(cut)).stop_reason == "max_output_tokens"
+    assert read_reply(Response.model_validate(cut)).stop_reason == "max_tokens"
+    assert read_reply(Response.model_validate(cut)).provider_stop_reason == "max_output_tokens"
     failed = response(status="failed", error={"code": "server_error", "message": "It broke."})
     result = read_reply(Response.model_validate(failed))
-    assert (result.messages, result.stop_reason, result.error) == ((), "failed", "It broke.")
+    assert (result.messages, result.stop_reason, result.error) == ((), "error", "It broke.")
     assert openai_responses.reply(response(status="cancelled")).error == "cancelled"
 
 

@@ -101,7 +101,8 @@ def test_openai_reply_has_reasoning_text_and_calls_in_order() -> None:
     body = ChatCompletion.model_validate(COMPLETION).model_dump()
     result = openai.reply(body)
     assert only(result) == (Thinking("hm"), Text("Let me look."), ToolCall("c1", "look", '{"a": 1}'))
-    assert (result.model, result.stop_reason, result.messages[0].id) == ("gpt-x", "tool_calls", "chatcmpl-1")
+    assert (result.model, result.stop_reason, result.messages[0].id) == ("gpt-x", "tool_use", "chatcmpl-1")
+    assert result.provider_stop_reason == "tool_calls"
     assert result.messages[0].model == "gpt-x"
     assert result.messages[0].meta == ""
 
@@ -126,7 +127,7 @@ def test_gemini_reply_reads_equal_in_every_dump_mode(mode: Any, by_alias: bool) 
     assert signature in (Thinking("", "-_-_"), Thinking("", "+/+/"))
     assert call == ToolCall("call_resp-1_1", "look", '{"b":1,"a":"ü"}')
     assert json.loads(result.messages[0].meta)["made_ids"] == [call.id]
-    assert (result.model, result.stop_reason) == ("gemini-x", "STOP")
+    assert (result.model, result.stop_reason, result.provider_stop_reason) == ("gemini-x", "tool_use", "STOP")
 
 
 def test_usage_is_normalized_across_providers() -> None:

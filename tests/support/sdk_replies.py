@@ -7,6 +7,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
+from providers.stream_events import STREAMS
 from support.validity import CHECKS
 
 Reply: TypeAlias = Any
@@ -134,13 +135,13 @@ REPLIES: dict[str, Callable[..., Reply]] = {
 
 
 def client() -> Any:
-    """Stands in for every provider's client: each method refuses a body that its provider would refuse, then answers."""
+    """Stands in for every provider's client: each method refuses a body that its provider would refuse, then answers or streams."""
 
     def answering(wire: str) -> Callable[..., Reply]:
-        def create(**body: Any) -> Reply:
+        def create(*, stream: bool = False, **body: Any) -> Reply:
             problems = CHECKS[wire](body)
             assert problems == [], f"{wire} would refuse this request: {problems}"
-            return REPLIES[wire]()
+            return STREAMS[wire][1](REPLIES[wire](), list) if stream else REPLIES[wire]()
 
         return create
 

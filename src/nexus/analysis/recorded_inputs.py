@@ -208,7 +208,9 @@ class RecordedCallInputs:
             ]
         blocks = [stored_block(item, note.text) for item, note in zip(metadata, notes, strict=True)]
         results, content = tuple(messages[:-1]), message.parts[count:]
-        event = Event(content, results, id=message.id, at_ms=message.at_ms, source=message.source)
+        event = Event(
+            content, results, id=message.id, at_ms=message.at_ms, source=message.source, received=message.received
+        )
         return event, blocks
 
     def already_in_history(self, window: Window) -> list[Block]:

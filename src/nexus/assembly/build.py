@@ -17,6 +17,7 @@ from nexus.assembly.manifest import build_manifest, prefix_report
 from nexus.assembly.token_report import budget_with_usage, token_lines
 from nexus.context import Accounting, AssembledContext, EngineState, Planner, Provenance, RepairReport
 from nexus.errors import EmptyEvent
+from nexus.text.as_received import received_format
 from nexus.text.message_text import unsendable_kind
 from nexus.tokens.calibration import anchor_of
 from nexus.types.block import Block, ContextWarning
@@ -160,7 +161,12 @@ def _fit_warnings(inputs: AssemblyInputs, system: SystemPrompt, chosen: ChosenFi
     """Return the warnings about truncated results of the event, the model, and missing tools."""
     warnings: list[ContextWarning] = []
     result = chosen.result
-    kinds = dict.fromkeys(unsendable_kind(part) for message in chosen.event for part in message.parts)
+    # In the format that a message was received in, its parts of unknown kinds are sent.
+    own_formats = (
+        ("openai", "responses") if inputs.model.provider_format == "openai" else (inputs.model.provider_format,)
+    )
+    noted = [message for message in chosen.event if received_format(message) not in own_formats]
+    kinds = dict.fromkeys(unsendable_kind(part) for message in noted for part in message.parts)
     for kind in filter(None, kinds):
         text = f"{kind} shown as a note: it cannot be sent (pass its text, or an image as data)"
         warnings.append(ContextWarning("nexus:event", text))

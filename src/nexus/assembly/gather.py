@@ -202,7 +202,7 @@ def event_messages(event: Event, notes: list[Block], at_ms: int) -> tuple[Messag
         return before
     parts = (*(Note("moment" if n.layer == "Event" else "memory", n.text, n.source) for n in notes), *event.content)
     meta = meta_of_user(event, at_ms) if notes else ""
-    message = Message("user", parts, event.id, at_ms, source=event.source, meta=meta)
+    message = Message("user", parts, event.id, at_ms, source=event.source, meta=meta, received=event.received)
     return (*before, message)
 
 

@@ -21,6 +21,7 @@ from nexus.tokens.model_names import base_model_name, same_model
 from nexus.types.ledger_entries import AssemblyRow, Commit, NewEntry, SizedMessage, StoredCalibration
 from nexus.types.message import Image, Message, ToolResult
 from nexus.types.request import AgentResult
+from nexus.types.stop_reasons import stop_reason
 
 _BY = " by "
 _BY_CONTENT = f"{_BY}content"
@@ -129,13 +130,17 @@ def build_commit(ctx: AssembledContext, result: AgentResult, counter: TokenCount
     key = f"context:{manifest.id}"
     stored_event = ctx.provenance.stored_event
     new_messages = ctx.event if stored_event is None else ctx.event[len(stored_event.messages) :]
+    # Agents that fill in an AgentResult themselves may have a provider's word.
+    reason = stop_reason(result.stop_reason)
+    provider_reason = result.provider_stop_reason or result.stop_reason
     turn = NewEntry(
         messages=with_sizes((*new_messages, *produced), counter),
         body={
             "model": model,
             **_call_fields(ctx),
             "usage": msgspec.to_builtins(result.usage),
-            "stop_reason": result.stop_reason,
+            "stop_reason": reason,
+            **({"provider_stop_reason": provider_reason} if provider_reason != reason else {}),
             **({"tools": [tool.name for tool in ctx.tools]} if ctx.provenance.starts_turn and ctx.tools else {}),
             **({"permissions_used": list(result.permissions_used)} if result.permissions_used else {}),
         },

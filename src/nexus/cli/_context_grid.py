@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
@@ -21,7 +20,7 @@ from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import message_tokens
 from nexus.tokens.model_names import same_model
 from nexus.types.block import LAYERS, Slot
-from nexus.types.message import Image, Thinking, ToolCall, ToolResult
+from nexus.types.message import Image, Thinking, ToolCall, ToolResult, with_parts
 
 CELLS, COLUMNS = 480, 60
 NARROW = 72
@@ -106,7 +105,7 @@ def conversation_contents(
     for message in ctx.history:
         is_returned = provider_format == "anthropic" and same_model(message.model, ctx.model)
         for part in message.parts:
-            size = message_tokens(replace(message, parts=(part,)), counter)
+            size = message_tokens(with_parts(message, (part,)), counter)
             tokens = size.on(provider_format)
             match part:
                 case ToolCall():

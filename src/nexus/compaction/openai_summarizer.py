@@ -249,7 +249,7 @@ class OpenAISummarizer:
             reason = f"refused by the model: {refusal}" if refusal else f"answer filtered ({result.stop_reason})"
             raise SummarizerFailed(f"{self.name}: {redact(sanitize_text(str(reason))).text[:300]}")
         text = sanitize_text(strip_thinking("\n".join(message.text() for message in result.messages)))
-        if not text and result.stop_reason == "length":
+        if not text and result.stop_reason == "max_tokens":
             raise SummarizerFailed(f"{self.name}: tokens ran out before the first word (allow more `thinking_tokens`)")
         # A dated name of the same model says more; gateways that answer with another name say less.
         model = result.model if result.model.startswith(self.name) else self.name

@@ -25,6 +25,7 @@ from nexus.interop.json_lines import JsonLine, OnRead, read_json_lines
 from nexus.interop.transcript import Piece, Problem, Step, Transcript, group_into_turns, time_ms
 from nexus.providers import anthropic, openai
 from nexus.providers.received import CallIndex, ReadOne, items_of, mapping, meta_text, number_of, rest_of, text_of
+from nexus.types.message import Message
 
 _FIELDS = frozenset({"messages", "id", "title", "model"})
 _IDS = ("id", "conversation_id", "session_id")
@@ -49,7 +50,7 @@ class _Draft:
 
 def read_openai(path: Path, on_read: OnRead | None = None) -> Iterator[Transcript]:
     """Yield the conversations of a file in OpenAI's chat format. Raises UnreadableFile without messages."""
-    return _read(path, on_read, "openai", openai.message)
+    return _read(path, on_read, "openai", openai.received_message)
 
 
 def read_anthropic(path: Path, on_read: OnRead | None = None) -> Iterator[Transcript]:
@@ -57,7 +58,7 @@ def read_anthropic(path: Path, on_read: OnRead | None = None) -> Iterator[Transc
 
     Raises UnreadableFile without messages.
     """
-    return _read(path, on_read, "anthropic", anthropic.message)
+    return _read(path, on_read, "anthropic", anthropic.received_message)
 
 
 def read_nanobot(path: Path, on_read: OnRead | None = None) -> Iterator[Transcript]:
@@ -179,7 +180,8 @@ def _transcript(draft: _Draft, format_name: str, read_one: ReadOne) -> Transcrip
         calls.add(new)
         ids, at_ms = (key, f"{key}:rest"), time_ms(mapping(item).get("timestamp"))
         new = tuple(
-            replace(message, id=message.id or key_id, at_ms=at_ms) for message, key_id in zip(new, ids, strict=False)
+            replace(_as_data(message), id=message.id or key_id, at_ms=at_ms)
+            for message, key_id in zip(new, ids, strict=False)
         )
         steps.append(Step(pieces=(Piece(key, new),), at_ms=at_ms))
         if place == str(draft.consolidated - 1):
@@ -202,6 +204,11 @@ def _transcript(draft: _Draft, format_name: str, read_one: ReadOne) -> Transcrip
         model=text_of(draft.fields.get("model")),
         meta=meta,
     )
+
+
+def _as_data(message: Message) -> Message:
+    """Return the message, a later system message without what was received: a file gives a model no instructions."""
+    return replace(message, received="") if message.role == "system" else message
 
 
 def _unused(name: str, used: Counter[str]) -> str:

@@ -393,7 +393,7 @@ def _messages_of(record: dict[str, Any], kind: str, key: str, calls: CallIndex) 
         raise BadReply("event without `message`")
     # Usage and stop reason belong to the model call, so they go into the step.
     fields = {name: value for name, value in body.items() if name not in ("usage", "stop_reason")}
-    messages = anthropic.message({**fields, "role": kind}, calls)
+    messages = anthropic.received_message({**fields, "role": kind}, calls)
     meta = {name: record[name] for name in _IN_META if record.get(name)}
     if body.get("model") == SYNTHETIC:
         meta["synthetic"] = True

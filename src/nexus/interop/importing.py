@@ -27,7 +27,7 @@ from nexus.interop.transcript import Problem, Step, Transcript
 from nexus.ledger.sessions import NewRefUpdate, SessionMetadata, SessionStatus
 from nexus.providers.received import mapping
 from nexus.types.ledger_entries import Commit, Compaction, NewEntry
-from nexus.types.message import Image, Message, Part, ToolResult
+from nexus.types.message import Image, Message, Part, ToolResult, with_neutral_parts
 from nexus.workspace.attachments import with_dimensions
 
 ATTEMPTS = 5
@@ -481,4 +481,4 @@ def _with_image_sizes(message: Message) -> Message:
             parts.append(replace(part, content=tuple(content)))
         else:
             parts.append(part)
-    return message if tuple(parts) == message.parts else replace(message, parts=tuple(parts))
+    return message if tuple(parts) == message.parts else with_neutral_parts(message, parts)

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nexus.types.message import Message
+from nexus.types.message import Message, with_parts
 from nexus.types.request import TokenUsage
 
 StepKind: TypeAlias = Literal["messages", "clear", "compaction"]
@@ -82,7 +82,7 @@ class Step(Struct, frozen=True):
             last = joined[-1] if joined else None
             if last and message.id and (last.id, last.role) == (message.id, message.role):
                 meta = _joined(last.meta, message.meta, len(last.parts))
-                joined[-1] = replace(last, parts=last.parts + message.parts, meta=meta)
+                joined[-1] = with_parts(last, last.parts + message.parts, meta=meta)
             else:
                 joined.append(message)
         return tuple(joined)

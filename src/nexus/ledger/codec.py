@@ -20,8 +20,16 @@ from nexus.ledger.text_encoding import decode_text, encode_text, from_json, to_j
 from nexus.types.ledger_entries import Entry, EntryKind, MessageRef, NewEntry, StoredMessage
 from nexus.types.message import Image, Message, Part, Role, Text, TokenSize, ToolCall, ToolResult, Unknown
 
-_PART_KINDS = frozenset({"text", "image", "thinking", "tool_call", "tool_result", "note", "unknown"})
-_parts = msgspec.json.Decoder(tuple[Part, ...])
+_PART_KINDS = frozenset({"text", "image", "thinking", "tool_call", "tool_result", "note", "unknown", "received"})
+
+
+class _Received(msgspec.Struct, frozen=True, tag="received"):
+    """`Message.received`, stored after the parts."""
+
+    text: str
+
+
+_parts = msgspec.json.Decoder(tuple[Part | _Received, ...])
 _KINDS = frozenset(get_args(EntryKind))
 _ROLES = frozenset(get_args(Role))
 _decode_parts = _parts.decode
@@ -58,8 +66,8 @@ def message_rows(entry: NewEntry, blobs: dict[str, bytes]) -> list[MessageRow]:
             m, size = sized.message, sized.size
             if m.role not in _ROLES or not _is_time(m.at_ms):
                 raise BadEntry(f"role {m.role!r} or time {m.at_ms!r} is invalid (nothing was stored)")
-            content = encode_parts(m.parts, blobs)
-            if not _is_text(m.parts):  # what is stored must be readable
+            content = encode_parts(m.parts, blobs, m.received)
+            if m.received or not _is_text(m.parts):  # what is stored must be readable
                 decode_parts(content, blobs.__getitem__)
             names = (m.id, m.run_id, m.source, m.model, m.meta)
             joined = m.id + m.run_id + m.source + m.model + m.meta
@@ -107,12 +115,12 @@ def read_entry(
     seq, kind, turn, entry_ms, body, digest = head
     rows: list[StoredMessage] = []
     for order, role, id_, run_id, source, model, at_ms, content, meta, openai, anthropic, gemini, optional in messages:
-        parts = decode_parts(content, blob)
+        parts, received = decode_content(content, blob)
         if "\x1a" in id_ or "\x1a" in run_id or "\x1a" in source or "\x1a" in model or "\x1a" in meta:
             names = map(decode_text, (run_id, source, model, meta))
-            message = Message(role, parts, decode_text(id_), at_ms, *names)  # pyright: ignore[reportArgumentType]
+            message = Message(role, parts, decode_text(id_), at_ms, *names, received=received)  # pyright: ignore[reportArgumentType]
         else:
-            message = Message(role, parts, id_, at_ms, run_id, source, model, meta)  # pyright: ignore[reportArgumentType]
+            message = Message(role, parts, id_, at_ms, run_id, source, model, meta, received)  # pyright: ignore[reportArgumentType]
         rows.append(StoredMessage(MessageRef(seq, order), message, TokenSize(openai, anthropic, gemini, optional)))
     return Entry(seq, kind, turn, entry_ms, decode_body(body), tuple(rows), digest)  # pyright: ignore[reportArgumentType]
 
@@ -162,16 +170,22 @@ def inputs_of(manifest: str) -> list[str]:
     return sorted({value for value in values if isinstance(value, str)})
 
 
-def encode_parts(parts: tuple[Part, ...], blobs: dict[str, bytes]) -> str:
+def encode_parts(parts: tuple[Part, ...], blobs: dict[str, bytes], received: str = "") -> str:
     """Return the parts as JSON text, with image data moved to `blobs` under its SHA-256."""
+    last = (_Received(received),) if received else ()
     for part in parts:
         if isinstance(part, (Image, ToolResult)):
-            return to_json(_map_images(parts, lambda image: _stored(image, blobs)))
-    return to_json(parts)
+            return to_json((*_map_images(parts, lambda image: _stored(image, blobs)), *last))
+    return to_json((*parts, *last))
 
 
 def decode_parts(content: str, blob: Callable[[str], bytes]) -> tuple[Part, ...]:
     """Decode parts from JSON text. Kinds that only a newer version has become `Unknown`."""
+    return decode_content(content, blob)[0]
+
+
+def decode_content(content: str, blob: Callable[[str], bytes]) -> tuple[tuple[Part, ...], str]:
+    """Decode a message's parts, and `Message.received`."""
     try:
         parts = _decode_parts(content)
     except msgspec.DecodeError:  # lone surrogates, or kinds that only a newer version has
@@ -180,14 +194,18 @@ def decode_parts(content: str, blob: Callable[[str], bytes]) -> tuple[Part, ...]
         except msgspec.ValidationError:
             items: list[dict[str, Any]] = json.loads(content)
             parts = tuple(
-                msgspec.convert(item, Part)
+                msgspec.convert(item, Part | _Received)
                 if str(item.get("type", "")) in _PART_KINDS
                 else Unknown(str(item.get("type", "")), json.dumps(item, ensure_ascii=True))
                 for item in items
             )
+    received = ""
+    if parts and isinstance(parts[-1], _Received):
+        received, parts = parts[-1].text, parts[:-1]
+    parts = cast("tuple[Part, ...]", parts)  # it is stored last
     if '"sha256"' in content:
         parts = _map_images(parts, lambda image: _filled(image, blob))
-    return parts
+    return parts, received
 
 
 def body_json(body: dict[str, Any]) -> str:

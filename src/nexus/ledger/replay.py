@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from nexus.ledger.store import LedgerStore
 from nexus.types.ledger_entries import Compaction, Entry, MessageRef, NewEntry, StoredMessage
+from nexus.types.stop_reasons import stop_reason
 
 TurnStatus: TypeAlias = Literal["pending", "streaming", "completed", "failed", "interrupted"]
 CallStatus: TypeAlias = Literal["pending", "completed", "failed", "interrupted"]
@@ -189,6 +190,7 @@ def _turn(number: int, group: list[Entry], *, is_open: bool) -> Turn:
     elif is_open:
         status = "streaming" if any(row.message.role == "assistant" for row in rows) else "pending"
     words = {name: str(fields.get(name, "")) for name in _WORDS}
+    words["stop_reason"] = stop_reason(words["stop_reason"])  # older entries have the provider's word
     words["model"] = words["model"] or next((row.message.model for row in reversed(rows) if row.message.model), "")
     return Turn(
         number=number,

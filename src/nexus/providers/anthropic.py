@@ -15,12 +15,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from nexus.context import AssembledContext
 from nexus.errors import BadReply
 from nexus.providers.received import (
     CallIndex,
     arguments_text,
+    as_sent_or_received,
     compact_json,
     items_of,
     mapping,
@@ -32,8 +34,10 @@ from nexus.providers.received import (
     split_results,
     text_of,
     text_part,
+    with_nulls,
 )
 from nexus.providers.turns import ConversationParts, Fragment, owned, turns
+from nexus.text.as_received import received_items
 from nexus.text.message_text import text_of_result, visible_parts
 from nexus.tokens.model import cache_rules
 from nexus.tokens.model_names import same_model
@@ -51,6 +55,7 @@ from nexus.types.message import (
     is_reasoning_item,
 )
 from nexus.types.request import AgentResult, TokenUsage
+from nexus.types.stop_reasons import stop_reason
 
 CACHE_CONTROL: dict[str, str] = {"type": "ephemeral"}
 NO_ERROR_TEXT = "[the tool failed without a message]"
@@ -143,7 +148,17 @@ def cache_breakpoints(ctx: AssembledContext, conversation: list[Fragment]) -> li
 
 
 def fragment(message: Message, model: str) -> Fragment:
-    """Return one message in this format, with thinking only if the same model wrote it."""
+    """Return one message in this format, as received if it was, with thinking only if the same model wrote it.
+
+    A message of a request may have no author. Its thinking is returned to whom the request is for.
+    """
+    with_thinking = bool(model) and (not message.model or same_model(message.model, model))
+    if (received := received_items(message, "anthropic", with_thinking=with_thinking)) is not None:
+        return received[0]
+    return _neutral_item(message, model)
+
+
+def _neutral_item(message: Message, model: str) -> Fragment:
     if message.role == "assistant":
         # Thinking has to be proven by a signature; reasoning items of OpenAI have one of another kind.
         blocks = [
@@ -195,6 +210,59 @@ def messages(items: Sequence[dict[str, Any]]) -> tuple[Message, ...]:
     return read_all(items, message)
 
 
+def received_message(item: Any, calls: CallIndex, author: str = "") -> tuple[Message, ...]:
+    """Return one item of a request as messages that are sent as received. Raises BadReply if it is not a message."""
+    read = tuple(replace(m, model=author) if author and m.role == "assistant" else m for m in message(item, calls))
+    return tuple(_with_blocks(m, mapping(item)) for m in read)
+
+
+def _with_blocks(message: Message, item: dict[str, Any]) -> Message:
+    content = item.get("content")
+    blocks = [_as_input(b) for b in ([content] if isinstance(content, str) else items_of(content))]
+    blocks = [block for block in blocks if block and not _is_rejected(block)]
+    if message.role in ("user", "tool"):
+        is_tool = message.role == "tool"
+        blocks = [block for block in blocks if (block.get("type") == "tool_result") == is_tool]
+    received = {"role": text_of(item.get("role")), "content": blocks}
+    return as_sent_or_received(message, "anthropic", [received], lambda: [_neutral_item(message, message.model)])
+
+
+def _is_rejected(block: dict[str, Any]) -> bool:
+    """Return True for blocks that the API never accepts: blank texts, and thinking without a signature."""
+    kind = block.get("type")
+    return (kind == "text" and not str(block.get("text")).strip()) or (
+        kind == "thinking" and not block.get("signature")
+    )
+
+
+# A request must have these fields of a citation, which a client's object leaves out if they are null.
+_REQUIRED_NULLS = {
+    "char_location": "document_title",
+    "page_location": "document_title",
+    "content_block_location": "document_title",
+    "web_search_result_location": "title",
+    "search_result_location": "title",
+}
+
+
+def _as_input(block: Any) -> dict[str, Any]:
+    """Return a block without the fields that only a reply or one request has: breakpoints, a parsed output, nulls, defaults."""
+    if isinstance(block, str):
+        return {"type": "text", "text": block}
+    fields = {k: v for k, v in mapping(block).items() if k not in ("cache_control", "parsed_output") and v is not None}
+    for name, default in (("caller", {"type": "direct"}), ("is_error", False)):
+        if fields.get(name) == default:
+            del fields[name]
+    if fields.get("type") == "text" and not fields.get("citations"):
+        fields.pop("citations", None)
+    if "citations" in fields and isinstance(fields["citations"], list):
+        fields["citations"] = [with_nulls(citation, _REQUIRED_NULLS) for citation in items_of(fields["citations"])]
+    if fields.get("type") == "tool_result" and isinstance(fields.get("content"), list):
+        fields["content"] = [_as_input(inner) for inner in fields["content"]]
+    # A stream has the fields in another order than a whole reply.
+    return {name: fields[name] for name in sorted(fields, key=lambda name: (name != "type", name))}
+
+
 def message(item: Any, calls: CallIndex, known_fields: frozenset[str] = _MESSAGE_FIELDS) -> tuple[Message, ...]:
     """Return one item as messages: two if a user's message has tool results and other content, else one."""
     fields, role, content = read_role_and_content(item, _ROLES)
@@ -227,10 +295,12 @@ def reply(body: dict[str, Any]) -> AgentResult:
     """Return the reply's message, usage and stop reason. Raises BadReply if it is not a reply."""
     if not is_reply(body):
         raise BadReply("not an Anthropic message: 'type' is not 'message', or 'content' is missing")
+    reason = text_of(body.get("stop_reason"))
     return AgentResult(
-        messages=message(body, CallIndex(), _REPLY_FIELDS),
+        messages=tuple(_with_blocks(read, body) for read in message(body, CallIndex(), _REPLY_FIELDS)),
         usage=usage(body.get("usage")),
-        stop_reason=text_of(body.get("stop_reason")),
+        stop_reason=stop_reason(reason),
+        provider_stop_reason=reason,
         model=text_of(body.get("model")),
     )
 

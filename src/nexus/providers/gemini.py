@@ -16,12 +16,14 @@ from itertools import pairwise
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from nexus.context import AssembledContext
 from nexus.errors import BadReply
 from nexus.providers.received import (
     CallIndex,
     arguments_text,
+    as_sent_or_received,
     compact_json,
     items_of,
     mapping,
@@ -35,9 +37,12 @@ from nexus.providers.received import (
     text_part,
 )
 from nexus.providers.turns import ConversationParts, Fragment, owned, turns
+from nexus.text.as_received import received_items
 from nexus.text.message_text import text_of_result, visible_parts
+from nexus.tokens.model_names import same_model
 from nexus.types.message import Image, Message, Part, Role, Text, Thinking, ToolCall, ToolResult, Unknown
 from nexus.types.request import AgentResult, TokenUsage
+from nexus.types.stop_reasons import stop_reason
 
 _json = msgspec.json.Decoder(dict[str, Any])
 
@@ -78,11 +83,21 @@ def body_without_messages(ctx: AssembledContext) -> dict[str, Any]:
 
 def conversation_parts(ctx: AssembledContext) -> ConversationParts:
     """Return the conversation in turns, read only; responses are not in the order of their calls yet."""
-    return turns(ctx.history, "gemini", ctx.current, fragment, "parts")
+    return turns(ctx.history, f"gemini:{ctx.model}", ctx.current, lambda message: fragment(message, ctx.model), "parts")
 
 
-def fragment(message: Message) -> Fragment:
-    """Return one message in this format, without thinking: other providers' is not accepted."""
+def fragment(message: Message, model: str) -> Fragment:
+    """Return one message in this format, as received if it was, with thoughts and signatures only for their author.
+
+    The parts of a message give no thinking: other providers' is not accepted.
+    """
+    with_thinking = not message.model or same_model(message.model, model)
+    if (received := received_items(message, "gemini", with_thinking=with_thinking)) is not None:
+        return received[0]
+    return _neutral_item(message)
+
+
+def _neutral_item(message: Message) -> Fragment:
     if message.role == "assistant":
         return {"role": "model", "parts": [_part(part) for part in message.parts if isinstance(part, (Text, ToolCall))]}
     if message.role == "tool":
@@ -91,10 +106,21 @@ def fragment(message: Message) -> Fragment:
 
 
 def ordered(calls: list[dict[str, Any]], answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return a content's parts with its leading responses in the order of the calls that they answer."""
-    order = {part["function_call"]["id"]: index for index, part in enumerate(calls) if "function_call" in part}
-    if len(order) <= 1:
+    """Return a content's parts with its leading responses in the order of the calls that they answer.
+
+    Calls that were received without ids are answered without ids, by their names and order.
+    """
+    ids = [part["function_call"].get("id") for part in calls if "function_call" in part]
+    if ids and not any(ids):
+        return [
+            {**part, "function_response": {k: v for k, v in part["function_response"].items() if k != "id"}}
+            if "function_response" in part
+            else part
+            for part in answers
+        ]
+    if len(ids) <= 1:
         return answers
+    order = {call_id: index for index, call_id in enumerate(ids) if call_id}
     return sorted(answers, key=lambda part: order.get(part.get("function_response", {}).get("id", ""), len(calls)))
 
 
@@ -121,9 +147,40 @@ def messages(items: Sequence[dict[str, Any]]) -> tuple[Message, ...]:
     return read_all(items, message)
 
 
+def received_message(item: Any, calls: CallIndex, author: str = "") -> tuple[Message, ...]:
+    """Return one content of a request as messages that are sent as received. Raises BadReply if it is not a content."""
+    read = tuple(replace(m, model=author) if author and m.role == "assistant" else m for m in message(item, calls))
+    return tuple(_with_parts_as_received(m, in_snake_case(item)) for m in read)
+
+
+def _with_parts_as_received(message: Message, item: dict[str, Any]) -> Message:
+    parts = [_as_input(part) for part in items_of(item.get("parts"))]
+    if message.role in ("user", "tool"):
+        is_tool = message.role == "tool"
+        parts = [part for part in parts if ("function_response" in part) == is_tool]
+    received = {"role": "model" if message.role == "assistant" else "user", "parts": [part for part in parts if part]}
+    return as_sent_or_received(message, "gemini", [received], lambda: [_neutral_item(message)])
+
+
+def _with_id(part: dict[str, Any], ids: Iterator[str]) -> dict[str, Any]:
+    call = mapping(part.get("function_call"))
+    return {**part, "function_call": {**call, "id": next(ids)}} if isinstance(call.get("name"), str) else part
+
+
+def _as_input(part: Any) -> dict[str, Any]:
+    """Return a part with its names in snake case, as the package has them, without nulls, and with standard base64."""
+    fields = {name: value for name, value in in_snake_case(part).items() if value is not None}
+    for name in ("function_call", "function_response", "inline_data", "file_data"):
+        if isinstance(fields.get(name), dict):
+            fields[name] = {key: value for key, value in in_snake_case(fields[name]).items() if value is not None}
+    if "data" in fields.get("inline_data", {}):
+        fields["inline_data"]["data"] = standard_base64(fields["inline_data"]["data"])
+    return fields
+
+
 def message(item: Any, calls: CallIndex) -> tuple[Message, ...]:
     """Return one content as messages: function responses as a `tool` message, other parts next to them as one more."""
-    fields = _snake(item)
+    fields = in_snake_case(item)
     role = _ROLES.get(text_of(fields.get("role") or "user") or "?")
     listed = fields.get("parts")
     if role is None or not fields or not isinstance(listed, (list, type(None))):
@@ -133,11 +190,14 @@ def message(item: Any, calls: CallIndex) -> tuple[Message, ...]:
     parts: list[Part] = []
     answered: list[str] = []
     for index, part in enumerate(items_of(listed)):
-        part_fields = _snake(part)
+        part_fields = in_snake_case(part)
         parts += _read_part(part_fields, calls, made_ids, answered)
         # Parts of unknown kinds are kept as JSON, so only known ones have other fields.
         if any(part_fields.get(name) is not None for name in _KNOWN_PARTS):
-            inner = {**_snake(part_fields.get("function_call")), **_snake(part_fields.get("function_response"))}
+            inner = {
+                **in_snake_case(part_fields.get("function_call")),
+                **in_snake_case(part_fields.get("function_response")),
+            }
             if more := rest_of(part_fields, _PART_FIELDS) | rest_of(inner, _CALL_FIELDS):
                 blocks[str(index)] = more
     notes = {name: value for name, value in (("made_ids", made_ids), ("blocks", blocks)) if value}
@@ -146,7 +206,7 @@ def message(item: Any, calls: CallIndex) -> tuple[Message, ...]:
 
 def is_reply(body: Any) -> bool:
     """Return True if the body is a GenerateContentResponse, blocked ones included."""
-    fields = _snake(body)
+    fields = in_snake_case(body)
     return isinstance(fields.get("candidates"), list) or isinstance(fields.get("prompt_feedback"), dict)
 
 
@@ -158,25 +218,32 @@ def reply(body: dict[str, Any]) -> AgentResult:
     """
     if not is_reply(body):
         raise BadReply("not a GenerateContentResponse: 'candidates' and 'prompt_feedback' missing")
-    fields = _snake(body)
+    fields = in_snake_case(body)
     model = text_of(fields.get("model_version"))
-    candidates = [_snake(candidate) for candidate in items_of(fields.get("candidates"))]
+    candidates = [in_snake_case(candidate) for candidate in items_of(fields.get("candidates"))]
     if not candidates:
-        reason = text_of(_snake(fields.get("prompt_feedback")).get("block_reason")) or "no candidate was returned"
-        return AgentResult((), usage(fields.get("usage_metadata")), stop_reason=reason, error=reason, model=model)
+        reason = (
+            text_of(in_snake_case(fields.get("prompt_feedback")).get("block_reason")) or "no candidate was returned"
+        )
+        tokens = usage(fields.get("usage_metadata"))
+        return AgentResult((), tokens, "content_filter", error=reason, model=model, provider_stop_reason=reason)
     first, *others = candidates
-    content: dict[str, Any] = {"parts": [], **_snake(first.get("content")), "role": "model"}
+    content: dict[str, Any] = {"parts": [], **in_snake_case(first.get("content")), "role": "model"}
     if others:
         content["other_candidates"] = others
     response_id = text_of(fields.get("response_id"))
     unique = response_id or hashlib.sha256(compact_json(content).encode(errors="replace")).hexdigest()
+    reason = text_of(first.get("finish_reason"))
+    read = message(content, CallIndex(f"call_{unique[:16]}_"))
+    # Results name their call by its id, so calls are sent with the ids that were made for them.
+    ids = (call.id for m in read for call in m.calls())
+    content["parts"] = [_with_id(_as_input(part), ids) for part in items_of(content["parts"])]
+    messages = tuple(_with_parts_as_received(replace(m, id=response_id, model=model), content) for m in read)
     return AgentResult(
-        messages=tuple(
-            Message(m.role, m.parts, id=response_id, model=model, meta=m.meta)
-            for m in message(content, CallIndex(f"call_{unique[:16]}_"))
-        ),
+        messages=messages,
         usage=usage(fields.get("usage_metadata")),
-        stop_reason=text_of(first.get("finish_reason")),
+        stop_reason=stop_reason(reason, has_calls=any(True for m in messages for _ in m.calls())),
+        provider_stop_reason=reason,
         error=text_of(first.get("finish_message")) or None,
         model=model,
     )
@@ -184,7 +251,7 @@ def reply(body: dict[str, Any]) -> AgentResult:
 
 def usage(value: Any) -> TokenUsage:
     """Return usage with thoughts added to the output, from which Gemini excludes them; the prompt includes cached tokens."""
-    counts = _snake(value)
+    counts = in_snake_case(value)
     thoughts = number_of(counts.get("thoughts_token_count"))
     prompt = number_of(counts.get("prompt_token_count")) + number_of(counts.get("tool_use_prompt_token_count"))
     return TokenUsage(
@@ -195,7 +262,7 @@ def usage(value: Any) -> TokenUsage:
     )
 
 
-def _snake(value: Any) -> dict[str, Any]:
+def in_snake_case(value: Any) -> dict[str, Any]:
     """Return the object with its own field names in snake case; values are unchanged."""
     return {
         "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name): item
@@ -211,7 +278,7 @@ def _read_part(part: dict[str, Any], calls: CallIndex, made_ids: list[str], answ
         return
     if signature:
         yield Thinking("", signature=signature)
-    call, response = _snake(part.get("function_call")), _snake(part.get("function_response"))
+    call, response = in_snake_case(part.get("function_call")), in_snake_case(part.get("function_response"))
     if isinstance(part.get("text"), str):
         yield from text_part(part["text"])
     elif isinstance(call.get("name"), str):
@@ -231,7 +298,7 @@ def _read_part(part: dict[str, Any], calls: CallIndex, made_ids: list[str], answ
 
 
 def _read_image(part: dict[str, Any]) -> Image | None:
-    blob, file = _snake(part.get("inline_data")), _snake(part.get("file_data"))
+    blob, file = in_snake_case(part.get("inline_data")), in_snake_case(part.get("file_data"))
     media_type = text_of(blob.get("mime_type")) or text_of(file.get("mime_type"))
     if not media_type.startswith("image/"):
         return None
@@ -251,6 +318,6 @@ def _read_result(response: dict[str, Any], calls: CallIndex, answered: Sequence[
     elif value:
         content.append(Text(compact_json(value)))
     for part in items_of(response.get("parts")):
-        content.append(_read_image(_snake(part)) or Text(compact_json(part)))
+        content.append(_read_image(in_snake_case(part)) or Text(compact_json(part)))
     call_id = text_of(response.get("id")) or calls.oldest_open(name, answered)
     return ToolResult(call_id, tuple(content), name, is_error="error" in value)

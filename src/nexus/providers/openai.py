@@ -13,11 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from nexus.context import AssembledContext
 from nexus.errors import BadReply
 from nexus.providers.received import (
     CallIndex,
     arguments_text,
+    as_sent_or_received,
     compact_json,
     data_or_url,
     items_of,
@@ -31,9 +34,11 @@ from nexus.providers.received import (
     text_part,
 )
 from nexus.providers.turns import ConversationParts, items, owned
+from nexus.text.as_received import received_items
 from nexus.text.message_text import text_of_result, visible_parts
 from nexus.types.message import Image, Message, Part, Role, Text, Thinking, ToolCall, ToolResult, Unknown
 from nexus.types.request import AgentResult, TokenUsage
+from nexus.types.stop_reasons import stop_reason
 
 _ROLES: dict[str, Role] = {
     "system": "system",
@@ -79,7 +84,13 @@ def conversation_parts(ctx: AssembledContext) -> ConversationParts:
 
 
 def fragment(message: Message) -> list[dict[str, Any]]:
-    """Return one message in this format; several for several results."""
+    """Return one message in this format, as received if it was; several for several results."""
+    if (received := received_items(message, "openai")) is not None:
+        return received
+    return _neutral_items(message)
+
+
+def _neutral_items(message: Message) -> list[dict[str, Any]]:
     if message.role == "tool":
         return [
             {"role": "tool", "tool_call_id": result.call_id, "content": text_of_result(result)}
@@ -110,6 +121,12 @@ def messages(items: Sequence[dict[str, Any]]) -> tuple[Message, ...]:
     return read_all(items, message)
 
 
+def received_message(item: Any, calls: CallIndex, author: str = "") -> tuple[Message, ...]:
+    """Return one item of a request as one message that is sent as received. Raises BadReply if it is not a message."""
+    read = tuple(replace(m, model=author) if author and m.role == "assistant" else m for m in message(item, calls))
+    return tuple(as_sent_or_received(m, "openai", [item], lambda m=m: _neutral_items(m)) for m in read)
+
+
 def message(item: Any, calls: CallIndex) -> tuple[Message, ...]:
     """Return one item as one message; `calls` are the calls before it. Raises BadReply if it is not a message."""
     fields, role, content = read_role_and_content(item, _ROLES)
@@ -121,10 +138,13 @@ def message(item: Any, calls: CallIndex) -> tuple[Message, ...]:
     elif role == "assistant":
         thought = text_of(fields.get("reasoning_content")) or text_of(fields.get("reasoning"))
         refusal = text_of(fields.get("refusal"))
-        texts = [*([Thinking(thought)] if thought else ()), *_read_content(content, notes)]
+        texts: list[Part] = [*([Thinking(thought)] if thought else ()), *_read_content(content, notes)]
         if refusal:
             texts.append(Text(refusal))
             notes["refusal"] = True
+        if not content and (audio := mapping(fields.get("audio"))):
+            transcript = text_of(audio.get("transcript"))
+            texts.append(Text(transcript) if transcript else Unknown("audio", compact_json({"audio": audio})))
         parts = (*texts, *_read_calls(fields, calls, notes))
         known_fields = _ASSISTANT_FIELDS
     else:
@@ -151,13 +171,25 @@ def reply(body: dict[str, Any]) -> AgentResult:
     item["role"] = item.get("role") or "assistant"
     item["id"] = item.get("id") or text_of(body.get("id"))
     model = text_of(body.get("model"))
+    reason = text_of(first.get("finish_reason"))
+    (read,) = message(item, CallIndex())
+    read = as_sent_or_received(read, "openai", [_as_input(item)], lambda: _neutral_items(read))
     return AgentResult(
-        messages=tuple(Message(m.role, m.parts, id=m.id, model=model, meta=m.meta) for m in message(item, CallIndex())),
+        messages=(replace(read, model=model),),
         usage=usage(body.get("usage")),
-        stop_reason=text_of(first.get("finish_reason")),
+        stop_reason=stop_reason(reason),
+        provider_stop_reason=reason,
         error=text_of(mapping(body.get("error")).get("message")) or None,
         model=model,
     )
+
+
+def _as_input(item: dict[str, Any]) -> dict[str, Any]:
+    """Return a reply's message with the fields that a request may have; servers reject those of an answer alone."""
+    fields = {name: item[name] for name in ("role", "content", "refusal", "tool_calls") if item.get(name)}
+    if audio_id := text_of(mapping(item.get("audio")).get("id")):
+        fields["audio"] = {"id": audio_id}
+    return fields
 
 
 def usage(value: Any, prompt: str = "prompt", completion: str = "completion") -> TokenUsage:

@@ -14,14 +14,19 @@ such as item ids and annotations, are kept in `meta` under `items`, by the item'
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
+
+from msgspec.structs import replace
 
 from nexus.context import AssembledContext
 from nexus.errors import BadReply
 from nexus.providers import openai
 from nexus.providers.received import (
+    CallIndex,
     arguments_text,
+    as_sent_or_received,
     compact_json,
     items_of,
     mapping,
@@ -29,8 +34,11 @@ from nexus.providers.received import (
     rest_of,
     text_of,
     text_part,
+    with_nulls,
+    without_nulls,
 )
 from nexus.providers.turns import ConversationParts, items, owned
+from nexus.text.as_received import received_items
 from nexus.text.message_text import image_note, visible_parts
 from nexus.tokens.model_names import same_model
 from nexus.types.message import (
@@ -48,6 +56,7 @@ from nexus.types.message import (
     summary_texts,
 )
 from nexus.types.request import AgentResult, TokenUsage
+from nexus.types.stop_reasons import stop_reason
 
 ENCRYPTED = "reasoning.encrypted_content"
 
@@ -96,7 +105,13 @@ def body_without_messages(ctx: AssembledContext) -> dict[str, Any]:
 
 def conversation_parts(ctx: AssembledContext) -> ConversationParts:
     """Return the conversation as items, read only."""
-    return items(ctx.history, f"responses:{ctx.model}", ctx.current, lambda message: fragment(message, ctx.model))
+    is_stored = bool(ctx.model_config.get("store"))
+    return items(
+        ctx.history,
+        f"responses:{ctx.model}:{is_stored}",
+        ctx.current,
+        lambda message: fragment(message, ctx.model, is_stored=is_stored),
+    )
 
 
 def cache_key(session: str) -> str:
@@ -104,10 +119,25 @@ def cache_key(session: str) -> str:
     return hashlib.sha256(session.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def fragment(message: Message, model: str) -> list[dict[str, Any]]:
-    """Return one message as items, with reasoning only if the same model wrote it."""
+def fragment(message: Message, model: str, *, is_stored: bool = False) -> list[dict[str, Any]]:
+    """Return one message as items, as received if it was, with reasoning only if the same model wrote it.
+
+    A message of a request may have no author. Its reasoning is returned to whom the request is for, without its encrypted
+    content only to a server that stores it.
+    """
+    with_reasoning = not message.model or same_model(message.model, model)
+    received = received_items(message, "responses", with_thinking=with_reasoning)
+    if received is None:
+        return _neutral_items(message, model)
+    return _with_followed_reasoning(
+        [i for i in received if i.get("type") != "reasoning" or is_stored or i.get("encrypted_content")]
+    )
+
+
+def _neutral_items(message: Message, model: str) -> list[dict[str, Any]]:
     if message.role == "tool":
-        return [_output(result) for result in message.results()]
+        kind = _output_type(message)
+        return [_output(result, kind) for result in message.results()]
     if message.role == "assistant":
         return _assistant(message, with_reasoning=same_model(message.model, model))
     parts = visible_parts(message)
@@ -130,14 +160,23 @@ def _assistant(message: Message, *, with_reasoning: bool) -> list[dict[str, Any]
                 assistant_items.append(item)
             case _:
                 pass
+    return _with_followed_reasoning(assistant_items)
+
+
+def _output_type(message: Message) -> str:
+    stored = json.loads(message.meta).get(OUTPUT_TYPE) if f'"{OUTPUT_TYPE}"' in message.meta else None
+    return stored if stored in _OUTPUTS else _OUTPUTS[0]
+
+
+def _with_followed_reasoning(assistant_items: list[dict[str, Any]]) -> list[dict[str, Any]]:
     while assistant_items and assistant_items[-1].get("type") == "reasoning":
         assistant_items.pop()  # the item that it led to is missing
     return assistant_items
 
 
-def _output(result: ToolResult) -> dict[str, Any]:
+def _output(result: ToolResult, kind: str) -> dict[str, Any]:
     """Return a result as text; with images as a list, in which consecutive texts are joined."""
-    out: dict[str, Any] = {"type": "function_call_output", "call_id": result.call_id}
+    out: dict[str, Any] = {"type": kind, "call_id": result.call_id}
     content: list[dict[str, Any]] = []
     texts: list[str] = []
     for item in result.content:
@@ -219,10 +258,17 @@ def reply(body: dict[str, Any]) -> AgentResult:
     reason = text_of(mapping(body.get("incomplete_details")).get("reason"))
     failure = mapping(body.get("error"))
     failed = status in ("failed", "cancelled")
+    output = [with_nulls(item, _REQUIRED_NULLS) for item in items_of(without_nulls(body["output"]))]
+    ending = reason if status == "incomplete" and reason else status
+    messages = tuple(
+        as_sent_or_received(m, "responses", _bare(output), lambda m=m: _bare(_neutral_items(m, model)), stored=output)
+        for m in _read_output(output, text_of(body.get("id")), model)
+    )
     return AgentResult(
-        messages=_read_output(items_of(body["output"]), text_of(body.get("id")), model),
+        messages=messages,
         usage=usage(body.get("usage")),
-        stop_reason=reason if status == "incomplete" and reason else status,
+        stop_reason=stop_reason(ending, has_calls=any(True for m in messages for _ in m.calls())),
+        provider_stop_reason=ending,
         error=text_of(failure.get("message")) or text_of(failure.get("code")) or (status if failed else None),
         model=model,
     )
@@ -231,6 +277,100 @@ def reply(body: dict[str, Any]) -> AgentResult:
 def usage(value: Any) -> TokenUsage:
     """Return usage as reported: `input_tokens` includes cached tokens, `output_tokens` reasoning."""
     return openai.usage(value, "input", "output")
+
+
+_REQUIRED_NULLS = {"code_interpreter_call": "code outputs", "image_generation_call": "result"}
+
+_OUTPUT_ALONE = ("id", "status", "annotations", "logprobs")
+"""Fields of a response's items that a request need not repeat."""
+
+
+def _bare(output: list[Any]) -> list[Any]:
+    """Return items in the form that they have when their parts are sent, for comparison."""
+    bare_items: list[Any] = []
+    for item in output:
+        fields = mapping(item)
+        if fields.get("type") == "reasoning":
+            bare_items.append(without_nulls({k: v for k, v in fields.items() if k not in ("status", "content")}))
+            continue
+        fields = {k: v for k, v in fields.items() if k not in _OUTPUT_ALONE}
+        if fields.get("type") == "message":
+            del fields["type"]
+        texts = items_of(fields.pop("content", None)) if isinstance(fields.get("content"), list) else None
+        if texts is None:
+            bare_items.append(fields)
+        for text in texts or ():
+            inner = {k: v for k, v in mapping(text).items() if k not in _OUTPUT_ALONE}
+            is_text = inner.keys() == {"type", "text"} and inner["type"] == "output_text"
+            bare_items.append({**fields, "content": inner["text"] if is_text else inner})
+    return bare_items
+
+
+OUTPUT_TYPE = "output_type"
+"""Key in a result's `meta` for the type of its item, which is that of its call."""
+
+_OUTPUTS = ("function_call_output", "custom_tool_call_output")
+_OF_PROGRAM = frozenset(
+    {"computer_call_output", "local_shell_call_output", "shell_call_output", "apply_patch_call_output"}
+    | {"mcp_approval_response", "item_reference", "compaction_trigger", "configuration_update", "additional_tools"}
+)
+"""Types of items that a program sends. All others except messages and results are a model's."""
+
+
+def received_messages(
+    input_items: Sequence[Any], author: str, calls: CallIndex, first_index: int = 0
+) -> tuple[Message, ...]:
+    """Return the messages of a request's input, which are sent as received. Raises BadReply, with the index of an item.
+
+    Items of the model in a row are one message: reasoning, text, calls.
+    """
+    messages, of_model = list[Message](), list[Any]()
+
+    def add(new: Iterable[Message], items: list[Any]) -> None:
+        new = tuple(as_sent_or_received(m, "responses", items, lambda m=m: _neutral_items(m, author)) for m in new)
+        calls.add(new)
+        messages.extend(new)
+
+    for index, value in enumerate(input_items, first_index):
+        item = with_nulls(value, _REQUIRED_NULLS)
+        fields = mapping(item)
+        if _is_of_model(fields):
+            of_model.append(item)
+            continue
+        if of_model:
+            add(_read_output(of_model, "", author), of_model)
+            of_model = []
+        try:
+            add((_program_message(fields, calls),), [item])
+        except BadReply as error:
+            raise BadReply(f"message {index}: {error}") from None
+    if of_model:
+        add(_read_output(of_model, "", author), of_model)
+    return tuple(messages)
+
+
+def _is_of_model(fields: dict[str, Any]) -> bool:
+    kind = text_of(fields.get("type"))
+    if kind in ("", "message"):
+        return fields.get("role") == "assistant"
+    return kind not in _OF_PROGRAM and kind not in _OUTPUTS
+
+
+def _program_message(fields: dict[str, Any], calls: CallIndex) -> Message:
+    kind = text_of(fields.get("type"))
+    if kind in ("", "message"):
+        (message,) = openai.message({k: v for k, v in fields.items() if k != "type"}, calls)
+        if message.role == "tool":
+            raise BadReply("not an item: the Responses API has no role 'tool' (use type 'function_call_output')")
+        return message
+    if kind not in _OUTPUTS:
+        return Message("user", (Unknown(kind, compact_json(fields)),), id=text_of(fields.get("id")))
+    call_id = text_of(fields.get("call_id"))
+    if not call_id:
+        raise BadReply(f"not an item: 'call_id' missing in {kind}")
+    (read,) = openai.message({"role": "tool", "tool_call_id": call_id, "content": fields.get("output")}, calls)
+    notes = {OUTPUT_TYPE: kind} if kind != _OUTPUTS[0] else {}
+    return replace(read, meta=meta_text(notes))
 
 
 def _read_output(output: list[Any], response_id: str, model: str) -> tuple[Message, ...]:
@@ -258,9 +398,10 @@ def _read_output(output: list[Any], response_id: str, model: str) -> tuple[Messa
 
 def _read_item(item: Any, fields: dict[str, Any], notes: dict[str, Any]) -> Iterator[Part]:
     match text_of(fields.get("type")):
-        case "message" if isinstance(fields.get("content"), list):
-            for content in fields["content"]:
-                yield from _read_content(content, notes)
+        case "message" | "" if isinstance(fields.get("content"), (str, list)):
+            content = fields["content"]
+            for piece in [{"type": "output_text", "text": content}] if isinstance(content, str) else content:
+                yield from _read_content(piece, notes)
         case "reasoning":
             # The text that a model shows, or else its summary, with the whole item in `signature`.
             texts = summary_texts(fields.get("content")) or summary_texts(fields.get("summary"))
@@ -285,7 +426,7 @@ def _is_call(fields: dict[str, Any]) -> bool:
 def _read_content(content: Any, notes: dict[str, Any]) -> Iterator[Part]:
     fields = mapping(content)
     match text_of(fields.get("type")):
-        case "output_text" if isinstance(fields.get("text"), str):
+        case "output_text" | "input_text" | "text" if isinstance(fields.get("text"), str):
             yield from text_part(fields["text"])
         case "refusal" if isinstance(fields.get("refusal"), str):
             notes["refusal"] = True

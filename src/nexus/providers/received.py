@@ -10,10 +10,12 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
 from nexus.errors import BadReply
+from nexus.text.as_received import ReceivedFormat, with_received
+from nexus.text.message_text import unsendable_kind
 from nexus.types.message import Image, Message, Role, Text, ToolResult
 
 _DATA_URL = re.compile(r"data:([^;,]*)((?:;[^;,]*)*),", re.ASCII)
@@ -123,8 +125,35 @@ def as_mapping(value: object) -> dict[str, Any] | None:
     if isinstance(value, Mapping):
         return dict(cast("Mapping[str, Any]", value))
     dump = getattr(value, "model_dump", None)
-    body = dump(mode="json", exclude_none=True) if callable(dump) else None
+    # Fields of one type for another, as an answer's block among a request's, are a warning in pydantic, and fine here.
+    body = dump(mode="json", exclude_none=True, warnings=False) if callable(dump) else None
     return cast("dict[str, Any]", body) if isinstance(body, dict) else None
+
+
+def plain_json(value: object) -> Any:
+    """Return a copy as JSON values, with client libraries' objects as their fields wherever they are; bytes as base64."""
+    if isinstance(value, (str, int, float, type(None))):
+        return text_of(value) if isinstance(value, str) else value
+    if isinstance(value, (bytes, bytearray)):
+        return base64.b64encode(value).decode()
+    fields = as_mapping(value)
+    if fields is not None:
+        return {str(name): plain_json(item) for name, item in fields.items()}
+    return [plain_json(item) for item in cast("Iterable[object]", value)] if isinstance(value, Iterable) else str(value)
+
+
+def without_nulls(value: Any) -> Any:
+    """Return the value without null fields, which every provider takes as missing; tools' arguments keep theirs."""
+    if isinstance(value, list):
+        return [without_nulls(item) for item in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        fields = cast("dict[str, Any]", value)
+        return {
+            name: item if name in ("input", "args", "arguments", "response") else without_nulls(item)
+            for name, item in fields.items()
+            if item is not None
+        }
+    return value
 
 
 def items_of(value: Any) -> list[Any]:
@@ -140,6 +169,34 @@ def text_of(value: Any) -> str:
 def number_of(value: Any) -> int:
     """Return the value if it is a count of zero or more, else 0."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
+def with_nulls(item: Any, required: Mapping[str, str]) -> Any:
+    """Return an item with the fields that a request must have for its type, as null where a client's object omits them."""
+    fields = mapping(item)
+    names = required.get(text_of(fields.get("type")), "").split()
+    return {**fields, **{name: None for name in names if name not in fields}} if names else item
+
+
+def as_sent_or_received(
+    message: Message,
+    provider_format: ReceivedFormat,
+    received: list[Any],
+    neutral_items: Callable[[], list[Any]],
+    *,
+    stored: list[Any] | None = None,
+) -> Message:
+    """Return the message, with its items as received if `neutral_items`, those of its parts, are not the same.
+
+    `stored` is what is sent then, if `received` is only for the comparison.
+    """
+    try:
+        same = without_nulls(received) == without_nulls(neutral_items()) and not any(
+            map(unsendable_kind, message.parts)
+        )
+    except (ValueError, RecursionError):  # arguments that are no JSON object have no neutral item
+        same = False
+    return message if same else with_received(message, provider_format, received if stored is None else stored)
 
 
 def rest_of(item: Mapping[str, Any], known_fields: frozenset[str]) -> dict[str, Any]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
+from typing import Any
 
 from msgspec.structs import replace
 
 from nexus.errors import BadReply, NexusError
 from nexus.providers import anthropic, gemini, openai, openai_responses
-from nexus.providers.received import as_mapping
+from nexus.providers.received import as_mapping, items_of, text_of, without_nulls
 from nexus.types.request import AgentResult, TokenUsage
 from nexus.types.validation import checked
 
@@ -31,11 +33,22 @@ def read_reply(reply: object) -> AgentResult:
         return valid
     name = type(reply).__name__
     body = as_mapping(reply)
+    if isinstance(reply, str):
+        raise BadReply(
+            "reply not readable: it is a text (give the client's whole response, or "
+            "nexus.AgentResult((nexus.assistant(text),)); nothing was stored)"
+        )
+    if _is_of_stream(reply, body):
+        raise BadReply(
+            f"reply not readable: {name} is a stream or a part of one (add each event to a nexus.StreamReader and give its "
+            "reply(); nothing was stored)"
+        )
     if body is None:
         raise BadReply(
             f"reply not readable: {name} is neither a provider's response nor an AgentResult (nothing was stored)"
         )
     try:
+        body = without_nulls(body)  # as in a package's objects
         for reader in _READERS:
             if reader.is_reply(body):
                 return reader.reply(body)
@@ -49,3 +62,26 @@ def read_reply(reply: object) -> AgentResult:
         f"reply not readable: {name} with {keys} is not a response of OpenAI (chat completions, Responses), Anthropic or "
         "Gemini (give the client's whole response or a nexus.AgentResult; nothing was stored)"
     )
+
+
+_EVENTS = (
+    "message_start",
+    "message_delta",
+    "message_stop",
+    "content_block_start",
+    "content_block_delta",
+    "content_block_stop",
+)
+
+
+def _is_of_stream(reply: object, body: dict[str, Any] | None) -> bool:
+    if body is None:
+        return isinstance(reply, (Iterator, AsyncIterator))
+    if body.get("object") == "chat.completion.chunk":
+        return True
+    kind = text_of(body.get("type"))
+    if kind in _EVENTS or kind.startswith("response."):
+        return True
+    # Every finished answer of Gemini has a reason.
+    candidates = [gemini.in_snake_case(candidate) for candidate in items_of(body.get("candidates"))]
+    return bool(candidates) and "content" in candidates[0] and not candidates[0].get("finish_reason")

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 from nexus.providers import anthropic, openai
+from nexus.text.as_received import received_items
 from nexus.types.ledger_entries import Entry
-from nexus.types.message import Message, Thinking, ToolCall, Unknown
+from nexus.types.message import Message, Thinking, ToolCall, Unknown, with_parts
 from nexus.types.sanitize import arguments_as_object
 
 
@@ -19,13 +19,14 @@ def as_openai(entries: Iterable[Entry]) -> dict[str, Any]:
     """Return `{"messages": […]}` in chat format, with thinking in `reasoning_content` and unknown parts in `_unknown`."""
     messages: list[dict[str, Any]] = []
     for message in (row.message for entry in entries for row in entry.rows):
-        items = openai.fragment(message) or [{"role": message.role, "content": ""}]
+        received = received_items(message, "openai")
+        items = received or openai.fragment(message) or [{"role": message.role, "content": ""}]
         if message.role == "system":
             items = [{**items[0], "role": "system"}]
         thinking = "\n".join(part.text for part in message.parts if isinstance(part, Thinking))
         if thinking:
             items[0] = {**items[0], "reasoning_content": thinking}
-        if unknown := _unknown(message):
+        if received is None and (unknown := _unknown(message)):
             items[0] = {**items[0], "_unknown": unknown}
         messages.extend(items)
     return {"messages": messages}
@@ -44,8 +45,12 @@ def as_anthropic(entries: Iterable[Entry]) -> dict[str, Any]:
             ToolCall(part.id, part.name, arguments_as_object(part.arguments)) if isinstance(part, ToolCall) else part
             for part in message.parts
         )
-        item = anthropic.fragment(replace(message, parts=parts), message.model)
-        item["content"].extend(_unknown(message))
+        received = received_items(message, "anthropic") if message.role != "system" else None
+        if received:
+            item = received[0]
+        else:
+            item = anthropic.fragment(with_parts(message, parts), message.model)
+            item["content"].extend(_unknown(message))
         # The API expects all results of one answer in one user message.
         if messages and messages[-1]["role"] == item["role"] == "user" and message.role == "tool":
             messages[-1]["content"].extend(item["content"])

@@ -31,7 +31,7 @@ from nexus.tokens.model import Model
 from nexus.tokens.model_names import same_model
 from nexus.types.history import History
 from nexus.types.ledger_entries import Commit, Entry, NewEntry
-from nexus.types.message import Message, Note, Thinking
+from nexus.types.message import Message, Note, Thinking, with_parts
 from nexus.types.request import AgentResult, Event, Request, Routing
 
 NO_LIMIT = 1_000_000_000
@@ -81,7 +81,7 @@ def recorded_session(entries: Iterable[Entry]) -> RecordedSession:
                     first -= 1
                 event = tuple(pending[first:])
                 is_batch = event[0].role == "tool"
-                point = Event(results=event) if is_batch else Event(content=event[0].parts)
+                point = Event(results=event) if is_batch else Event(content=event[0].parts, received=event[0].received)
                 points.append(CallPoint(tuple(pending[:first]), point, (message,), event[-1].at_ms))
                 pending = []
             elif points:
@@ -106,7 +106,7 @@ def times_of(points: Sequence[CallPoint], interval_ms: int) -> list[int]:
 
 def _without(kind: type[Note | Thinking], message: Message) -> Message:
     parts = tuple(part for part in message.parts if not isinstance(part, kind))
-    return message if len(parts) == len(message.parts) else replace(message, parts=parts)
+    return message if len(parts) == len(message.parts) else with_parts(message, parts)
 
 
 def sliding_window(groups: Sequence[int], available: int) -> list[int]:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import operator
 import re
+from collections.abc import Iterable
 from typing import TypeVar
 
 from msgspec.structs import replace
 
 from nexus.text.frames.escaping import escape
-from nexus.types.message import Image, Message, Note, Part, Text, ToolResult, Unknown
+from nexus.types.message import Image, Message, Note, Part, Text, ToolResult, Unknown, with_neutral_parts, with_parts
 
 PartT = TypeVar("PartT", bound=Part)
 
@@ -21,6 +22,9 @@ RENDER_VERSION = 4
 
 SENT_ADDRESSES = ("https://", "http://", "data:")
 """Beginnings of image addresses that may reach a provider. A file's address would name the caller's files to it."""
+
+PROVIDER_STORAGE = ("gs://", "s3://")
+"""Beginnings of image addresses that one provider alone reads. They name nothing of the caller's computer."""
 
 PLUGIN = "hook:"
 """Origin prefix of notes from plugins."""
@@ -65,7 +69,7 @@ def escape_message(message: Message) -> Message:
         return message
     parts = tuple(map(escape_part, message.parts))
     changed = any(new is not old for new, old in zip(parts, message.parts, strict=True))
-    return replace(message, parts=parts) if changed else message
+    return with_neutral_parts(message, parts) if changed else message
 
 
 def escape_note(text: str, origin: str) -> str:
@@ -99,7 +103,10 @@ def unsendable_kind(part: Part) -> str:
 
 
 def with_unsendable_as_notes(message: Message) -> Message:
-    """Return the message with a line of text in place of each part that no provider accepts; the same object without any."""
+    """Return the message with a line of text in place of each part that no provider accepts; the same object without any.
+
+    A part of an unknown kind is still sent as received in its own format, an image at a local address never.
+    """
 
     def noted(part: Part) -> Part:
         if isinstance(part, ToolResult) and any(map(unsendable_kind, part.content)):
@@ -108,7 +115,20 @@ def with_unsendable_as_notes(message: Message) -> Message:
         return Text(_note(kind)) if (kind := unsendable_kind(part)) else part
 
     parts = tuple(map(noted, message.parts))
-    return message if all(map(operator.is_, parts, message.parts)) else replace(message, parts=parts)
+    if all(map(operator.is_, parts, message.parts)):
+        return message
+    images = [item for part in message.parts for item in _items(part) if isinstance(item, Image)]
+    is_local = any(unsendable_kind(image) and not image.url.startswith(PROVIDER_STORAGE) for image in images)
+    return with_parts(message, parts) if is_local else with_neutral_parts(message, parts)
+
+
+def _items(part: Part) -> Iterable[Part]:
+    return part.content if isinstance(part, ToolResult) else (part,)
+
+
+def kind_line(part: Part) -> str:
+    """Return the line in place of a part that only its own format can be sent."""
+    return _note(unsendable_kind(part) or "image")
 
 
 def _note(kind: str) -> str:

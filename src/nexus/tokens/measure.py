@@ -18,6 +18,7 @@ from typing import Any, assert_never
 
 import msgspec
 
+from nexus.text.as_received import ReceivedFormat, images_with_data, received_items
 from nexus.text.message_text import escape_message
 from nexus.tokens.counter import TokenCounter, without_surrogates
 from nexus.tokens.images import max_image_tokens
@@ -34,6 +35,7 @@ from nexus.types.message import (
     Unknown,
     phases,
     returnable_reasoning,
+    with_neutral_parts,
 )
 
 # Tokens merge differently where messages meet: in 13,500 splits a text had at most three tokens more than its parts.
@@ -71,6 +73,14 @@ def message_tokens(message: Message, counter: TokenCounter) -> TokenSize:
         counter.count(as_json(message.role, parts)) + non_text for as_json in (_openai, _anthropic, _gemini)
     )
     openai += _extra_in_responses(message, counter)
+    if message.received:
+        plain = with_neutral_parts(message, parts)
+        chat, responses, blocks_tokens, contents = (
+            _received_tokens(plain, name, counter) for name in _RECEIVED_FORMATS
+        )
+        # The count of OpenAI's formats is the larger one, in that the message was received, or of its parts.
+        openai = max(openai, chat, responses)
+        anthropic, gemini = blocks_tokens or anthropic, contents or gemini
     if not optional:
         return TokenSize(openai, anthropic, gemini)
     blocks = ",".join(_block(part) for part in optional)
@@ -78,6 +88,22 @@ def message_tokens(message: Message, counter: TokenCounter) -> TokenSize:
     texts = sum(isinstance(part, (Text, Note)) for part in parts)
     block = _BLOCK if texts == 1 and any(isinstance(part, Note) for part in optional) else 0
     return TokenSize(openai, anthropic, gemini, counter.count(blocks) + _SLACK + block)
+
+
+_RECEIVED_FORMATS: tuple[ReceivedFormat, ...] = ("openai", "responses", "anthropic", "gemini")
+
+
+def _received_tokens(message: Message, provider_format: ReceivedFormat, counter: TokenCounter) -> int:
+    """Return the count of the message as received, without thinking; 0 if it was not received in this format."""
+    items = received_items(message, provider_format, with_images=False)
+    if items is None:
+        return 0
+    text = _canonical(items)
+    images = sum(max_image_tokens(image) for image in images_with_data(message))
+    addresses = sum(_non_text_tokens(part) for part in message.parts if isinstance(part, Image) and not part.data)
+    runs = sum(len(match[0]) for match in _BASE64.finditer(text))
+    encoded = -(-runs // _BASE64_CHARS_PER_TOKEN)
+    return counter.count(_BASE64.sub("", text)) + _SLACK * (1 + len(items)) + images + addresses + encoded
 
 
 def text_tokens_json(text: str, counter: TokenCounter) -> int:

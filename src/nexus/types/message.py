@@ -7,11 +7,12 @@ as JSON text. Its JSON begins in a fixed way that distinguishes it from other pr
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nexus.types.sanitize import sanitize_text
 
@@ -130,6 +131,8 @@ class Message(Struct, frozen=True, omit_defaults=True, gc=False):
     """Author of an assistant's message."""
     meta: str = ""
     """JSON text with the other fields of its source."""
+    received: str = ""
+    """The message as a provider's format had it, where its parts do not say all of that (`nexus.text.as_received`)."""
 
     def has_content(self) -> bool:
         """Return True if there is anything but notes and blank text; a timestamp in a tool loop is a note."""
@@ -152,6 +155,16 @@ class Message(Struct, frozen=True, omit_defaults=True, gc=False):
     def text(self) -> str:
         """Return all plain text of the message without notes, parts joined by a newline."""
         return "\n".join(part.text for part in self.parts if isinstance(part, Text))
+
+
+def with_parts(message: Message, parts: Iterable[Part], **fields: str) -> Message:
+    """Return the message with other content, which every provider is sent from now on instead of what was received."""
+    return replace(message, parts=tuple(parts), received="", **fields)
+
+
+def with_neutral_parts(message: Message, parts: Iterable[Part], **fields: str) -> Message:
+    """Return the message with its content in another neutral form; its own format is still sent what was received."""
+    return replace(message, parts=tuple(parts), **fields)
 
 
 def user(text: str, **fields: str | int) -> Message:
@@ -177,8 +190,13 @@ PHASES = "phases"
 """Key in a message's `meta` for the phase of each of its texts; `null` for a text without one."""
 
 
+CUSTOM_CALLS = "custom_calls"
+"""Key in a message's `meta` for the ids of calls whose arguments are free text: OpenAI's custom tools."""
+
+
 class _Meta(Struct):
     phases: list[str | None] = []
+    custom_calls: list[str] = []
 
 
 _item = msgspec.json.Decoder(dict[str, Any])
@@ -214,6 +232,16 @@ def summary_texts(summary: object) -> list[str]:
     entries = cast("list[object]", summary) if isinstance(summary, list) else []
     texts = [cast("dict[str, object]", entry).get("text") for entry in entries if isinstance(entry, dict)]
     return [text for text in texts if isinstance(text, str)]
+
+
+def custom_calls(message: Message) -> frozenset[str]:
+    """Return the ids of the message's calls of custom tools."""
+    if f'"{CUSTOM_CALLS}"' not in message.meta:
+        return frozenset()
+    try:
+        return frozenset(_meta.decode(message.meta).custom_calls)
+    except msgspec.MsgspecError:
+        return frozenset()
 
 
 def phases(message: Message) -> list[str]:

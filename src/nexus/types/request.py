@@ -55,6 +55,8 @@ class Event(Struct, frozen=True):
     metadata: dict[str, Any] = {}
     """JSON values from the event's source; shown with the message."""
     attachments: tuple[Attachment, ...] = ()
+    received: str = ""
+    """`Message.received` of the message that `content` was read from."""
 
 
 class Identity(Struct, frozen=True):
@@ -162,9 +164,12 @@ class AgentResult(Struct, frozen=True):
     messages: tuple[Message, ...]
     usage: TokenUsage = TokenUsage()
     stop_reason: str = ""
+    """Why the model stopped, in one word for all providers (`nexus.types.stop_reasons`)."""
     error: str | None = None
     model: str = ""
     permissions_used: tuple[str, ...] = ()
+    provider_stop_reason: str = ""
+    """The provider's own word for `stop_reason`."""
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:

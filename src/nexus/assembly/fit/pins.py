@@ -14,7 +14,6 @@ from typing import Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 
 from nexus.assembly.fit import repair
 from nexus.assembly.fit.truncate import LEAST_TOKENS, truncate_text
@@ -25,7 +24,7 @@ from nexus.tokens.counter import TokenCounter
 from nexus.tokens.image_price import ANY_MODEL, ImagePrice
 from nexus.tokens.measure import message_tokens
 from nexus.types.ledger_entries import Cut, Entry, MessageRef, StoredMessage
-from nexus.types.message import ATTACHED, Image, Message, Note, ProviderFormat, Text
+from nexus.types.message import ATTACHED, Image, Message, Note, ProviderFormat, Text, with_parts
 
 FRAME_TOKENS = 40
 """Allowance for the framing of a message's truncated text."""
@@ -124,7 +123,7 @@ def _truncated(
     image_line = f"\n[{images} images were shown here; they are in the ledger]" if images else ""
     original, limit = path_format.unformatted(row.message), max(limit - path_format.framing_tokens, LEAST_TOKENS)
     text = truncate_text(_user_text(original, has_images=images > 0), limit, counter, "`nexus history SESSION`", render)
-    message = replace(row.message, parts=(Text(path_format.with_text(row.message, text + image_line)),))
+    message = with_parts(row.message, (Text(path_format.with_text(row.message, text + image_line)),))
     return StoredMessage(row.ref, message, message_tokens(message, counter))
 
 

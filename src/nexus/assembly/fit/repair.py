@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from dataclasses import replace as replace_fold
+from itertools import islice
 from typing import TypeAlias
 
 from msgspec.structs import replace
@@ -29,9 +30,22 @@ from msgspec.structs import replace
 from nexus.context import RepairReport
 from nexus.errors import BadEvent
 from nexus.text.frames import escape
-from nexus.text.message_text import RENDER_VERSION, unsendable_kind, with_unsendable_as_notes
+from nexus.text.message_text import RENDER_VERSION, kind_line, unsendable_kind, with_unsendable_as_notes
 from nexus.types.history import LOG_SOURCE
-from nexus.types.message import Image, Message, Note, Part, Text, Thinking, ToolCall, ToolResult, Unknown
+from nexus.types.message import (
+    Image,
+    Message,
+    Note,
+    Part,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Unknown,
+    custom_calls,
+    with_neutral_parts,
+    with_parts,
+)
 from nexus.types.sanitize import arguments_as_object, sanitize_text
 from nexus.types.validation import checked
 
@@ -176,7 +190,7 @@ def join_last(fold: Fold, piece: Message, *, plain: bool) -> list[ShownMessage]:
     fold.waiting.clear()
     pending, fold.pending = fold.pending, []  # they follow the whole group
     pieces = (part for part in fold.pieces.parts if not isinstance(part, ToolResult))
-    shown_messages = step(fold, replace(fold.pieces, parts=(*pieces, *parts)), plain=plain)
+    shown_messages = step(fold, with_parts(fold.pieces, (*pieces, *parts)), plain=plain)
     fold.pending = [*pending, *fold.pending]
     return shown_messages
 
@@ -252,9 +266,11 @@ def _close(fold: Fold) -> list[ShownMessage]:
 
 def _assistant(fold: Fold, message: Message, parts: tuple[Part, ...]) -> list[ShownMessage]:
     images = sum(isinstance(part, Image) for part in parts)
-    if images:
+    if images and not message.received:
         fold.changes["image in an assistant message left out"] += images
-    parts = tuple(part for part in parts if not isinstance(part, (Image, Note)))
+    # No format is sent these from the parts. As received they are sent, with the data of the images.
+    left_out = Note if message.received else (Image, Note)
+    parts = tuple(part for part in parts if not isinstance(part, left_out))
     last = fold.last_assistant
     continues = last is not None and bool(message.id) and last.id == message.id
     in_row = (
@@ -271,8 +287,11 @@ def _assistant(fold: Fold, message: Message, parts: tuple[Part, ...]) -> list[Sh
         fold.changes[_SUPPLIED] += 1
         shown_messages.append((Message("user", (Text(STARTS_WITH_ASSISTANT),)), True, True))
     early = tuple(fold.early.pop(part.id) for part in parts if isinstance(part, ToolCall) and part.id in fold.early)
-    parts, altered = _calls(fold, parts)
-    view = replace(message, parts=parts) if parts != message.parts else message
+    shown_parts, altered = _calls(fold, parts)
+    view = message
+    if shown_parts != message.parts:
+        keeps = with_neutral_parts if _same_calls(message, parts, shown_parts) else with_parts
+        view = keeps(message, shown_parts)
     fold.last_assistant = view
     shown_messages.append((view, True, altered))
     if early:
@@ -295,7 +314,10 @@ def _user(fold: Fold, message: Message, parts: tuple[Part, ...], *, has_notes: b
     if altered:
         parts = (Text(SYSTEM_NOTE), *parts)
         fold.changes["system message shown as a user's"] += 1
-    view = message if parts == message.parts and message.role == "user" else replace(message, role="user", parts=parts)
+    view = message
+    if parts != message.parts or message.role != "user":
+        keeps = with_parts if dropped or any(message.results()) else with_neutral_parts
+        view = keeps(message, parts, role="user")
     fold.last_assistant, fold.started = None, True
     shown_messages.append((view, True, altered or has_notes))
     return shown_messages
@@ -318,7 +340,14 @@ def _answers(fold: Fold, message: Message, results: tuple[ToolResult, ...]) -> l
         fold.last_assistant = None
         parts = tuple(accepted)
         same = message.role == "tool" and parts == message.parts
-        shown_messages.append((message if same else replace(message, role="tool", parts=parts), False, not same))
+        view = message
+        if not same:
+            keeps = with_neutral_parts if _same_results(message, parts) else with_parts
+            call_ids = {result.call_id for result in message.results()}
+            renamed = any(result.call_id not in call_ids for result in parts)
+            # A call with another id is a function's again, so its result's own type is void too.
+            view = keeps(message, parts, role="tool", **({"meta": ""} if renamed else {}))
+        shown_messages.append((view, False, not same))
     if fold.pending and not fold.waiting:
         shown_messages += _close(fold)
     return shown_messages
@@ -373,14 +402,37 @@ def _clean(fold: Fold, message: Message, *, plain: bool) -> Message:
     if message.role != "assistant" and fold.render >= LATE_RESULTS_RENDER:
         noted = with_unsendable_as_notes(message)
         if noted is not message:
-            fold.changes["part that cannot be sent shown as a note"] += 1
+            fold.changes["part that cannot be sent shown as a note"] += not noted.received
             message = noted
-    if unknown := sum(isinstance(part, Unknown) for part in message.parts):
-        fold.changes["part of an unknown kind left out"] += unknown
+    unknown = [part for part in message.parts if isinstance(part, Unknown)]
+    if unknown and not message.received:
+        fold.changes["part of an unknown kind left out"] += len(unknown)
     parts = tuple(part for part in map(_sanitized, message.parts) if not _is_empty(part))
+    if message.received and message.role == "assistant" and not any(isinstance(p, (Text, ToolCall)) for p in parts):
+        unsendable = (part for part in message.parts if isinstance(part, (Image, Unknown)))
+        parts = (*parts, *(Text(kind_line(part)) for part in islice(unsendable, 1)))
     if plain:
         parts = tuple(part for part in parts if not _is_optional(part))
-    return message if parts == message.parts else replace(message, parts=parts)
+    return message if parts == message.parts else with_neutral_parts(message, parts)
+
+
+def _same_calls(message: Message, parts: tuple[Part, ...], shown_parts: tuple[Part, ...]) -> bool:
+    """Return True if the calls are sent as received: only custom tools' inputs, which are free text, were wrapped."""
+    custom = custom_calls(message)
+    changed = [part for part, view in zip(parts, shown_parts, strict=False) if part != view]
+    changed_calls = [part for part in changed if isinstance(part, ToolCall)]
+    if len(parts) != len(shown_parts) or len(changed_calls) != len(changed) or any(message.results()):
+        return False
+    views = {view.id: view.name for view in shown_parts if isinstance(view, ToolCall)}
+    return all(call.id in custom and views.get(call.id) == call.name for call in changed_calls)
+
+
+def _same_results(message: Message, parts: tuple[ToolResult, ...]) -> bool:
+    """Return True if the results are sent as received: all of them, and at most a missing name was added."""
+    results = tuple(message.results())
+    return len(results) == len(parts) == len(message.parts) and all(
+        result == part or replace(part, name="") == result for result, part in zip(results, parts, strict=True)
+    )
 
 
 def _is_optional(part: Part) -> bool:

@@ -20,7 +20,7 @@ from nexus.text.message_text import RENDER_VERSION
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.image_price import ANY_MODEL, ImagePrice
 from nexus.tokens.measure import text_tokens_json
-from nexus.types.message import Image, Message, Text, ToolResult
+from nexus.types.message import Image, Message, Text, ToolResult, with_parts
 
 LEAST_TOKENS = 64
 """Smallest limit. A smaller one would leave room for little more than the omission line."""
@@ -117,7 +117,7 @@ def truncate_chars(message: Message, limit: int) -> Message:
 def _with_results(message: Message, change: Callable[[ToolResult], ToolResult]) -> Message:
     """Return the message with each result changed; the same object if no result is."""
     parts = tuple(change(part) if isinstance(part, ToolResult) else part for part in message.parts)
-    return message if all(map(operator.is_, parts, message.parts)) else replace(message, parts=parts)
+    return message if all(map(operator.is_, parts, message.parts)) else with_parts(message, parts)
 
 
 def truncate_text(text: str, limit: int, counter: TokenCounter, where: str = "", render: int = RENDER_VERSION) -> str:
@@ -262,7 +262,7 @@ def with_image_notes(message: Message) -> Message:
         else part
         for part in message.parts
     )
-    return replace(message, parts=tuple(parts))
+    return with_parts(message, parts)
 
 
 def freed_tokens(message: Message, images: ImagePrice = ANY_MODEL) -> int:

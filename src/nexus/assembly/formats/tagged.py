@@ -22,7 +22,7 @@ from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import message_tokens
 from nexus.types.history import MOMENT_ORIGIN, OLDER_ENTRIES, PreviousTurns
 from nexus.types.ledger_entries import Cut, Entry, MessageRef, StoredMessage
-from nexus.types.message import Image, Message, Note, Text
+from nexus.types.message import Image, Message, Note, Text, with_parts
 from nexus.types.profile import MessageFormatName
 from nexus.types.sanitize import sanitize_text
 from nexus.workspace.sources.tagged_blocks import dialogue_rows, memory_entry_limit
@@ -177,7 +177,7 @@ def framed(message: Message) -> Message:
     if not (times or note_texts or images or message.text()):
         return message  # a timestamp without a message
     text = moment_block(time, sanitize_text(message.text()))
-    return replace(message, parts=(*note_texts, Text(text), *images))
+    return with_parts(message, (*note_texts, Text(text), *images))
 
 
 def framed_entry(entry: Entry, counter: TokenCounter) -> Entry:

@@ -30,7 +30,7 @@ from nexus.text.message_text import RENDER_VERSION, with_unsendable_as_notes
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import message_tokens
 from nexus.types.ledger_entries import Entry, MessageRef, StoredMessage
-from nexus.types.message import Image, Message, Note, Part, Text, Thinking, ToolCall, ToolResult
+from nexus.types.message import Image, Message, Note, Part, Text, Thinking, ToolCall, ToolResult, with_parts
 from nexus.types.profile import MessageFormatName
 
 FRAMING_TOKENS = 90
@@ -153,7 +153,7 @@ class Log(PathFormat):
 
     def unformatted(self, message: Message, /) -> Message:
         """Return the message with the texts of its entry and notes."""
-        return replace(message, parts=tuple(map(_unformatted_part, message.parts)))
+        return with_parts(message, map(_unformatted_part, message.parts))
 
     def with_text(self, message: Message, text: str, /) -> str:
         """Return the message's entry with another text."""
@@ -173,12 +173,12 @@ def as_entries(unit: Unit, message: Message, at: Position, *, older: bool) -> Me
     notes = tuple(replace(p, text=note_line(p.kind, p.text)) for p in message.parts if isinstance(p, Note))
     content = tuple(part for part in message.parts if part not in signed and not isinstance(part, Note))
     if not content:
-        return replace(message, parts=notes)
+        return with_parts(message, notes)
     facts = {**unit.facts, OLDER: True} if older else unit.facts
-    entries, _ = entries_for(replace(unit, message=replace(message, parts=content), results=(), facts=facts), at)
+    entries, _ = entries_for(replace(unit, message=with_parts(message, content), results=(), facts=facts), at)
     lines = [entry_line(entry) for entry in entries if "made" not in entry.extra]
     rest = tuple(part for part in content if not isinstance(part, (Text, Thinking)))
-    return replace(message, parts=(*notes, *signed, Text("\n".join(lines)), *rest))
+    return with_parts(message, (*notes, *signed, Text("\n".join(lines)), *rest))
 
 
 def _units(entry: Entry) -> Iterator[Unit]:
@@ -199,7 +199,7 @@ def _with_note_lines(message: Message) -> Message:
     message = with_unsendable_as_notes(message)
     if all(isinstance(part, ToolResult) for part in message.parts):
         return message
-    return replace(message, parts=tuple(map(_as_line, message.parts)))
+    return with_parts(message, map(_as_line, message.parts))
 
 
 def _as_line(part: Part) -> Part:

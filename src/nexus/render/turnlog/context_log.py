@@ -25,7 +25,7 @@ from nexus.render.turnlog.entries import (
 from nexus.render.turnlog.json_text import members, string_of
 from nexus.render.turnlog.replies import parts_of_entries, reply_entries
 from nexus.render.turnlog.write import entries_for
-from nexus.types.message import Image, Message, Note, Part, Text
+from nexus.types.message import Image, Message, Note, Part, Text, with_parts
 
 
 def context_entries(ctx: AssembledContext) -> Iterator[LogEntry]:
@@ -74,7 +74,7 @@ def _shown_units(message: Message) -> list[tuple[Unit, LogEntry | None]]:
         parts = parts_of_entries(message, entries, names.__contains__, "call")
         if not entries or not parts:
             return [(Unit(message=message), None)]
-        return [(Unit(message=replace(message, parts=parts), facts=_facts(entries[0])), entries[0])]
+        return [(Unit(message=with_parts(message, parts), facts=_facts(entries[0])), entries[0])]
     units: list[tuple[Unit, LogEntry | None]] = []
     notes: list[Part] = []
     for line in _lines(message):
@@ -82,7 +82,7 @@ def _shown_units(message: Message) -> list[tuple[Unit, LogEntry | None]]:
         if entry is not None:
             text = Text(parse_entry_text(line) or "")
             parts = (text,) if entry.role == "system" else (*notes, text)
-            unit_message = replace(message, role=entry.role, parts=parts)
+            unit_message = with_parts(message, parts, role=entry.role)
             units.append((Unit(message=unit_message, facts=_facts(entry)), entry))
             notes = notes if entry.role == "system" else []
         elif note is not None and note[0] in ("moment", "memory"):
@@ -91,7 +91,7 @@ def _shown_units(message: Message) -> list[tuple[Unit, LogEntry | None]]:
     if units and images:
         unit, entry = units[-1]
         last = unit.message or message
-        units[-1] = replace(unit, message=replace(last, parts=(*last.parts, *images))), entry
+        units[-1] = replace(unit, message=with_parts(last, (*last.parts, *images))), entry
     return units or [(Unit(message=message), None)]
 
 

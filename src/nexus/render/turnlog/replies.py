@@ -11,8 +11,6 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
-from msgspec.structs import replace
-
 from nexus.errors import BadTurnLog
 from nexus.render.turnlog import times
 from nexus.render.turnlog.entries import (
@@ -25,7 +23,7 @@ from nexus.render.turnlog.entries import (
     reasoning_parameter,
 )
 from nexus.render.turnlog.json_text import items, members, string_of
-from nexus.types.message import Message, Part, Text, Thinking, ToolCall
+from nexus.types.message import Message, Part, Text, Thinking, ToolCall, with_parts
 from nexus.types.sanitize import sanitize_text
 
 RAW_REPLY = "turnlog_reply"
@@ -38,10 +36,10 @@ def with_imitation_as_message(message: Message, is_offered: Callable[[str], bool
     A call without a real one gets an id that begins with `calls`. The text that was received is kept in `meta`.
     """
     entries = reply_entries(message)
-    parts = entries and parts_of_entries(message, entries, is_offered, calls)
+    parts = parts_of_entries(message, entries, is_offered, calls) if entries else ()
     if not parts:
         return message
-    return replace(message, parts=parts, meta=_meta_with(message.meta, message.text()))
+    return with_parts(message, parts, meta=_meta_with(message.meta, message.text()))
 
 
 def reply_entries(message: Message) -> list[LogEntry]:

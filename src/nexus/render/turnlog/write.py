@@ -38,7 +38,7 @@ from nexus.render.turnlog.entries import (
 from nexus.render.turnlog.json_text import indent, members, string_of
 from nexus.types.history import LOG_SOURCE
 from nexus.types.ledger_entries import Entry, MessageRef
-from nexus.types.message import Message, Text
+from nexus.types.message import Message, Text, with_parts
 
 FACTS = "turnlog"
 """Key in the body of a ledger entry for details of an imported log entry without a place in the message."""
@@ -274,7 +274,7 @@ def _imported_entry(unit: Unit, message: Message, at: Position) -> LogEntry | No
     bare = parse_bare(log_role, content)
     plain = message_of(log_role, bare, at.index, (at.at_us or 0) // 1_000)
     # Earlier imports took the time before a user's words for a part of them.
-    without_note = replace(plain, parts=(Text(bare.text),)) if log_role == "user" else plain
+    without_note = with_parts(plain, (Text(bare.text),)) if log_role == "user" else plain
     log_turn = at.turn + (log_role == "assistant" and at.role == "user")
     timestamp = string_of(fields.get("timestamp", ""))
     if (

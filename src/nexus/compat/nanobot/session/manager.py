@@ -12,8 +12,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from msgspec.structs import replace
-
 from nexus.assembly.fit.repair import repaired
 from nexus.assembly.fit.truncate import truncate_chars
 from nexus.assembly.record import unanswered_calls, with_sizes
@@ -24,7 +22,7 @@ from nexus.providers.openai import fragment
 from nexus.providers.openai import messages as read_messages
 from nexus.types.history import SUMMARY_MARKER
 from nexus.types.ledger_entries import Commit, Committed, NewEntry
-from nexus.types.message import Image, Message, Note, Text
+from nexus.types.message import Image, Message, Note, Text, with_parts
 from nexus.types.session_key import parse
 from nexus.workspace.sources.event_blocks import HEADING, RUNTIME_CONTEXT_SOURCE
 
@@ -157,4 +155,4 @@ def _with_note(message: Message) -> Message:
     if bool(text) == any(isinstance(part, Image) for part in rest):
         return message  # not from a builder, which joins metadata and text unless there are images
     texts = [Text(text)] if text else []
-    return replace(message, parts=(Note("moment", runtime, RUNTIME_CONTEXT_SOURCE), *texts, *rest))
+    return with_parts(message, (Note("moment", runtime, RUNTIME_CONTEXT_SOURCE), *texts, *rest))

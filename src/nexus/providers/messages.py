@@ -1,0 +1,185 @@
+"""Messages of requests, as a program has them for a provider, read into neutral ones that are sent as received.
+
+Formats are recognized by features that only one of them has: the form of tool calls, blocks or parts. Messages of a role and plain
+text are read as chat completions, which says the same as any other format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias, cast, get_args
+
+from nexus.errors import BadEvent, BadReply, BadSetting
+from nexus.providers import anthropic, gemini, openai, openai_responses
+from nexus.providers.received import CallIndex, items_of, mapping, plain_json, text_of
+from nexus.text.as_received import ReceivedFormat
+from nexus.types.message import Message
+
+_FORMATS: tuple[ReceivedFormat, ...] = get_args(ReceivedFormat)
+_ReadItem: TypeAlias = Callable[[Any, CallIndex, str], tuple[Message, ...]]
+_READERS: dict[str, _ReadItem] = {
+    "openai": openai.received_message,
+    "anthropic": anthropic.received_message,
+    "gemini": gemini.received_message,
+}
+
+_PACKAGES: dict[str, ReceivedFormat] = {
+    "openai.types.responses": "responses",
+    "openai.types.chat": "openai",
+    "anthropic.": "anthropic",
+    "google.genai.": "gemini",
+}
+_CHAT_FIELDS = frozenset(
+    {"tool_calls", "function_call", "tool_call_id", "refusal", "audio", "reasoning_content", "name"}
+)
+_CHAT_BLOCKS = frozenset({"image_url", "input_audio", "file"})
+_RESPONSES_BLOCKS = frozenset({"input_text", "output_text", "input_image", "input_file"})
+_ANTHROPIC_BLOCKS = frozenset(
+    {
+        "tool_use",
+        "tool_result",
+        "thinking",
+        "redacted_thinking",
+        "image",
+        "document",
+        "search_result",
+        "server_tool_use",
+    }
+    | {"mcp_tool_use", "mcp_tool_result", "container_upload", "compaction"}
+)
+_GEMINI_FIELDS = frozenset(
+    {"parts", "text", "inline_data", "inlineData", "file_data", "fileData", "function_call", "functionCall"}
+    | {"function_response", "functionResponse", "executable_code", "executableCode"}
+)
+
+
+def read_messages(items: Any, provider: ReceivedFormat | None = None, *, model: str = "") -> list[Message]:
+    """Return the messages that a program has for a provider: dicts, its package's objects, or a text where it takes one.
+
+    In the same format they are sent as received, in others from their parts.
+
+    Args:
+        items: The request's `messages`, `input` (Responses) or `contents` (Gemini).
+        provider: `openai` (chat completions), `responses`, `anthropic` or `gemini`; recognized by default.
+        model: Author of the assistant's messages, to whom alone their thinking is returned; by default to any model.
+
+    Raises:
+        BadEvent: An item is not a message, or the format is ambiguous.
+        BadSetting: `provider` is none of the four.
+    """
+    return as_messages(items, provider, model=model)
+
+
+def as_messages(items: Any, provider: ReceivedFormat | None = None, *, model: str = "") -> list[Message]:
+    """Return neutral messages for neutral messages, a provider's, or both mixed, as `read_messages` reads them."""
+    if provider is not None and provider not in _FORMATS:
+        raise BadSetting(f"provider {provider!r} unknown: use {', '.join(_FORMATS)}")
+    sources = _listed(items, provider)
+    try:
+        values = [item if isinstance(item, Message) else plain_json(item) for item in sources]
+        read_format = provider or _detected(sources, values)
+        return _read(values, read_format, model)
+    except BadReply as error:
+        hint = "" if provider else "; pass provider= if the format was not recognized"
+        raise BadEvent(
+            f"messages not readable: {error} (pass them as the provider's client takes them{hint})"
+        ) from error
+    except RecursionError as error:
+        raise BadEvent("messages not readable: nested too deeply (shorten what the items contain)") from error
+
+
+def _listed(items: Any, provider: ReceivedFormat | None) -> list[Any]:
+    if isinstance(items, str):
+        if provider in ("openai", "anthropic"):
+            raise BadEvent(
+                f"messages not readable: the format '{provider}' has no plain text (pass a list: "
+                '[{"role": "user", "content": text}])'
+            )
+        return [
+            {"role": "user", "parts": [{"text": items}]} if provider == "gemini" else {"role": "user", "content": items}
+        ]
+    if (
+        isinstance(items, (Message, Mapping))
+        or not isinstance(items, Iterable)
+        or hasattr(cast("object", items), "model_dump")
+    ):
+        return [items]
+    return [*cast("Iterable[Any]", items)]
+
+
+def _read(values: Sequence[Any], read_format: ReceivedFormat, model: str) -> list[Message]:
+    calls, messages = CallIndex(), list[Message]()
+    index = 0
+    while index < len(values):
+        end = index + 1
+        if isinstance(values[index], Message):
+            new: tuple[Message, ...] = (values[index],)
+        elif read_format == "responses":  # a reply is several items in a row
+            while end < len(values) and not isinstance(values[end], Message):
+                end += 1
+            new = openai_responses.received_messages(values[index:end], model, calls, index)
+        else:
+            try:
+                new = _READERS[read_format](_content(values[index], read_format), calls, model)
+            except BadReply as error:
+                raise BadReply(f"message {index}: {error}") from None
+        calls.add(new)
+        messages += new
+        index = end
+    return messages
+
+
+def _content(item: Any, read_format: ReceivedFormat) -> Any:
+    """Return an item of Gemini's contents, which may be a text or a part alone, as a content."""
+    if read_format != "gemini" or "parts" in mapping(item) or "role" in mapping(item):
+        return item
+    if isinstance(item, str):
+        return {"role": "user", "parts": [{"text": item}]}
+    return {"role": "user", "parts": [item]} if _GEMINI_FIELDS & mapping(item).keys() else item
+
+
+def _detected(sources: Sequence[Any], values: Sequence[Any]) -> ReceivedFormat:
+    """Return the format of the items. Raises BadReply if they have signs of several."""
+    signs: dict[ReceivedFormat, int] = {}
+    for index, (source, value) in enumerate(zip(sources, values, strict=True)):
+        if not isinstance(source, Message):
+            for sign in (_package(source), *_signs(value)):
+                if sign:
+                    signs.setdefault(sign, index)
+    if len(signs) > 1:
+        places = ", ".join(f"message {index} is of format {name}" for name, index in signs.items())
+        raise BadReply(f"several formats: {places}")
+    return next(iter(signs)) if signs else "openai"
+
+
+def _package(source: object) -> ReceivedFormat | None:
+    module = type(source).__module__
+    return next((name for package, name in _PACKAGES.items() if module.startswith(package)), None)
+
+
+def _signs(value: Any) -> Iterator[ReceivedFormat]:
+    """Yield the formats of the features that the item has and no other format."""
+    fields = mapping(value)
+    kind, role = text_of(fields.get("type")), text_of(fields.get("role"))
+    blocks = [mapping(block) for block in items_of(fields.get("content"))]
+    kinds = {text_of(block.get("type")) for block in blocks}
+    if (
+        "parts" in fields
+        or role == "model"
+        or isinstance(value, str)
+        or (not role and not kind and _GEMINI_FIELDS & fields.keys())
+    ):
+        yield "gemini"
+        return
+    # A reply of Anthropic has this type too, with blocks of its own.
+    is_typed = kind == "message" and (isinstance(fields.get("content"), str) or "refusal" in kinds)
+    if (kind and not role) or is_typed or kinds & _RESPONSES_BLOCKS:
+        yield "responses"
+    if any(text_of(block.get("type")) in _ANTHROPIC_BLOCKS or block.get("citations") for block in blocks) or any(
+        name.endswith("_tool_result") for name in kinds
+    ):
+        yield "anthropic"
+    if role and (
+        role in ("tool", "function") or _CHAT_FIELDS & {k for k, v in fields.items() if v} or kinds & _CHAT_BLOCKS
+    ):
+        yield "openai"

@@ -1,0 +1,342 @@
+"""Replies that arrive as a stream of events, of all four formats, joined into the same result as the reply without a stream.
+
+Each format's events build the body of its complete reply, which the format's own reader reads. So the result is equal,
+with or without a stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
+from typing import Any, Protocol, TypeVar, get_args
+
+import msgspec
+from msgspec.structs import replace
+
+from nexus.errors import BadReply, BadSetting
+from nexus.providers import anthropic, gemini, openai, openai_responses
+from nexus.providers.received import as_mapping, items_of, mapping, text_of, without_nulls
+from nexus.text.as_received import ReceivedFormat
+from nexus.types.request import AgentResult
+
+EventT = TypeVar("EventT")
+Fields = dict[str, Any]
+_object = msgspec.json.Decoder(Fields)
+
+
+class _Events(Protocol):
+    """One format's events so far."""
+
+    has_ended: bool
+
+    def add(self, event: Fields) -> None:
+        """Add the next event."""
+        ...
+
+    def result(self, *, partial: bool) -> AgentResult:
+        """Return the reply; with `partial` without the calls that are not complete."""
+        ...
+
+
+class StreamReader:
+    """A reply in the making: it takes the events of a provider's stream and returns them joined, as an AgentResult."""
+
+    def __init__(self, provider: ReceivedFormat) -> None:
+        """Read a stream of `openai` (chat completions), `responses`, `anthropic` or `gemini`. Raises BadSetting."""
+        if provider not in _FORMATS:
+            raise BadSetting(f"provider {provider!r} unknown: use {', '.join(get_args(ReceivedFormat))}")
+        self._events: _Events = _FORMATS[provider]()
+        self._error = ""
+
+    def add(self, event: object) -> None:
+        """Add the next event: an object of the provider's package, or its fields as a dict. Raises BadReply."""
+        fields = as_mapping(event)
+        if fields is None:
+            raise BadReply(
+                f"stream event not readable: {type(event).__name__} is neither a dict nor an object of the provider's "
+                "package (pass each event as the client gives it, a line of text parsed)"
+            )
+        try:
+            failure = fields.get("error") or (fields if fields.get("type") == "error" else None)
+            if failure:
+                self._error = text_of(mapping(failure).get("message")) or text_of(failure) or "error event"
+            self._events.add(without_nulls(fields))
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise BadReply(
+                f"stream event not readable: {type(error).__name__}: {error} (make a new reader for each reply, for the "
+                "provider that the stream is from)"
+            ) from error
+
+    def read(self, stream: Iterable[EventT]) -> Iterator[EventT]:
+        """Yield the events of a stream, each after it was added."""
+        for event in stream:
+            self.add(event)
+            yield event
+
+    async def aread(self, stream: AsyncIterable[EventT]) -> AsyncIterator[EventT]:
+        """Yield the events of an asynchronous stream, each after it was added."""
+        async for event in stream:
+            self.add(event)
+            yield event
+
+    def reply(self, *, partial: bool = False) -> AgentResult:
+        """Return the whole reply, or with `partial` the part that arrived before the stream broke off.
+
+        A partial reply has no tool call with incomplete arguments, and `aborted` as its stop reason, or `error` if the
+        stream had an error. Raises BadReply if the stream did not end.
+        """
+        if self._events.has_ended and not self._error:
+            return self._events.result(partial=False)
+        if not partial:
+            why = f"the provider reported: {self._error}" if self._error else "it has no end event"
+            raise BadReply(
+                f"stream not complete: {why} (repeat the call, or take what arrived: reply(partial=True); nothing was "
+                "stored)"
+            )
+        result = self._events.result(partial=True)
+        messages = tuple(message for message in result.messages if message.parts)
+        reason = "error" if self._error else "aborted"
+        return replace(result, messages=messages, stop_reason=reason, error=self._error or None)
+
+
+class _ChatEvents:
+    """Chunks of a chat completion: deltas of each choice, and the usage, which may come last and without a choice."""
+
+    def __init__(self) -> None:
+        self.has_ended = False
+        self._body: Fields = {}
+        self._choices: dict[int, Fields] = {}
+
+    def add(self, event: Fields) -> None:
+        if event.get("type") == "chunk":  # of the package's helper, which has other events beside it
+            event = mapping(event.get("chunk"))
+        for name in ("id", "model", "usage"):
+            if event.get(name):
+                self._body[name] = event[name]
+        for choice in map(mapping, items_of(event.get("choices"))):
+            index = choice.get("index") or 0
+            state = self._choices.setdefault(index, {"index": index, "message": {"role": "assistant", "content": None}})
+            _join_delta(state["message"], mapping(choice.get("delta")))
+            if choice.get("finish_reason"):
+                state["finish_reason"] = choice["finish_reason"]
+                self.has_ended = self.has_ended or index == 0
+            for name, tokens in mapping(choice.get("logprobs")).items():
+                if tokens is not None:
+                    state.setdefault("logprobs", {}).setdefault(name, []).extend(items_of(tokens))
+
+    def result(self, *, partial: bool) -> AgentResult:
+        choices = [self._choices[index] for index in sorted(self._choices)] or [{"message": {"role": "assistant"}}]
+        choices = [{**choice, "message": _joined_message(choice["message"], partial=partial)} for choice in choices]
+        return openai.reply({**self._body, "choices": choices})
+
+
+def _join_delta(message: Fields, delta: Fields) -> None:
+    """Add a delta to a message: texts are continued, calls by their index."""
+    for name, value in delta.items():
+        if value is None or name in ("role", "index", "type"):
+            if name == "type" and value:
+                message[name] = value
+        elif name == "tool_calls":
+            calls = message.setdefault(name, {})
+            for call in map(mapping, items_of(value)):
+                _join_delta(calls.setdefault(call.get("index", len(calls)), {"type": "function"}), call)
+        elif name == "id":
+            message[name] = value
+        elif isinstance(value, str):
+            message[name] = (message.get(name) or "") + value
+        elif isinstance(value, dict):
+            _join_delta(message.setdefault(name, {}), mapping(value))
+        elif isinstance(value, list):
+            message.setdefault(name, []).extend(items_of(value))
+        else:
+            message[name] = value
+
+
+def _joined_message(message: Fields, *, partial: bool) -> Fields:
+    indexed = mapping(message.get("tool_calls"))
+    calls = [indexed[index] for index in sorted(indexed)]
+    legacy = message.get("function_call")
+    if partial:
+        # A call is complete when the next one begins. The last one is, if its arguments are a whole JSON object.
+        calls = [call for index, call in enumerate(calls) if index < len(calls) - 1 or _is_whole(call.get("function"))]
+        legacy = legacy if _is_whole(legacy) else None
+    joined = {name: value for name, value in message.items() if name not in ("tool_calls", "function_call")}
+    return {**joined, **({"tool_calls": calls} if calls else {}), **({"function_call": legacy} if legacy else {})}
+
+
+def _is_whole(function: Any) -> bool:
+    return _decoded(text_of(mapping(function).get("arguments"))) is not None
+
+
+def _decoded(text: str) -> Fields | None:
+    try:
+        return _object.decode(text)
+    except msgspec.MsgspecError:
+        return None
+
+
+class _AnthropicEvents:
+    """Events of the Messages API: the empty message, its blocks in deltas, and the stop reason with the usage."""
+
+    def __init__(self) -> None:
+        self.has_ended = False
+        self._message: Fields = {"type": "message", "role": "assistant"}
+        self._blocks: dict[int, Fields] = {}
+        self._json: dict[int, str] = {}
+        self._complete: set[int] = set()
+
+    def add(self, event: Fields) -> None:
+        index = event.get("index", -1)
+        match event.get("type"):
+            case "message_start":
+                self._message = {**mapping(event["message"])}
+                self._blocks = dict(enumerate(items_of(self._message.get("content"))))
+            case "content_block_start":
+                self._blocks[index] = {**mapping(event["content_block"])}
+            case "content_block_delta":
+                self._join(index, mapping(event["delta"]))
+            case "content_block_stop":
+                self._complete.add(index)
+            case "message_delta":
+                usage = {**mapping(self._message.get("usage")), **_present(event.get("usage"))}
+                self._message = {**self._message, **_present(event.get("delta")), "usage": usage}
+            case "message_stop":
+                self.has_ended = True
+            case _:
+                pass
+
+    def _join(self, index: int, delta: Fields) -> None:
+        block = self._blocks[index]
+        for name, value in delta.items():
+            match name:
+                case "type":
+                    pass
+                case "partial_json":
+                    self._json[index] = self._json.get(index, "") + text_of(value)
+                case "citation":
+                    block["citations"] = [*items_of(block.get("citations")), value]
+                case _ if isinstance(value, str):
+                    block[name] = text_of(block.get(name)) + value
+                case _:
+                    block[name] = value
+
+    def result(self, *, partial: bool) -> AgentResult:
+        blocks: list[Fields] = []
+        answered = {block.get("tool_use_id") for block in self._blocks.values()}
+        for index in sorted(self._blocks):
+            block = self._blocks[index]
+            kind = text_of(block.get("type"))
+            if partial and kind not in ("text", "thinking"):
+                is_open = kind.endswith("server_tool_use") or kind == "mcp_tool_use"
+                if index not in self._complete or (is_open and block.get("id") not in answered):
+                    continue
+            if index in self._json:
+                text = self._json[index]
+                value = _decoded(text or "{}")
+                block = {**block, "input": text if value is None else value}
+            blocks.append(block)
+        return anthropic.reply({**self._message, "content": blocks})
+
+
+def _present(value: Any) -> Fields:
+    return {name: item for name, item in mapping(value).items() if item is not None}
+
+
+class _ResponsesEvents:
+    """Events of the Responses API. The last has the whole response; until then it is its items, done or in deltas."""
+
+    def __init__(self) -> None:
+        self.has_ended = False
+        self._response: Fields = {}
+        self._items: dict[int, Fields] = {}
+        self._done: set[int] = set()
+
+    def add(self, event: Fields) -> None:
+        kind, index = text_of(event.get("type")), event.get("output_index", -1)
+        match kind:
+            case "response.completed" | "response.incomplete" | "response.failed":
+                self._response, self.has_ended = {**mapping(event["response"])}, True
+            case "response.created" | "response.in_progress" | "response.queued":
+                self._response = {**mapping(event["response"])}
+            case "response.output_item.added":
+                self._items[index] = {**mapping(event["item"])}
+            case "response.output_item.done":
+                self._items[index] = {**mapping(event["item"])}
+                self._done.add(index)
+            case "response.output_text.delta" | "response.refusal.delta":
+                key = "refusal" if "refusal" in kind else "text"
+                texts = self._items[index].setdefault("_texts", {})
+                empty = {"type": key if key == "refusal" else "output_text", key: ""}
+                text = texts.setdefault(event.get("content_index", 0), empty)
+                text[key] += text_of(event.get("delta"))
+            case _:
+                pass
+
+    def result(self, *, partial: bool) -> AgentResult:
+        items: list[Fields] = []
+        for index in sorted(self._items):
+            item = self._items[index]
+            if index in self._done:
+                items.append(item)
+            elif item.get("type") == "message" and item.get("_texts"):
+                texts = [item["_texts"][at] for at in sorted(item["_texts"])]
+                items.append({**{k: v for k, v in item.items() if k != "_texts"}, "content": texts})
+        if partial:
+            body = {**self._response, "object": "response", "status": "incomplete", "output": items}
+            return openai_responses.reply({**body, "incomplete_details": {"reason": "aborted"}})
+        # Some servers leave the items out of their last event.
+        return openai_responses.reply({**self._response, "output": self._response.get("output") or items})
+
+
+class _GeminiEvents:
+    """Chunks of a generated content: parts to append, and usage so far."""
+
+    def __init__(self) -> None:
+        self.has_ended = False
+        self._body: Fields = {}
+        self._candidates: dict[int, Fields] = {}
+
+    def add(self, event: Fields) -> None:
+        fields = gemini.in_snake_case(event)
+        usage = {
+            **mapping(self._body.get("usage_metadata")),
+            **gemini.in_snake_case(_present(fields.get("usage_metadata"))),
+        }
+        self._body |= {name: value for name, value in fields.items() if value is not None and name != "candidates"}
+        self._body["usage_metadata"] = usage
+        if gemini.in_snake_case(fields.get("prompt_feedback")).get("block_reason"):
+            self.has_ended = True
+        for candidate in map(gemini.in_snake_case, items_of(fields.get("candidates"))):
+            index = candidate.get("index") or 0
+            state = self._candidates.setdefault(index, {"content": {"role": "model", "parts": []}})
+            parts: list[Fields] = state["content"]["parts"]
+            for part in items_of(mapping(candidate.get("content")).get("parts")):
+                _append_part(parts, _present(gemini.in_snake_case(part)))
+            state.update({name: v for name, v in candidate.items() if v is not None and name != "content"})
+            if candidate.get("finish_reason"):
+                self.has_ended = self.has_ended or index == 0
+
+    def result(self, *, partial: bool) -> AgentResult:
+        del partial  # calls arrive whole
+        candidates = [self._candidates[index] for index in sorted(self._candidates)]
+        return gemini.reply({**self._body, "candidates": candidates})
+
+
+def _append_part(parts: list[Fields], part: Fields) -> None:
+    """Append a part, to the last one if both are text of one kind. A signature ends a text."""
+    call = gemini.in_snake_case(part.get("function_call"))
+    if call.get("partial_args") or call.get("will_continue"):
+        raise ValueError("function arguments in pieces (turn off `stream_function_call_arguments`)")
+    last = parts[-1] if parts else {}
+    texts = isinstance(last.get("text"), str) and isinstance(part.get("text"), str)
+    if texts and bool(last.get("thought")) == bool(part.get("thought")) and not last.get("thought_signature"):
+        parts[-1] = {**last, **part, "text": last["text"] + part["text"]}
+    else:
+        parts.append(part)
+
+
+_FORMATS: dict[str, type[_Events]] = {
+    "openai": _ChatEvents,
+    "responses": _ResponsesEvents,
+    "anthropic": _AnthropicEvents,
+    "gemini": _GeminiEvents,
+}

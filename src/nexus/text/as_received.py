@@ -1,0 +1,187 @@
+"""Messages as a provider's format had them, with features that neutral parts lack: files, citations, names, item ids.
+
+`Message.received` is JSON text with the format's name and the items. It is set only where the neutral parts would be sent
+otherwise in that format. There it is sent instead of them; every other format is sent the parts. The data of the message's
+own images is not in it: `images` has the place of each, and the text there is completed when it is read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, Literal, TypeAlias, cast
+
+import msgspec
+from msgspec.structs import replace
+
+from nexus.text.frames.escaping import escape
+from nexus.text.message_text import visible_parts
+from nexus.types.message import Image, Message, Note, Text, Thinking, ToolResult
+from nexus.types.sanitize import sanitize_text
+
+ReceivedFormat: TypeAlias = Literal["openai", "responses", "anthropic", "gemini"]
+"""Formats that messages are read from and sent in: the three of token counts, and OpenAI's Responses API."""
+
+Item: TypeAlias = dict[str, Any]
+_Place: TypeAlias = list[str | int]
+
+
+class _Received(msgspec.Struct, omit_defaults=True):
+    format: str
+    items: list[Item]
+    images: list[_Place] = []
+
+
+class _Format(msgspec.Struct):
+    format: str
+
+
+_decode = msgspec.json.Decoder(_Received).decode
+_decode_format = msgspec.json.Decoder(_Format).decode
+
+
+def with_received(message: Message, provider_format: ReceivedFormat, items: list[Item]) -> Message:
+    """Return the message with its items in a provider's format, JSON values that must not be changed afterwards.
+
+    A message whose items have no JSON form is returned unchanged.
+    """
+    stored, places = items, list[_Place]()
+    if data := [image.data for image in images_with_data(message)]:
+        stored = cast("list[Item]", _copy(items))
+        strings = [(place, text) for place, text in _strings(stored, []) if len(text) >= len(min(data, key=len))]
+        for text in data:
+            place = next((place for place, string in strings if string.endswith(text)), _Place())
+            if place:
+                strings = [(other, string) for other, string in strings if other != place]
+                _set(stored, place, _get(stored, place)[: -len(text)])
+            places.append(place)
+    fields = {"format": provider_format, "items": stored, **({"images": places} if any(places) else {})}
+    try:
+        text = json.dumps(fields, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        return message
+    return replace(message, received=text)
+
+
+def received_format(message: Message) -> str:
+    """Return the format that the message was received in; empty if its parts say all of it, or it is unreadable."""
+    if not message.received:
+        return ""
+    try:
+        return _decode_format(sanitize_text(message.received)).format
+    except msgspec.MsgspecError:
+        return ""
+
+
+def received_items(
+    message: Message, provider_format: ReceivedFormat, *, with_thinking: bool = True, with_images: bool = True
+) -> list[Item] | None:
+    """Return new items to send in this format; None if the message has none, so that its parts are sent.
+
+    Text that no body can carry is replaced. Notes come first, and text next to them is escaped, as with neutral parts.
+    Thinking is left out without `with_thinking`, or if the message no longer has any.
+    """
+    if not message.received:
+        return None
+    try:
+        received = _decode(sanitize_text(message.received))
+    except msgspec.MsgspecError:
+        return None
+    images = [*images_with_data(message)]
+    if received.format != provider_format or (received.images and len(received.images) != len(images)):
+        return None
+    for place, image in zip(received.images, images, strict=False):
+        if place and with_images:
+            _set(received.items, place, _get(received.items, place) + image.data)
+    items = received.items
+    if not (with_thinking and any(isinstance(part, Thinking) for part in message.parts)):
+        items = _without_thinking(items, provider_format)
+    notes = [part for part in message.parts if isinstance(part, Note)]
+    return _with_notes(items, notes, provider_format) if any(note.text for note in notes) else items
+
+
+def images_with_data(message: Message) -> Iterator[Image]:
+    """Yield the images with data among the parts, also in results."""
+    for part in message.parts:
+        images = part.content if isinstance(part, ToolResult) else (part,)
+        yield from (image for image in images if isinstance(image, Image) and image.data)
+
+
+def _without_thinking(items: list[Item], provider_format: ReceivedFormat) -> list[Item]:
+    match provider_format:
+        case "openai":
+            return [{k: v for k, v in item.items() if k not in ("reasoning_content", "reasoning")} for item in items]
+        case "responses":
+            return [item for item in items if item.get("type") != "reasoning"]
+        case "anthropic":
+            return [
+                {**item, "content": [b for b in item["content"] if b.get("type") not in THINKING_BLOCKS]}
+                for item in items
+            ]
+        case "gemini":
+            return [
+                {**item, "parts": [_unsigned(part) for part in item["parts"] if not part.get("thought")]}
+                for item in items
+            ]
+
+
+THINKING_BLOCKS = ("thinking", "redacted_thinking")
+"""Anthropic's blocks with a model's thinking."""
+
+
+def _unsigned(part: Item) -> Item:
+    return {name: value for name, value in part.items() if name != "thought_signature"}
+
+
+def _with_notes(items: list[Item], notes: list[Note], provider_format: ReceivedFormat) -> list[Item]:
+    """Return the items of a user's message with its notes as first text: joined with a plain text, else a block before."""
+    first, key = items[0] if items else {}, "parts" if provider_format == "gemini" else "content"
+    content = first.get(key)
+    texts = (Text(content),) if isinstance(content, str) else ()
+    (joined,) = visible_parts(Message("user", (*notes, *texts)))
+    text = joined.text if isinstance(joined, Text) else ""
+    if texts:
+        return [{**first, key: text}, *items[1:]]
+    kinds = {"responses": {"type": "input_text"}, "gemini": dict[str, str]()}
+    block = {**kinds.get(provider_format, {"type": "text"}), "text": text}
+    others = [_escaped(item) for item in items]
+    if isinstance(content, list):
+        return [{**others[0], key: [block, *others[0][key]]}, *others[1:]]
+    return [{"role": "user", key: [block]}, *others]
+
+
+def _escaped(value: Any) -> Any:
+    if isinstance(value, str):
+        return escape(value)
+    if isinstance(value, list):
+        return [_escaped(item) for item in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        return {name: _escaped(item) for name, item in cast("Item", value).items()}
+    return value
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_copy(item) for item in cast("list[Any]", value)]
+    return {name: _copy(item) for name, item in cast("Item", value).items()} if isinstance(value, dict) else value
+
+
+def _strings(value: Any, place: _Place) -> Iterator[tuple[_Place, str]]:
+    if isinstance(value, str):
+        yield place, value
+    elif isinstance(value, list):
+        for index, item in enumerate(cast("list[Any]", value)):
+            yield from _strings(item, [*place, index])
+    elif isinstance(value, dict):
+        for name, item in cast("Item", value).items():
+            yield from _strings(item, [*place, name])
+
+
+def _get(value: Any, place: _Place) -> Any:
+    for step in place:
+        value = value[step]
+    return value
+
+
+def _set(value: Any, place: _Place, text: str) -> None:
+    _get(value, place[:-1])[place[-1]] = text
