@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nexus.assembly.fit.repair import repaired
+    from nexus.async_engine import AsyncEngine, AsyncTurn, open_async
     from nexus.context import AssembledContext, RepairReport
     from nexus.engine import Engine
     from nexus.engine import open_engine as open  # noqa: A004 - the documented name
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
     from nexus.providers.messages import read_messages
     from nexus.providers.replies import read_reply as read_reply
     from nexus.providers.streams import StreamReader
-    from nexus.recovery import call
+    from nexus.recovery import acall, call
     from nexus.tokens.budget import TokenBudget
+    from nexus.turn import Turn
     from nexus.types.block import Block
     from nexus.types.history import History
     from nexus.types.message import Image, Message, Text, Thinking, ToolCall, ToolResult, assistant, tool, user
@@ -45,7 +47,9 @@ _MODULES = {
         "nexus.providers.messages": "read_messages",
         "nexus.providers.replies": "read_reply",
         "nexus.providers.streams": "StreamReader",
-        "nexus.recovery": "call",
+        "nexus.async_engine": "AsyncEngine AsyncTurn open_async",
+        "nexus.recovery": "acall call",
+        "nexus.turn": "Turn",
         "nexus.tokens.budget": "TokenBudget",
         "nexus.types.block": "Block",
         "nexus.types.history": "History",
@@ -62,6 +66,8 @@ _ORIGINAL_NAMES = {"open": "open_engine"}
 __all__ = [
     "AgentResult",
     "AssembledContext",
+    "AsyncEngine",
+    "AsyncTurn",
     "Block",
     "BudgetTooSmall",
     "ContextOverflow",
@@ -84,11 +90,14 @@ __all__ = [
     "TokenUsage",
     "ToolCall",
     "ToolResult",
+    "Turn",
+    "acall",
     "assistant",
     "call",
     "hookimpl",
     "image_from_file",
     "open",
+    "open_async",
     "read_messages",
     "read_reply",
     "repaired",

@@ -240,6 +240,10 @@ class Engine:
         """
         return begin_turn(self, build_request(as_event(event, images), session, **routing))
 
+    def session_label(self, session: str | None = None, **routing: Any) -> str:
+        """Return the label of the session that a call with these arguments of `assemble` belongs to."""
+        return self._authorize(build_request(Event(), session, **routing), moment=False).request.routing.session
+
     def current_turn(self, session: str, **routing: Any) -> Turn | None:
         """Return the session's newest turn to continue it, None if it is closed. Arguments as for `assemble`.
 

@@ -7,19 +7,25 @@ ContextOverflow lists the tokens of each part.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import asyncio
+from collections.abc import Awaitable, Callable, Generator, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nexus.async_engine import AsyncEngine
 from nexus.compaction import CompactionOutcome
 from nexus.context import AssembledContext
 from nexus.engine import Engine
 from nexus.errors import BudgetTooSmall, CompactionSuperseded, ContextOverflow, HeadMoved
+from nexus.ledger.lease import WAIT_S, async_session_lease, session_lease
 from nexus.providers.errors import OverflowVerdict, classify, detect_silent_overflow, learned_window
 from nexus.providers.replies import read_reply
+from nexus.turn import Turn, failure_kind, request_changes
 from nexus.types.compaction_plan import RECOVER_TO, Trigger
 from nexus.types.ledger_entries import Committed
 from nexus.types.message import ATTACHED, Message, Note, Text, ToolCall
@@ -61,6 +67,17 @@ class Answer(Struct, frozen=True):
         return len(self.attempts) > 1
 
 
+class _Sent(Struct, frozen=True):
+    """What came of sending a context: a reply, or the error that `send` raised."""
+
+    reply: Any = None
+    error: Exception | None = None
+
+
+_Steps: TypeAlias = Generator[AssembledContext, _Sent, Answer]
+"""Contexts to send, one after the other; returns the answer. It calls no model itself, so that a caller may await one."""
+
+
 def call(
     nx: Engine,
     event: str | Event | Iterable[Message],
@@ -68,37 +85,95 @@ def call(
     *,
     session: str | None = None,
     compact: bool = True,
+    wait: float = WAIT_S,
     **request: Any,
 ) -> Answer:
-    """Assemble, send and record one call, with overflow recovery.
+    """Store an event, send its context and record the reply, with overflow recovery. Calls of a session wait in line.
 
     Args:
         nx: The engine.
-        event: The user's text, an Event, or the results of tool calls.
+        event: The user's text, an Event, or the results of tool calls. It is stored before `send` is called. The same
+            `Event.id` again continues its turn, or returns the stored answer.
         send: Takes the context and returns the provider's response, for example
             `lambda ctx: client.messages.create(**ctx.to_anthropic())`.
         session: The session's label; without one as `Engine.assemble` chooses.
         compact: Compact before the call if the context exceeds the profile's `compact_at`: by default, if it is full.
             Without it the history is only cut.
+        wait: Seconds to wait for another call of the session.
         **request: The other arguments of `Engine.assemble`.
 
     Raises:
-        ContextOverflow: Three calls did not fit, or nothing more can be omitted. Nothing was recorded.
-        BudgetTooSmall: The parts that are never cut exceed the budget. Nothing was recorded.
-        Exception: Any error of `send` that is not an overflow, rate limits included.
+        SessionBusy: Another call of the session did not end in time. Nothing was stored.
+        BudgetTooSmall: The parts that are never cut exceed the budget. Nothing was stored.
+        ContextOverflow: Three calls did not fit, or nothing more can be omitted. The turn is stored as failed.
+        BadReply: The reply is empty or unreadable. The turn is stored as failed.
+        Exception: Any error of `send` that is not an overflow, rate limits included. The turn is stored as failed.
     """
-    event = event if isinstance(event, (str, Event)) else tuple(event)
-    recovery = _Recovery(nx, event, session, request, compact)
-    try:
-        ctx = recovery.assemble()
-    except BudgetTooSmall:
-        # The parts that are never cut exceed a learned limit: drop it and let the provider decide.
-        if not nx.forget_limit(request.get("model") or nx.model):
+    recovery = _new_recovery(nx, event, session, request, compact=compact)
+    with session_lease(nx.store, recovery.session or "", wait_s=wait):
+        return _send_all(recovery.turn_steps(), send)
+
+
+async def acall(
+    nx: AsyncEngine,
+    event: str | Event | Iterable[Message],
+    send: Callable[[AssembledContext], Awaitable[Any]],
+    *,
+    session: str | None = None,
+    compact: bool = True,
+    wait: float = WAIT_S,
+    **request: Any,
+) -> Answer:
+    """Do as `call` with an asynchronous `send`; a cancelled task leaves an interrupted turn."""
+    recovery = await nx.run(partial(_new_recovery, compact=compact), nx.engine, event, session, request)
+    async with async_session_lease(nx.engine.store, recovery.session or "", nx.run, wait_s=wait):
+        steps = recovery.turn_steps()
+        step = await nx.run(_next_step, steps, None)
+        while isinstance(step, AssembledContext):
+            try:
+                sent = _Sent(await send(step))
+            except Exception as error:  # noqa: BLE001 - the steps decide what it means, and raise it again
+                sent = _Sent(error=error)
+            except BaseException as error:
+                await asyncio.shield(nx.run(_stop, steps, error))
+                raise
+            step = await nx.run(_next_step, steps, sent)
+        return step
+
+
+def _send_all(steps: _Steps, send: Callable[[AssembledContext], Any]) -> Answer:
+    step = _next_step(steps, None)
+    while isinstance(step, AssembledContext):
+        try:
+            sent = _Sent(send(step))
+        except Exception as error:  # noqa: BLE001 - the steps decide what it means, and raise it again
+            sent = _Sent(error=error)
+        except BaseException as error:
+            _stop(steps, error)
             raise
-        ctx = recovery.assemble()
-    if compact and ctx.compaction_due and recovery.compact_history(ctx, None, "context_limit"):
-        ctx = recovery.assemble()
-    return recovery.send_until_it_fits(ctx, send)
+        step = _next_step(steps, sent)
+    return step
+
+
+def _next_step(steps: _Steps, sent: _Sent | None) -> AssembledContext | Answer:
+    """Return the next context to send, or the answer."""
+    try:
+        return next(steps) if sent is None else steps.send(sent)
+    except StopIteration as end:
+        return end.value
+
+
+def _stop(steps: _Steps, error: BaseException) -> None:
+    """End the steps with an interruption of the program."""
+    with suppress(BaseException):
+        steps.throw(error)
+
+
+def _new_recovery(
+    nx: Engine, event: str | Event | Iterable[Message], session: str | None, request: dict[str, Any], *, compact: bool
+) -> _Recovery:
+    event = event if isinstance(event, (str, Event)) else tuple(event)
+    return _Recovery(nx, event, nx.session_label(session, **request), request, compact)
 
 
 def recover(
@@ -125,7 +200,7 @@ def recover(
         raise ContextOverflow((), f"the error is {verdict.kind}, not an overflow: {verdict.text}")
     recovery.attempts.append(Attempt(ctx.token_budget.used.total, ctx.token_budget.available, "", verdict))
     recovery.error = error if isinstance(error, BaseException) else None
-    return recovery.send_until_it_fits(recovery.smaller_context(ctx, verdict), send)
+    return _send_all(recovery.send_until_it_fits(recovery.smaller_context(ctx, verdict)), send)
 
 
 @dataclass(slots=True)
@@ -143,24 +218,63 @@ class _Recovery:
     step: str = ""
     limit_to_learn: int = 0
     least_budget: int = 1  # tokens of the parts that are never cut, once a budget was too small for them
+    turn: Turn | None = None  # set if the event is stored
 
     def assemble(self, **budget: Any) -> AssembledContext:
+        if self.turn is not None:
+            settings = dict(self.request.get("model_config") or {})
+            return self.turn.assemble(model_config=settings, **request_changes({**self._budget(), **budget}))
         ctx = self.nx.assemble(self.event, session=self.session, **{**self.request, **budget})
         self.session = ctx.session_label
         return ctx
 
-    def send_until_it_fits(self, ctx: AssembledContext, send: Callable[[AssembledContext], Any]) -> Answer:
+    def _budget(self) -> dict[str, Any]:
+        return {"budget": self.request.get("budget")}
+
+    def turn_steps(self) -> _Steps:
+        """Store the event, then yield contexts until one fits. Every way out but the answer closes the turn as failed."""
+        turn = self._begin()
+        if not turn.is_open and turn.status == "completed":
+            return self._stored_answer(turn)
+        try:
+            ctx = turn.assemble()
+            if self.may_compact and ctx.compaction_due and self.compact_history(ctx, None, "context_limit"):
+                ctx = self.assemble()
+            return (yield from self.send_until_it_fits(ctx))
+        except Exception as error:
+            turn.fail(failure_kind(error), str(error) or type(error).__name__)
+            raise
+        except BaseException:
+            turn.cancel()
+            raise
+
+    def _begin(self) -> Turn:
+        try:
+            self.turn = self.nx.begin(self.event, session=self.session, **self.request)
+        except BudgetTooSmall:
+            # The parts that are never cut exceed a learned limit: drop it and let the provider decide.
+            if not self.nx.forget_limit(self.request.get("model") or self.nx.model):
+                raise
+            self.turn = self.nx.begin(self.event, session=self.session, **self.request)
+        return self.turn
+
+    def _stored_answer(self, turn: Turn) -> Answer:
+        """Return the answer of a turn that was completed before, without a call."""
+        thread = self.nx.ledger.thread_info(turn.session)
+        committed = Committed(thread.id, thread.head_seq, 0, turn.number)
+        ctx = self.nx.replay(turn.session, turn.number, unverified=True)
+        return Answer(ctx, None, AgentResult(turn.replies), committed, ())
+
+    def send_until_it_fits(self, ctx: AssembledContext) -> _Steps:
         """Send at most three times. A doubtful reply is accepted if no smaller context can be sent."""
         while True:
             used, available = ctx.token_budget.used.total, ctx.token_budget.available
-            reply, self.error = None, None
-            try:
-                reply = send(ctx)
-            except Exception as error:
-                verdict = classify(error, provider=ctx.provider, window=ctx.accounting.model_info.context_tokens)
+            sent = yield ctx
+            reply, self.error = sent.reply, sent.error
+            if sent.error is not None:
+                verdict = classify(sent.error, provider=ctx.provider, window=ctx.accounting.model_info.context_tokens)
                 if verdict.kind != "overflow":
-                    raise
-                self.error = error
+                    raise sent.error
             else:
                 verdict = _silent_overflow(ctx, reply)
             self.attempts.append(Attempt(used, available, self.step, verdict))
@@ -174,7 +288,7 @@ class _Recovery:
             # Only a success proves a limit: a learned limit under which nothing fits would block the next call.
             elif self.limit_to_learn:
                 self.nx.learn_limit(ctx.model, max(self.limit_to_learn, used))
-            committed = self.nx.record(ctx, reply)
+            committed = self.turn.record(reply, ctx) if self.turn is not None else self.nx.record(ctx, reply)
             return Answer(ctx, reply, read_reply(reply), committed, tuple(self.attempts), tuple(self.outcomes))
 
     def smaller_context(self, ctx: AssembledContext, verdict: OverflowVerdict) -> AssembledContext:

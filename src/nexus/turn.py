@@ -10,9 +10,11 @@ from msgspec.structs import replace
 
 from nexus.assembly.record import build_event_commit, with_sizes
 from nexus.context import AssembledContext, StoredEvent
-from nexus.errors import BadEvent, BadReply
+from nexus.errors import BadEvent, BadReply, ContextOverflow
 from nexus.ledger.overlay import is_partial, open_event
 from nexus.ledger.replay import TurnStatus
+from nexus.providers.errors import classify
+from nexus.providers.errors.extract import extract_details
 from nexus.providers.replies import read_reply
 from nexus.types.ledger_entries import Commit, Committed, NewEntry
 from nexus.types.message import Message, Text, ToolCall, ToolResult, assistant, with_parts
@@ -34,6 +36,13 @@ FailureKind: TypeAlias = Literal[
     "aborted",
     "error",
 ]
+
+
+_STATUS_KINDS: dict[int, FailureKind] = {
+    400: "bad_request", 401: "auth", 403: "auth", 404: "bad_request", 408: "timeout", 422: "bad_request",
+    429: "rate_limit", 504: "timeout",
+}  # fmt: skip
+_SERVER_ERROR = 500
 
 
 class TurnEngine(Protocol):
@@ -136,6 +145,10 @@ class Turn:
         ctx = ctx or self._ctx
         if ctx is None:
             raise BadReply("turn has no context to record a reply to (call `turn.assemble()` and send that context)")
+        result = read_reply(reply)
+        if result.error is None and not any(message.has_content() for message in result.messages):
+            why = f"stop reason {result.stop_reason}" if result.stop_reason else "no stop reason"
+            raise BadReply(f"reply is empty ({why}; call again, or end the turn with `turn.fail`; nothing was stored)")
         committed = self._engine.record(ctx, reply)
         self._ctx = None
         return committed
@@ -245,6 +258,24 @@ def _turn_with_key(ledger: Ledger, session: str, key: str) -> int:
         if holder in path and seq <= path[holder].high:
             return next(iter(ledger.store.entries(thread, seq - 1, seq))).turn
     return 0
+
+
+def failure_kind(error: BaseException) -> FailureKind:
+    """Return the kind of a failure for an error of a call."""
+    if isinstance(error, BadReply):
+        return "bad_reply"
+    if isinstance(error, ContextOverflow):
+        return "overflow"
+    verdict = classify(error)
+    if verdict.kind != "other":
+        return verdict.kind
+    name = type(error).__name__
+    if isinstance(error, TimeoutError) or "Timeout" in name:
+        return "timeout"
+    if isinstance(error, ConnectionError) or "Connection" in name:
+        return "connection"
+    status = next((details.status for details in extract_details(error) if details.status), 0)
+    return _STATUS_KINDS.get(status, "overloaded" if status >= _SERVER_ERROR else "error")
 
 
 def event_of(stored: StoredEvent, now_ms: int) -> Event:

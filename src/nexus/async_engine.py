@@ -1,0 +1,147 @@
+"""The engine for asynchronous programs: each operation runs on a thread of its own pool, never on the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from nexus.context import AssembledContext
+from nexus.engine import Engine, open_engine
+from nexus.ledger.store import LedgerStore
+from nexus.turn import FailureKind, Turn
+from nexus.types.ledger_entries import Committed
+from nexus.types.message import Image, Message, ToolResult
+from nexus.types.request import Event
+
+T = TypeVar("T")
+
+THREADS = 1
+"""Threads of an engine. Assembly is bound by the interpreter's lock: more threads only make the event loop wait."""
+
+
+class AsyncEngine:
+    """An `Engine` whose operations are awaited. Use `nexus.open_async` in `async with`.
+
+    Attributes:
+        engine: The engine itself, whose methods block. `run` calls them on this engine's threads.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="nexus engine")
+
+    async def run(self, function: Callable[..., T], /, *args: Any, **options: Any) -> T:
+        """Call a blocking function on one of the engine's threads and await its result."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(function, *args, **options))
+
+    async def assemble(
+        self, event: str | Event | Iterable[Message], *, session: str | None = None, **routing: Any
+    ) -> AssembledContext:
+        """Assemble the context of the next call; see `Engine.assemble`."""
+        return await self.run(self.engine.assemble, event, session=session, **routing)
+
+    async def record(self, ctx: AssembledContext, reply: object) -> Committed:
+        """Record a reply; see `Engine.record`."""
+        return await self.run(self.engine.record, ctx, reply)
+
+    async def begin(
+        self,
+        event: str | Event | Iterable[Message],
+        *,
+        session: str | None = None,
+        images: Sequence[Image] = (),
+        **routing: Any,
+    ) -> AsyncTurn:
+        """Store an event and return its turn; see `Engine.begin`."""
+        return AsyncTurn(self, await self.run(self.engine.begin, event, session=session, images=images, **routing))
+
+    async def current_turn(self, session: str, **routing: Any) -> AsyncTurn | None:
+        """Return the session's open turn, None if it is closed; see `Engine.current_turn`."""
+        turn = await self.run(self.engine.current_turn, session, **routing)
+        return AsyncTurn(self, turn) if turn is not None else None
+
+    async def history(self, session: str) -> list[Message]:
+        """Return every message of a session; see `Engine.history`."""
+        return await self.run(self.engine.history, session)
+
+    async def close(self) -> None:
+        """Close the ledger, after the operations that are under way."""
+        await self.run(self.engine.close)
+        self._threads.shutdown(wait=False)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class AsyncTurn:
+    """A `Turn` whose operations are awaited.
+
+    Attributes:
+        turn: The turn itself, whose methods block.
+    """
+
+    def __init__(self, nx: AsyncEngine, turn: Turn) -> None:
+        self._nx, self.turn = nx, turn
+
+    async def assemble(self, **changes: Any) -> AssembledContext:
+        """Assemble the context of the turn's next call; see `Turn.assemble`."""
+        return await self._nx.run(self.turn.assemble, **changes)
+
+    async def record(self, reply: object, ctx: AssembledContext | None = None) -> Committed:
+        """Store a reply; see `Turn.record`."""
+        return await self._nx.run(self.turn.record, reply, ctx)
+
+    async def result(
+        self, call_id: str, content: str | ToolResult | Message, *, name: str = "", is_error: bool = False
+    ) -> Committed:
+        """Store the result of one tool call; see `Turn.result`."""
+        return await self._nx.run(self.turn.result, call_id, content, name=name, is_error=is_error)
+
+    async def fail(self, kind: FailureKind, text: str, *, partial: object = None) -> Committed:
+        """End the turn as failed; see `Turn.fail`."""
+        return await self._nx.run(self.turn.fail, kind, text, partial=partial)
+
+    async def cancel(self, *, partial: object = None) -> Committed:
+        """End the turn as interrupted; see `Turn.cancel`."""
+        return await self._nx.run(self.turn.cancel, partial=partial)
+
+
+class _Opening:
+    """An asynchronous engine to be opened, by `await` or by `async with`."""
+
+    def __init__(self, opened: Callable[[], Engine]) -> None:
+        self._opened = opened
+        self._engine: AsyncEngine | None = None
+
+    async def _open(self) -> AsyncEngine:
+        return AsyncEngine(await asyncio.to_thread(self._opened))
+
+    def __await__(self) -> Any:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> AsyncEngine:
+        self._engine = await self._open()
+        return self._engine
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        if self._engine is not None:
+            await self._engine.close()
+
+
+def open_async(
+    workspace: str | Path | None = None, *, ledger: str | Path | LedgerStore | None = None, **options: Any
+) -> _Opening:
+    """Open an engine for an asynchronous program: `async with nexus.open_async(…) as nx`. Arguments as of `nexus.open`."""
+    return _Opening(partial(open_engine, workspace, ledger=ledger, **options))
