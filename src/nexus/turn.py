@@ -12,7 +12,7 @@ from nexus.assembly.record import build_event_commit, with_sizes
 from nexus.context import AssembledContext, StoredEvent
 from nexus.errors import BadEvent, BadReply, ContextOverflow
 from nexus.ledger.overlay import is_partial, open_event
-from nexus.ledger.replay import TurnStatus
+from nexus.ledger.replay import ABORTED, TurnStatus
 from nexus.providers.errors import classify
 from nexus.providers.errors.extract import extract_details
 from nexus.providers.replies import read_reply
@@ -89,6 +89,7 @@ class Turn:
 
     def __init__(self, engine: TurnEngine, request: Request, number: int, ctx: AssembledContext | None = None) -> None:
         self._engine, self._request, self._ctx = engine, request, ctx
+        self._event = ctx.provenance.stored_event if ctx is not None else None
         self.session, self.number = request.routing.session, number
 
     def __repr__(self) -> str:
@@ -107,7 +108,7 @@ class Turn:
     @property
     def is_open(self) -> bool:
         """True if a call, a result or the end of the turn is still to come."""
-        return self.status not in ("completed", "failed")
+        return self._engine.ledger.thread_info(self.session).open_turn and self.status not in ("completed", "failed")
 
     @property
     def replies(self) -> tuple[Message, ...]:
@@ -150,7 +151,7 @@ class Turn:
             why = f"stop reason {result.stop_reason}" if result.stop_reason else "no stop reason"
             raise BadReply(f"reply is empty ({why}; call again, or end the turn with `turn.fail`; nothing was stored)")
         committed = self._engine.record(ctx, reply)
-        self._ctx = None
+        self._ctx = self._event = None
         return committed
 
     def result(
@@ -175,7 +176,7 @@ class Turn:
             raise BadEvent(
                 f"result is not one result of call {call_id!r} (pass its text, or nexus.tool({call_id!r}, …))"
             )
-        self._ctx = None
+        self._ctx = self._event = None
         if not message.at_ms:
             message = replace(message, at_ms=self._engine.clock_ms())
         ledger = self._engine.ledger
@@ -205,14 +206,16 @@ class Turn:
             sized = with_sizes(messages, self._engine.counter)
             entries.append(NewEntry(messages=sized, body={"partial": True}, at_ms=now_ms))
         entries.append(NewEntry("failed", body={"error": text, "kind": kind}, at_ms=now_ms))
-        self._ctx = None
+        self._ctx = self._event = None
         return ledger.commit(self.session, Commit(tuple(entries)))
 
     def cancel(self, *, partial: object = None) -> Committed:
         """End the turn as interrupted by its user or its program; see `fail`."""
-        return self.fail("aborted", "canceled", partial=partial)
+        return self.fail(ABORTED, "canceled", partial=partial)
 
     def _stored_event(self) -> StoredEvent:
+        if self._event is not None:  # others may have added messages behind it
+            return self._event
         ledger = self._engine.ledger
         entries = open_event(ledger.store, ledger.thread(self.session))
         if any(map(is_partial, entries)):

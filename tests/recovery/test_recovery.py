@@ -120,7 +120,7 @@ def test_silent_overflow_is_detected(how: str) -> None:
         assert "I see only the end of it" not in json.dumps([m.text() for m in nx.history("main")])
 
 
-def test_overflow_error_is_raised_after_three_calls_without_recording() -> None:
+def test_overflow_error_after_three_calls_leaves_the_message_and_a_failed_turn() -> None:
     with session() as nx:
         before = len(nx.history("main"))
         provider = Provider(10, without_numbers)
@@ -128,7 +128,8 @@ def test_overflow_error_is_raised_after_three_calls_without_recording() -> None:
             call(nx, "and now?", provider.send, **ASK)
         assert len(provider.seen) <= 3 and shrinks(provider.seen)
         assert len(caught.value.attempts) == len(provider.seen)
-        assert len(nx.history("main")) == before
+        assert len(nx.history("main")) == before + 1
+        assert nx.ledger.turns("main")[-1].status == "failed"
         used = nx.assemble("and now?", **{**ASK, "budget": 1_000}).token_budget.used
         assert re.search(rf"of the last one .*system prompt {used.system_prompt:,}\b", str(caught.value))
         assert re.search(r"history \d+.*current message \d+", str(caught.value))

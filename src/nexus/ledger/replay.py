@@ -17,6 +17,9 @@ from nexus.types.ledger_entries import Compaction, Entry, MessageRef, NewEntry, 
 from nexus.types.stop_reasons import stop_reason
 
 TurnStatus: TypeAlias = Literal["pending", "streaming", "completed", "failed", "interrupted"]
+ABORTED = "aborted"
+"""Kind of failure of a turn that its user or its program ended."""
+
 CallStatus: TypeAlias = Literal["pending", "completed", "failed", "interrupted"]
 
 
@@ -186,7 +189,8 @@ def _turn(number: int, group: list[Entry], *, is_open: bool) -> Turn:
     rows = [row for entry in group for row in entry.rows]
     status: TurnStatus = "interrupted"
     if end is not None:
-        status = "completed" if end.kind == "completed" else "failed"
+        is_aborted = end.body.get("kind") == ABORTED
+        status = "completed" if end.kind == "completed" else "interrupted" if is_aborted else "failed"
     elif is_open:
         status = "streaming" if any(row.message.role == "assistant" for row in rows) else "pending"
     words = {name: str(fields.get(name, "")) for name in _WORDS}
