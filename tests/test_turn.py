@@ -1,0 +1,189 @@
+"""Turns: what is given to one is durable at once, and each of its calls is replayed as it was sent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import nexus
+from nexus import AgentResult, Event, Text, ToolCall, assistant
+from nexus.engine import Engine
+from nexus.errors import BadEvent, BadReply, IdempotencyConflict, SessionBusy
+from nexus.ledger.lease import session_lease
+
+CALLS = assistant("", ToolCall("a", "look", "{}"), ToolCall("b", "look", "{}"))
+
+
+class RateLimitError(Exception):
+    status_code = 429
+
+
+@pytest.fixture
+def nx(tmp_path: Path) -> Iterator[Engine]:
+    with nexus.open(model="claude-sonnet-4-5", ledger=tmp_path / "ledger.db") as opened:
+        yield opened
+
+
+def reply(text: str = "Done.") -> AgentResult:
+    return AgentResult((assistant(text),))
+
+
+def said(nx: Engine, session: str) -> list[str]:
+    return [message.text() for message in nx.history(session)]
+
+
+def test_message_is_stored_before_any_call(nx: Engine) -> None:
+    turn = nx.begin("Will it rain?", session="s")
+    assert said(nx, "s") == ["Will it rain?"]
+    assert turn.status == "pending"
+    assert turn.is_open
+
+
+def test_results_are_stored_one_by_one_and_extend_the_prefix(nx: Engine) -> None:
+    turn = nx.begin("Look twice.", session="s")
+    turn.assemble()
+    turn.record(AgentResult((CALLS,)))
+    turn.result("b", "two")
+    assert turn.result("b", "two").added == 0
+    with pytest.raises(IdempotencyConflict):
+        turn.result("b", "three")
+    turn.result("a", "one")
+    ctx = turn.assemble()
+    turn.record(reply())
+    assert ctx.accounting.prefix.state == "extends"
+    assert turn.status == "completed"
+    assert nx.assemble("Thanks.", session="s").accounting.prefix.state == "extends"
+
+
+def test_every_call_of_a_turn_is_replayed(nx: Engine) -> None:
+    turn = nx.begin("Look twice.", session="s")
+    first = turn.assemble().body_hash
+    turn.record(AgentResult((CALLS,)))
+    turn.result("a", "one")
+    turn.result("b", "two")
+    second = turn.assemble().body_hash
+    turn.record(reply())
+    assert [nx.replay("s", 1, call=number).body_hash for number in (1, 2)] == [first, second]
+
+
+def test_same_event_is_the_same_turn(nx: Engine) -> None:
+    event = Event((Text("Hi."),), id="update-1")
+    first, second = nx.begin(event, session="s"), nx.begin(event, session="s")
+    assert (first.number, said(nx, "s")) == (second.number, ["Hi."])
+    second.assemble()
+    second.record(reply())
+    assert nx.begin(event, session="s").status == "completed"
+
+
+def test_turn_continues_after_the_program_stopped(tmp_path: Path) -> None:
+    with nexus.open(model="gpt-4o", ledger=tmp_path / "l.db") as nx:
+        nx.begin("Hi.", session="s")
+    with nexus.open(model="gpt-4o", ledger=tmp_path / "l.db") as nx:
+        turn = nx.current_turn("s")
+        assert turn is not None
+        assert turn.status == "interrupted"
+        turn.assemble()
+        turn.record(reply())
+        assert nx.current_turn("s") is None
+        assert said(nx, "s") == ["Hi.", "Done."]
+
+
+def test_partial_reply_stays_until_the_turn_is_tried_again(nx: Engine) -> None:
+    turn = nx.begin("Tell a story.", session="s")
+    turn.assemble()
+    turn.fail("connection", "reset", partial=AgentResult((assistant("Once", ToolCall("a", "look", "{}")),)))
+    assert said(nx, "s") == ["Tell a story.", "Once"]
+    assert list(nx.history("s")[-1].calls()) == []
+    assert turn.status == "failed"
+    turn.assemble()
+    turn.record(reply("Once upon a time."))
+    assert said(nx, "s") == ["Tell a story.", "Once upon a time."]
+    assert nx.assemble("More.", session="s").accounting.prefix.state == "extends"
+
+
+def test_canceled_turn_is_interrupted(nx: Engine) -> None:
+    turn = nx.begin("Wait.", session="s")
+    turn.cancel(partial="I was")
+    assert (turn.status, said(nx, "s")) == ("interrupted", ["Wait.", "I was"])
+
+
+def test_empty_reply_never_completes_a_turn(nx: Engine) -> None:
+    turn = nx.begin("Hi.", session="s")
+    turn.assemble()
+    with pytest.raises(BadReply, match="empty"):
+        turn.record(reply(" "))
+    assert turn.is_open
+    with pytest.raises(BadReply, match="empty"):
+        nexus.call(nx, "Hi.", lambda _: reply(""), session="t")
+    assert nx.ledger.turns("t")[-1].status == "failed"
+
+
+def test_turn_without_anything_to_answer_says_so(nx: Engine) -> None:
+    turn = nx.begin("Hi.", session="s")
+    turn.assemble()
+    turn.record(reply())
+    with pytest.raises(BadEvent, match="waits for no reply"):
+        turn.assemble()
+
+
+def test_failed_call_leaves_the_message_and_the_same_event_tries_again(nx: Engine) -> None:
+    def limited(_: object) -> AgentResult:
+        raise RateLimitError("slow down")
+
+    event = Event((Text("Hi."),), id="update-1")
+    with pytest.raises(RateLimitError):
+        nexus.call(nx, event, limited, session="s")
+    assert nx.entries("s")[-1].body["kind"] == "rate_limit"
+    answer = nexus.call(nx, event, lambda _: reply(), session="s")
+    assert (answer.committed.turn, said(nx, "s")) == (1, ["Hi.", "Done."])
+    repeated = nexus.call(nx, event, limited, session="s")
+    assert [message.text() for message in repeated.result.messages] == ["Done."]
+
+
+def test_call_waits_for_its_session(nx: Engine) -> None:
+    with session_lease(nx.store, "s"), pytest.raises(SessionBusy, match="not free after 0 s"):
+        nexus.call(nx, "Hi.", lambda _: reply(), session="s", wait=0)
+    nexus.call(nx, "Hi.", lambda _: reply(), session="s", wait=0)
+
+
+def test_lease_of_another_process_is_respected_until_it_expires(nx: Engine) -> None:
+    nx.store.take_lease("s", "another process", 60_000)
+    with pytest.raises(SessionBusy, match="another process"):
+        nexus.call(nx, "Hi.", lambda _: reply(), session="s", wait=0)
+    nx.store.take_lease("s", "another process", -1)
+    nexus.call(nx, "Hi.", lambda _: reply(), session="s", wait=0)
+
+
+def test_asynchronous_calls_of_a_session_come_one_after_the_other(tmp_path: Path) -> None:
+    async def main() -> list[str]:
+        async def send(_: object) -> AgentResult:
+            await asyncio.sleep(0.01)
+            return reply()
+
+        async with nexus.open_async(model="gpt-4o", ledger=tmp_path / "l.db") as nx:
+            await asyncio.gather(*(nexus.acall(nx, f"m{number}", send, session="s") for number in range(5)))
+            return [message.role for message in await nx.history("s")]
+
+    assert asyncio.run(main()) == ["user", "assistant"] * 5
+
+
+def test_canceled_task_leaves_an_interrupted_turn(tmp_path: Path) -> None:
+    async def main() -> str:
+        sent = asyncio.Event()
+
+        async def send(_: object) -> AgentResult:
+            sent.set()
+            return await asyncio.Future()
+
+        async with nexus.open_async(model="gpt-4o", ledger=tmp_path / "l.db") as nx:
+            task = asyncio.create_task(nexus.acall(nx, "Hi.", send, session="s"))
+            await sent.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            return nx.engine.ledger.turns("s")[-1].status
+
+    assert asyncio.run(main()) == "interrupted"
