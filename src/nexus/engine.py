@@ -36,10 +36,20 @@ from nexus.assembly.record import (
 )
 from nexus.assembly.window_cache import WindowCache
 from nexus.context import AssembledContext
-from nexus.errors import BadContext, BadEntry, BadReference, BadSetting, EmptyEvent, ToolNotAllowed, WorkspaceMissing
+from nexus.errors import (
+    BadContext,
+    BadEntry,
+    BadProfile,
+    BadReference,
+    BadSetting,
+    EmptyEvent,
+    ToolNotAllowed,
+    UnknownProfile,
+    WorkspaceMissing,
+)
 from nexus.ledger.location import open_ledger
 from nexus.ledger.operations import Ledger
-from nexus.ledger.recorded_calls import RecordedCall, call_before, recorded_call
+from nexus.ledger.recorded_calls import RecordedCall, call_before, last_call, recorded_call
 from nexus.ledger.sessions import SessionInfo
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.store import LedgerStore
@@ -76,6 +86,7 @@ if TYPE_CHECKING:  # compaction and plugins take a while to import, and most pro
     from nexus.plugins.hooks import Hooks
 
 DEFAULT_MODEL = "claude-sonnet-4-5"
+DEFAULT_PROFILE = "layered"
 MINUTES_PER_DAY = 24 * 60
 NEXT_MESSAGE = "(your next message)"
 """Placeholder for a message that is not written yet."""
@@ -181,7 +192,7 @@ class Engine:
         tools: Sequence[dict[str, Any]] | ToolSource = (),
         images: Sequence[Image] = (),
         budget: int | None = None,
-        profile: str = "layered",
+        profile: str = DEFAULT_PROFILE,
         model_config: Mapping[str, Any] | None = None,
         **routing: Any,
     ) -> AssembledContext:
@@ -481,6 +492,21 @@ class Engine:
         """Return the context window and prices of a model; the engine's own `models` come first."""
         return resolve(model, self.models)
 
+    def last_settings(self, session: str) -> tuple[str, str]:
+        """Return the model and the profile of a session's last recorded call; the defaults without such a call.
+
+        A profile that is not known here is `layered`. Raises NoSuchSession.
+        """
+        row = last_call(self.store, self.ledger.thread(session))
+        stored = manifest_of(row) if row is not None else None
+        if stored is None:
+            return self.model, DEFAULT_PROFILE
+        try:
+            self.profiles.resolve(stored.profile)
+        except (UnknownProfile, BadProfile):
+            return stored.model or self.model, DEFAULT_PROFILE
+        return stored.model or self.model, stored.profile
+
     def learn_limit(self, model: str, tokens: int) -> None:
         """Limit all later contexts of a model, as its provider's rejection reported."""
         name = base_model_name(model)
@@ -505,13 +531,14 @@ class Engine:
     def explain(self, session: str, turn: int | None = None, *, call: int | None = None) -> Explanation:
         """Explain every block, tool and message of a recorded call (by default the turn's last).
 
-        Without a turn it is the session's next call, with a placeholder as its message; `explain_request` takes a message,
-        model and budget. Raises NoSuchSession, BadReference, CannotReplay.
+        Without a turn it is the session's next call, with a placeholder as its message and the model and profile of its
+        last recorded call; `explain_request` takes a whole request. Raises NoSuchSession, BadReference, CannotReplay.
         """
         if turn is None:
-            self.ledger.thread(session)
-            event = Event((Text(NEXT_MESSAGE),))
-            return self.explain_request(Request(event, Routing(session), model=self.model))
+            model, profile = self.last_settings(session)
+            return self.explain_request(
+                Request(Event((Text(NEXT_MESSAGE),)), Routing(session), model=model, profile=profile)
+            )
         return explain_call(
             self.replay_deps, replay_call(self.replay_deps, recorded_call(self.store, session, turn, call))
         )
