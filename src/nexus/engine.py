@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import dataclasses
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -80,6 +81,7 @@ from nexus.workspace.files.containment import local_path
 from nexus.workspace.files.reader import home_folder
 from nexus.workspace.policy_file import load_policies
 from nexus.workspace.source_context import Clock, Mode, SourceContext, workspace_context
+from nexus.workspace.user_profiles import read_profile
 
 if TYPE_CHECKING:  # compaction and plugins take a while to import, and most programs use neither
     from nexus.compaction import CompactionOutcome, FallbackSummarizer, Summarizer
@@ -208,7 +210,7 @@ class Engine:
             profile: Name of the profile.
             model_config: Settings of the request, such as `max_tokens`.
             **routing: `role` (manager, worker, unified), `task` and `manager` (a worker's task, and the session that
-                spawned it), `persona`, `principal` (who speaks), `user_profile`, `toolset`, `permissions`, `skills`, and
+                spawned it), `persona`, `principal` (who speaks), `user_profile` (replaces the one kept for the principal), `toolset`, `permissions`, `skills`, and
                 `blocks` (application-provided texts by name, shown where the profile places them).
 
         Raises:
@@ -250,6 +252,10 @@ class Engine:
         request = self._with_learned_limit(request)
         if self.system and not request.system:
             request = replace(request, system=self.system)
+        if not request.identity.user_profile:
+            profile, more = read_profile(self.credentials.home, request.identity.principal)
+            request = replace(request, identity=replace(request.identity, user_profile=profile))
+            warnings = (*warnings, *more)
         if self.hooks.plugins:
             request, more = self.hooks.run(request, request.event.at_ms or self.clock_ms(), moment=moment)
             warnings = (*warnings, *more)
@@ -591,10 +597,17 @@ class Engine:
         return self.store.calibration(provider, calibration_key(model, counter)) if self.calibrate else None
 
 
+@cache
+def _warn_nothing_kept() -> None:
+    """Warn once per process, in the line that opens the engine."""
+    text = "nothing is kept: nexus.open() has no workspace and no ledger (name one, or pass ledger=':memory:')"
+    warnings.warn(text, UserWarning, stacklevel=3)
+
+
 def open_engine(
     workspace: str | Path | None = None, *, ledger: str | Path | LedgerStore | None = None, **options: Any
 ) -> Engine:
-    """Return an engine for a workspace folder. Without a workspace and a ledger nothing is kept.
+    """Return an engine for a workspace folder. Warn if nothing is kept: without both workspace and ledger.
 
     Args:
         workspace: The workspace folder.
@@ -624,6 +637,8 @@ def open_engine(
 
     Raises WorkspaceMissing, BadConfig, LedgerError; LedgerNotTrusted if a link leads out of the workspace.
     """
+    if workspace is None and ledger is None:
+        _warn_nothing_kept()
     root = local_path(workspace, "workspace").resolve() if workspace is not None else None
     if root is not None and not root.is_dir():
         raise WorkspaceMissing(f"folder {root} not found (make a workspace: nexus init {root})")

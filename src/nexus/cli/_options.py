@@ -323,6 +323,16 @@ def is_stream(path: str) -> bool:
     return path == "-" or path.startswith(("/dev/stdin", "/dev/fd/", "/proc/self/fd/"))
 
 
+def read_text(path: str) -> str:
+    """Return a file's text; `-` reads standard input. Raises UnreadableFile."""
+    try:
+        if is_stream(path):
+            return read_input(path)
+        return read_file(Path(path).expanduser(), MAX_INPUT_BYTES).decode("utf-8-sig")
+    except (OSError, ValueError) as error:
+        raise UnreadableFile(f"'{path}' not readable as text: {error}") from error
+
+
 def read_json(path: str) -> object:
     """Return a JSON file's value; `-` reads standard input. Raises UnreadableFile."""
     try:

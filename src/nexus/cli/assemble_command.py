@@ -27,6 +27,7 @@ from nexus.cli._options import (
     nexus_command,
     read_input,
     read_json,
+    read_text,
     resolve_id,
     resolve_session,
     write_text,
@@ -46,7 +47,7 @@ from nexus.cli._tables import print_outline
 from nexus.cli._usage import reported_usage
 from nexus.context import AssembledContext
 from nexus.engine import DEFAULT_PROFILE, Engine
-from nexus.errors import BadContext
+from nexus.errors import BadContext, UnreadableFile
 from nexus.render.console import context_text, printable_lines
 from nexus.render.context_json import from_json
 from nexus.render.turnlog.context_log import context_entries
@@ -55,6 +56,7 @@ from nexus.tokens.counter import TokenCounter
 from nexus.types.message import Message, Part, Text
 from nexus.types.request import Attachment, Event
 from nexus.workspace.attachments import attachment_from_file, read_image, split_line_range
+from nexus.workspace.user_profiles import keep_profile
 
 ROLES = ("manager", "worker", "unified")
 FORMATS = (*PROVIDER_FORMATS, "messages", "turnlog", "text", "outline")
@@ -98,6 +100,11 @@ FORMATS = (*PROVIDER_FORMATS, "messages", "turnlog", "text", "outline")
     "--block", "blocks", multiple=True, metavar="NAME=TEXT", help="Text for the profile's block NAME; repeatable."
 )
 @click.option("--principal", help="Who speaks, as named in the policy (telegram:42).")
+@click.option(
+    "--user-profile",
+    type=click.Path(dir_okay=False),
+    help="Profile of the principal, kept for later calls: a text or .json file ({} forgets it).",
+)
 @click.option("--role", type=Choice(ROLES), help="Role of the agent [unified, or the policy's].")
 @click.option("--task", default="", help="Task of a worker.")
 @click.option("--manager", type=SESSION, default="", help="Session that spawned a worker, whose persona it inherits.")
@@ -117,6 +124,7 @@ def command(
     strategy: Strategy | None,
     skills: tuple[str, ...],
     save: str | None,
+    user_profile: str | None,
     options: CommandOptions,
     **fields: Any,
 ) -> None:
@@ -135,10 +143,13 @@ def command(
             raise click.UsageError("--call requires --turn")
     elif save:
         raise click.UsageError("--save cannot be combined with --turn: a rebuilt call cannot be recorded")
+    elif user_profile:
+        raise click.UsageError("--user-profile cannot be combined with --turn: it is for new calls")
     elif new_only := next((name for name, value in fields.items() if value), None):
         raise click.UsageError(f"--{new_only.removesuffix('s')} cannot be combined with --turn: it is for new calls")
     text = read_input() if message == "-" else message
     definitions = options.tool_definitions() if options.tools else None
+    known = _user_profile(user_profile) if user_profile else None
     model, budget, profile = options.model, options.budget, options.profile_name
     with options.open(**{name: value for name, value in engine.items() if value}) as nx:
         attachments = tuple(_attachment(nx, file) for file in files)
@@ -151,10 +162,12 @@ def command(
         else:
             routing = {name: value for name, value in fields.items() if value and name != "blocks"}
             label = resolve_id(nx, session) if session else session
-            request = build_request(event, label, **routing, blocks=_blocks(fields["blocks"]))
+            request = build_request(event, label, **routing, user_profile=known, blocks=_blocks(fields["blocks"]))
             request = replace(request, model=model or nx.model, tools=definitions or ())
             request = replace(request, available_tokens=budget, profile=profile or DEFAULT_PROFILE, skills=skills)
             ctx = nx.assemble_request(request)
+            if known is not None:
+                keep_profile(nx.credentials.home, request.identity.principal, known)
         counter = nx.counter
     if save:
         write_text(save, json.dumps(ctx.to_json(), ensure_ascii=True), private=True)
@@ -162,6 +175,16 @@ def command(
         emit(ctx.to_json())
     else:
         _print_context(ctx, output_format, counter)
+
+
+def _user_profile(path: str) -> dict[str, Any]:
+    """Return the user's profile in a file: a JSON object, or a text. Raises UnreadableFile."""
+    if not path.endswith(".json"):
+        return {"friends_profile": read_text(path)}
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise UnreadableFile(f"'{path}' not readable as a user's profile: no JSON object")
+    return cast("dict[str, Any]", value)
 
 
 def _event(fields: dict[str, Any]) -> Event:
