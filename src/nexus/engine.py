@@ -8,6 +8,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import cache, cached_property, partial
 from os import PathLike
 from pathlib import Path
@@ -61,8 +62,9 @@ from nexus.providers.replies import read_reply
 from nexus.render.context_json import RENDERERS
 from nexus.tokens.counter import RememberingCounter, TokenCounter, get_counter
 from nexus.tokens.image_price import image_price
-from nexus.tokens.model import Model, resolve
+from nexus.tokens.model import Model, newest_like, resolve, retirement_date
 from nexus.tokens.model_names import base_model_name
+from nexus.tokens.model_table import DEFAULT_MODEL
 from nexus.types.block import ContextWarning
 from nexus.types.compaction_plan import COMPACT_TO, CompactionPlan, Trigger
 from nexus.types.config import Config
@@ -87,7 +89,6 @@ if TYPE_CHECKING:  # compaction and plugins take a while to import, and most pro
     from nexus.compaction import CompactionOutcome, FallbackSummarizer, Summarizer
     from nexus.plugins.hooks import Hooks
 
-DEFAULT_MODEL = "claude-sonnet-4-5"
 DEFAULT_PROFILE = "layered"
 MINUTES_PER_DAY = 24 * 60
 NEXT_MESSAGE = "(your next message)"
@@ -318,9 +319,19 @@ class Engine:
             warnings=(
                 *authorized.warnings,
                 *self._overflow_warnings(request.model),
+                *self._retirement_warnings(model),
                 *self.profiles.warnings_for(resolved, request),
             ),
         )
+
+    def _retirement_warnings(self, model: Model) -> tuple[ContextWarning, ...]:
+        """Return a warning if the model's maker serves it no longer."""
+        end = retirement_date(model)
+        if not end or datetime.fromtimestamp(self.clock_ms() / 1000, UTC).strftime("%Y-%m-%d") <= end:
+            return ()
+        successor = newest_like(model)
+        remedy = f"use another model, such as {successor}" if successor else "use another model"
+        return (ContextWarning("nexus:model", f"model '{model.name}' was retired on {end} ({remedy})"),)
 
     def _overflow_warnings(self, model: str) -> tuple[ContextWarning, ...]:
         """Return a warning if calls were rejected as too large: repeatedly, our count or the limit is wrong."""

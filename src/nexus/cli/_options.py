@@ -27,6 +27,7 @@ from nexus.errors import BadConfig, BadTool, NexusError, NoSuchSession, Unreadab
 from nexus.ledger.location import open_ledger, workspace_ledger
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.store import unknown_session
+from nexus.tokens.model_table import DEFAULT_MODEL
 from nexus.types.block import ContextWarning
 from nexus.types.config import Config
 from nexus.types.validation import parse_json
@@ -58,7 +59,7 @@ SQLITE_HEADER = b"SQLite format 3\0"
 BUDGET_OPTION = click.option(
     "--budget", type=click.IntRange(min=1), help="Available tokens [the model's window minus the reserves]."
 )
-MODEL_OPTION = click.option("-m", "--model", default="", help="Model [claude-sonnet-4-5].")
+MODEL_OPTION = click.option("-m", "--model", default="", help=f"Model [{DEFAULT_MODEL}].")
 SESSION_MODEL_OPTION = click.option("-m", "--model", default="", help="Model [of the session's last call].")
 PROFILE_OPTION = click.option(
     "--profile", default="", help="Profile: a name, or a .toml or .py file [of the session's last call]."

@@ -27,9 +27,10 @@ from nexus.providers.prompt_cache import dollars
 from nexus.render.console import printable
 from nexus.simulation.cache import PolicyResult, Simulation, simulate_session
 from nexus.tokens.model import Model
+from nexus.tokens.model_table import DEFAULT_MODEL
 
 PROVIDER_MODELS = {
-    "anthropic": "claude-sonnet-4-5",
+    "anthropic": DEFAULT_MODEL,
     "deepseek": "deepseek-chat",
     "gemini": "gemini-2.5-pro",
     "groq": "groq/openai/gpt-oss-120b",
