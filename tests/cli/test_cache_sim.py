@@ -16,7 +16,7 @@ def test_the_table_has_a_row_for_each_policy_and_nexus_is_the_measure(example: P
     ran = run("cache-sim", "main", "--budget", "16000", folder=example)
     assert (ran.code, ran.err) == (0, "")
     lines = ran.out.splitlines()
-    assert lines[0] == "'main': 115 calls to claude-sonnet-4-5 (anthropic), budget 16,000 tokens"
+    assert lines[0] == "'main': 115 calls to claude-sonnet-5-5 (anthropic), budget 16,000 tokens"
     head = next(number for number, line in enumerate(lines) if line.startswith("policy"))
     assert [line.split()[0] for line in lines[head + 1 : head + 5]] == NAMES
     assert lines[head + 1].split()[8] == "1.00"
@@ -106,7 +106,7 @@ def test_cache_sim_rejects_all_calls_but_untruncated_when_budget_is_tiny(talk: P
         (("main", "--keep", "-1"), "--keep"),
         (("main", "--ttl", "2h"), "--ttl"),
         (("main", "--provider", "nobody"), "--provider"),
-        (("main", "--provider", "openai", "-m", "claude-sonnet-4-5"), "claude-sonnet-4-5 is a model of anthropic"),
+        (("main", "--provider", "openai", "-m", "claude-sonnet-5-5"), "claude-sonnet-4-5 is a model of anthropic"),
         (("main", "--provider", "openai", "--ttl", "1h"), "no choice of cache lifetime"),
     ],
     ids=str,

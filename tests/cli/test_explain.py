@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 import nexus
-from cli.running import run
+from cli.running import run, write_json
 from nexus.ledger.recorded_calls import recorded_call
 from nexus.types.message import ToolCall, assistant, tool
+from nexus.types.profile import Profile
 
 
 @pytest.fixture
@@ -88,11 +89,13 @@ def test_assemble_rebuilds_recorded_call_with_changes_and_writes_nothing(talk: P
     before = ledger.read_bytes()
     body = json.loads(run("assemble", "--turn", "10", "--as", "anthropic", folder=talk).out)
     assert body == json.loads(run("replay", "main", "10", folder=talk).out)
-    told = json.loads(run("assemble", "--turn", "10", "--budget", "2500", "--explain", "--json", folder=talk).out)
+    told = json.loads(run("explain", "main", "10", "--budget", "2500", "--json", folder=talk).out)
     assert told["available"] == 2_500
     other = json.loads(run("assemble", "another", "--turn", "10", "-m", "gpt-4o", "--as", "openai", folder=talk).out)
     assert other["messages"][-1]["content"].endswith("another")
     assert run("assemble", "--turn", "10", "--strategy", "middle_out", "--budget", "2500", folder=talk).code == 0
+    assert "middle_out" in run("explain", "main", "--strategy", "middle_ou", folder=talk).err
+    assert run("explain", "main", "10", "--budget", "2500", "--unverified", folder=talk).code == 2
     assert run("assemble", folder=talk).code == 2
     assert run("assemble", "x", "--call", "1", folder=talk).code == 2
     assert run("assemble", "--turn", "3", "--save", "x.json", folder=talk).code == 2
@@ -116,3 +119,33 @@ def test_unverified_call_exits_5_and_is_printed_with_unverified(talk: Path) -> N
     assert "Warning" in run("explain", "main", "3", "--ledger", "other.db", "--unverified", folder=talk).out
     assert run("diff", "main", "3", "--ledger", "other.db", folder=talk).code == 5
     assert "not verified" in run("diff", "main", "3", "--ledger", "other.db", "--unverified", folder=talk).err
+
+
+def test_next_call_has_model_and_profile_of_the_last_one(empty: Path) -> None:
+    with nexus.open(empty) as nx:
+        nx.record(nx.assemble("hi", model="gpt-4o", profile="repl"), nexus.AgentResult((nexus.assistant("hello"),)))
+        assert nx.last_settings("main") == ("gpt-4o", "repl")
+        assert nx.explain("main").model == "gpt-4o"
+        with pytest.raises(nexus.NexusError):
+            nx.last_settings("nobody")
+    told = run("explain", "main", "--json", folder=empty).json
+    assert told["model"] == "gpt-4o"
+    assert "surroundings" in run("explain", "main", folder=empty).out
+    assert "gpt-4o (openai), profile repl" in run("context", "main", folder=empty).out
+    assert "o3 (openai), profile bare" in run("context", "main", "-m", "o3", "--profile", "bare", folder=empty).out
+
+
+def test_unknown_profile_of_the_last_call_is_the_default_one(empty: Path) -> None:
+    profile = Profile("mine", "", system=(), current=())
+    with nexus.open(empty, profiles={"mine": profile}) as nx:
+        nx.record(nx.assemble("hi", profile="mine"), nexus.AgentResult((nexus.assistant("hello"),)))
+    with nexus.open(empty) as nx:
+        assert nx.last_settings("main")[1] == "layered"
+    assert run("explain", "main", folder=empty).code == 0
+
+
+def test_imported_session_without_calls_has_the_default_settings(empty: Path) -> None:
+    path = write_json(empty / "given.json", {"messages": [{"role": "user", "content": "hi"}]})
+    assert run("import", path, folder=empty).code == 0
+    with nexus.open(empty) as nx:
+        assert nx.last_settings("given") == (nx.model, "layered")

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+import nexus
 from cli.conftest import TALK
 from cli.running import ESCAPE, run, write_json
 
-FORMS = ("console", "turnlog", "openai", "anthropic", "markdown")
+FORMS = ("conversation", "console", "turnlog", "openai", "anthropic", "markdown")
 
 
 def say(folder: Path, *texts: str, session: str = "given") -> None:
@@ -21,9 +22,36 @@ def say(folder: Path, *texts: str, session: str = "given") -> None:
     assert run("import", path, "-s", session, folder=folder).code == 0
 
 
+def test_conversation_shows_who_said_what_calls_and_results(empty: Path, talk: Path) -> None:
+    run("import", talk, folder=empty)
+    lines = run("history", "talk", folder=empty).out.splitlines()
+    heads = [line.partition("  ")[0] for line in lines if line and not line.startswith(" ")]
+    assert heads == ["System", "User", "Assistant", "Tool read_file", "Assistant"]
+    for line in ("  Which index?", "  └─ read_file(path: notes.md)", "  GIN."):
+        assert line in lines
+    assert next(line for line in lines if line.startswith("User  ")).startswith("User  turn 1, 20")
+
+
+def test_conversation_hides_notes_and_full_shows_them(empty: Path) -> None:
+    with nexus.open(empty) as nx:
+        nx.record(nx.assemble("hi"), nexus.AgentResult((nexus.assistant("hello"),)))
+    assert "Current time:" not in run("history", "main", folder=empty).out
+    assert "Current time:" in run("history", "main", "--full", folder=empty).out
+
+
+def test_results_of_one_message_have_headings_of_their_own(empty: Path) -> None:
+    calls = tuple(nexus.ToolCall(f"c{number}", "look", "{}") for number in (1, 2))
+    with nexus.open(empty) as nx:
+        nx.record(nx.assemble("hi"), nexus.AgentResult((nexus.assistant("", *calls),)))
+        results = [nexus.tool("c1", "sun", "look"), nexus.tool("c2", "no eyes", "look", is_error=True)]
+        nx.record(nx.assemble(results), nexus.AgentResult((nexus.assistant("Sun."),)))
+    heads = [line for line in run("history", "main", folder=empty).out.splitlines() if line.startswith("Tool")]
+    assert [head.partition("  ")[0] for head in heads] == ["Tool look", "Tool look failed"]
+
+
 def test_the_console_form_shows_turns_roles_calls_and_results(empty: Path, talk: Path) -> None:
     run("import", talk, folder=empty)
-    shown = run("history", "talk", folder=empty).out
+    shown = run("history", "talk", "--as", "console", folder=empty).out
     for line in ("> Which index?", '   "GIN."', "read_file (path: notes.md)", "Result of call_1:", "GIN for the body"):
         assert line in shown
     assert shown.index("System") < shown.index("User") < shown.index("Assistant") < shown.index("Result of")
@@ -31,7 +59,7 @@ def test_the_console_form_shows_turns_roles_calls_and_results(empty: Path, talk:
 
 def test_the_first_turn_is_the_first_thing_that_the_user_said(empty: Path, talk: Path) -> None:
     run("import", talk, folder=empty)
-    shown = run("history", "talk", folder=empty).out
+    shown = run("history", "talk", "--as", "console", folder=empty).out
     assert shown.index("User <@user> [Turn 0]") < shown.index("Assistant [Turn 1]")
     (one,) = run("sessions", "--json", folder=empty).json
     assert one["turns"] == 1
@@ -40,7 +68,9 @@ def test_the_first_turn_is_the_first_thing_that_the_user_said(empty: Path, talk:
 def test_a_long_result_is_shortened_and_says_how_much_is_missing(empty: Path) -> None:
     long = [*TALK[:3], {**TALK[3], "content": "x" * 5_000}]
     run("import", write_json(empty / "given.json", {"messages": long}), folder=empty)
-    assert "4,700 more characters" in run("history", "given", folder=empty).out
+    assert "4,700 more characters" in run("history", "given", "--as", "console", folder=empty).out
+    assert "4,400 more characters" in run("history", "given", folder=empty).out
+    assert "x" * 5_000 in run("history", "given", "--full", folder=empty).out
     assert "x" * 5_000 in run("history", "given", "--json", folder=empty).out
 
 
@@ -120,7 +150,7 @@ def test_any_text_can_be_shown_in_every_form(empty: Path, text: str, form: str) 
     assert "fine" in ran.out
 
 
-@pytest.mark.parametrize("form", ["console", "markdown"])
+@pytest.mark.parametrize("form", ["conversation", "console", "markdown"])
 def test_text_that_steers_a_terminal_is_shown_without_power_over_it(empty: Path, form: str) -> None:
     say(empty, "a\x1b[2Jb\x1b]0;title\x07c\rd\x9b31me", "fine")
     shown = run("history", "given", "--as", form, folder=empty).out
@@ -131,7 +161,11 @@ def test_text_that_steers_a_terminal_is_shown_without_power_over_it(empty: Path,
 
 def test_a_forged_role_line_in_a_text_stays_behind_its_quotation_mark(empty: Path) -> None:
     say(empty, "hi\nAssistant [Turn 1]\n> lies", "fine")
-    lines = run("history", "given", folder=empty).out.splitlines()
+    assert [line[:9] for line in run("history", "given", folder=empty).out.splitlines() if line[:1].isalpha()] == [
+        "User  tur",
+        "Assistant",
+    ]
+    lines = run("history", "given", "--as", "console", "--ascii", folder=empty).out.splitlines()
     assert lines.count("Assistant [Turn 1]") == 1
     assert "> Assistant [Turn 1]" in lines
 

@@ -522,9 +522,9 @@ def test_search_marks_archived_hits_and_finds_deleted_only_with_all(folder: Path
 def test_history_from_summary_has_summary_and_kept_messages_only(folder: Path) -> None:
     compacted(folder)
     lines = done("history", "main", "--from-summary", folder=folder).splitlines()
-    assert lines[:2] == ["── compacted: a summary replaces entries 1 to 4 ──", f"> {SUMMARY}"]
+    assert lines[:2] == ["── compacted: a summary replaces entries 1 to 4 ──", f"  {SUMMARY}"]
     asked, answered = PAIRS[2]
-    assert [line for line in lines[2:] if line.startswith((">", "   "))] == [f"> {asked}", f'   "{answered}"']
+    assert [line for line in lines[2:] if line.startswith(" ")] == [f"  {asked}", f"  {answered}"]
     assert len(texts(folder, "main")) == 6
     sent = run("history", "main", "--from-summary", "--as", "openai", folder=folder).json["messages"]
     assert [message["role"] for message in sent] == ["user", "user", "assistant"]
@@ -539,8 +539,14 @@ def test_without_a_compaction_the_compacted_history_is_the_whole_one(folder: Pat
 
 def test_entry_numbers_are_those_that_pin_and_rewind_take(folder: Path) -> None:
     lines = done("history", "main", "--refs", folder=folder).splitlines()
-    assert "User <@user> [Turn 2, entry 5.0]" in lines
-    assert "Assistant [Turn 3, entry 5.1]" in lines
+    heads = [line.split(", ") for line in lines if line.startswith(("User", "Assistant"))]
+    assert [(head[0], head[-1]) for head in heads if head[-1].startswith("entry 5.")] == [
+        ("User  turn 3", "entry 5.0"),
+        (next(head[0] for head in heads if head[-1] == "entry 5.1"), "entry 5.1"),
+    ]
+    shown = done("history", "main", "--refs", "--as", "console", folder=folder)
+    assert "User <@user> [Turn 2, entry 5.0]" in shown
+    assert "Assistant [Turn 3, entry 5.1]" in shown
     done("pin", "main", "5.1", "--reason", "kept\nfor later", folder=folder)
     done("unpin", "main", "5.1", folder=folder)
     shown = done("history", "main", "--refs", folder=folder)

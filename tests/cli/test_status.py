@@ -32,7 +32,7 @@ def test_it_shows_places_capabilities_credentials_and_what_is_missing(here: Path
     assert lines[:3] == [
         f"workspace   {here}",
         f"ledger      {here / '.nexus' / 'ledger.db'}{'' if (here / '.nexus' / 'ledger.db').exists() else ' (not created yet)'}",
-        "model       claude-sonnet-4-5",
+        "model       claude-sonnet-5-5",
     ]
     assert lines[4:] == [
         "Capabilities",

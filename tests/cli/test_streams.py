@@ -22,7 +22,7 @@ LONG = [("history", "main", "--json"), ("history", "main"), ("models",), ("assem
 
 @pytest.mark.parametrize("command", LONG, ids=" ".join)
 def test_a_reader_that_leaves_early_is_no_error(example: Path, command: tuple[str, ...]) -> None:
-    line = f"{shlex.join([sys.executable, '-m', 'nexus.cli', *command])} | head -1"
+    line = f"{shlex.join([sys.executable, '-m', 'nexus', *command])} | head -1"
     ran = subprocess.run(
         ["sh", "-c", line], cwd=example, env=environment(), capture_output=True, check=False, timeout=600
     )
@@ -107,7 +107,7 @@ def test_a_session_file_whose_name_is_no_text_is_imported(empty: Path, talk: Pat
 
 
 def test_closed_standard_input_is_no_traceback(empty: Path) -> None:
-    line = f"{shlex.join([sys.executable, '-m', 'nexus.cli', 'assemble', '-'])} <&-"
+    line = f"{shlex.join([sys.executable, '-m', 'nexus', 'assemble', '-'])} <&-"
     ran = subprocess.run(
         ["sh", "-c", line], cwd=empty, env=environment(), capture_output=True, check=False, timeout=600
     )
@@ -165,7 +165,7 @@ def test_read_only_workspace_without_ledger_is_reported_in_one_line(tmp_path: Pa
 def test_no_command_at_all_shows_the_help(empty: Path) -> None:
     ran = run(folder=empty)
     assert ran.code == 2
-    assert "Commands:" in ran.out + ran.err
+    assert "\nStart:\n" in ran.out + ran.err
 
 
 def test_an_unknown_command_is_named(empty: Path) -> None:

@@ -132,7 +132,7 @@ def test_stopping_a_command_is_one_line_and_130(empty: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize("command", [("history", "main", "--json"), ("models", "--json")], ids=" ".join)
 def test_a_reader_that_leaves_early_leaves_the_exit_code_0(example: Path, command: tuple[str, ...]) -> None:
-    line = f"{shlex.join([sys.executable, '-m', 'nexus.cli', *command])} | head -c 10; exit ${{PIPESTATUS[0]}}"
+    line = f"{shlex.join([sys.executable, '-m', 'nexus', *command])} | head -c 10; exit ${{PIPESTATUS[0]}}"
     ran = subprocess.run(
         ["bash", "-c", line], cwd=example, env=environment(), capture_output=True, check=False, timeout=600
     )

@@ -51,7 +51,7 @@ def test_usage_of_a_recorded_call_lacks_nothing(empty: Path) -> None:
         reply = nexus.AgentResult((nexus.assistant("GIN."),), TokenUsage(input_tokens=900, output_tokens=5))
         nx.record(nx.assemble("Which index?", session="main"), reply)
     shown = run("session", "show", "main", folder=empty).out
-    assert "900 input tokens in the newest call to claude-sonnet-4-5\n" in shown
+    assert "900 input tokens in the newest call to claude-sonnet-5-5\n" in shown
 
 
 def test_import_shows_progress_on_a_terminal_but_not_with_json(empty: Path, tmp_path: Path) -> None:

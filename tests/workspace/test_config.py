@@ -105,7 +105,7 @@ def test_variables_override_files_and_arguments_override_all(
     with nexus.open(root, ledger=":memory:", home=home, model="gpt-4.1", timezone="UTC") as nx:
         assert (nx.model, nx.timezone) == ("gpt-4.1", "UTC")
     with nexus.open(root, ledger=":memory:", home=home, config=Config()) as nx:
-        assert (nx.model, nx.timezone) == ("claude-sonnet-4-5", "")
+        assert (nx.model, nx.timezone) == ("claude-sonnet-5-5", "")
 
 
 def test_configured_persona_applies_when_call_names_none(root: Path, home: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 from importlib import import_module
 from io import StringIO, TextIOWrapper
@@ -82,7 +83,10 @@ OTHER_WORDS = {
     "reset": "rewind", "settings": "config", "env": "status", "usage": "context", "help": "--help",
     "version": "--version",
 }  # fmt: skip
-"""Words that are no commands, with the command for the same thing."""
+"""Other words for commands."""
+
+
+_CLICKS_SUGGESTION = re.compile(r" \(?Did you mean [^?]*\?\)?(?= *\Z)")
 
 
 class LazyGroup(click.Group):
@@ -161,8 +165,11 @@ def _run(args: list[str] | None) -> int:
         suggestion = _suggestion(error, words)
         text = StringIO()
         error.show(text)
-        shown = text.getvalue().rstrip("\n")
-        _print_error(error, error.format_message() + suggestion, shown + suggestion, as_json=as_json)
+        full_text = text.getvalue().rstrip("\n")
+        message = error.format_message()
+        if suggestion:  # instead of what click itself suggests
+            message, full_text = (_CLICKS_SUGGESTION.sub("", plain) + suggestion for plain in (message, full_text))
+        _print_error(error, message, full_text, as_json=as_json)
         return error.exit_code
     except ValueError as error:
         if "null byte" not in str(error):
@@ -195,8 +202,8 @@ def _suggestion(error: click.ClickException, words: list[str]) -> str:
         if first == command and (second in others if second else command not in COMMANDS):
             return f" Did you mean: nexus {new}?"
     if isinstance(error, click.UsageError) and error.message.startswith("No such command"):
-        meant = _nearest_command(error, words)
-        return f" Did you mean: nexus {meant}?" if meant else ""
+        command = _nearest_command(error, words)
+        return f" Did you mean: nexus {command}?" if command else ""
     return ""
 
 
@@ -213,8 +220,8 @@ def _nearest_command(error: click.UsageError, words: list[str]) -> str:
     if guess := nearest(typed, COMMANDS):
         return guess
     for name in COMMANDS:  # `nexus verify` for `nexus ledger verify`
-        found = cli.get_command(click.Context(cli), name)
-        if isinstance(found, click.Group) and typed in found.commands:
+        subgroup = cli.get_command(click.Context(cli), name)
+        if isinstance(subgroup, click.Group) and typed in subgroup.commands:
             return f"{name} {typed}"
     return ""
 

@@ -2,32 +2,42 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import stat
 import sys
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, redirect_stderr
 from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import click
 import msgspec
+from click.shell_completion import CompletionItem
 
+from nexus.assembly.fit.cut import Strategy
 from nexus.cli._output import emit, emit_each, print_warning
+from nexus.cli._parameters import Choice
 from nexus.cli._tables import print_table
-from nexus.engine import NEXT_MESSAGE, Engine, open_engine
-from nexus.errors import BadConfig, BadTool, NoSuchSession, UnreadableFile
+from nexus.engine import DEFAULT_PROFILE, NEXT_MESSAGE, Engine, open_engine
+from nexus.errors import BadConfig, BadTool, NexusError, NoSuchSession, UnreadableFile
 from nexus.ledger.location import open_ledger, workspace_ledger
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.store import unknown_session
+from nexus.tokens.model_table import DEFAULT_MODEL
 from nexus.types.block import ContextWarning
 from nexus.types.config import Config
 from nexus.types.validation import parse_json
 from nexus.workspace.files.containment import read_file
 from nexus.workspace.files.reader import home_folder
+
+if TYPE_CHECKING:  # the class of click 8.1 takes no arguments
+    _ParamType = click.ParamType[str]
+else:
+    _ParamType = click.ParamType
 
 NO_LEDGER = ":memory:"
 """Place of the empty ledger that commands read without a ledger file."""
@@ -49,15 +59,20 @@ SQLITE_HEADER = b"SQLite format 3\0"
 BUDGET_OPTION = click.option(
     "--budget", type=click.IntRange(min=1), help="Available tokens [the model's window minus the reserves]."
 )
-MODEL_OPTION = click.option("-m", "--model", default="", help="Model [claude-sonnet-4-5].")
+MODEL_OPTION = click.option("-m", "--model", default="", help=f"Model [{DEFAULT_MODEL}].")
+SESSION_MODEL_OPTION = click.option("-m", "--model", default="", help="Model [of the session's last call].")
 PROFILE_OPTION = click.option(
-    "--profile", default="layered", show_default=True, help="Profile: a name, or a .toml or .py file."
+    "--profile", default="", help="Profile: a name, or a .toml or .py file [of the session's last call]."
 )
 TOOLS_OPTION = click.option(
     "--tools", type=click.Path(dir_okay=False), help="JSON file with tool definitions, in any provider format."
 )
 MESSAGE_OPTION = click.option("--message", default=NEXT_MESSAGE, help="The next message, which is counted too.")
 CALL_OPTION = click.option("--call", type=click.IntRange(min=1), help="Number of the call in the turn [the last].")
+
+STRATEGY_OPTION = click.option(
+    "--strategy", type=Choice(get_args(Strategy)), help="Strategy of a cut [keep_user_turns]."
+)
 
 SHARED_OPTIONS = (
     click.Option(
@@ -128,6 +143,11 @@ class CommandOptions:
             raise UnreadableFile(f"'{self.tools}' not readable as tool definitions: {error}") from error
         return definitions
 
+    def model_and_profile(self, nx: Engine, label: str) -> tuple[str, str]:
+        """Return the model and profile that were named, else those of the session's last recorded call."""
+        model, profile = nx.last_settings(label) if nx.ledger.resolve(label) else (nx.model, DEFAULT_PROFILE)
+        return self.model or model, self.profile_name or profile
+
     def open(
         self, *, writes: bool = False, reads_stored: bool = False, needs_config: bool = True, **engine_options: Any
     ) -> Engine:
@@ -187,6 +207,32 @@ class CommandOptions:
             click.echo(empty)
         else:
             print_table(names, rows, numbers=numbers, wraps=wraps)
+
+
+class _SessionName(_ParamType):
+    name = "session"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002 - click's signature
+        """Return the sessions of the ledger that the line names, newest first; none if it cannot be read."""
+        places: dict[str, Any] = {}
+        line: click.Context | None = ctx
+        while line is not None:
+            places |= {name: line.params[name] for name in ("workspace", "ledger") if line.params.get(name)}
+            line = line.parent
+        try:
+            with redirect_stderr(io.StringIO()), CommandOptions(**places).open(needs_config=False) as nx:
+                sessions = nx.sessions()
+        except (NexusError, OSError):
+            return []
+        return [
+            CompletionItem(session.label, help=session.title)
+            for session in sessions
+            if session.label.startswith(incomplete) and session.label.isprintable()
+        ]
+
+
+SESSION = _SessionName()
+"""The name of a session."""
 
 
 def nexus_command(name: str, **attributes: Any) -> Callable[[Callable[..., Any]], click.Command]:
@@ -276,6 +322,16 @@ def _by_prefix(nx: Engine, prefix: str) -> str:
 def is_stream(path: str) -> bool:
     """Return True for standard input and for pipes that the shell has opened: `-`, `/dev/stdin`, `<(…)`."""
     return path == "-" or path.startswith(("/dev/stdin", "/dev/fd/", "/proc/self/fd/"))
+
+
+def read_text(path: str) -> str:
+    """Return a file's text; `-` reads standard input. Raises UnreadableFile."""
+    try:
+        if is_stream(path):
+            return read_input(path)
+        return read_file(Path(path).expanduser(), MAX_INPUT_BYTES).decode("utf-8-sig")
+    except (OSError, ValueError) as error:
+        raise UnreadableFile(f"'{path}' not readable as text: {error}") from error
 
 
 def read_json(path: str) -> object:

@@ -1,20 +1,17 @@
-"""Types of parameters: choices that suggest the nearest value, and session names that a shell can complete."""
+"""Suggestions for mistyped words, and choices that make them."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable
-from contextlib import redirect_stderr
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.shell_completion import CompletionItem
 
-if TYPE_CHECKING:  # the classes of click 8.1 take no arguments
-    _Choice, _ParamType = click.Choice[str], click.ParamType[str]
+if TYPE_CHECKING:  # the class of click 8.1 takes no arguments
+    _Choice = click.Choice[str]
 else:
-    _Choice, _ParamType = click.Choice, click.ParamType
+    _Choice = click.Choice
 
 
 def nearest(word: str, words: Iterable[str]) -> str:
@@ -37,32 +34,3 @@ class Choice(_Choice):
                 text = f"{error.message.rstrip('.')}. Did you mean {guess!r}?"
                 raise click.BadParameter(text, ctx, param) from None
             raise
-
-
-class _SessionName(_ParamType):
-    name = "session"
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002 - click's signature
-        """Return the sessions of the ledger that the line names, newest first; none if it cannot be read."""
-        from nexus.cli._options import CommandOptions
-        from nexus.errors import NexusError
-
-        places: dict[str, Any] = {}
-        line: click.Context | None = ctx
-        while line is not None:
-            places |= {name: line.params[name] for name in ("workspace", "ledger") if line.params.get(name)}
-            line = line.parent
-        try:
-            with redirect_stderr(io.StringIO()), CommandOptions(**places).open(needs_config=False) as nx:
-                sessions = nx.sessions()
-        except (NexusError, OSError):
-            return []
-        return [
-            CompletionItem(session.label, help=session.title)
-            for session in sessions
-            if session.label.startswith(incomplete) and session.label.isprintable()
-        ]
-
-
-SESSION = _SessionName()
-"""The name of a session."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
-from typing import Any, cast, get_args
+from typing import Any, cast
 
 import click
 import msgspec
 from msgspec.structs import replace
 
-from nexus.analysis.replay import ReplayOverrides, explain_call, what_if
+from nexus.analysis.replay import ReplayOverrides
 from nexus.assembly.fit.cut import Strategy
 from nexus.assembly.inputs import build_request
 from nexus.cli._options import (
@@ -19,11 +19,15 @@ from nexus.cli._options import (
     MESSAGE_OPTION,
     MODEL_OPTION,
     PROFILE_OPTION,
+    SESSION,
+    SESSION_MODEL_OPTION,
+    STRATEGY_OPTION,
     TOOLS_OPTION,
     CommandOptions,
     nexus_command,
     read_input,
     read_json,
+    read_text,
     resolve_id,
     resolve_session,
     write_text,
@@ -38,12 +42,12 @@ from nexus.cli._output import (
     quoted,
     request_body,
 )
-from nexus.cli._parameters import SESSION, Choice
-from nexus.cli._tables import print_explanation, print_outline
+from nexus.cli._parameters import Choice
+from nexus.cli._tables import print_outline
 from nexus.cli._usage import reported_usage
 from nexus.context import AssembledContext
-from nexus.engine import Engine
-from nexus.errors import BadContext
+from nexus.engine import DEFAULT_PROFILE, Engine
+from nexus.errors import BadContext, UnreadableFile
 from nexus.render.console import context_text, printable_lines
 from nexus.render.context_json import from_json
 from nexus.render.turnlog.context_log import context_entries
@@ -52,6 +56,7 @@ from nexus.tokens.counter import TokenCounter
 from nexus.types.message import Message, Part, Text
 from nexus.types.request import Attachment, Event
 from nexus.workspace.attachments import attachment_from_file, read_image, split_line_range
+from nexus.workspace.user_profiles import keep_profile
 
 ROLES = ("manager", "worker", "unified")
 FORMATS = (*PROVIDER_FORMATS, "messages", "turnlog", "text", "outline")
@@ -89,14 +94,17 @@ FORMATS = (*PROVIDER_FORMATS, "messages", "turnlog", "text", "outline")
 @click.option("--at", help="Time of the message, ISO 8601 [now].")
 @click.option("--turn", type=click.IntRange(min=1), help="Rebuild the call of this recorded turn, with changes.")
 @CALL_OPTION
-@click.option("--strategy", type=Choice(get_args(Strategy)), help="Strategy of a cut [keep_user_turns].")
+@STRATEGY_OPTION
 @click.option("--skill", "skills", multiple=True, help="Include this skill in full; repeatable.")
 @click.option(
     "--block", "blocks", multiple=True, metavar="NAME=TEXT", help="Text for the profile's block NAME; repeatable."
 )
-@click.option("--explain", is_flag=True, help="Explain inclusion, truncation and omission, as `nexus explain`.")
-@click.option("--all", "every", is_flag=True, help="With --explain: list each message of long ranges too.")
 @click.option("--principal", help="Who speaks, as named in the policy (telegram:42).")
+@click.option(
+    "--user-profile",
+    type=click.Path(dir_okay=False),
+    help="Profile of the principal, kept for later calls: a text or .json file ({} forgets it).",
+)
 @click.option("--role", type=Choice(ROLES), help="Role of the agent [unified, or the policy's].")
 @click.option("--task", default="", help="Task of a worker.")
 @click.option("--manager", type=SESSION, default="", help="Session that spawned a worker, whose persona it inherits.")
@@ -116,8 +124,7 @@ def command(
     strategy: Strategy | None,
     skills: tuple[str, ...],
     save: str | None,
-    explain: bool,
-    every: bool,
+    user_profile: str | None,
     options: CommandOptions,
     **fields: Any,
 ) -> None:
@@ -125,7 +132,7 @@ def command(
 
     With --turn, rebuild a recorded call with another budget, model, profile, strategy, message, tools or skills.
 
-    Example: nexus assemble --session main --turn 7 --budget 8000 --explain
+    Example: nexus assemble --session main --turn 7 --budget 8000
     """
     engine: dict[str, Any] = {"mode": fields.pop("mode"), "clock": fields.pop("clock"), "strategy": strategy}
     event = _event(fields)
@@ -136,41 +143,48 @@ def command(
             raise click.UsageError("--call requires --turn")
     elif save:
         raise click.UsageError("--save cannot be combined with --turn: a rebuilt call cannot be recorded")
+    elif user_profile:
+        raise click.UsageError("--user-profile cannot be combined with --turn: it is for new calls")
     elif new_only := next((name for name, value in fields.items() if value), None):
         raise click.UsageError(f"--{new_only.removesuffix('s')} cannot be combined with --turn: it is for new calls")
     text = read_input() if message == "-" else message
     definitions = options.tool_definitions() if options.tools else None
+    known = _user_profile(user_profile) if user_profile else None
     model, budget, profile = options.model, options.budget, options.profile_name
     with options.open(**{name: value for name, value in engine.items() if value}) as nx:
         attachments = tuple(_attachment(nx, file) for file in files)
         event = replace(event, content=_content(nx, text, images, model), attachments=attachments)
-        explanation = None
         if turn is not None:
             changes = ReplayOverrides(
                 model, budget, profile, strategy, definitions, event if event.content else None, skills or None
             )
-            replayed = what_if(
-                nx.replay_deps, nx.recorded_call(resolve_session(nx, session or "main"), turn, call), changes
-            )
-            ctx = replayed.ctx
-            explanation = explain_call(nx.replay_deps, replayed) if explain else None
+            ctx = nx.what_if(resolve_session(nx, session or "main"), turn, changes, call=call)
         else:
             routing = {name: value for name, value in fields.items() if value and name != "blocks"}
             label = resolve_id(nx, session) if session else session
-            request = build_request(event, label, **routing, blocks=_blocks(fields["blocks"]))
+            request = build_request(event, label, **routing, user_profile=known, blocks=_blocks(fields["blocks"]))
             request = replace(request, model=model or nx.model, tools=definitions or ())
-            request = replace(request, available_tokens=budget, profile=profile or "layered", skills=skills)
-            ctx, explanation = nx.assemble_request(request), nx.explain_request(request) if explain else None
+            request = replace(request, available_tokens=budget, profile=profile or DEFAULT_PROFILE, skills=skills)
+            ctx = nx.assemble_request(request)
+            if known is not None:
+                keep_profile(nx.credentials.home, request.identity.principal, known)
         counter = nx.counter
-    if explanation is not None:
-        print_explanation(explanation, every=every, as_json=options.as_json)
-        return
     if save:
         write_text(save, json.dumps(ctx.to_json(), ensure_ascii=True), private=True)
     if options.as_json:
         emit(ctx.to_json())
     else:
         _print_context(ctx, output_format, counter)
+
+
+def _user_profile(path: str) -> dict[str, Any]:
+    """Return the user's profile in a file: a JSON object, or a text. Raises UnreadableFile."""
+    if not path.endswith(".json"):
+        return {"friends_profile": read_text(path)}
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise UnreadableFile(f"'{path}' not readable as a user's profile: no JSON object")
+    return cast("dict[str, Any]", value)
 
 
 def _event(fields: dict[str, Any]) -> Event:
@@ -237,7 +251,7 @@ def _print_context(ctx: AssembledContext, output_format: str | None, counter: To
 
 @nexus_command("context")
 @click.argument("session", type=SESSION, required=False)
-@MODEL_OPTION
+@SESSION_MODEL_OPTION
 @BUDGET_OPTION
 @PROFILE_OPTION
 @MESSAGE_OPTION
@@ -253,12 +267,14 @@ def context(session: str | None, message: str, svg: str | None, options: Command
     from nexus.cli._context_grid import contents_table, context_grid, grid_svg, window_report
 
     with options.open(reads_stored=session is not None) as nx:
+        label = resolve_session(nx, session) if session is not None else "main"
+        model, profile = options.model_and_profile(nx, label)
         ctx = nx.assemble(
             message,
-            session=resolve_session(nx, session) if session is not None else "main",
-            model=options.model,
+            session=label,
+            model=model,
             budget=options.budget,
-            profile=options.profile_name,
+            profile=profile,
             tools=options.tool_definitions(),
         )
         counter = nx.counter

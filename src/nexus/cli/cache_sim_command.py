@@ -9,9 +9,17 @@ from typing import Any
 import click
 import msgspec
 
-from nexus.cli._options import BUDGET_OPTION, MODEL_OPTION, PROFILE_OPTION, TOOLS_OPTION, CommandOptions, nexus_command
+from nexus.cli._options import (
+    BUDGET_OPTION,
+    MODEL_OPTION,
+    PROFILE_OPTION,
+    SESSION,
+    TOOLS_OPTION,
+    CommandOptions,
+    nexus_command,
+)
 from nexus.cli._output import emit, print_lines, progress_bar, quoted
-from nexus.cli._parameters import SESSION, Choice
+from nexus.cli._parameters import Choice
 from nexus.cli._tables import print_table
 from nexus.cli._usage import reported_usage
 from nexus.engine import Engine
@@ -19,9 +27,10 @@ from nexus.providers.prompt_cache import dollars
 from nexus.render.console import printable
 from nexus.simulation.cache import PolicyResult, Simulation, simulate_session
 from nexus.tokens.model import Model
+from nexus.tokens.model_table import DEFAULT_MODEL
 
 PROVIDER_MODELS = {
-    "anthropic": "claude-sonnet-4-5",
+    "anthropic": DEFAULT_MODEL,
     "deepseek": "deepseek-chat",
     "gemini": "gemini-2.5-pro",
     "groq": "groq/openai/gpt-oss-120b",
@@ -76,7 +85,7 @@ def command(
             interval_ms=interval * 1000,
             tools=definitions,
             least_kept=keep,
-            profile=options.profile_name,
+            profile=options.model_and_profile(nx, label)[1],
             progress=progress,
         )
     if options.as_json:

@@ -8,9 +8,15 @@ from typing import Any
 import click
 import msgspec
 
-from nexus.cli._options import BUDGET_OPTION, MODEL_OPTION, PROFILE_OPTION, CommandOptions, nexus_command
+from nexus.cli._options import (
+    BUDGET_OPTION,
+    PROFILE_OPTION,
+    SESSION,
+    SESSION_MODEL_OPTION,
+    CommandOptions,
+    nexus_command,
+)
 from nexus.cli._output import beginning, format_ref, progress_bar, quoted
-from nexus.cli._parameters import SESSION
 from nexus.compaction import NOTHING
 from nexus.engine import Engine
 from nexus.errors import BadEntry
@@ -24,7 +30,7 @@ _REF = re.compile(r"(\d{1,15})(?:\.(\d{1,9}))?", re.ASCII)
 @nexus_command("compact")
 @click.argument("session", type=SESSION)
 @click.argument("focus", default="")
-@MODEL_OPTION
+@SESSION_MODEL_OPTION
 @BUDGET_OPTION
 @PROFILE_OPTION
 @click.option(
@@ -50,9 +56,9 @@ def command(
 
     Example: nexus compact main "focus on decisions"
     """
-    model, budget, profile = options.model, options.budget, options.profile_name
     with options.session(session, needs_config=True) as (nx, label):
-        plan = nx.plan(label, share=percent / 100, model=model, budget=budget, profile=profile)
+        model, profile = options.model_and_profile(nx, label)
+        plan = nx.plan(label, share=percent / 100, model=model, budget=options.budget, profile=profile)
         if dry_run and (options.as_json or plan is not None):
             text = plan and (
                 f"Session {quoted(label)}: {plan.messages:,} messages, up to message {format_ref(plan.until)}, would "
@@ -86,7 +92,10 @@ def command(
 @nexus_command("undo")
 @click.argument("name", type=SESSION)
 def undo(name: str, options: CommandOptions) -> None:
-    """Undo the current compaction of session NAME. The messages it covers are shown again; nothing is deleted.
+    """Undo the current compaction of session NAME, and print what was undone.
+
+    The messages it covers are shown again; nothing is deleted, and `nexus redo` reverts it. Turns are not undone:
+    `nexus rewind` moves a session back.
 
     Example: nexus undo main
     """

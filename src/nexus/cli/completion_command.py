@@ -29,7 +29,7 @@ def command(shell: str, options: CommandOptions) -> None:
         raise click.UsageError(f"this version of click cannot complete in {shell} (update click)")
     completion = kind(click.get_current_context().find_root().command, {}, "nexus", COMPLETE_VARIABLE)
     # `source` would first run bash to check its version.
-    script = completion.source_template % completion.source_vars()
+    script = (completion.source_template % completion.source_vars()).strip("\n")
     if shell == "bash":
         script = BASH_WORDS + script
-    options.report({"shell": shell, "script": script}, script.strip("\n"))
+    options.report({"shell": shell, "script": script}, script)

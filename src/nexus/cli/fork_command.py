@@ -7,9 +7,8 @@ from typing import Any
 
 import click
 
-from nexus.cli._options import CommandOptions, check_new_name, nexus_command
+from nexus.cli._options import SESSION, CommandOptions, check_new_name, nexus_command
 from nexus.cli._output import quoted
-from nexus.cli._parameters import SESSION
 from nexus.ledger.sessions import Thread
 from nexus.render.console import printable
 

@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from nexus.assembly.fit.truncate import images_of
-from nexus.cli._options import NO_LEDGER, CommandOptions, nexus_command, resolve_session
+from nexus.cli._options import NO_LEDGER, SESSION, CommandOptions, nexus_command, resolve_session
 from nexus.cli._output import (
     emit,
     emit_each,
@@ -30,7 +30,7 @@ from nexus.cli._output import (
     print_lines,
     quoted,
 )
-from nexus.cli._parameters import SESSION, Choice
+from nexus.cli._parameters import Choice
 from nexus.engine import Engine
 from nexus.errors import BadReference, UnreadableFile
 from nexus.ledger.replay import visible_start
@@ -87,11 +87,11 @@ def command(
     refs: bool,
     options: CommandOptions,
 ) -> None:
-    """Show SESSION as a conversation: each message of the user, the assistant and the tools.
+    """Show SESSION as a conversation of user, assistant and tools.
 
     Messages that calls no longer contain are shown too. Long results are cut with a note; --full shows them.
 
-    Example: nexus history main --call toolu_01
+    Example: nexus history main --full
     """
     if strict and output_format != "turnlog":
         raise click.UsageError("--strict requires --as turnlog")

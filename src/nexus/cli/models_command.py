@@ -12,7 +12,7 @@ from nexus.cli._options import CommandOptions, nexus_command
 from nexus.cli._output import emit, format_time
 from nexus.cli._tables import print_table
 from nexus.render.console import printable
-from nexus.tokens.model import all_models, resolve, snapshot_date
+from nexus.tokens.model import Model, all_models, newest_like, resolve, retirement_date, snapshot_date
 from nexus.tokens.model_names import same_model
 
 
@@ -20,28 +20,33 @@ from nexus.tokens.model_names import same_model
 @click.argument("name", required=False)
 @click.option("--calibrated", is_flag=True, help="Show the token factors that the ledger has from reported usage.")
 def command(name: str | None, calibrated: bool, options: CommandOptions) -> None:
-    """List all known models, or show how NAME is resolved."""
+    """List all known models with windows, prices and announced last days, or show how NAME is resolved."""
     if calibrated:
         _print_calibrations(name, options)
     elif name:
-        fields = msgspec.to_builtins(resolve(name))
+        fields = _facts(resolve(name))
         shown = {field: value for field, value in fields.items() if value not in ("", None)}
         options.report(
             fields,
             *(f"{field.replace('_', ' '):<20} {printable(_display(value))}" for field, value in shown.items()),
         )
     elif options.as_json:
-        emit({"date": snapshot_date(), "models": all_models()})
+        emit({"date": snapshot_date(), "models": [_facts(model) for model in all_models()]})
     else:
-        names = ("model", "provider", "window", "output", "in", "cached", "out")
+        names = ("model", "provider", "window", "output", "in", "cached", "out", "until")
         rows: list[tuple[str, ...]] = []
         for model in all_models():
             prices = (model.prices.input, model.prices.cache_read, model.prices.output) if model.prices else ()
             figures = [f"{price:g}" for price in prices] or ["", "", ""]
             limits = (f"{model.context_tokens:,}", f"{model.max_output_tokens:,}")
-            rows.append((model.name, model.provider, *limits, *figures))
-        print_table(names, rows, numbers=names[2:], wraps=names[:1])
-        click.echo(f"snapshot of {snapshot_date()}; prices in USD per million tokens")
+            rows.append((model.name, model.provider, *limits, *figures, retirement_date(model)))
+        print_table(names, rows, numbers=names[2:7], wraps=names[:1])
+        click.echo(f"snapshot of {snapshot_date()}; prices in USD per million tokens; until: announced last day")
+
+
+def _facts(model: Model) -> dict[str, Any]:
+    """Return the model's fields, the announced last day, and a newer model of its kind."""
+    return {**msgspec.to_builtins(model), "retires": retirement_date(model), "newer": newest_like(model)}
 
 
 def _print_calibrations(name: str | None, options: CommandOptions) -> None:

@@ -11,9 +11,9 @@ import click
 import msgspec
 
 from nexus.assembly.inputs import build_request
-from nexus.cli._options import CommandOptions, NexusGroup
+from nexus.cli._options import SESSION, CommandOptions, NexusGroup
 from nexus.cli._output import emit, quoted
-from nexus.cli._parameters import SESSION, Choice
+from nexus.cli._parameters import Choice
 from nexus.cli._tables import print_table
 from nexus.cli.assemble_command import ROLES
 from nexus.errors import BadPolicy

@@ -10,9 +10,8 @@ import click
 import msgspec
 
 from nexus.cli._exit_codes import UNREADABLE
-from nexus.cli._options import BUDGET_OPTION, MODEL_OPTION, CommandOptions, NexusGroup
+from nexus.cli._options import BUDGET_OPTION, MODEL_OPTION, SESSION, CommandOptions, NexusGroup
 from nexus.cli._output import emit, print_warning
-from nexus.cli._parameters import SESSION
 from nexus.cli._tables import print_table
 from nexus.engine import Engine
 from nexus.profiles.user.registry import ProfileEntry

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import click
 import msgspec
 
 from nexus.analysis.diff import Difference
-from nexus.analysis.replay import diff_calls, explain_call, replay_call
+from nexus.analysis.replay import ReplayOverrides, diff_calls, explain_call, replay_call, what_if
+from nexus.assembly.fit.cut import Strategy
 from nexus.assembly.manifest_store import parse_stored_manifest
 from nexus.cli._options import (
     BUDGET_OPTION,
     CALL_OPTION,
-    MESSAGE_OPTION,
-    MODEL_OPTION,
     PROFILE_OPTION,
+    SESSION,
+    SESSION_MODEL_OPTION,
+    STRATEGY_OPTION,
     TOOLS_OPTION,
     CommandOptions,
     nexus_command,
+    resolve_session,
 )
 from nexus.cli._output import PROVIDER_FORMATS, emit, request_body
-from nexus.cli._parameters import SESSION, Choice
+from nexus.cli._parameters import Choice
 from nexus.cli._tables import print_explanation
+from nexus.engine import NEXT_MESSAGE
 from nexus.render.console import printable
 from nexus.types.message import Text
 from nexus.types.request import Event, Request, Routing
@@ -150,41 +155,55 @@ def _difference_lines(diff: Difference) -> Iterator[str]:
 @CALL_OPTION
 @click.option("--all", "every", is_flag=True, help="List each message of long ranges too.")
 @click.option("--unverified", is_flag=True, help="Also show a recorded call that cannot be verified, with a warning.")
-@MODEL_OPTION
+@SESSION_MODEL_OPTION
 @BUDGET_OPTION
 @PROFILE_OPTION
-@MESSAGE_OPTION
+@click.option("--message", help="The next message, or another one for the call of TURN.")
 @TOOLS_OPTION
+@STRATEGY_OPTION
 def explain(
     session: str,
     turn: int | None,
     call: int | None,
     every: bool,
     unverified: bool,
-    message: str,
+    message: str | None,
+    strategy: Strategy | None,
     options: CommandOptions,
 ) -> None:
     """Show what happens to each block, tool and message of SESSION in its next call, or in the recorded call of TURN.
 
-    Each message of the ledger is listed once: included, truncated, summarized, omitted or not applicable, and why. The
-    options --model to --tools are for the next call.
+    Each message of the ledger is listed once: included, truncated, summarized, omitted or not applicable, and why. With
+    --model to --strategy, the call of TURN is explained as it would have been.
 
-    Example: nexus explain main 7
+    Example: nexus explain main 7 --budget 8000
     """
     if turn is None and (call is not None or unverified):
         raise click.UsageError("--call and --unverified require a TURN")
-    with options.session(session) as (nx, label):
-        if turn is not None:
-            recorded = nx.recorded_call(label, turn, call)
-            explanation = explain_call(nx.replay_deps, replay_call(nx.replay_deps, recorded, unverified=unverified))
-        else:
+    definitions = options.tool_definitions() if options.tools else None
+    event = Event((Text(message),)) if message is not None else None
+    changes = ReplayOverrides(options.model, options.budget, options.profile_name, strategy, definitions, event)
+    if unverified and changes != ReplayOverrides():
+        raise click.UsageError("--unverified cannot be combined with changes: a changed call is not verified")
+    engine: dict[str, Any] = {"strategy": strategy} if strategy else {}
+    with options.open(reads_stored=True, **engine) as nx:
+        label = resolve_session(nx, session)
+        if turn is None:
+            model, profile = options.model_and_profile(nx, label)
             request = Request(
-                Event((Text(message),)),
+                event or Event((Text(NEXT_MESSAGE),)),
                 Routing(label),
-                model=options.model or nx.model,
-                tools=options.tool_definitions(),
+                model=model,
+                tools=definitions or (),
                 available_tokens=options.budget,
-                profile=options.profile_name,
+                profile=profile,
             )
             explanation = nx.explain_request(request)
+        else:
+            recorded = nx.recorded_call(label, turn, call)
+            if changes == ReplayOverrides():
+                replayed = replay_call(nx.replay_deps, recorded, unverified=unverified)
+            else:
+                replayed = what_if(nx.replay_deps, recorded, changes)
+            explanation = explain_call(nx.replay_deps, replayed)
     print_explanation(explanation, every=every, as_json=options.as_json)

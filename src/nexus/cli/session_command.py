@@ -13,9 +13,16 @@ from typing import Any
 import click
 import msgspec
 
-from nexus.cli._options import NO_LEDGER, CommandOptions, NexusGroup, check_new_name, nexus_command, resolve_session
+from nexus.cli._options import (
+    NO_LEDGER,
+    SESSION,
+    CommandOptions,
+    NexusGroup,
+    check_new_name,
+    nexus_command,
+    resolve_session,
+)
 from nexus.cli._output import format_ref, format_time, quoted, shortened
-from nexus.cli._parameters import SESSION
 from nexus.cli._usage import reported_usage
 from nexus.engine import Engine
 from nexus.errors import BadReference, ForksDepend

@@ -23,6 +23,9 @@ LONG_CHARS = 600
 Paint = Callable[[str, str], str]
 """Returns a speaker's name in the color of a role."""
 
+SPARE_CHARS = 100
+"""No text is cut for so few characters."""
+
 
 class _Layout(Struct, frozen=True):
     signs: Signs
@@ -72,9 +75,9 @@ def _blocks(entry: Entry, layout: _Layout, tools: dict[str, str], kinds: dict[ob
         tools.update({call.id: call.name for call in row.message.calls()})
         groups: list[tuple[str, list[Part]]] = []
         for part in row.message.parts:
-            name = _speaker(part, row, tools)
-            if not groups or groups[-1][0] != name:
-                groups.append((name, []))
+            is_result = isinstance(part, ToolResult)
+            if not groups or is_result or groups[-1][0] != row.message.role.capitalize():
+                groups.append((_speaker(part, row, tools), []))
             groups[-1][1].append(part)
         for name, parts in groups or [(row.message.role.capitalize(), [])]:
             is_system = row.message.role == "system"
@@ -94,7 +97,7 @@ def _speaker(part: Part, row: StoredMessage, tools: dict[str, str]) -> str:
 
 def _heading(name: str, entry: Entry, row: StoredMessage, layout: _Layout) -> str:
     facts = [_time(row.message.at_ms or entry.at_ms)]
-    if row.message.role == "user" and not row.message.results():
+    if name == "User":
         facts.insert(0, f"turn {entry.turn}")
     if layout.numbered:
         facts.append(f"entry {row.ref.seq}.{row.ref.ord}")
@@ -105,7 +108,7 @@ def _time(at_ms: int) -> str:
     try:
         return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M}" if at_ms else ""
     except (ValueError, OverflowError, OSError):  # imported files may contain any number
-        return f"no time: {at_ms}"
+        return f"[no time: {at_ms}]"
 
 
 def _part_lines(part: Part, layout: _Layout) -> Iterator[str]:
@@ -132,6 +135,6 @@ def _indented(text: str) -> Iterator[str]:
 
 
 def _shortened(text: str, layout: _Layout) -> str:
-    if layout.full or len(text) <= LONG_CHARS:
+    if layout.full or len(text) <= LONG_CHARS + SPARE_CHARS:
         return text
     return f"{text[:LONG_CHARS].rstrip()}\n{layout.signs.dots} {len(text) - LONG_CHARS:,} more characters"

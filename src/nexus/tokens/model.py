@@ -7,6 +7,7 @@ and a call should not fail for a name. Every guess is reported in `warning`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -127,6 +128,40 @@ def families() -> tuple[str, ...]:
 def snapshot_date() -> str:
     """Return the day of the shipped snapshot, as YYYY-MM-DD."""
     return model_table().date
+
+
+def retirement_date(model: Model) -> str:
+    """Return the day until which the model's maker serves it, as YYYY-MM-DD; empty if unknown, or if another serves it.
+
+    The dates of Bedrock, Vertex and other routes are their own.
+    """
+    row = model_rows().get(model.matched.lower())
+    return row.retires if row is not None and row.provider == model.provider and not model.warning else ""
+
+
+def newest_like(model: Model) -> str:
+    """Return the newest model of the snapshot with the same name except for its version; empty if it is the newest.
+
+    `claude-sonnet-5-5` for `claude-sonnet-4-5`. Models that have an announced end, dated names and previews do not count.
+    """
+    name, version = _without_version(model.matched)
+    newest, newest_version = "", version
+    for row in model_table().models:
+        is_plain = strip_date(row.name) == row.name and not row.retires and row.provider == model.provider
+        if is_plain:
+            other, other_version = _without_version(row.name)
+            if other == name and other_version > newest_version:
+                newest, newest_version = row.name, other_version
+    return newest
+
+
+def _without_version(name: str) -> tuple[str, tuple[int, ...]]:
+    """Return a name without its numbers, and the numbers: `claude-sonnet` and (4, 5) for `claude-sonnet-4-5`."""
+    plain = name.lower()
+    while (shorter := strip_date(plain)) != plain:
+        plain = shorter
+    numbers = tuple(map(int, re.findall(r"\d+", plain)))
+    return re.sub(r"[-.]?\d+", "", plain), numbers
 
 
 def cache_rules(model: Model, provider: str = "") -> CacheRules:

@@ -20,6 +20,9 @@ from msgspec import Struct
 from nexus.tokens.image_rules import ImageRule
 from nexus.types.message import ProviderFormat
 
+DEFAULT_MODEL = "claude-sonnet-5-5"
+"""Model of calls that name none. A test checks that the snapshot knows no end of it within half a year."""
+
 
 class PriceRow(Struct, frozen=True, forbid_unknown_fields=True):
     """Prices in USD per million tokens, as far as the sources state them."""
@@ -43,6 +46,7 @@ class ModelRow(Struct, frozen=True, forbid_unknown_fields=True):
     price: PriceRow | None = None
     long_prompt: PriceRow | None = None
     cache_min: int = 0
+    retires: str = ""  # Last day on which its maker serves it, YYYY-MM-DD; empty if none is announced
     flags: tuple[str, ...] = ()
 
 
