@@ -164,6 +164,19 @@ class StoredEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class Mirrored:
+    """The place of a caller's whole message list in the ledger (`Engine.mirror`)."""
+
+    action: Literal["append", "fork", "new"]
+    """What `record` will do with the session."""
+    session: str
+    """Label of the session that the call is recorded in; another one if that was changed meanwhile."""
+    known: int  # number of the list's messages that the ledger has
+    missing: int  # number of those that `record` will store
+    state: object = dataclass_field(repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Provenance:
     """The parts of a context, included and omitted."""
 
@@ -183,6 +196,8 @@ class Provenance:
     """Record of the system prompt's parts (see `nexus.types.request.system_record`)."""
     stored_event: StoredEvent | None = None
     """The part of the event that the ledger already has; None if `record` stores all of it."""
+    mirrored: Mirrored | None = None
+    """Where a list of `Engine.mirror` belongs; None for other contexts."""
     request: Request | None = dataclass_field(default=None, repr=False, compare=False)
     """The request it was assembled for. None if the context was read from a file."""
 
@@ -225,6 +240,11 @@ class AssembledContext:
     warnings: tuple[ContextWarning, ...] = ()
     repairs: RepairReport = dataclass_field(default_factory=RepairReport)
     _engine: EngineState | None = dataclass_field(default=None, repr=False, compare=False)
+
+    @property
+    def mirrored(self) -> Mirrored | None:
+        """Where a list of `Engine.mirror` belongs; None for other contexts."""
+        return self.provenance.mirrored
 
     @property
     def current_message(self) -> Message:

@@ -57,11 +57,13 @@ from nexus.ledger.recorded_calls import RecordedCall, call_before, last_call, re
 from nexus.ledger.sessions import SessionInfo
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.store import LedgerStore
+from nexus.mirror import Mirror, PlacedList
 from nexus.policy import Policy
 from nexus.policy.authorization import AuthorizedRequest, authorize
 from nexus.profiles.user.registry import load_profiles
 from nexus.providers.replies import read_reply
 from nexus.render.context_json import RENDERERS
+from nexus.text.as_received import ReceivedFormat
 from nexus.tokens.counter import RememberingCounter, TokenCounter, get_counter
 from nexus.tokens.image_price import image_price
 from nexus.tokens.model import Model, newest_like, resolve, retirement_date
@@ -94,6 +96,7 @@ if TYPE_CHECKING:  # compaction and plugins take a while to import, and most pro
 
 DEFAULT_PROFILE = "layered"
 MINUTES_PER_DAY = 24 * 60
+MIRROR_PROFILE = "bare"
 NEXT_MESSAGE = "(your next message)"
 """Placeholder for a message that is not written yet."""
 
@@ -178,6 +181,7 @@ class Engine:
         self._plugins = tuple(plugins)
         self.system = system
         self._windows = WindowCache(ledger, self.counter)
+        self._mirror = Mirror(self.ledger, self.counter)
 
     def __enter__(self) -> Self:
         return self
@@ -253,6 +257,53 @@ class Engine:
         nothing is stored and the error of `assemble` is raised.
         """
         return begin_turn(self, build_request(as_event(event, images), session, **routing))
+
+    def mirror(
+        self,
+        messages: Sequence[Any],
+        *,
+        scope: str = "",
+        system: str = "",
+        provider: ReceivedFormat | None = None,
+        reserve: int = 0,
+        profile: str = MIRROR_PROFILE,
+        **request: Any,
+    ) -> AssembledContext:
+        """Assemble the context for a program that has the whole message list of its conversation. Writes nothing.
+
+        The list continues the session that has its longest known beginning, or with whose messages it overlaps (a
+        sliding window, an edited middle, the client's own compaction), else a new one: see `AssembledContext.mirrored`.
+        `record` then stores what the ledger lacks of the list, and the reply, in one transaction.
+
+        Args:
+            messages: The list in a provider's format, or neutral messages. It ends with the user's message or results.
+            scope: Name of the client or its user: lists of one scope are never compared with those of another.
+            system: The system prompt. System messages at the list's beginning are added to it.
+            provider: Format of the list; recognized by default (see `nexus.read_messages`).
+            reserve: Tokens that the caller adds to the request itself, such as tools that it does not pass.
+            profile: Name of the profile; by default the list and the system prompt alone.
+            **request: `model`, `tools`, `budget` and other arguments of `assemble`.
+
+        Raises BadEvent for a list that cannot be read or has no message to answer, and as `assemble`.
+        """
+        if type(reserve) is not int or reserve < 0:
+            raise BadSetting(f"reserve is {reserve!r} (pass a number of tokens)")
+        self._check_trusted()
+        model = request.get("model") or self.model
+        placed = self._mirror.place(messages, scope, provider, model)
+        event = event_of(placed.event, self.clock_ms())
+        system = "\n\n".join(text for text in (system or self.system, placed.system) if text)
+        made = build_request(event, placed.session, system=system, profile=profile, **request)
+        if reserve:
+            available = plan_budget(self._with_learned_limit(made), self.resolve(model)).available
+            made = replace(made, available_tokens=max(available - reserve, 1))
+        authorized = self._authorize(made, moment=False)
+        with self.store.snapshot():
+            inputs = self._assembly_inputs(authorized, self._mirror.overlay(placed))
+        inputs = dataclasses.replace(
+            inputs, stored_event=placed.event, warnings=(*inputs.warnings, *placed.warnings), mirrored=placed.public
+        )
+        return assemble(authorized.request, self._profile(authorized.request), inputs)
 
     def session_label(self, session: str | None = None, **routing: Any) -> str:
         """Return the label of the session that a call with these arguments of `assemble` belongs to."""
@@ -431,7 +482,11 @@ class Engine:
         if not isinstance(ctx, AssembledContext):
             raise BadContext(f"context is {type(ctx).__name__} (pass the one that `assemble` returned)")
         result, now_ms = read_reply(reply), self.clock_ms()
-        committed = self.ledger.commit(ctx.session_label, build_commit(ctx, result, self.counter, now_ms))
+        commit, mirrored = build_commit(ctx, result, self.counter, now_ms), ctx.mirrored
+        if mirrored is not None and isinstance(mirrored.state, PlacedList):
+            committed = self._mirror.record(mirrored.state, commit)
+        else:
+            committed = self.ledger.commit(ctx.session_label, commit)
         if committed.added and ctx.cut is not None:
             self._windows.keep_after(ctx, ctx.cut, committed.thread)
         if committed.added and self.calibrate and result.usage.input_tokens:

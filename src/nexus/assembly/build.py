@@ -71,6 +71,7 @@ def build_context(
             if inputs.stored_event is not None
             else not request.event.results or not result.window.path.turn,  # late results may have no turn
             stored_event=inputs.stored_event,
+            mirrored=inputs.mirrored,
             shows_one_turn=inputs.view.message_format.shows_one_turn,
             blocks=(*system.blocks, *preamble.blocks, *notes.included),
             already_in_history=tuple(notes.already_in_history),

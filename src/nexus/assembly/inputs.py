@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from nexus.assembly.fit.view import View
 from nexus.assembly.fit.window import Window
 from nexus.assembly.manifest_store import StoredManifest
-from nexus.context import Renderers, StoredEvent
+from nexus.context import Mirrored, Renderers, StoredEvent
 from nexus.errors import BadEvent, BadSetting, NotAllowed
 from nexus.policy import DeniedTool
 from nexus.tokens.budget import TokenBudget, compute_budget
@@ -89,6 +89,9 @@ class AssemblyInputs:
 
     stored_event: StoredEvent | None = None
     """The event, if the ledger already has it."""
+
+    mirrored: Mirrored | None = None
+    """The place of the caller's message list."""
 
     warnings: tuple[ContextWarning, ...] = ()
     """Warnings from before assembly."""

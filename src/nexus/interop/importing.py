@@ -27,8 +27,7 @@ from nexus.interop.transcript import Problem, Step, Transcript
 from nexus.ledger.sessions import NewRefUpdate, SessionMetadata, SessionStatus
 from nexus.providers.received import mapping
 from nexus.types.ledger_entries import Commit, Compaction, NewEntry
-from nexus.types.message import Image, Message, Part, ToolResult, with_neutral_parts
-from nexus.workspace.attachments import with_dimensions
+from nexus.workspace.attachments import with_image_sizes
 
 ATTEMPTS = 5
 """Attempts to import a path when other writers change its session first."""
@@ -458,7 +457,7 @@ def ledger_entries(nx: Engine, steps: tuple[Step, ...], stored: Mapping[str, int
             else:
                 body |= {"usage": msgspec.to_builtins(step.usage)} if step.usage is not None else {}
                 body |= {"stop_reason": step.stop_reason} if step.stop_reason else {}
-            messages = with_sizes(map(_with_image_sizes, new.messages), nx.counter)
+            messages = with_sizes(map(with_image_sizes, new.messages), nx.counter)
             yield NewEntry(step.kind, messages, body, new.at_ms, new.starts_turn, new.keys)
             seqs.update(dict.fromkeys(new.keys, seq))
             next_seq += 1
@@ -468,17 +467,3 @@ def ledger_entries(nx: Engine, steps: tuple[Step, ...], stored: Mapping[str, int
         if step.closes_turn and end and end not in stored:
             yield NewEntry("completed", at_ms=step.at_ms, keys=(end,))
             next_seq += 1
-
-
-def _with_image_sizes(message: Message) -> Message:
-    # Files seldom contain the size of an image, and its tokens depend on that.
-    parts: list[Part] = []
-    for part in message.parts:
-        if isinstance(part, Image):
-            parts.append(with_dimensions(part))
-        elif isinstance(part, ToolResult) and any(isinstance(item, Image) for item in part.content):
-            content = (with_dimensions(item) if isinstance(item, Image) else item for item in part.content)
-            parts.append(replace(part, content=tuple(content)))
-        else:
-            parts.append(part)
-    return message if tuple(parts) == message.parts else with_neutral_parts(message, parts)

@@ -96,7 +96,7 @@ class LedgerStore(Protocol):
 
         An entry whose keys are all known adds nothing, and if nothing is new, expectations are not checked: a client
         that repeats a request after a lost answer gets the same answer. An archived session can be appended to and
-        stays archived. Raises HeadMoved, CompactionSuperseded, IdempotencyConflict, BadEntry, BadReference, LedgerBusy,
+        stays archived. Raises HeadMoved, SessionMoved (`base` and a session that exists), CompactionSuperseded, IdempotencyConflict, BadEntry, BadReference, LedgerBusy,
         LedgerFull.
         """
         ...

@@ -70,15 +70,20 @@ def read_messages(items: Any, provider: ReceivedFormat | None = None, *, model: 
     return as_messages(items, provider, model=model)
 
 
-def as_messages(items: Any, provider: ReceivedFormat | None = None, *, model: str = "") -> list[Message]:
-    """Return neutral messages for neutral messages, a provider's, or both mixed, as `read_messages` reads them."""
+def as_messages(
+    items: Any, provider: ReceivedFormat | None = None, *, model: str = "", calls: CallIndex | None = None
+) -> list[Message]:
+    """Return neutral messages for neutral messages, a provider's, or both mixed, as `read_messages` reads them.
+
+    `calls` are the calls of the messages before them, to which those of these messages are added.
+    """
     if provider is not None and provider not in _FORMATS:
         raise BadSetting(f"provider {provider!r} unknown: use {', '.join(_FORMATS)}")
     sources = _listed(items, provider)
     try:
         values = [item if isinstance(item, Message) else plain_json(item) for item in sources]
         read_format = provider or _detected(sources, values)
-        return _read(values, read_format, model)
+        return _read(values, read_format, model, CallIndex() if calls is None else calls)
     except BadReply as error:
         hint = "" if provider else "; pass provider= if the format was not recognized"
         raise BadEvent(
@@ -107,8 +112,8 @@ def _listed(items: Any, provider: ReceivedFormat | None) -> list[Any]:
     return [*cast("Iterable[Any]", items)]
 
 
-def _read(values: Sequence[Any], read_format: ReceivedFormat, model: str) -> list[Message]:
-    calls, messages = CallIndex(), list[Message]()
+def _read(values: Sequence[Any], read_format: ReceivedFormat, model: str, calls: CallIndex) -> list[Message]:
+    messages = list[Message]()
     index = 0
     while index < len(values):
         end = index + 1

@@ -145,6 +145,11 @@ class Commit(Struct, frozen=True):
     entries: tuple[NewEntry, ...] = ()
     cut: Cut | None = None
     assembly: AssemblyRow | None = None
+    assembly_at: int = 0
+    """Index of the entry that the manifest belongs to. If the manifest's `head` is an entry of this commit, the store
+    writes its `head_hash`."""
+    base: tuple[int, int] | None = None
+    """Thread and seq that the session continues, which must be new; thread 0 is none: a session of its own."""
     expected_head: int | None = None  # Seq that the session's newest entry must have
     follows: tuple[int, bytes] | None = None
     """Seq and hash of an entry that the session must have: the newest one when the context was assembled."""

@@ -21,7 +21,7 @@ from nexus.tokens.images import effective_size, has_image_rules, scaled_size
 from nexus.tokens.model import resolve
 from nexus.types.block import ContextWarning
 from nexus.types.config import ImagesConfig, InstructionsConfig
-from nexus.types.message import Image, Part, Text
+from nexus.types.message import Image, Message, Part, Text, ToolResult, with_neutral_parts
 from nexus.types.request import Attachment
 from nexus.workspace.files.containment import read_file
 from nexus.workspace.source_context import WorkspaceContext
@@ -167,3 +167,17 @@ def with_dimensions(image: Image) -> Image:
     except (BadImage, ValueError):
         return image
     return replace(image, width=header.width, height=header.height)
+
+
+def with_image_sizes(message: Message) -> Message:
+    """Return the message with the sizes of its images, which decide their tokens and which files and clients seldom say."""
+    parts: list[Part] = []
+    for part in message.parts:
+        if isinstance(part, Image):
+            parts.append(with_dimensions(part))
+        elif isinstance(part, ToolResult) and any(isinstance(item, Image) for item in part.content):
+            content = (with_dimensions(item) if isinstance(item, Image) else item for item in part.content)
+            parts.append(replace(part, content=tuple(content)))
+        else:
+            parts.append(part)
+    return message if tuple(parts) == message.parts else with_neutral_parts(message, parts)

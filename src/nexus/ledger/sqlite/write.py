@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import astuple, replace
@@ -77,11 +77,12 @@ class Writing:
         memo = self._memo()
         cached = memo.get((self.tenant, session))
         thread = memo.pop((self.tenant, cached), None) if cached is not None else None
-        thread = thread or self._target(session, facts)
+        thread = thread or self._target(session, facts, commit.base)
         number = thread.id
         if not commit.entries:
             self._check_expectations(session, commit, thread)
-        first = thread.head_seq + 1
+        seqs: list[int] = []
+        hashes: dict[int, bytes] = {}
         added = 0
         for entry in commit.entries:
             blobs: dict[str, bytes] = {}
@@ -89,6 +90,7 @@ class Writing:
             body = body_json(entry.body)
             payload = payload_hash(entry, rows, body)
             if self._is_repeat(thread, session, entry, payload):
+                seqs.append(thread.head_seq)
                 continue
             if not added:  # what is known already is no reason to refuse: the caller only asks again
                 self._check_expectations(session, commit, thread)
@@ -106,11 +108,14 @@ class Writing:
                 self.db.run("INSERT OR IGNORE INTO blob VALUES (?,?,?)", (self.tenant, sha256, data))
             self.insert(record, texts, calls)
             thread, added = grown(thread, record), added + 1
+            hashes[seq] = digest
+            seqs.append(seq)
         if added:
             if commit.cut is not None:
                 self._cut(number, commit.cut)
             if commit.assembly is not None:
-                self._assembly(number, first, commit.assembly, commit.blobs)
+                row = _with_head_hash(commit.assembly, hashes)
+                self._assembly(number, seqs[commit.assembly_at], row, commit.blobs)
             self.put_thread(thread)
             memo[self.tenant, session], memo[self.tenant, number] = number, thread
         return Committed(number, thread.head_seq, added, thread.turn)
@@ -176,16 +181,24 @@ class Writing:
             memo["version"] = version
         return memo
 
-    def _target(self, session: str, facts: SessionMetadata | None) -> Thread:
-        """Return the thread to append to; made, with its session, if it is new."""
+    def _target(self, session: str, facts: SessionMetadata | None, base: tuple[int, int] | None) -> Thread:
+        """Return the thread to append to; made, with its session, if it is new. `base` requires that."""
         name = encode_text(session)
         move = self.reader.move_of(name)
         if move is None or move.thread is None:
             label = self.reader.resolve(name)
             move = self.reader.move_of(label) if label is not None else None
         if move is not None and move.thread is not None:
+            if base is not None:
+                raise SessionMoved(session, 0, move.number)
             return self.reader.thread(move.thread)
-        thread = self.new_thread(None, 0, b"")
+        if base is not None and base[0]:
+            parent, seq = base
+            if not 0 <= seq <= self.reader.thread(parent).head_seq:
+                raise BadReference(f"entry {seq} not found in thread {parent} (nothing was stored)")
+            thread = self.new_thread(holder_of(self.reader.path(parent), seq), seq, self.reader.hash_at(parent, seq))
+        else:
+            thread = self.new_thread(None, 0, b"")
         self.point(self.reader.last_target(name), thread.id, "created", facts)
         return thread
 
@@ -467,6 +480,12 @@ class Writing:
         row = (self.tenant, *astuple(record))
         self.db.run("INSERT INTO calibration VALUES (?,?,?,?,?,?,?,?)", row)
         self.db.run("INSERT OR REPLACE INTO calibration_head VALUES (?,?,?,?,?)", (*row[:4], record.hash))
+
+
+def _with_head_hash(row: AssemblyRow, hashes: Mapping[int, bytes]) -> AssemblyRow:
+    """Return a manifest with the hash of its head if that was stored just now, and nobody could know it before."""
+    digest = hashes.get(row.manifest.get("head", 0))
+    return replace(row, manifest={**row.manifest, "head_hash": digest.hex()}) if digest is not None else row
 
 
 def grown(thread: Thread, record: EntryRecord) -> Thread:

@@ -1,0 +1,83 @@
+"""Message lists as clients sent them, read once: a list that goes on costs only its new messages."""
+
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from threading import Lock
+from typing import Any
+
+from nexus.mirror.keys import KeyChain, MessageKeys
+from nexus.providers.messages import as_messages
+from nexus.providers.received import CallIndex
+from nexus.text.as_received import ReceivedFormat
+from nexus.types.message import Message
+from nexus.workspace.attachments import with_image_sizes
+
+LISTS = 64
+"""Lists that are remembered; the least recently used goes first."""
+
+
+@dataclass(slots=True)
+class ReadList:
+    """A client's list, the messages in it, and their keys, without the system messages that it begins with."""
+
+    scope: str
+    provider: ReceivedFormat | None
+    model: str
+    chain: KeyChain
+    items: list[Any] = field(default_factory=list[Any])
+    system: list[str] = field(default_factory=list[str])
+    messages: list[Message] = field(default_factory=list[Message])
+    keys: list[MessageKeys] = field(default_factory=list[MessageKeys])
+    calls: CallIndex = field(default_factory=CallIndex)
+
+    def extend(self, items: Sequence[Any]) -> None:
+        """Read further items."""
+        for message in as_messages(items, self.provider, model=self.model, calls=self.calls):
+            if message.role == "system" and not self.messages:
+                self.system.append(message.text())
+            else:
+                sized = with_image_sizes(message)
+                self.messages.append(sized)
+                self.keys.append(self.chain.add(sized))
+        self.items += (item if isinstance(item, Message) else copy.deepcopy(item) for item in items)
+
+    def copy(self) -> ReadList:
+        """Return a list that stays as it is when this one is extended."""
+        return ReadList(
+            self.scope, self.provider, self.model, self.chain.copy(), [], [*self.system], [*self.messages], [*self.keys]
+        )
+
+
+class ListCache:
+    """The lists of one engine that were read last. Calls from several threads are safe."""
+
+    def __init__(self) -> None:
+        self._lists: OrderedDict[int, ReadList] = OrderedDict()
+        self._numbers = count()
+        self._lock = Lock()
+
+    def read(self, items: Sequence[Any], scope: str, provider: ReceivedFormat | None, model: str) -> ReadList:
+        """Return the list's messages and keys. Raises BadEvent as `nexus.read_messages`."""
+        with self._lock:
+            number = next(
+                (
+                    number
+                    for number, known in reversed(self._lists.items())
+                    if (known.scope, known.provider, known.model) == (scope, provider, model)
+                    and 0 < len(known.items) <= len(items)
+                    and known.items == items[: len(known.items)]
+                ),
+                next(self._numbers),
+            )
+            # Until it is read whole it is not remembered: reading may fail in the middle.
+            known = self._lists.pop(number, None) or ReadList(scope, provider, model, KeyChain(scope))
+            known.extend(items[len(known.items) :])
+            self._lists[number] = known
+            while len(self._lists) > LISTS:
+                self._lists.popitem(last=False)
+            return known.copy()
