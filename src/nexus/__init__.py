@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from nexus.engine import open_engine as open  # noqa: A004 - the documented name
     from nexus.errors import BudgetTooSmall, ContextOverflow, NexusError
     from nexus.plugins.spec import hookimpl
-    from nexus.providers.messages import read_messages
+    from nexus.providers.messages import read_messages, write_messages
     from nexus.providers.replies import read_reply as read_reply
     from nexus.providers.streams import StreamReader
     from nexus.recovery import acall, call
@@ -44,7 +44,7 @@ _MODULES = {
         "nexus.engine": "Engine open",
         "nexus.errors": "BudgetTooSmall ContextOverflow NexusError",
         "nexus.plugins.spec": "hookimpl",
-        "nexus.providers.messages": "read_messages",
+        "nexus.providers.messages": "read_messages write_messages",
         "nexus.providers.replies": "read_reply",
         "nexus.providers.streams": "StreamReader",
         "nexus.async_engine": "AsyncEngine AsyncTurn open_async",
@@ -103,6 +103,7 @@ __all__ = [
     "repaired",
     "tool",
     "user",
+    "write_messages",
 ]
 
 

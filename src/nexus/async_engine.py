@@ -11,8 +11,9 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from nexus.context import AssembledContext
-from nexus.engine import Engine, open_engine
+from nexus.engine import MIRROR_PROFILE, Engine, open_engine
 from nexus.ledger.store import LedgerStore
+from nexus.text.as_received import ReceivedFormat
 from nexus.turn import FailureKind, Turn
 from nexus.types.ledger_entries import Committed
 from nexus.types.message import Image, Message, ToolResult
@@ -44,6 +45,29 @@ class AsyncEngine:
     ) -> AssembledContext:
         """Assemble the context of the next call; see `Engine.assemble`."""
         return await self.run(self.engine.assemble, event, session=session, **routing)
+
+    async def mirror(
+        self,
+        messages: Sequence[Any],
+        *,
+        scope: str = "",
+        system: str = "",
+        provider: ReceivedFormat | None = None,
+        reserve: int = 0,
+        profile: str = MIRROR_PROFILE,
+        **request: Any,
+    ) -> AssembledContext:
+        """Assemble the context for a program that has the whole message list; see `Engine.mirror`."""
+        return await self.run(
+            self.engine.mirror,
+            messages,
+            scope=scope,
+            system=system,
+            provider=provider,
+            reserve=reserve,
+            profile=profile,
+            **request,
+        )
 
     async def record(self, ctx: AssembledContext, reply: object) -> Committed:
         """Record a reply; see `Engine.record`."""
