@@ -82,6 +82,7 @@ def write_messages(messages: Iterable[Message], provider: ReceivedFormat, *, mod
 
     Raises BadSetting if `provider` is none of the four.
     """
+    _check_provider(provider)
     match provider:
         case "openai":
             return [item for message in messages for item in openai.fragment(message)]
@@ -97,8 +98,6 @@ def write_messages(messages: Iterable[Message], provider: ReceivedFormat, *, mod
         case "gemini":
             joined = (gemini.fragment(message, model or message.model) for message in messages)
             return joined_turns([], joined, "parts")
-        case _:
-            raise BadSetting(f"provider {provider!r} unknown: use {', '.join(_FORMATS)}")
 
 
 def as_messages(
@@ -108,8 +107,7 @@ def as_messages(
 
     `calls` are the calls of the messages before them, to which those of these messages are added.
     """
-    if provider is not None and provider not in _FORMATS:
-        raise BadSetting(f"provider {provider!r} unknown: use {', '.join(_FORMATS)}")
+    _check_provider(provider)
     sources = _listed(items, provider)
     try:
         values = [item if isinstance(item, Message) else plain_json(item) for item in sources]
@@ -122,6 +120,11 @@ def as_messages(
         ) from error
     except RecursionError as error:
         raise BadEvent("messages not readable: nested too deeply (shorten what the items contain)") from error
+
+
+def _check_provider(provider: ReceivedFormat | None) -> None:
+    if provider is not None and provider not in _FORMATS:
+        raise BadSetting(f"provider {provider!r} unknown: use {', '.join(_FORMATS)}")
 
 
 def _listed(items: Any, provider: ReceivedFormat | None) -> list[Any]:
