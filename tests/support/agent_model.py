@@ -8,6 +8,7 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
+from threading import Lock
 from typing import Any
 
 import nexus
@@ -41,13 +42,17 @@ class AgentModel:
         self.tokens: list[int] = []
         self.problems: list[str] = []
         self._count, self._byte_interval_s = Recounter().count, byte_interval_s
+        self._lock = Lock()  # the judges remember what they have judged
 
     def __call__(self, request: ModelRequest) -> Response:
         """Judge a request and answer it."""
         body = {name: value for name, value in request.body.items() if name not in ("stream", "stream_options")}
-        self.bodies.append(body)
-        self.tokens.append(self._count({name: body[name] for name in ("system", "tools", "messages") if name in body}))
-        self.problems += CHECKS[request.format](body)
+        counted = {name: body[name] for name in ("system", "tools", "messages") if name in body}
+        with self._lock:
+            tokens = self._count(counted)
+            self.bodies.append(body)
+            self.tokens.append(tokens)
+            self.problems += CHECKS[request.format](body)
         seed = hashlib.sha256(json.dumps(body["messages"]).encode()).hexdigest()
         has_results = body["messages"][-1]["role"] == "tool" or '"tool_result"' in json.dumps(body["messages"][-1])
         calls: list[nexus.ToolCall] = []
@@ -56,7 +61,7 @@ class AgentModel:
                 arguments = json.dumps({"query": words(4, f"{seed}{number}")})
                 calls.append(nexus.ToolCall(f"call_{seed[:12]}_{number}", self.tool_name(body), arguments))
         text, interval = words(12 if calls else 60, seed), self._byte_interval_s
-        return reply(text, *calls, input_tokens=self.tokens[-1], byte_interval_s=interval)(request)
+        return reply(text, *calls, input_tokens=tokens, byte_interval_s=interval)(request)
 
     def tool_name(self, body: dict[str, Any]) -> str:
         """Return the name of the tool to call: the first one."""
