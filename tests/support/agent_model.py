@@ -80,6 +80,7 @@ class AgentModel:
         assert not self.problems, self.problems[:3]
         assert not over, over
         assert len(self.bodies) > 40
+        assert self.extended > len(self.bodies) / 2, self.extended
         counts = {"calls": len(self.bodies), "extended": self.extended, "largest request": max(self.tokens)}
         return {f"{name}: {what}": count for what, count in counts.items()}
 
