@@ -18,7 +18,7 @@ from adapters.mcp_adapter import server
 from adapters.openai_agents_adapter import NexusSession
 from adapters.test_openai_agents import TURNS, converse
 from nexus.testing.model_server import model_server
-from support.agent_model import BUDGET, AgentModel, check_ledger
+from support.agent_model import BUDGET, AgentModel, run_figures
 from support.validity import recount
 
 ADAPTER = Path(__file__).parent / "mcp_adapter.py"
@@ -37,8 +37,7 @@ def test_agent_searches_the_sessions_that_it_stores(tmp_path: Path, record_prope
     with nexus.open(tmp_path, model="gpt-4o") as nx, model_server(model) as provider:
         memory = NexusSession("chat", nexus.AsyncEngine(nx), budget=BUDGET, reserve=TOOLS_TOKENS)
         items = asyncio.run(run(provider.openai_url, memory))
-        record_property("figures", model.figures("mcp"))
-        check_ledger(nx, nexus.read_messages(items, "responses"))
+        record_property("figures", run_figures("mcp", model, nx, nexus.read_messages(items, "responses")))
     assert recount({"tools": model.bodies[0]["tools"]}) < TOOLS_TOKENS
     outputs = [item["output"] for item in items if item.get("type") == "function_call_output"]
     assert any("chat~" in json.dumps(output) for output in outputs)
@@ -62,7 +61,8 @@ def test_client_stores_finds_reads_and_assembles() -> None:
                 {"role": "assistant", "content": "A GIN index."}
             ]
             request = await call("next_request", message="Why?", session="db")
-            assert [message["content"] for message in request["messages"]][-2:] == ["A GIN index.", "Why?"]
+            *_, answer, question = [message["content"] for message in request["messages"]]
+            assert (answer, question[-4:]) == ("A GIN index.", "Why?")
 
     with nexus.open(ledger=":memory:") as nx:
         asyncio.run(use(server(nx)))

@@ -13,7 +13,7 @@ from agents import Agent, OpenAIChatCompletionsModel, RunConfig, Runner, functio
 import nexus
 from adapters.openai_agents_adapter import NexusSession
 from nexus.testing.model_server import model_server
-from support.agent_model import BUDGET, AgentModel, check_ledger, said, words
+from support.agent_model import BUDGET, AgentModel, check_ledger, run_figures, said, words
 
 TURNS = 20
 
@@ -48,8 +48,8 @@ def test_agent_stays_in_budget_and_loses_nothing(mode: str, record_property: Cal
     with nexus.open(ledger=":memory:", model="gpt-4o") as nx, model_server(model) as server:
         memory = NexusSession("chat", nexus.AsyncEngine(nx), budget=BUDGET)
         items = asyncio.run(converse(server.openai_url, memory, TURNS, streamed=mode == "streamed"))
-        record_property("figures", model.figures(f"openai-agents {mode}"))
-        check_ledger(nx, nexus.read_messages(items, "responses"))
+        messages = nexus.read_messages(items, "responses")
+        record_property("figures", run_figures(f"openai-agents {mode}", model, nx, messages))
 
 
 def test_new_object_continues_the_stored_session() -> None:

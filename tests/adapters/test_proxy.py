@@ -19,7 +19,7 @@ import uvicorn
 import nexus
 from adapters.proxy_adapter import proxy
 from nexus.testing.model_server import ModelServer, fail, model_server
-from support.agent_model import BUDGET, AgentModel, check_ledger, said, words
+from support.agent_model import BUDGET, AgentModel, check_ledger, run_figures, said, words
 
 TURNS = 20
 MOST_CALLS = 6
@@ -114,9 +114,8 @@ def test_client_stays_in_budget_and_loses_nothing(client: Any, mode: str, record
     model = AgentModel()
     with nexus.open(ledger=":memory:") as nx, model_server(model) as provider, proxy_server(nx, provider) as url:
         talk = talk_openai if client == "openai" else talk_anthropic
-        messages = talk(url, stream=mode == "streamed")
-        record_property("figures", model.figures(f"proxy {client} {mode}"))
-        check_ledger(nx, nexus.read_messages(messages, client))
+        messages = nexus.read_messages(talk(url, stream=mode == "streamed"), client)
+        record_property("figures", run_figures(f"proxy {client} {mode}", model, nx, messages))
 
 
 async def ask(client: openai.AsyncOpenAI, messages: list[Any], *, stream: bool = False) -> list[Any]:
@@ -165,7 +164,7 @@ def test_different_requests_in_parallel_are_branches() -> None:
 
 
 def test_client_that_leaves_can_ask_again() -> None:
-    model = AgentModel(byte_interval_s=0.0005)
+    slow, fast = AgentModel(byte_interval_s=0.0005), AgentModel()
 
     async def leave(client: openai.AsyncOpenAI, messages: list[Any]) -> None:
         stream = await client.chat.completions.create(model="gpt-4o", messages=messages, stream=True)
@@ -182,9 +181,14 @@ def test_client_that_leaves_can_ask_again() -> None:
                 messages = await ask(client, messages, stream=True)
             return messages
 
-    with nexus.open(ledger=":memory:") as nx, model_server(model) as provider, proxy_server(nx, provider) as url:
+    with (
+        nexus.open(ledger=":memory:") as nx,
+        model_server(*(slow, fast) * 3) as provider,
+        proxy_server(nx, provider) as url,
+    ):
         messages = asyncio.run(converse(url))
         check_ledger(nx, nexus.read_messages(messages, "openai"))
+    assert [len(model.bodies) for model in (slow, fast)] == [3, 3]
 
 
 def test_errors_are_passed_on_and_nothing_is_stored() -> None:

@@ -15,7 +15,7 @@ from pydantic_ai.providers.openai import OpenAIProvider
 import nexus
 from adapters.pydantic_ai_adapter import NexusContext, neutral, singles
 from nexus.testing.model_server import model_server
-from support.agent_model import BUDGET, AgentModel, check_ledger, words
+from support.agent_model import BUDGET, AgentModel, run_figures, words
 
 TURNS = 20
 
@@ -38,9 +38,9 @@ def test_agent_stays_in_budget_and_loses_nothing(mode: str, record_property: Cal
         for turn in range(TURNS):
             text = f"Turn {turn}: {words(30, str(turn))}"
             if mode == "plain":
-                history = (await agent.run(text, message_history=history)).all_messages()
+                history = (await agent.run(text, message_history=history, conversation_id="chat")).all_messages()
             else:
-                async with agent.run_stream_events(text, message_history=history) as stream:
+                async with agent.run_stream_events(text, message_history=history, conversation_id="chat") as stream:
                     events = [event async for event in stream]
                 assert len(events) > 60
                 history = events[-1].result.all_messages()
@@ -49,5 +49,5 @@ def test_agent_stays_in_budget_and_loses_nothing(mode: str, record_property: Cal
 
     with nexus.open(ledger=":memory:") as nx, model_server(model) as server:
         history = asyncio.run(converse(server.openai_url, nexus.AsyncEngine(nx)))
-        record_property("figures", model.figures(f"pydantic-ai {mode}"))
-        check_ledger(nx, [neutral(single) for message in history for single in singles(message)])
+        messages = [neutral(single) for message in history for single in singles(message)]
+        record_property("figures", run_figures(f"pydantic-ai {mode}", model, nx, messages))

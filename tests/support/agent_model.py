@@ -74,15 +74,13 @@ class AgentModel:
         lists = [[without_breakpoints(message) for message in body["messages"]] for body in self.bodies]
         return sum(later[: len(earlier)] == earlier for earlier, later in pairwise(lists))
 
-    def figures(self, name: str) -> dict[str, int]:
-        """Return the figures of a run, after a check that every request was valid and within the budget."""
+    def check_requests(self) -> None:
+        """Check that every request was valid and within the budget, and that most continue the one before them."""
         over = [tokens for tokens in self.tokens if tokens > BUDGET]
         assert not self.problems, self.problems[:3]
         assert not over, over
         assert len(self.bodies) > 40
         assert self.extended > len(self.bodies) / 2, self.extended
-        counts = {"calls": len(self.bodies), "extended": self.extended, "largest request": max(self.tokens)}
-        return {f"{name}: {what}": count for what, count in counts.items()}
 
 
 def without_breakpoints(value: Any) -> Any:
@@ -111,8 +109,17 @@ def _parts(message: nexus.Message) -> Iterator[Any]:
                 pass
 
 
-def check_ledger(nx: nexus.Engine, messages: Iterable[nexus.Message]) -> None:
-    """Check that the ledger has one session, with every message of the client once and in order."""
+def check_ledger(nx: nexus.Engine, messages: Iterable[nexus.Message]) -> int:
+    """Check that the ledger has one session with every message of the client once and in order; return their number."""
     (session,) = nx.sessions()
     stored, own = said(nx.history(session.label)), said(messages)
     assert stored == own, Counter(map(str, own)) - Counter(map(str, stored))
+    return len(stored)
+
+
+def run_figures(name: str, model: AgentModel, nx: nexus.Engine, messages: Iterable[nexus.Message]) -> dict[str, int]:
+    """Check a run of an agent, and return its figures."""
+    model.check_requests()
+    stored = check_ledger(nx, messages)
+    counts = {"calls": len(model.bodies), "extended": model.extended, "largest request": max(model.tokens)}
+    return {f"{name}: {what}": count for what, count in {**counts, "messages stored once": stored}.items()}
