@@ -70,7 +70,7 @@ class PlacedList:
         return StoredEvent(tuple(self.messages[self.past :]), self.event_seqs, starts)
 
     def public(self, reserve: int) -> Mirrored:
-        """Return what the context says about the list."""
+        """Return the place as contexts have it."""
         known = self.place.known
         return Mirrored(self.place.action, self.session, known, len(self.messages) - known, reserve, self)
 

@@ -156,7 +156,7 @@ def _chat_events(body: dict[str, Any], request: ModelRequest) -> Iterator[str]:
     message = dict(body["choices"][0]["message"])
     text, calls = message.pop("content") or "", message.pop("tool_calls", [])
     deltas: list[dict[str, Any]] = [{**message, "content": ""}]
-    deltas += [{"content": word} for word in _words(text)]
+    deltas += [{"content": piece} for piece in _pieces(text)]
     for index, call in enumerate(calls):
         function, half = call["function"], len(call["function"]["arguments"]) // 2
         deltas.append({"tool_calls": [{**call, "index": index, "function": {**function, "arguments": ""}}]})
@@ -182,7 +182,7 @@ def _anthropic_events(body: dict[str, Any]) -> Iterator[str]:
     for index, block in enumerate(body["content"]):
         if block["type"] == "text":
             empty: dict[str, Any] = {**block, "text": ""}
-            deltas = [{"type": "text_delta", "text": word} for word in _words(block["text"])]
+            deltas = [{"type": "text_delta", "text": piece} for piece in _pieces(block["text"])]
         else:
             arguments = json.dumps(block["input"])
             empty, half = block | {"input": {}}, len(arguments) // 2
@@ -198,7 +198,7 @@ def _anthropic_events(body: dict[str, Any]) -> Iterator[str]:
         yield f"event: {event['type']}\ndata: {json.dumps(event)}\n\n"
 
 
-def _words(text: str) -> list[str]:
+def _pieces(text: str) -> list[str]:
     return re.findall(r"\S+\s*|\s+", text)
 
 
