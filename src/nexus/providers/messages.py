@@ -79,7 +79,7 @@ def as_messages(
     """
     if provider is not None and provider not in _FORMATS:
         raise BadSetting(f"provider {provider!r} unknown: use {', '.join(_FORMATS)}")
-    sources = _listed(items, provider)
+    sources = list_of_items(items, provider)
     try:
         values = [item if isinstance(item, Message) else plain_json(item) for item in sources]
         read_format = provider or _detected(sources, values)
@@ -93,7 +93,8 @@ def as_messages(
         raise BadEvent("messages not readable: nested too deeply (shorten what the items contain)") from error
 
 
-def _listed(items: Any, provider: ReceivedFormat | None) -> list[Any]:
+def list_of_items(items: Any, provider: ReceivedFormat | None) -> list[Any]:
+    """Return the items of a request's messages, which may be one item or a text. Raises BadEvent."""
     if isinstance(items, str):
         if provider in ("openai", "anthropic"):
             raise BadEvent(
