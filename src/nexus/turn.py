@@ -16,7 +16,7 @@ from nexus.ledger.replay import ABORTED, TurnStatus
 from nexus.providers.errors import classify
 from nexus.providers.errors.extract import extract_details
 from nexus.providers.replies import read_reply
-from nexus.types.ledger_entries import Commit, Committed, NewEntry
+from nexus.types.ledger_entries import Commit, Committed, MessageRef, NewEntry
 from nexus.types.message import Message, Text, ToolCall, ToolResult, assistant, with_parts
 from nexus.types.request import AgentResult, Event, Request
 
@@ -232,6 +232,7 @@ class Turn:
             tuple(row.message for entry in entries for row in entry.rows),
             tuple(entry.seq for entry in entries),  # marks of failures are between no call and its reply either
             any(row.message.role == "user" for entry in entries for row in entry.rows),
+            tuple(row.ref for entry in entries for row in entry.rows),
         )
 
 
@@ -246,7 +247,8 @@ def begin_turn(engine: TurnEngine, request: Request) -> Turn:
         return Turn(engine, request, number)
     commit = build_event_commit(ctx, engine.counter, engine.clock_ms(), key)
     committed = ledger.commit(label, commit)
-    stored = StoredEvent(ctx.event, (committed.head,), ctx.provenance.starts_turn)
+    refs = tuple(MessageRef(committed.head, order) for order in range(len(ctx.event)))
+    stored = StoredEvent(ctx.event, (committed.head,), ctx.provenance.starts_turn, refs)
     ctx = dataclasses.replace(ctx, provenance=dataclasses.replace(ctx.provenance, stored_event=stored))
     return Turn(engine, request, committed.turn, ctx)
 

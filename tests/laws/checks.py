@@ -364,6 +364,22 @@ def full_pass(call: Call) -> None:
         broken("full pass", f"message {at}: {call.ctx.messages[at]} in place of {whole[at]}")
 
 
+def sent_messages_are_named(call: Call) -> None:
+    """Each sent message names its place and what became of it: the same as stored, less, or written by Nexus."""
+    ctx, rows = call.ctx, {row.ref: row.message for row in call.path.rows}
+    sent = ctx.sent_messages
+    if [item.message for item in sent] != ctx.messages:
+        broken("sent messages", f"{len(sent)} are named of {len(ctx.messages)}")
+    for index, item in enumerate(sent):
+        stored = rows.get(item.ref) if item.ref is not None else None
+        if item.state == "unchanged" and index < len(ctx.history) and item.message != stored:
+            broken("sent messages", f"message {index} is not the one at {item.ref}: {item.message}")
+        if item.state in ("truncated", "repaired") and index < len(ctx.history) and stored in (None, item.message):
+            broken("sent messages", f"message {index}, {item.state}, is the one at {item.ref}: {item.message}")
+        if item.state == "synthetic" and item.message in rows.values() and item.message.role != "tool":
+            broken("sent messages", f"message {index} is stored: {item.message}")
+
+
 def waiting_kept(path: Path, calls: list[ToolCall]) -> None:
     """No summary covers a call that still waits for its result.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -14,6 +15,7 @@ from nexus.assembly.fit.cut import KEEP_USER_TURNS
 from nexus.assembly.gather import SystemPrompt
 from nexus.assembly.inputs import AssemblyInputs
 from nexus.assembly.manifest import build_manifest, prefix_report
+from nexus.assembly.sent_messages import sent_messages
 from nexus.assembly.token_report import budget_with_usage, token_lines
 from nexus.context import Accounting, AssembledContext, EngineState, Planner, Provenance, RepairReport
 from nexus.errors import EmptyEvent
@@ -100,6 +102,7 @@ def build_context(
             planner=compaction_planner(request, inputs, manifest.base - result.window.tokens)
             if inputs.may_compact and not inputs.view.message_format.shows_one_turn
             else None,
+            sent_messages=partial(sent_messages, chosen, history, current, inputs.stored_event),
             compact_at=profile.compact_at,
             compact_to=profile.compact_to,
             window_after_cut=result.window if result.cut else None,
