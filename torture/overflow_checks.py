@@ -269,7 +269,10 @@ def _stored(scene: Scene, was: Before, done: Answer | None, error: BaseException
     ctx, reply = (done.ctx, done.reply) if done is not None else scene.recorded or (None, None)
     event = [message.text() for message in ctx.event] if ctx is not None else _texts(was.event)
     said = [message.text() for message in read_reply(reply).messages] if ctx is not None else []
-    failed = error is not None and not scene.own and not isinstance(error, BudgetTooSmall)
+    marks = Counter(entry.kind for entry in new)
+    # Nothing is stored of what did not fit, unless a compaction of the stored turn made it so.
+    may_fail = not isinstance(error, BudgetTooSmall) or (marks["compaction"] > 0 and marks["failed"] > 0)
+    failed = error is not None and not scene.own and may_fail
     if scene.own:
         wanted = [*scene.others, *(event if ctx is not None else ()), *said]
     else:
@@ -277,8 +280,7 @@ def _stored(scene: Scene, was: Before, done: Answer | None, error: BaseException
     found = [row.message.text() for entry in new for row in entry.rows]
     require(found == wanted, f"{len(found)} messages were stored, {len(wanted)} were said: {_differ(found, wanted)}")
     scene.known += wanted
-    marks = sum(entry.kind == "failed" for entry in new)
-    require(marks == failed, f"{marks} failed turns were stored, {int(failed)} failed")
+    require(marks["failed"] == failed, f"{marks['failed']} failed turns were stored, {int(failed)} failed")
     if ctx is not None:
         together = [row.message.text() for row in next(entry for entry in reversed(new) if entry.rows).rows]
         require(together == ([*event, *said] if scene.own else said), "an answer is in an entry with other messages")
