@@ -18,7 +18,7 @@ NexusError
 │   ├── HeadMoved
 │   │   └── SessionMoved
 │   └── LedgerDamaged, LedgerTooNew, NotALedger, LedgerBusy, LedgerFull, LedgerClosed, LedgerGone,
-│       LedgerNotTrusted, IdempotencyConflict, CompactionSuperseded, BadEntry, BadReference, NoSuchSession, ForksDepend,
+│       LedgerNotTrusted, SessionBusy, IdempotencyConflict, CompactionSuperseded, BadEntry, BadReference, NoSuchSession, ForksDepend,
 │       EraseIncomplete, LedgerConflict, CannotReplay
 └── BudgetTooSmall, ContextOverflow, BadBudget, BadModelEntry, BadCall, EmptyEvent, BadEvent, BadReply,
     BadContext, PackageMissing, BadTool, BadPolicy, UnknownProfile, BadProfile, BadSessionKey, EmptyTask,
@@ -70,7 +70,7 @@ class BudgetTooSmall(NexusError):
 
 
 class ContextOverflow(NexusError):
-    """A call and its smaller retries (`attempts`) did not fit. Nothing was stored."""
+    """A call and its smaller retries (`attempts`) did not fit. No reply was stored."""
 
     def __init__(self, attempts: Iterable[Any], why: str) -> None:
         self.attempts = tuple(attempts)
@@ -81,7 +81,7 @@ class ContextOverflow(NexusError):
         )
         super().__init__(
             f"context too large: {why}; tokens sent, by our count: {sizes or 'none'}{answer} (use a model with a larger "
-            "window, or shorten system prompt, tools or message; nothing was stored)"
+            "window, or shorten system prompt, tools or message; no reply was stored)"
         )
 
 

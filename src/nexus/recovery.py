@@ -104,7 +104,8 @@ def call(
 
     Raises:
         SessionBusy: Another call of the session did not end in time. Nothing was stored.
-        BudgetTooSmall: The parts that are never cut exceed the budget. Nothing was stored.
+        BudgetTooSmall: The parts that are never cut exceed the budget. Nothing was stored, or, if a compaction
+            came before it, a failed turn.
         ContextOverflow: Three calls did not fit, or nothing more can be omitted. The turn is stored as failed.
         BadReply: The reply is empty or unreadable. The turn is stored as failed.
         Exception: Any error of `send` that is not an overflow, rate limits included. The turn is stored as failed.

@@ -318,9 +318,10 @@ def excerpts_shown(call: Call) -> None:
         row = next((row for row in call.path.rows if row.ref == place), None)
         if row is None or place >= call.first:
             broken("excerpts", f"{place} is not a message before {call.first}")
-        whole = seen(row.message.text())
-        if not any(whole.strip() in one or is_short_for(one, whole) for one in said):
-            broken("excerpts", f"{whole!r} at {place} is not shown: {said}")
+        texts = [part.text for part in row.message.parts if isinstance(part, Text)]
+        wholes = [seen("\n".join(texts)), seen("\n".join(text for text in texts if text.strip()))]
+        if not any(whole.strip() in one or is_short_for(one, whole) for one in said for whole in wholes):
+            broken("excerpts", f"{wholes[0]!r} at {place} is not shown: {said}")
     if len(set(call.excerpts)) != len(call.excerpts):
         broken("excerpts", f"one stands twice: {call.excerpts}")
 

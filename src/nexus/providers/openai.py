@@ -51,6 +51,15 @@ _ROLES: dict[str, Role] = {
 _COMMON_FIELDS = frozenset({"role", "content", "id"})
 _ASSISTANT_FIELDS = _COMMON_FIELDS | {"tool_calls", "function_call", "reasoning_content", "reasoning", "refusal"}
 _TOOL_FIELDS = _COMMON_FIELDS | {"tool_call_id", "name"}
+_MESSAGE_FIELDS = frozenset({"role", "content", "name"})
+_REQUEST_FIELDS = {
+    "tool": frozenset({"role", "content", "tool_call_id"}),
+    "assistant": _MESSAGE_FIELDS
+    | {"tool_calls", "function_call", "refusal", "audio"}
+    # Compatible servers take these too.
+    | {"reasoning_content", "reasoning", "reasoning_details", "prefix"},
+}
+"""Fields that a request may have in a message of this role, `_MESSAGE_FIELDS` in one of any other."""
 _TEXT_TYPES = ("text", "input_text", "output_text")
 _IMAGE_TYPES = ("image_url", "input_image")
 _PART_FIELDS = {
@@ -124,7 +133,10 @@ def messages(items: Sequence[dict[str, Any]]) -> tuple[Message, ...]:
 def received_message(item: Any, calls: CallIndex, author: str = "") -> tuple[Message, ...]:
     """Return one item of a request as one message that is sent as received. Raises BadReply if it is not a message."""
     read = tuple(replace(m, model=author) if author and m.role == "assistant" else m for m in message(item, calls))
-    return tuple(as_sent_or_received(m, "openai", [item], lambda m=m: _neutral_items(m)) for m in read)
+    fields = mapping(item)
+    allowed = _REQUEST_FIELDS.get(text_of(fields.get("role")), _MESSAGE_FIELDS)
+    received = {name: value for name, value in fields.items() if name in allowed}
+    return tuple(as_sent_or_received(m, "openai", [received], lambda m=m: _neutral_items(m)) for m in read)
 
 
 def message(item: Any, calls: CallIndex) -> tuple[Message, ...]:
