@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, Unpack
 
 from msgspec.structs import replace
 
+from nexus.assembly.inputs import build_request
 from nexus.assembly.record import build_event_commit, with_sizes
 from nexus.context import AssembledContext, StoredEvent
 from nexus.errors import BadEvent, BadReply, ContextOverflow
@@ -18,7 +18,9 @@ from nexus.providers.errors.extract import extract_details
 from nexus.providers.replies import read_reply
 from nexus.types.ledger_entries import Commit, Committed, NewEntry
 from nexus.types.message import Message, Text, ToolCall, ToolResult, assistant, with_parts
+from nexus.types.options import RequestOptions
 from nexus.types.request import AgentResult, Event, Request
+from nexus.types.validation import check_options
 
 if TYPE_CHECKING:
     from nexus.ledger.operations import Ledger
@@ -87,8 +89,16 @@ class Turn:
         number: Number of the turn in its session.
     """
 
-    def __init__(self, engine: TurnEngine, request: Request, number: int, ctx: AssembledContext | None = None) -> None:
+    def __init__(
+        self,
+        engine: TurnEngine,
+        request: Request,
+        number: int,
+        options: RequestOptions,
+        ctx: AssembledContext | None = None,
+    ) -> None:
         self._engine, self._request, self._ctx = engine, request, ctx
+        self._options: RequestOptions = options
         self._event = ctx.provenance.stored_event if ctx is not None else None
         self.session, self.number = request.routing.session, number
 
@@ -117,19 +127,20 @@ class Turn:
         rows = (row for entry in entries if entry.turn == self.number for row in entry.rows)
         return tuple(row.message for row in rows if row.message.role == "assistant")
 
-    def assemble(self, **changes: Any) -> AssembledContext:
+    def assemble(self, **changes: Unpack[RequestOptions]) -> AssembledContext:
         """Assemble the context of the turn's next call: of its message, or of the results that came since the last reply.
 
         Args:
-            **changes: Fields of `Request` to replace in this and the later calls of the turn (`model`, `tools`,
-                `available_tokens`, `model_config`, …).
+            **changes: Arguments of `Engine.assemble` to replace in this and the later calls of the turn.
 
         Raises:
             BadEvent: No message and no result waits for a reply.
             BudgetTooSmall, LedgerError: As for `Engine.assemble`.
         """
+        check_options("assemble", changes, RequestOptions)
         if changes:
-            self._request, self._ctx = replace(self._request, **changes), None
+            self._options = {**self._options, **changes}
+            self._request, self._ctx = build_request(self._request.event, self.session, **self._options), None
         if self._ctx is None:
             self._ctx = self._engine.assemble_stored(self._request, self._stored_event())
         return self._ctx
@@ -235,20 +246,21 @@ class Turn:
         )
 
 
-def begin_turn(engine: TurnEngine, request: Request) -> Turn:
-    """Store a request's event and return its turn; see `Engine.begin`."""
+def begin_turn(engine: TurnEngine, event: Event, session: str | None, options: RequestOptions) -> Turn:
+    """Store an event and return its turn; see `Engine.begin`."""
+    request = build_request(event, session, **options)
     ctx = engine.assemble_request(request)
     ledger, label = engine.ledger, ctx.session_label
     request = replace(request, routing=replace(request.routing, session=label, own=False))
-    event_id = request.event.id
+    event_id = event.id
     key = f"event:{event_id}" if event_id else ""
     if key and (number := _turn_with_key(ledger, label, key)):
-        return Turn(engine, request, number)
+        return Turn(engine, request, number, options)
     commit = build_event_commit(ctx, engine.counter, engine.clock_ms(), key)
     committed = ledger.commit(label, commit)
     stored = StoredEvent(ctx.event, (committed.head,), ctx.provenance.starts_turn)
     ctx = dataclasses.replace(ctx, provenance=dataclasses.replace(ctx.provenance, stored_event=stored))
-    return Turn(engine, request, committed.turn, ctx)
+    return Turn(engine, request, committed.turn, options, ctx)
 
 
 def _turn_with_key(ledger: Ledger, session: str, key: str) -> int:
@@ -303,9 +315,3 @@ def _partial_messages(partial: object) -> tuple[Message, ...]:
         for message in result.messages
     )
     return tuple(message for message in kept if message.has_content())
-
-
-def request_changes(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of `Request` for some of the arguments of `Engine.assemble`."""
-    names = {"budget": "available_tokens"}
-    return {names.get(name, name): value for name, value in options.items()}

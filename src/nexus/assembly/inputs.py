@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Unpack
 
 import msgspec
 from msgspec.structs import replace
@@ -24,8 +24,9 @@ from nexus.tokens.model import Model
 from nexus.types.block import Block, ContextWarning
 from nexus.types.ledger_entries import Entry
 from nexus.types.message import Image, Message, Text
-from nexus.types.request import AgentRole, Event, Identity, Permissions, Request, Routing
-from nexus.types.tool_definition import ToolSource, tool_definitions
+from nexus.types.options import RequestOptions
+from nexus.types.request import Event, Identity, Permissions, Request, Routing
+from nexus.types.tool_definition import tool_definitions
 from nexus.workspace.source_context import Source, SourceContext
 
 OUTPUT_SETTINGS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
@@ -115,51 +116,39 @@ def plan_budget(request: Request, model: Model) -> TokenBudget:
     return msgspec.structs.replace(budget, available=min(budget.available, request.most_tokens))
 
 
-def build_request(
-    event: Event,
-    session: str | None,
-    *,
-    model: str = "",
-    tools: Sequence[dict[str, Any]] | ToolSource = (),
-    budget: int | None = None,
-    profile: str = "layered",
-    model_config: Mapping[str, Any] | None = None,
-    role: AgentRole = "unified",
-    task: str = "",
-    manager: str = "",
-    persona: str = "",
-    principal: str | None = None,
-    user_profile: Mapping[str, Any] | None = None,
-    toolset: str = "",
-    permissions: str | Iterable[str] = (),
-    skills: str | Iterable[str] = (),
-    blocks: Mapping[str, str] | None = None,
-    system: str = "",
-) -> Request:
+def build_request(event: Event, session: str | None, **options: Unpack[RequestOptions]) -> Request:
     """Return the request. The engine adds its own model, persona and limits. Without a session, the policy chooses it.
 
     Raises NotAllowed for an empty principal, which would have the rights of the program itself, BadTool, BadSetting. The
     types of fields are checked later (`nexus.types.request.checked_request`).
     """
+    principal = options.get("principal")
     if principal == "":
         raise NotAllowed("principal is empty: a sender without a name has no rights (the program itself passes none)")
-    definitions = tool_definitions(tools)
+    definitions = tool_definitions(options.get("tools", ()))
+    permissions, skills = options.get("permissions", ()), options.get("skills", ())
     try:
         return Request(
             event,
-            Routing("main", role, task, manager, own=True)
-            if session is None
-            else Routing(session, role, task, manager),
-            identity=Identity(principal or "", persona, dict(user_profile or {})),
-            permissions=Permissions(toolset, (permissions,) if isinstance(permissions, str) else tuple(permissions)),
-            model=model,
+            Routing(
+                "main" if session is None else session,
+                options.get("role", "unified"),
+                options.get("task", ""),
+                options.get("manager", ""),
+                own=session is None,
+            ),
+            identity=Identity(principal or "", options.get("persona", ""), dict(options.get("user_profile") or {})),
+            permissions=Permissions(
+                options.get("toolset", ""), (permissions,) if isinstance(permissions, str) else tuple(permissions)
+            ),
+            model=options.get("model", ""),
             tools=definitions,
-            model_config=dict(model_config or {}),
-            available_tokens=budget,
-            profile=profile,
+            model_config=dict(options.get("model_config") or {}),
+            available_tokens=options.get("budget"),
+            profile=options.get("profile", "layered"),
             skills=(skills,) if isinstance(skills, str) else tuple(skills),
-            blocks=dict(blocks or {}),
-            system=system,
+            blocks=dict(options.get("blocks") or {}),
+            system=options.get("system", ""),
         )
     except (TypeError, ValueError) as error:
         raise BadSetting(
