@@ -32,13 +32,17 @@ from nexus.types.ledger_entries import Committed
 from nexus.types.message import ATTACHED, Image, Message, Note, Text, ToolCall
 from nexus.types.options import RequestOptions
 from nexus.types.request import AgentResult, Event
+from nexus.types.settings import ModelSettings, output_limit, request_settings, with_output_limit
 from nexus.types.validation import check_options
 
 # Calls of one request: the first, one after compaction to 40 %, one after cutting to 40 % of the failed size.
 MOST_CALLS = 3
 # Maximum size of a retry, as a share of the tokens that did not fit.
 SMALLER = 0.95
-_OUTPUT_SETTINGS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
+_NO_SETTINGS: ModelSettings = {
+    "temperature": None, "top_p": None, "max_tokens": None, "thinking": None, "stop": None, "tool_choice": None,
+    "extra": None,
+}  # fmt: skip
 # Smallest limit of a reply, in tokens; below it the prompt is shrunk instead.
 _LEAST_OUTPUT = 256
 _CALL_ARGUMENTS = "session images compact wait"
@@ -368,21 +372,15 @@ class _Recovery:
 
     def _lower_output_limit(self, ctx: AssembledContext, verdict: OverflowVerdict) -> bool:
         """Lower the limit of the reply to the tokens that the provider leaves; return False if those are too few."""
-        model = ctx.accounting.model_info
-        name = "max_output_tokens" if model.provider_format == "gemini" else "max_tokens"
-        if model.provider_format == "openai" and model.reasoning:
-            name = "max_completion_tokens"
-        config = dict(self.options.get("model_config") or {})
-        name = next((setting for setting in _OUTPUT_SETTINGS if setting in config), name)
-        current = config.get(name) or 0
-        if not isinstance(current, int):
-            return False
+        config = request_settings(self.options)
+        current = output_limit(config) or 0
         # Without an exact limit, half of the reply is tried.
         is_exact = verdict.limit and not verdict.at_least
         remaining = verdict.limit - (verdict.input_tokens or ctx.token_budget.used.total) if is_exact else current // 2
         if remaining < _LEAST_OUTPUT or (current and remaining >= current):
             return False
-        self.options = {**self.options, "model_config": {**config, name: remaining}}
+        # The request's settings are all in `model_config` then.
+        self.options = {**self.options, **_NO_SETTINGS, "model_config": with_output_limit(config, remaining)}
         return True
 
 

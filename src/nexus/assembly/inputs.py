@@ -26,11 +26,9 @@ from nexus.types.ledger_entries import Entry
 from nexus.types.message import Image, Message, Text
 from nexus.types.options import RequestOptions
 from nexus.types.request import Event, Identity, Permissions, Request, Routing
+from nexus.types.settings import is_neutral, output_limit, request_settings
 from nexus.types.tool_definition import tool_definitions
 from nexus.workspace.source_context import Source, SourceContext
-
-OUTPUT_SETTINGS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
-"""The providers' names for the maximum tokens of a reply."""
 
 ROUNDING_TOKENS = 3
 """Tokens kept free because scaling to a model's own tokens rounds the budget's four parts up."""
@@ -108,8 +106,9 @@ class AssemblyInputs:
 
 def plan_budget(request: Request, model: Model) -> TokenBudget:
     """Return the budget before anything is counted. The request's maximum of output tokens is its reserve."""
-    output_limits = (request.model_config.get(name) for name in OUTPUT_SETTINGS)
-    reserve = next((tokens for tokens in output_limits if isinstance(tokens, int)), None)
+    reserve = output_limit(request.model_config)
+    if reserve is not None and is_neutral(request.model_config):
+        reserve = min(reserve, model.max_output_tokens or reserve)  # a neutral limit is lowered to the longest reply
     budget = compute_budget(model, available_tokens=request.available_tokens, reserve_response=reserve)
     if not request.most_tokens:
         return budget
@@ -143,7 +142,7 @@ def build_request(event: Event, session: str | None, **options: Unpack[RequestOp
             ),
             model=options.get("model", ""),
             tools=definitions,
-            model_config=dict(options.get("model_config") or {}),
+            model_config=request_settings(options),
             available_tokens=options.get("budget"),
             profile=options.get("profile", "layered"),
             skills=(skills,) if isinstance(skills, str) else tuple(skills),

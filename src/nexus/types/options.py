@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any
 
 from nexus.types.request import AgentRole
+from nexus.types.settings import ModelSettings
 from nexus.types.tool_definition import ToolSource
 
 
-class RequestOptions(TypedDict, total=False):
+class RequestOptions(ModelSettings, total=False):
     """Arguments of `Engine.assemble`, and of every function that assembles, besides event and session."""
 
     model: str
@@ -21,7 +22,7 @@ class RequestOptions(TypedDict, total=False):
     profile: str
     """Name of the profile."""
     model_config: Mapping[str, Any] | None
-    """Settings under the provider's own names."""
+    """The same as `extra`; or all settings of another context (`ctx.model_config`)."""
     system: str
     """The application's own system prompt; by default the engine's."""
     role: AgentRole
