@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from nexus.ledger.sqlite import SqliteLedger
     from nexus.plugins.spec import hookimpl
     from nexus.policy import Policy
+    from nexus.providers.errors.failures import Failure, failure_of
     from nexus.providers.messages import read_messages
     from nexus.providers.replies import read_reply
     from nexus.providers.streams import StreamReader
@@ -91,6 +92,7 @@ if TYPE_CHECKING:
     from nexus.types.options import RequestOptions
     from nexus.types.profile import Profile
     from nexus.types.request import AgentResult, Attachment, Event, Identity, Permissions, Request, Routing, TokenUsage
+    from nexus.types.tool_calls import ToolCallRecord
     from nexus.workspace.attachments import attach_file, image_from_file
     from nexus.workspace.source_context import SourceContext
 
@@ -110,6 +112,7 @@ _MODULES = {
         "nexus.ledger.sqlite": "SqliteLedger",
         "nexus.plugins.spec": "hookimpl",
         "nexus.policy": "Policy",
+        "nexus.providers.errors.failures": "Failure failure_of",
         "nexus.providers.messages": "read_messages",
         "nexus.providers.replies": "read_reply",
         "nexus.providers.streams": "StreamReader",
@@ -124,6 +127,7 @@ _MODULES = {
         "nexus.types.options": "RequestOptions",
         "nexus.types.profile": "Profile",
         "nexus.types.request": "AgentResult Attachment Event Identity Permissions Request Routing TokenUsage",
+        "nexus.types.tool_calls": "ToolCallRecord",
         "nexus.workspace.attachments": "attach_file image_from_file",
         "nexus.workspace.source_context": "SourceContext",
     }.items()
@@ -167,6 +171,7 @@ __all__ = [
     "Engine",
     "EngineOptions",
     "Event",
+    "Failure",
     "ForksDepend",
     "HeadMoved",
     "History",
@@ -212,6 +217,7 @@ __all__ = [
     "TokenUsage",
     "ToolCall",
     "ToolCallFailed",
+    "ToolCallRecord",
     "ToolNotAllowed",
     "ToolRegistry",
     "ToolResult",
@@ -225,6 +231,7 @@ __all__ = [
     "assistant",
     "attach_file",
     "call",
+    "failure_of",
     "hookimpl",
     "image_from_file",
     "open",

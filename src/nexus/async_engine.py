@@ -13,7 +13,8 @@ from typing import Any, ParamSpec, Self, TypeVar, Unpack
 from nexus.context import AssembledContext
 from nexus.engine import Engine, EngineOptions, open_engine
 from nexus.ledger.store import LedgerStore
-from nexus.turn import FailureKind, Turn
+from nexus.providers.errors.failures import FailureKind
+from nexus.turn import Turn
 from nexus.types.ledger_entries import Committed
 from nexus.types.message import Image, Message, ToolResult
 from nexus.types.options import RequestOptions

@@ -25,8 +25,9 @@ from nexus.engine import Engine
 from nexus.errors import BudgetTooSmall, CompactionSuperseded, ContextOverflow, HeadMoved
 from nexus.ledger.lease import WAIT_S, async_session_lease, session_lease
 from nexus.providers.errors import OverflowVerdict, classify, detect_silent_overflow, learned_window
+from nexus.providers.errors.failures import failure_of
 from nexus.providers.replies import read_reply
-from nexus.turn import Turn, failure_kind
+from nexus.turn import Turn
 from nexus.types.compaction_plan import RECOVER_TO, Trigger
 from nexus.types.ledger_entries import Committed
 from nexus.types.message import ATTACHED, Image, Message, Note, Text, ToolCall
@@ -117,7 +118,8 @@ def call(
         BudgetTooSmall: The parts that are never cut exceed the budget. Nothing was stored.
         ContextOverflow: Three calls did not fit, or nothing more can be omitted. The turn is stored as failed.
         BadReply: The reply is empty or unreadable. The turn is stored as failed.
-        Exception: Any error of `send` that is not an overflow, rate limits included. The turn is stored as failed.
+        Exception: Any error of `send` that is not an overflow, unchanged; `nexus.failure_of` returns its kind and whether
+            to try again. The turn is stored as failed, and the same `Event.id` continues it.
     """
     check_options("call", options, RequestOptions, _CALL_ARGUMENTS)
     recovery = _new_recovery(nx, event, session, images, options, compact=compact)
@@ -265,7 +267,8 @@ class _Recovery:
                 ctx = self.assemble()
             return (yield from self.send_until_it_fits(ctx))
         except Exception as error:
-            turn.fail(failure_kind(error), str(error) or type(error).__name__)
+            failure = failure_of(error)
+            turn.fail(failure.kind, failure.text)
             raise
         except BaseException:
             turn.cancel()

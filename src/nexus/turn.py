@@ -3,48 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 from msgspec.structs import replace
 
 from nexus.assembly.inputs import build_request
 from nexus.assembly.record import build_event_commit, with_sizes
 from nexus.context import AssembledContext, StoredEvent
-from nexus.errors import BadEvent, BadReply, ContextOverflow
+from nexus.errors import BadEvent, BadReply
 from nexus.ledger.overlay import is_partial, open_event
 from nexus.ledger.replay import ABORTED, TurnStatus
-from nexus.providers.errors import classify
-from nexus.providers.errors.extract import extract_details
+from nexus.providers.errors.failures import FailureKind
 from nexus.providers.replies import read_reply
 from nexus.types.ledger_entries import Commit, Committed, NewEntry
 from nexus.types.message import Message, Text, ToolCall, ToolResult, assistant, with_parts
 from nexus.types.options import RequestOptions
 from nexus.types.request import AgentResult, Event, Request
+from nexus.types.tool_calls import ToolCallRecord, tool_call_records
 from nexus.types.validation import check_options
 
 if TYPE_CHECKING:
     from nexus.ledger.operations import Ledger
     from nexus.tokens.counter import TokenCounter
-
-FailureKind: TypeAlias = Literal[
-    "rate_limit",
-    "overloaded",
-    "timeout",
-    "connection",
-    "auth",
-    "overflow",
-    "bad_request",
-    "bad_reply",
-    "aborted",
-    "error",
-]
-
-
-_STATUS_KINDS: dict[int, FailureKind] = {
-    400: "bad_request", 401: "auth", 403: "auth", 404: "bad_request", 408: "timeout", 422: "bad_request",
-    429: "rate_limit", 504: "timeout",
-}  # fmt: skip
-_SERVER_ERROR = 500
 
 
 class TurnEngine(Protocol):
@@ -126,6 +106,13 @@ class Turn:
         entries = self._engine.ledger.entries(self.session)
         rows = (row for entry in entries if entry.turn == self.number for row in entry.rows)
         return tuple(row.message for row in rows if row.message.role == "assistant")
+
+    @property
+    def tool_calls(self) -> tuple[ToolCallRecord, ...]:
+        """The tool calls of the turn that are stored, with their results, status and times."""
+        entries = self._engine.ledger.entries(self.session)
+        rows = (row for entry in entries if entry.turn == self.number for row in entry.rows)
+        return tool_call_records((row.message for row in rows), is_over=not self.is_open)
 
     def assemble(self, **changes: Unpack[RequestOptions]) -> AssembledContext:
         """Assemble the context of the turn's next call: of its message, or of the results that came since the last reply.
@@ -273,24 +260,6 @@ def _turn_with_key(ledger: Ledger, session: str, key: str) -> int:
         if holder in path and seq <= path[holder].high:
             return next(iter(ledger.store.entries(thread, seq - 1, seq))).turn
     return 0
-
-
-def failure_kind(error: BaseException) -> FailureKind:
-    """Return the kind of a failure for an error of a call."""
-    if isinstance(error, BadReply):
-        return "bad_reply"
-    if isinstance(error, ContextOverflow):
-        return "overflow"
-    verdict = classify(error)
-    if verdict.kind != "other":
-        return verdict.kind
-    name = type(error).__name__
-    if isinstance(error, TimeoutError) or "Timeout" in name:
-        return "timeout"
-    if isinstance(error, ConnectionError) or "Connection" in name:
-        return "connection"
-    status = next((details.status for details in extract_details(error) if details.status), 0)
-    return _STATUS_KINDS.get(status, "overloaded" if status >= _SERVER_ERROR else "error")
 
 
 def event_of(stored: StoredEvent, now_ms: int) -> Event:

@@ -19,6 +19,7 @@ from nexus.types.block import Block, ContextWarning
 from nexus.types.environment import ORIGIN, Environment
 from nexus.types.message import Message, Part, ToolCall, ToolResult
 from nexus.types.settings import check_settings
+from nexus.types.tool_calls import ToolCallRecord, tool_call_records
 from nexus.types.tool_definition import usable_definitions
 from nexus.types.validation import MAX_DIGITS, check_json, checked
 
@@ -180,6 +181,11 @@ class AgentResult(Struct, frozen=True):
     def tool_calls(self) -> tuple[ToolCall, ...]:
         """All tool calls of the messages, in order."""
         return tuple(call for message in self.messages for call in message.calls())
+
+    @property
+    def tool_call_records(self) -> tuple[ToolCallRecord, ...]:
+        """All tool calls of the messages with their results, in order."""
+        return tool_call_records(self.messages)
 
     @property
     def tool_results(self) -> tuple[ToolResult, ...]:
