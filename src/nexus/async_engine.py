@@ -43,6 +43,10 @@ class AsyncEngine:
         """Call a blocking function on one of the engine's threads and await its result."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(function, *args, **options))
 
+    async def warm(self) -> None:
+        """Load what the first `assemble` would load; see `Engine.warm`."""
+        await self.run(self.engine.warm)
+
     async def assemble(
         self,
         event: str | Event | Iterable[Message],
