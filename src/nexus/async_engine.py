@@ -44,7 +44,7 @@ class AsyncEngine:
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(function, *args, **options))
 
     async def warm(self) -> None:
-        """Load what the first `assemble` would load; see `Engine.warm`."""
+        """Load tokenizer, tables and plugins before the first call; see `Engine.warm`."""
         await self.run(self.engine.warm)
 
     async def assemble(

@@ -192,7 +192,7 @@ class Engine:
         self.store.close()
 
     def warm(self) -> None:
-        """Load what the first `assemble` would load: tokenizer, tables, patterns, files and plugins. Writes nothing.
+        """Load tokenizer, tables, patterns, files and plugins before the first `assemble` needs them. Writes nothing.
 
         It takes about half a second, once per process and counter. Plugins' hooks of the moment are not called.
         """
