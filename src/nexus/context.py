@@ -74,6 +74,8 @@ class Manifest(Struct, frozen=True):
     frame_tags: int = field(default=0, name="marks")
     # The part of `factor` that was estimated by content; the rest is calibration.
     content_factor: float = field(default=1.0, name="content")
+    # Hashes of the settings that the prompt cache depends on: from the beginning, and from the first message on.
+    cached_settings: tuple[str, str] = ("", "")
 
 
 class PrefixReport(Struct, frozen=True):

@@ -14,6 +14,8 @@ NexusError
 │   └── BadCredential, NoCredential, CredentialsDamaged, CredentialsNotSaved, KeyringUnusable
 ├── SummarizerFailed
 │   └── SummaryCallTooLarge
+├── BadSetting
+│   └── UnknownArgument
 ├── LedgerError
 │   ├── HeadMoved
 │   │   └── SessionMoved
@@ -22,7 +24,7 @@ NexusError
 │       EraseIncomplete, LedgerConflict, CannotReplay
 └── BudgetTooSmall, ContextOverflow, BadBudget, BadModelEntry, BadCall, EmptyEvent, BadEvent, BadReply,
     BadContext, PackageMissing, BadTool, BadPolicy, UnknownProfile, BadProfile, BadSessionKey, EmptyTask,
-    WorkspaceMissing, BadConfig, BadSetting, OverCap, UnknownFormat, BadImage, BadSkill, NoSuchSkill,
+    WorkspaceMissing, BadConfig, OverCap, UnknownFormat, BadImage, BadSkill, NoSuchSkill,
     NoSuchFact, MemoryBusy
 """
 
@@ -207,6 +209,10 @@ class BadConfig(NexusError, ValueError):
 
 class BadSetting(NexusError, ValueError):
     """An argument or setting has a wrong type or is not one of its possible values."""
+
+
+class UnknownArgument(BadSetting, TypeError):
+    """A function has no argument of that name; the message names the nearest one."""
 
 
 class OverCap(NexusError):

@@ -19,6 +19,7 @@ from nexus.assembly.sent_messages import sent_messages
 from nexus.assembly.token_report import budget_with_usage, token_lines
 from nexus.context import Accounting, AssembledContext, EngineState, Planner, Provenance, RepairReport
 from nexus.errors import EmptyEvent
+from nexus.providers.settings import translate_settings
 from nexus.text.as_received import received_format
 from nexus.text.message_text import unsendable_kind
 from nexus.tokens.calibration import anchor_of
@@ -42,7 +43,10 @@ def build_context(
     """Return the context of a call. Raises EmptyEvent."""
     preamble, notes, result = chosen.preamble, chosen.current, chosen.result
     history, current = _history_and_current(chosen)
-    manifest = build_manifest(request, profile, inputs, system, chosen)
+    settings, problems = translate_settings(
+        request.model_config, inputs.model, inputs.model.provider_format, {spec.name for spec in system.tools}
+    )
+    manifest = build_manifest(request, profile, inputs, system, chosen, settings)
     return AssembledContext(
         system_prompt=system.text,
         history=history,
@@ -93,6 +97,7 @@ def build_context(
             system.warnings,
             current_warnings,
             preamble.warnings,
+            (ContextWarning("nexus:settings", problem) for problem in problems),
             (ContextWarning(n.source, "omitted from this call: it does not fit the budget") for n in notes.omitted),
             _fit_warnings(inputs, system, chosen),
         ),

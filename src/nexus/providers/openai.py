@@ -33,6 +33,7 @@ from nexus.providers.received import (
     text_of,
     text_part,
 )
+from nexus.providers.settings import body_settings
 from nexus.providers.turns import ConversationParts, items, owned
 from nexus.text.as_received import received_items
 from nexus.text.message_text import text_of_result, visible_parts
@@ -76,7 +77,7 @@ def body(ctx: AssembledContext) -> dict[str, Any]:
 
 def body_without_messages(ctx: AssembledContext) -> dict[str, Any]:
     """Return the body before the messages: model, settings, tools."""
-    out: dict[str, Any] = {"model": ctx.model, **ctx.model_config}
+    out: dict[str, Any] = {"model": ctx.model, **body_settings(ctx, "openai")}
     if ctx.tools:
         functions = [
             {"name": spec.name, "description": spec.description, "parameters": spec.fresh_schema()}

@@ -25,6 +25,7 @@ from nexus.tokens.model_table import (
     ModelRow,
     PriceRow,
     ProviderFormat,
+    SettingRules,
     model_rows,
     model_table,
     provider_table,
@@ -175,6 +176,16 @@ def cache_rules(model: Model, provider: str = "") -> CacheRules:
         if not rules.prefixes or name.startswith(rules.prefixes):
             return rules
     return table[provider or "other"][-1]
+
+
+def setting_rules(model: Model) -> SettingRules:
+    """Return which settings a model takes, by who made it."""
+    table = provider_table().settings
+    name = normalize_model_name(model.matched or model.name)
+    for rules in table.get(model.vendor, table["other"]):
+        if (not rules.prefixes or name.startswith(rules.prefixes)) and (model.reasoning or not rules.reasoning):
+            return rules
+    return table["other"][-1]
 
 
 @lru_cache(maxsize=1024)
