@@ -10,8 +10,8 @@ from contracts.modules import ROOT, Import, Module, imports, modules
 
 RULE = (
     "errors < types < text, ledger, tools < tokens, policy < context < providers < render < compaction < workspace"
-    " < assembly, plugins < profiles < analysis < engine < recovery < interop, simulation < services, broker < compat"
-    " < cli, testing < __main__"
+    " < assembly, plugins < profiles < analysis < turn < engine < async_engine < recovery < interop, simulation"
+    " < services, broker < compat < cli, testing < __main__"
 )
 """From the bottom up: a module imports from rooms further left and from its own room, never from a neighbor.
 
