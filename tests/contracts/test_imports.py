@@ -104,7 +104,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "filelock": ("workspace.memory.files",),
     "markdown_it": ("workspace.memory.facts",),
     "pluggy": ("plugins.spec", "plugins.load"),
-    "regex": ("render.tagged",),
+    "regex": ("render.tagged", "cli._token_counts"),
     "click": ("cli",),
     "rich": ("cli",),
     "keyring": ("workspace.credentials.system",),
