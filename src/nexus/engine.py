@@ -55,7 +55,7 @@ from nexus.errors import (
 from nexus.ledger.location import open_ledger
 from nexus.ledger.operations import Ledger
 from nexus.ledger.overlay import without_event
-from nexus.ledger.recorded_calls import RecordedCall, call_before, last_call, recorded_call
+from nexus.ledger.recorded_calls import RecordedCall, call_before, last_call, last_model, recorded_call
 from nexus.ledger.sessions import SessionInfo
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.store import LedgerStore
@@ -614,14 +614,16 @@ class Engine:
         return resolve(model, self.models)
 
     def last_settings(self, session: str) -> tuple[str, str]:
-        """Return the model and the profile of a session's last recorded call; the defaults without such a call.
+        """Return the model and the profile of a session's last recorded call.
 
-        A profile that is not known here is `layered`. Raises NoSuchSession.
+        Without such a call they are the model of the newest imported reply and `layered`, which also replaces a profile
+        that is not known here. Raises NoSuchSession.
         """
-        row = last_call(self.store, self.ledger.thread(session))
+        thread = self.ledger.thread(session)
+        row = last_call(self.store, thread)
         stored = manifest_of(row) if row is not None else None
         if stored is None:
-            return self.model, DEFAULT_PROFILE
+            return last_model(self.store, thread) or self.model, DEFAULT_PROFILE
         try:
             self.profiles.resolve(stored.profile)
         except (UnknownProfile, BadProfile):

@@ -22,6 +22,7 @@ from nexus.assembly.fit.cut import Strategy
 from nexus.cli._output import emit, emit_each, print_warning
 from nexus.cli._parameters import Choice
 from nexus.cli._tables import print_table
+from nexus.cli._token_counts import one_shot_counter
 from nexus.engine import DEFAULT_PROFILE, NEXT_MESSAGE, Engine, EngineOptions, open_engine
 from nexus.errors import BadConfig, BadTool, NexusError, NoSuchSession, UnreadableFile
 from nexus.ledger.location import open_ledger, workspace_ledger
@@ -171,7 +172,7 @@ class CommandOptions:
         if not writes and root.is_dir():
             store = open_ledger(root, self.ledger, home_folder(), create=False) if file.exists() else NO_LEDGER
         try:
-            nx = open_engine(root, ledger=store, **options)
+            nx = open_engine(root, ledger=store, counter=one_shot_counter(), **options)
         except BadConfig as error:
             if needs_config:
                 raise

@@ -143,7 +143,7 @@ def retirement_date(model: Model) -> str:
 def newest_like(model: Model) -> str:
     """Return the newest model of the snapshot with the same name except for its version; empty if it is the newest.
 
-    `claude-sonnet-5-5` for `claude-sonnet-4-5`. Models that have an announced end, dated names and previews do not count.
+    `claude-opus-5-5` for `claude-opus-4-8`. Models that have an announced end, dated names and previews do not count.
     """
     name, version = _without_version(model.matched)
     newest, newest_version = "", version
@@ -157,7 +157,7 @@ def newest_like(model: Model) -> str:
 
 
 def _without_version(name: str) -> tuple[str, tuple[int, ...]]:
-    """Return a name without its numbers, and the numbers: `claude-sonnet` and (4, 5) for `claude-sonnet-4-5`."""
+    """Return a name without its numbers, and the numbers: `claude-opus` and (4, 8) for `claude-opus-4-8`."""
     plain = name.lower()
     while (shorter := strip_date(plain)) != plain:
         plain = shorter
