@@ -52,6 +52,11 @@ def test_misspelt_argument_of_open_names_nearest_argument() -> None:
         nexus.open_async(zzz=4)  # type: ignore[call-arg]
 
 
+def test_swapped_letters_are_recognized_before_nearer_names() -> None:
+    with pytest.raises(nexus.UnknownArgument, match="did you mean 'model'"):
+        nexus.open(modle="gpt-4o")  # type: ignore[call-arg]
+
+
 def test_argument_of_another_function_is_rejected() -> None:
     with pytest.raises(nexus.UnknownArgument, match=r"^available\(\) .*did you mean 'session'"):
         FUNCTIONS["available"](sesion="main")

@@ -47,7 +47,8 @@ def check_options(function: str, options: Mapping[str, object], kind: type, othe
     """
     if wrong := next((name for name in options if name not in kind.__annotations__), None):
         names = [*kind.__annotations__, *others.split()]
-        close = get_close_matches(wrong[:80], names, 1)
+        # Swapped letters first: `modle` is `model`, although `mode` is nearer.
+        close = [name for name in names if sorted(name) == sorted(wrong)] or get_close_matches(wrong[:80], names, 1)
         hint = f"did you mean {close[0]!r}?" if close else f"its arguments: {', '.join(sorted(names))}"
         raise UnknownArgument(f"{function}() has no argument {wrong!r} ({hint})")
 
