@@ -11,3 +11,4 @@ nexus context main --budget 32000 --tools "$here/examples/tools.json" --message 
 printf '\nThe image is in %s\n' "$here/docs/context.svg"
 
 python "$here/scripts/build_pictures.py"
+python "$here/scripts/build_story.py"

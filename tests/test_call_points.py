@@ -167,9 +167,11 @@ class Walk:
             record(self.nx, "s", point, BudgetTooSmall(0, 0, {}))
             self.raw.extend([*event.results, *point.reply])
             return
+        shortened = self.way != "whole results"
         several = tuple(LEAST_TOKENS << power for power in range(8))
-        limits = [(LEAST_TOKENS,), several, ()] if self.way != "whole results" else [(), (), ()]
-        needed, at_least, needed_whole = (self.never_cut(point, whole, limits=tried) for tried in limits)
+        needed = self.never_cut(point, whole, limits=(LEAST_TOKENS,) if shortened else ())
+        at_least = self.never_cut(point, whole, limits=several if shortened else (), shortest_marker=True)
+        needed_whole = self.never_cut(point, whole)
         try:
             ctx = self.nx.assemble(event, session="s", model=self.model, budget=self.budget)
         except BudgetTooSmall as refusal:
@@ -195,11 +197,13 @@ class Walk:
         factor = ctx.provenance.manifest.factor
         return self.budget if factor == 1 else int((self.budget - 3) / factor)
 
-    def never_cut(self, point: CallPoint, whole: AssembledContext, *, limits: tuple[int, ...]) -> int:
+    def never_cut(
+        self, point: CallPoint, whole: AssembledContext, *, limits: tuple[int, ...] = (), shortest_marker: bool = False
+    ) -> int:
         """The oracle: base tokens of system, tools, event (without memory), last group, and the marker of a cut.
 
-        Results are shortened to whichever of the limits makes them smallest, if there are any. Several limits ask for
-        what a call takes at the very least, with the shortest marker.
+        Results are shortened to whichever of the limits makes them smallest, if there are any. What a call takes at the
+        very least needs several limits and the shortest marker.
         """
         groups: list[list[Message]] = []
         for message in self.raw:
@@ -227,7 +231,7 @@ class Walk:
             held = 0  # a last group that a user's message does not answer may go
         shortest = message_tokens(Message("user", (Text(omission_notice("s", 1, 1)),)), COUNTER).on(wire)
         largest = omission_notice_tokens("s", wire, COUNTER)
-        marker = (shortest if len(limits) > 1 else largest) if len(groups) > 1 or self.opening else 0
+        marker = (shortest if shortest_marker else largest) if len(groups) > 1 or self.opening else 0
         fits_whole = whole.token_budget.used.total <= self.budget
         return system + current + held + (0 if fits_whole else marker)
 

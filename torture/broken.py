@@ -133,7 +133,7 @@ def trusted_replies() -> None:
 
 
 def recorded_failures() -> None:
-    """The event of a call that did not fit is stored as a failed turn."""
+    """Each call that did not fit is stored as a failed turn."""
     tried = _attribute(recovery, "_Recovery.smaller_context")
 
     def smaller(self: Any, ctx: AssembledContext, verdict: Any) -> AssembledContext:

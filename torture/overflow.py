@@ -147,7 +147,7 @@ def _called(scene: Scene, event: Any) -> recovery.Answer:
 
 def _recovered(scene: Scene, event: Any) -> recovery.Answer | None:
     """A call of one's own, recovered if it did not fit; None if it got through by itself."""
-    send = scene.send(_meanwhile)
+    scene.own, send = True, scene.send(_meanwhile)
     ctx = scene.nx.assemble(event, session=SESSION, **scene.request)
     try:
         reply = send(ctx)

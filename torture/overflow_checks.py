@@ -82,6 +82,8 @@ class Scene:
     constant: bool = False
     answers: bool = False
     disturbed: bool = False
+    own: bool = False
+    """The call is the program's own, so that its event is stored with the answer."""
     others: list[str] = field(default_factory=list[str])
     known: list[str] = field(default_factory=list[str])
     recorded: tuple[AssembledContext, Any] | None = None
@@ -133,7 +135,7 @@ class Before:
 def before(scene: Scene, event: Any) -> Before:
     """Remembers how things stand."""
     scene.answers, scene.recorded, scene.others = not isinstance(event, str), None, []
-    scene.disturbed, scene.made = False, None
+    scene.disturbed, scene.own, scene.made = False, False, None
     head = scene.nx.store.head(scene.nx.ledger.thread(scene.session))[0]
     return Before(head, len(scene.provider.seen), scene.nx.available(model=scene.model), event)
 
@@ -149,7 +151,7 @@ def after(scene: Scene, was: Before, done: Answer | None, error: BaseException |
     _smaller(scene, sent)
     _refusals(scene, sent)
     _outcome(scene, sent, done, error)
-    _stored(scene, was, done)
+    _stored(scene, was, done, error)
     _limits(scene, sent, done)
 
 
@@ -261,22 +263,31 @@ def _answered(scene: Scene, sent: list[Sent], done: Answer) -> None:
         require(last.fits, "what got through is larger than the provider's window")
 
 
-def _stored(scene: Scene, was: Before, done: Answer | None) -> None:
-    """The ledger has the event and the answer of what got through, once, and nothing of what did not."""
+def _stored(scene: Scene, was: Before, done: Answer | None, error: BaseException | None) -> None:
+    """The ledger has each event once, then its answer, or a failed turn. A call of one's own stores both or nothing."""
     new: list[Entry] = scene.nx.ledger.entries(scene.session, was.head)
-    found = [row.message.text() for entry in new for row in entry.rows]
-    wanted = [*scene.others]
     ctx, reply = (done.ctx, done.reply) if done is not None else scene.recorded or (None, None)
-    if ctx is not None:
-        wanted += [message.text() for message in (*ctx.event, *read_reply(reply).messages)]
+    event = [message.text() for message in ctx.event] if ctx is not None else _texts(was.event)
+    said = [message.text() for message in read_reply(reply).messages] if ctx is not None else []
+    marks = Counter(entry.kind for entry in new)
+    # Nothing is stored of what did not fit, unless a compaction of the stored turn made it so.
+    may_fail = not isinstance(error, BudgetTooSmall) or (marks["compaction"] > 0 and marks["failed"] > 0)
+    failed = error is not None and not scene.own and may_fail
+    if scene.own:
+        wanted = [*scene.others, *(event if ctx is not None else ()), *said]
+    else:
+        wanted = [*(event if ctx is not None or failed else ()), *scene.others, *said]
+    found = [row.message.text() for entry in new for row in entry.rows]
     require(found == wanted, f"{len(found)} messages were stored, {len(wanted)} were said: {_differ(found, wanted)}")
     scene.known += wanted
-    kinds = Counter(entry.kind for entry in new)
-    require(kinds["failed"] == 0, "a failed turn was stored")
+    require(marks["failed"] == failed, f"{marks['failed']} failed turns were stored, {int(failed)} failed")
     if ctx is not None:
-        said = next(entry for entry in reversed(new) if entry.rows)
-        event = [message.text() for message in ctx.event]
-        require([row.message.text() for row in said.rows][: len(event)] == event, "the event and its answer are apart")
+        together = [row.message.text() for row in next(entry for entry in reversed(new) if entry.rows).rows]
+        require(together == ([*event, *said] if scene.own else said), "an answer is in an entry with other messages")
+
+
+def _texts(event: Any) -> list[str]:
+    return [event] if isinstance(event, str) else [message.text() for message in event]
 
 
 def _limits(scene: Scene, sent: list[Sent], done: Answer | None) -> None:

@@ -16,23 +16,85 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from nexus.assembly.fit.repair import repaired
     from nexus.async_engine import AsyncEngine, AsyncTurn, open_async
+    from nexus.compaction import CompactionOutcome
+    from nexus.compaction.summarizer import Summarizer, SummaryReply, SummaryRequest
     from nexus.context import AssembledContext, RepairReport
-    from nexus.engine import Engine
+    from nexus.engine import Engine, EngineOptions
     from nexus.engine import open_engine as open  # noqa: A004 - the documented name
-    from nexus.errors import BudgetTooSmall, ContextOverflow, NexusError
+    from nexus.errors import (
+        BadArguments,
+        BadBudget,
+        BadConfig,
+        BadContext,
+        BadEntry,
+        BadEvent,
+        BadImage,
+        BadModelEntry,
+        BadPolicy,
+        BadProfile,
+        BadReference,
+        BadReply,
+        BadSessionKey,
+        BadSetting,
+        BadSkill,
+        BadTool,
+        BudgetTooSmall,
+        CannotReplay,
+        CompactionSuperseded,
+        ContextOverflow,
+        EmptyEvent,
+        EmptyTask,
+        ForksDepend,
+        HeadMoved,
+        IdempotencyConflict,
+        LedgerBusy,
+        LedgerClosed,
+        LedgerDamaged,
+        LedgerError,
+        LedgerFull,
+        LedgerGone,
+        LedgerNotTrusted,
+        LedgerTooNew,
+        NexusError,
+        NoSuchSession,
+        NotALedger,
+        NotAllowed,
+        OverCap,
+        PackageMissing,
+        SessionBusy,
+        SessionMoved,
+        SummarizerFailed,
+        SummaryCallTooLarge,
+        ToolCallFailed,
+        ToolNotAllowed,
+        UnknownArgument,
+        UnknownProfile,
+        UnknownTool,
+        UnreadableFile,
+        WorkspaceMissing,
+    )
+    from nexus.ledger.sessions import SearchHit
+    from nexus.ledger.sqlite import SqliteLedger
     from nexus.plugins.spec import hookimpl
+    from nexus.policy import Policy
+    from nexus.providers.errors.failures import Failure, failure_of
     from nexus.providers.messages import read_messages, write_messages
-    from nexus.providers.replies import read_reply as read_reply
+    from nexus.providers.replies import read_reply
     from nexus.providers.streams import StreamReader
-    from nexus.recovery import acall, call
+    from nexus.recovery import Answer, acall, call
     from nexus.tokens.budget import TokenBudget
+    from nexus.tools import ToolRegistry
     from nexus.turn import Turn
     from nexus.types.block import Block
+    from nexus.types.config import Config
     from nexus.types.history import History
     from nexus.types.message import Image, Message, Text, Thinking, ToolCall, ToolResult, assistant, tool, user
+    from nexus.types.options import RequestOptions
     from nexus.types.profile import Profile
-    from nexus.types.request import AgentResult, Event, Identity, Permissions, Request, Routing, TokenUsage
-    from nexus.workspace.attachments import image_from_file
+    from nexus.types.request import AgentResult, Attachment, Event, Identity, Permissions, Request, Routing, TokenUsage
+    from nexus.types.tool_calls import ToolCallRecord
+    from nexus.workspace.attachments import attach_file, image_from_file
+    from nexus.workspace.source_context import SourceContext
 
 __version__ = "0.1.0"
 
@@ -40,23 +102,34 @@ _MODULES = {
     name: module
     for module, names in {
         "nexus.assembly.fit.repair": "repaired",
+        "nexus.async_engine": "AsyncEngine AsyncTurn open_async",
+        "nexus.compaction": "CompactionOutcome",
+        "nexus.compaction.summarizer": "Summarizer SummaryReply SummaryRequest",
         "nexus.context": "AssembledContext RepairReport",
-        "nexus.engine": "Engine open",
-        "nexus.errors": "BudgetTooSmall ContextOverflow NexusError",
+        "nexus.engine": "Engine EngineOptions open",
+        "nexus.errors": "BadArguments BadBudget BadConfig BadContext BadEntry BadEvent BadImage BadModelEntry BadPolicy BadProfile BadReference BadReply BadSessionKey BadSetting BadSkill BadTool BudgetTooSmall CannotReplay CompactionSuperseded ContextOverflow EmptyEvent EmptyTask ForksDepend HeadMoved IdempotencyConflict LedgerBusy LedgerClosed LedgerDamaged LedgerError LedgerFull LedgerGone LedgerNotTrusted LedgerTooNew NexusError NoSuchSession NotALedger NotAllowed OverCap PackageMissing SessionBusy SessionMoved SummarizerFailed SummaryCallTooLarge ToolCallFailed ToolNotAllowed UnknownArgument UnknownProfile UnknownTool UnreadableFile WorkspaceMissing",
+        "nexus.ledger.sessions": "SearchHit",
+        "nexus.ledger.sqlite": "SqliteLedger",
         "nexus.plugins.spec": "hookimpl",
+        "nexus.policy": "Policy",
+        "nexus.providers.errors.failures": "Failure failure_of",
         "nexus.providers.messages": "read_messages write_messages",
         "nexus.providers.replies": "read_reply",
         "nexus.providers.streams": "StreamReader",
-        "nexus.async_engine": "AsyncEngine AsyncTurn open_async",
-        "nexus.recovery": "acall call",
-        "nexus.turn": "Turn",
+        "nexus.recovery": "Answer acall call",
         "nexus.tokens.budget": "TokenBudget",
+        "nexus.tools": "ToolRegistry",
+        "nexus.turn": "Turn",
         "nexus.types.block": "Block",
+        "nexus.types.config": "Config",
         "nexus.types.history": "History",
         "nexus.types.message": "Image Message Text Thinking ToolCall ToolResult assistant tool user",
+        "nexus.types.options": "RequestOptions",
         "nexus.types.profile": "Profile",
-        "nexus.types.request": "AgentResult Event Identity Permissions Request Routing TokenUsage",
-        "nexus.workspace.attachments": "image_from_file",
+        "nexus.types.request": "AgentResult Attachment Event Identity Permissions Request Routing TokenUsage",
+        "nexus.types.tool_calls": "ToolCallRecord",
+        "nexus.workspace.attachments": "attach_file image_from_file",
+        "nexus.workspace.source_context": "SourceContext",
     }.items()
     for name in names.split()
 }
@@ -65,35 +138,100 @@ _ORIGINAL_NAMES = {"open": "open_engine"}
 
 __all__ = [
     "AgentResult",
+    "Answer",
     "AssembledContext",
     "AsyncEngine",
     "AsyncTurn",
+    "Attachment",
+    "BadArguments",
+    "BadBudget",
+    "BadConfig",
+    "BadContext",
+    "BadEntry",
+    "BadEvent",
+    "BadImage",
+    "BadModelEntry",
+    "BadPolicy",
+    "BadProfile",
+    "BadReference",
+    "BadReply",
+    "BadSessionKey",
+    "BadSetting",
+    "BadSkill",
+    "BadTool",
     "Block",
     "BudgetTooSmall",
+    "CannotReplay",
+    "CompactionOutcome",
+    "CompactionSuperseded",
+    "Config",
     "ContextOverflow",
+    "EmptyEvent",
+    "EmptyTask",
     "Engine",
+    "EngineOptions",
     "Event",
+    "Failure",
+    "ForksDepend",
+    "HeadMoved",
     "History",
+    "IdempotencyConflict",
     "Identity",
     "Image",
+    "LedgerBusy",
+    "LedgerClosed",
+    "LedgerDamaged",
+    "LedgerError",
+    "LedgerFull",
+    "LedgerGone",
+    "LedgerNotTrusted",
+    "LedgerTooNew",
     "Message",
     "NexusError",
+    "NoSuchSession",
+    "NotALedger",
+    "NotAllowed",
+    "OverCap",
+    "PackageMissing",
     "Permissions",
+    "Policy",
     "Profile",
     "RepairReport",
     "Request",
+    "RequestOptions",
     "Routing",
+    "SearchHit",
+    "SessionBusy",
+    "SessionMoved",
+    "SourceContext",
+    "SqliteLedger",
     "StreamReader",
+    "Summarizer",
+    "SummarizerFailed",
+    "SummaryCallTooLarge",
+    "SummaryReply",
+    "SummaryRequest",
     "Text",
     "Thinking",
     "TokenBudget",
     "TokenUsage",
     "ToolCall",
+    "ToolCallFailed",
+    "ToolCallRecord",
+    "ToolNotAllowed",
+    "ToolRegistry",
     "ToolResult",
     "Turn",
+    "UnknownArgument",
+    "UnknownProfile",
+    "UnknownTool",
+    "UnreadableFile",
+    "WorkspaceMissing",
     "acall",
     "assistant",
+    "attach_file",
     "call",
+    "failure_of",
     "hookimpl",
     "image_from_file",
     "open",
@@ -106,13 +244,14 @@ __all__ = [
     "write_messages",
 ]
 
+if not TYPE_CHECKING:  # type checkers then report names that do not exist
 
-def __getattr__(name: str) -> Any:
-    """Import a public name at its first use, so that `import nexus` is fast."""
-    module = _MODULES.get(name)
-    if module is None:
-        raise AttributeError(f"module 'nexus' has no attribute {name!r}")
-    return getattr(import_module(module), _ORIGINAL_NAMES.get(name, name))
+    def __getattr__(name: str) -> Any:
+        """Import a public name at its first use, so that `import nexus` is fast."""
+        module = _MODULES.get(name)
+        if module is None:
+            raise AttributeError(f"module 'nexus' has no attribute {name!r}")
+        return getattr(import_module(module), _ORIGINAL_NAMES.get(name, name))
 
 
 def __dir__() -> list[str]:

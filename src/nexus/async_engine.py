@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
 from nexus.context import AssembledContext
-from nexus.engine import MIRROR_PROFILE, Engine, open_engine
+from nexus.engine import Engine, EngineOptions, open_engine
 from nexus.ledger.store import LedgerStore
+from nexus.providers.errors.failures import FailureKind
 from nexus.text.as_received import ReceivedFormat
-from nexus.turn import FailureKind, Turn
+from nexus.turn import Turn
 from nexus.types.ledger_entries import Committed
 from nexus.types.message import Image, Message, ToolResult
+from nexus.types.options import RequestOptions
 from nexus.types.request import Event
+from nexus.types.validation import check_options
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 THREADS = 1
@@ -36,37 +40,37 @@ class AsyncEngine:
         self.engine = engine
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="nexus engine")
 
-    async def run(self, function: Callable[..., T], /, *args: Any, **options: Any) -> T:
+    async def run(self, function: Callable[P, T], /, *args: P.args, **options: P.kwargs) -> T:
         """Call a blocking function on one of the engine's threads and await its result."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(function, *args, **options))
 
+    async def warm(self) -> None:
+        """Load tokenizer, tables and plugins before the first call; see `Engine.warm`."""
+        await self.run(self.engine.warm)
+
     async def assemble(
-        self, event: str | Event | Iterable[Message], *, session: str | None = None, **routing: Any
+        self,
+        event: str | Event | Iterable[Message],
+        *,
+        session: str | None = None,
+        images: Sequence[Image] = (),
+        **options: Unpack[RequestOptions],
     ) -> AssembledContext:
         """Assemble the context of the next call; see `Engine.assemble`."""
-        return await self.run(self.engine.assemble, event, session=session, **routing)
+        return await self.run(partial(self.engine.assemble, event, session=session, images=images, **options))
 
     async def mirror(
         self,
         messages: Sequence[Any],
         *,
         scope: str = "",
-        system: str = "",
         provider: ReceivedFormat | None = None,
         reserve: int = 0,
-        profile: str = MIRROR_PROFILE,
-        **request: Any,
+        **options: Unpack[RequestOptions],
     ) -> AssembledContext:
         """Assemble the context for a program that has the whole message list; see `Engine.mirror`."""
         return await self.run(
-            self.engine.mirror,
-            messages,
-            scope=scope,
-            system=system,
-            provider=provider,
-            reserve=reserve,
-            profile=profile,
-            **request,
+            partial(self.engine.mirror, messages, scope=scope, provider=provider, reserve=reserve, **options)
         )
 
     async def record(self, ctx: AssembledContext, reply: object) -> Committed:
@@ -79,14 +83,15 @@ class AsyncEngine:
         *,
         session: str | None = None,
         images: Sequence[Image] = (),
-        **routing: Any,
+        **options: Unpack[RequestOptions],
     ) -> AsyncTurn:
         """Store an event and return its turn; see `Engine.begin`."""
-        return AsyncTurn(self, await self.run(self.engine.begin, event, session=session, images=images, **routing))
+        begin = partial(self.engine.begin, event, session=session, images=images, **options)
+        return AsyncTurn(self, await self.run(begin))
 
-    async def current_turn(self, session: str, **routing: Any) -> AsyncTurn | None:
+    async def current_turn(self, session: str, **options: Unpack[RequestOptions]) -> AsyncTurn | None:
         """Return the session's open turn, None if it is closed; see `Engine.current_turn`."""
-        turn = await self.run(self.engine.current_turn, session, **routing)
+        turn = await self.run(partial(self.engine.current_turn, session, **options))
         return AsyncTurn(self, turn) if turn is not None else None
 
     async def history(self, session: str) -> list[Message]:
@@ -117,9 +122,9 @@ class AsyncTurn:
     def __init__(self, nx: AsyncEngine, turn: Turn) -> None:
         self._nx, self.turn = nx, turn
 
-    async def assemble(self, **changes: Any) -> AssembledContext:
+    async def assemble(self, **changes: Unpack[RequestOptions]) -> AssembledContext:
         """Assemble the context of the turn's next call; see `Turn.assemble`."""
-        return await self._nx.run(self.turn.assemble, **changes)
+        return await self._nx.run(partial(self.turn.assemble, **changes))
 
     async def record(self, reply: object, ctx: AssembledContext | None = None) -> Committed:
         """Store a reply; see `Turn.record`."""
@@ -150,7 +155,7 @@ class _Opening:
     async def _open(self) -> AsyncEngine:
         return AsyncEngine(await asyncio.to_thread(self._opened))
 
-    def __await__(self) -> Any:
+    def __await__(self) -> Generator[Any, None, AsyncEngine]:
         return self._open().__await__()
 
     async def __aenter__(self) -> AsyncEngine:
@@ -165,7 +170,11 @@ class _Opening:
 
 
 def open_async(
-    workspace: str | Path | None = None, *, ledger: str | Path | LedgerStore | None = None, **options: Any
+    workspace: str | Path | None = None,
+    *,
+    ledger: str | Path | LedgerStore | None = None,
+    **options: Unpack[EngineOptions],
 ) -> _Opening:
     """Open an engine for an asynchronous program: `async with nexus.open_async(…) as nx`. Arguments as of `nexus.open`."""
+    check_options("open_async", options, EngineOptions, "workspace ledger")
     return _Opening(partial(open_engine, workspace, ledger=ledger, **options))

@@ -74,6 +74,8 @@ class Manifest(Struct, frozen=True):
     frame_tags: int = field(default=0, name="marks")
     # The part of `factor` that was estimated by content; the rest is calibration.
     content_factor: float = field(default=1.0, name="content")
+    # Hashes of the settings that the prompt cache depends on: from the beginning, and from the first message on.
+    cached_settings: tuple[str, str] = ("", "")
 
 
 class PrefixReport(Struct, frozen=True):
@@ -161,6 +163,18 @@ class StoredEvent:
     messages: tuple[Message, ...]
     seqs: tuple[int, ...]
     starts_turn: bool
+    refs: tuple[MessageRef, ...] = ()  # positions of the messages, if known
+
+
+class SentMessage(Struct, frozen=True):
+    """One of a context's messages, and what it was made of."""
+
+    message: Message
+    ref: MessageRef | None
+    """Position in the ledger; None for a message that the ledger lacks until `record`, and for a synthetic one."""
+    state: Literal["unchanged", "truncated", "repaired", "synthetic"]
+    """`truncated`: text or images were left out. `repaired`: it was changed to be valid, or joined. `synthetic`: Nexus
+    wrote it: a summary, an omission notice, a result that is missing, a block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +225,7 @@ class EngineState:
     planner: Planner | None = None
     compact_at: float = FULL
     compact_to: float = FULL_TO
+    sent_messages: Callable[[], tuple[SentMessage, ...]] | None = None
     window_after_cut: object = None
     """The `Window` after the cut, kept so that the next call does not read it again."""
 
@@ -256,6 +271,17 @@ class AssembledContext:
     def messages(self) -> list[Message]:
         """History and current message, in order, as neutral values."""
         return [*self.history, *self.current]
+
+    @property
+    def sent_messages(self) -> tuple[SentMessage, ...]:
+        """Each of `messages` with its position in the ledger, and whether it is sent as it is stored.
+
+        Thinking that a provider or another model is not sent is not counted as a change.
+        """
+        engine = self._engine
+        if engine is None or engine.sent_messages is None:
+            return tuple(SentMessage(message, None, "unchanged") for message in self.messages)
+        return engine.sent_messages()
 
     def allows(self, tool: str) -> bool:
         """Return True if a tool was offered with this context, so that its calls may run. See `nexus.Engine.check_tool`."""

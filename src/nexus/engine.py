@@ -8,12 +8,13 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache, cached_property, partial
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, get_args
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack, get_args
 
 from msgspec.structs import replace
 
@@ -46,6 +47,7 @@ from nexus.errors import (
     BadReference,
     BadSetting,
     EmptyEvent,
+    NexusError,
     ToolNotAllowed,
     UnknownProfile,
     WorkspaceMissing,
@@ -53,7 +55,7 @@ from nexus.errors import (
 from nexus.ledger.location import open_ledger
 from nexus.ledger.operations import Ledger
 from nexus.ledger.overlay import without_event
-from nexus.ledger.recorded_calls import RecordedCall, call_before, last_call, recorded_call
+from nexus.ledger.recorded_calls import RecordedCall, call_before, last_call, last_model, recorded_call
 from nexus.ledger.sessions import SessionInfo
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.store import LedgerStore
@@ -76,11 +78,11 @@ from nexus.types.config import Config
 from nexus.types.environment import Environment
 from nexus.types.ledger_entries import Committed, Entry, StoredCalibration
 from nexus.types.message import Image, Message, Text
+from nexus.types.options import RequestOptions
 from nexus.types.profile import Profile
 from nexus.types.request import Event, Request, Routing, checked_request
 from nexus.types.sanitize import sanitize_text
-from nexus.types.tool_definition import ToolSource
-from nexus.types.validation import MAX_INTEGER
+from nexus.types.validation import MAX_INTEGER, check_options
 from nexus.workspace.credentials.store import Credentials
 from nexus.workspace.environment.machine import EnvironmentSnapshot, Probe
 from nexus.workspace.environment.survey import Surveys, survey
@@ -193,49 +195,44 @@ class Engine:
         """Close the ledger."""
         self.store.close()
 
+    def warm(self) -> None:
+        """Load tokenizer, tables, patterns, files and plugins before the first `assemble` needs them. Writes nothing.
+
+        It takes about half a second, once per process and counter. Plugins' hooks of the moment are not called.
+        """
+        self.counter.count(NEXT_MESSAGE)
+        tool = {"name": "warm", "description": NEXT_MESSAGE, "input_schema": {"type": "object"}}
+        request = Request(Event((Text(NEXT_MESSAGE),)), Routing(own=True), tools=(tool,))
+        with suppress(NexusError):  # a policy or a budget that admits no such call is reported by the calls themselves
+            authorized = self._authorize(request, moment=False)
+            inputs = self._assembly_inputs(authorized)
+            ctx = assemble(authorized.request, self._profile(authorized.request), inputs)
+            for render in (ctx.to_openai, ctx.to_responses, ctx.to_anthropic, ctx.to_gemini):
+                render()
+
     def assemble(
         self,
         event: str | Event | Iterable[Message],
         *,
         session: str | None = None,
-        model: str = "",
-        tools: Sequence[dict[str, Any]] | ToolSource = (),
         images: Sequence[Image] = (),
-        budget: int | None = None,
-        profile: str = DEFAULT_PROFILE,
-        model_config: Mapping[str, Any] | None = None,
-        **routing: Any,
+        **options: Unpack[RequestOptions],
     ) -> AssembledContext:
         """Assemble the context of the next call. Writes nothing; a session that does not exist is a new, empty one.
 
         Args:
             event: A user's text, an Event, or the results of tool calls (`tool` messages).
             session: The session's label; without one the policy's session for the principal, else `main`.
-            model: The model's name; by default the engine's.
-            tools: Tool definitions in any provider's format, or a tool registry.
             images: Images of the user's message.
-            budget: Available tokens; by default the model's context window less the reserves.
-            profile: Name of the profile.
-            model_config: Settings of the request, such as `max_tokens`.
-            **routing: `role` (manager, worker, unified), `task` and `manager` (a worker's task, and the session that
-                spawned it), `persona`, `principal` (who speaks), `user_profile` (replaces the one kept for the principal), `toolset`, `permissions`, `skills`, and
-                `blocks` (application-provided texts by name, shown where the profile places them).
+            **options: Model, tools, settings and the others of `nexus.types.options.RequestOptions`.
 
         Raises:
             BudgetTooSmall: The parts that are never cut exceed the budget.
-            EmptyEvent, UnknownProfile, BadProfile, BadSessionKey, NotAllowed, BadPolicy, LedgerError: As named.
+            UnknownArgument: No option has that name.
+            EmptyEvent, BadSetting, UnknownProfile, BadProfile, BadSessionKey, NotAllowed, BadPolicy, LedgerError: As named.
         """
-        request = build_request(
-            as_event(event, images),
-            session,
-            model=model,
-            tools=tools,
-            budget=budget,
-            profile=profile,
-            model_config=model_config,
-            **routing,
-        )
-        return self.assemble_request(request)
+        check_options("assemble", options, RequestOptions, "session images")
+        return self.assemble_request(build_request(as_event(event, images), session, **options))
 
     def assemble_request(self, request: Request) -> AssembledContext:
         """Assemble the context of the next call for a full `Request`; see `assemble`."""
@@ -249,25 +246,24 @@ class Engine:
         *,
         session: str | None = None,
         images: Sequence[Image] = (),
-        **routing: Any,
+        **options: Unpack[RequestOptions],
     ) -> Turn:
         """Store a user's message, or results, before any call, and return the turn; arguments as for `assemble`.
 
         `Event.id` is an idempotency key: the same event again is the same turn. If the context cannot be assembled,
         nothing is stored and the error of `assemble` is raised.
         """
-        return begin_turn(self, build_request(as_event(event, images), session, **routing))
+        check_options("begin", options, RequestOptions, "session images")
+        return begin_turn(self, as_event(event, images), session, options)
 
     def mirror(
         self,
         messages: Sequence[Any],
         *,
         scope: str = "",
-        system: str = "",
         provider: ReceivedFormat | None = None,
         reserve: int = 0,
-        profile: str = MIRROR_PROFILE,
-        **request: Any,
+        **options: Unpack[RequestOptions],
     ) -> AssembledContext:
         """Assemble the context for a program that has the whole message list of its conversation. Writes nothing.
 
@@ -278,22 +274,22 @@ class Engine:
         Args:
             messages: The list in a provider's format, or neutral messages. It ends with the user's message or results.
             scope: Name of the client or its user: lists of one scope are never compared with those of another.
-            system: The system prompt. System messages at the list's beginning are added to it.
             provider: Format of the list; recognized by default (see `nexus.read_messages`).
             reserve: Tokens that the caller adds to the request itself, such as tools that it does not pass.
-            profile: Name of the profile; by default the list and the system prompt alone.
-            **request: `model`, `tools`, `budget` and other arguments of `assemble`.
+            **options: As for `assemble`. System messages at the list's beginning are added to `system`. The profile is
+                `bare` by default: the list and the system prompt alone.
 
         Raises BadEvent for a list that cannot be read or has no message to answer, and as `assemble`.
         """
+        check_options("mirror", options, RequestOptions, "messages scope provider reserve")
         if type(reserve) is not int or reserve < 0:
             raise BadSetting(f"reserve is {reserve!r} (pass a number of tokens)")
         self._check_trusted()
-        model = request.get("model") or self.model
+        model = options.get("model") or self.model
         placed = self._mirror.place(messages, scope, provider, model)
         event = event_of(placed.event, self.clock_ms())
-        system = "\n\n".join(text for text in (system or self.system, placed.system) if text)
-        made = build_request(event, placed.session, system=system, profile=profile, **request)
+        system = "\n\n".join(text for text in (options.get("system") or self.system, placed.system) if text)
+        made = build_request(event, placed.session, **{"profile": MIRROR_PROFILE, **options, "system": system})
         if reserve:
             available = plan_budget(self._with_learned_limit(made), self.resolve(model)).available
             made = replace(made, available_tokens=max(available - reserve, 1))
@@ -308,17 +304,19 @@ class Engine:
         )
         return assemble(authorized.request, self._profile(authorized.request), inputs)
 
-    def session_label(self, session: str | None = None, **routing: Any) -> str:
+    def session_label(self, session: str | None = None, **options: Unpack[RequestOptions]) -> str:
         """Return the label of the session that a call with these arguments of `assemble` belongs to."""
-        return self._authorize(build_request(Event(), session, **routing), moment=False).request.routing.session
+        check_options("session_label", options, RequestOptions, "session")
+        return self._authorize(build_request(Event(), session, **options), moment=False).request.routing.session
 
-    def current_turn(self, session: str, **routing: Any) -> Turn | None:
+    def current_turn(self, session: str, **options: Unpack[RequestOptions]) -> Turn | None:
         """Return the session's newest turn to continue it, None if it is closed. Arguments as for `assemble`.
 
         Raises NoSuchSession.
         """
+        check_options("current_turn", options, RequestOptions, "session")
         row = self.ledger.thread_info(session)
-        return Turn(self, build_request(Event(), session, **routing), row.turn) if row.open_turn else None
+        return Turn(self, build_request(Event(), session, **options), row.turn, options) if row.open_turn else None
 
     def assemble_stored(self, request: Request, event: StoredEvent) -> AssembledContext:
         """Assemble the context of the next call for an event that the ledger has; see `nexus.turn`."""
@@ -527,12 +525,18 @@ class Engine:
         return FallbackSummarizer(self.counter, self._summarizer)
 
     def plan(
-        self, session: str = "main", *, share: float = COMPACT_TO, trigger: Trigger = "manual", **request: Any
+        self,
+        session: str = "main",
+        *,
+        share: float = COMPACT_TO,
+        trigger: Trigger = "manual",
+        **options: Unpack[RequestOptions],
     ) -> CompactionPlan | None:
         """Return what `compact` would summarize; None if that is not worthwhile. Raises NoSuchSession, LedgerError."""
+        check_options("plan", options, RequestOptions, "session share trigger")
         self._check_trusted()
         self.ledger.thread(session)
-        authorized = self._authorize(build_request(Event(), session, **request), moment=False)
+        authorized = self._authorize(build_request(Event(), session, **options), moment=False)
         profile, inputs = self._profile(authorized.request), self._assembly_inputs(authorized)
         return plan_compaction_for(authorized.request, profile, inputs, trigger, share)
 
@@ -545,7 +549,7 @@ class Engine:
         share: float = COMPACT_TO,
         trigger: Trigger = "manual",
         progress: Callable[[int, int], None] | None = None,
-        **request: Any,
+        **options: Unpack[RequestOptions],
     ) -> CompactionOutcome:
         """Summarize older messages. Nothing is deleted, and `ledger.undo` reverts it.
 
@@ -554,18 +558,19 @@ class Engine:
         Args:
             session: The session's label.
             focus: Topic that the summary should keep above all.
-            plan: The plan of a context (`ctx.plan()`); without it one is made for `request`.
+            plan: The plan of a context (`ctx.plan()`); without it one is made with `options`.
             share: Target size of the context, as a share of the available tokens.
             trigger: Stored with the compaction.
             progress: Called with the number of parts summarized and their total.
-            **request: Arguments of `assemble`, such as model, tools, budget, profile and role.
+            **options: Arguments of `assemble`, such as model, tools, budget, profile and role.
 
         Raises NoSuchSession, LedgerError, and CompactionSuperseded or HeadMoved if the session changed meanwhile.
         """
         from nexus.compaction import NOTHING, run_compaction
 
+        check_options("compact", options, RequestOptions, "session focus plan share trigger progress")
         self._check_trusted()
-        plan = plan or self.plan(session, share=share, trigger=trigger, **request)
+        plan = plan or self.plan(session, share=share, trigger=trigger, **options)
         if plan is None:
             return NOTHING
         return run_compaction(plan, self.ledger, self.fallback_summarizer, self.counter, focus=focus, progress=progress)
@@ -614,14 +619,16 @@ class Engine:
         return resolve(model, self.models)
 
     def last_settings(self, session: str) -> tuple[str, str]:
-        """Return the model and the profile of a session's last recorded call; the defaults without such a call.
+        """Return the model and the profile of a session's last recorded call.
 
-        A profile that is not known here is `layered`. Raises NoSuchSession.
+        Without such a call they are the model of the newest imported reply and `layered`, which also replaces a profile
+        that is not known here. Raises NoSuchSession.
         """
-        row = last_call(self.store, self.ledger.thread(session))
+        thread = self.ledger.thread(session)
+        row = last_call(self.store, thread)
         stored = manifest_of(row) if row is not None else None
         if stored is None:
-            return self.model, DEFAULT_PROFILE
+            return last_model(self.store, thread) or self.model, DEFAULT_PROFILE
         try:
             self.profiles.resolve(stored.profile)
         except (UnknownProfile, BadProfile):
@@ -637,9 +644,10 @@ class Engine:
         """Drop the learned limit of a model; return whether there was one."""
         return self._limits.pop(base_model_name(model), None) is not None
 
-    def available(self, *, model: str = "", budget: int | None = None, **_request: Any) -> int:
+    def available(self, *, session: str | None = None, **options: Unpack[RequestOptions]) -> int:
         """Return the available tokens of a context that `assemble` makes with the same arguments."""
-        request, _ = checked_request(build_request(Event(), "", model=model, budget=budget))
+        check_options("available", options, RequestOptions, "session")
+        request, _ = checked_request(build_request(Event(), session, **options))
         request = self._with_learned_limit(request)
         return plan_budget(request, self.resolve(request.model)).available
 
@@ -719,39 +727,66 @@ def _warn_nothing_kept() -> None:
     warnings.warn(text, UserWarning, stacklevel=3)
 
 
+class EngineOptions(TypedDict, total=False):
+    """Arguments of `nexus.open` and `nexus.open_async` besides workspace and ledger."""
+
+    model: str
+    """Name of the default model."""
+    timezone: str | int
+    """IANA name, offset or a browser's minutes."""
+    models: Mapping[str, Any] | None
+    """Context windows and prices by model name."""
+    clock_ms: Callable[[], int] | None
+    """Returns the time in milliseconds since 1970."""
+    counter: TokenCounter | None
+    """Token counter."""
+    pin_first_message: bool
+    """Never cut a session's first user message (default: True)."""
+    strategy: Strategy
+    """What a cut keeps besides the newest messages: user turns and closing texts (`keep_user_turns`), a line for each
+    tool call too (`digest`), the beginning (`middle_out`), or nothing (`oldest_first`)."""
+    max_tool_result_tokens: int | None
+    """Limit of one tool result in base tokens; None is an eighth to a quarter of the available tokens, 0 no limit."""
+    calibrate: bool
+    """Calibrate token counts from reported usage (default: True)."""
+    summarizer: Summarizer | None
+    """Writes summaries; without one they are extractive."""
+    profiles: Mapping[str, Profile | str | Path] | None
+    """Custom profiles by name, or their files."""
+    home: str | Path | None
+    """The user's folder (default: `NEXUS_HOME`, else `~/.nexus`)."""
+    config: Config | None
+    """Without it configuration files and variables are read."""
+    mode: Mode
+    """`repl` or `server`, for the source `surroundings`."""
+    clock: Clock
+    """`message`, or `system` for the time in the system slot of the profile `repl` (document 004), which breaks the
+    prompt cache in every call."""
+    policy: Policy | str | Path | None
+    """A `Policy` or its file, instead of the `policy.toml` files of user and workspace."""
+    plugins: Sequence[object]
+    """Modules or objects with hooks, in addition to installed plugins."""
+    system: str
+    """The application's own system prompt, first and unchanged in every context."""
+
+
 def open_engine(
-    workspace: str | Path | None = None, *, ledger: str | Path | LedgerStore | None = None, **options: Any
+    workspace: str | Path | None = None,
+    *,
+    ledger: str | Path | LedgerStore | None = None,
+    **options: Unpack[EngineOptions],
 ) -> Engine:
     """Return an engine for a workspace folder. Warn if nothing is kept: without both workspace and ledger.
 
     Args:
         workspace: The workspace folder.
         ledger: A ledger file or store; by default `WORKSPACE/.nexus/ledger.db`, read-only if the user did not make it.
-        **options:
-            model: Name of the default model.
-            timezone: IANA name, offset or a browser's minutes.
-            models: Context windows and prices by model name.
-            clock_ms: Returns the time in milliseconds since 1970.
-            counter: Token counter.
-            pin_first_message: Never cut a session's first user message (default: True).
-            strategy: What a cut keeps besides the newest messages: user turns and closing texts (`keep_user_turns`),
-                a line for each tool call too (`digest`), the beginning (`middle_out`), or nothing (`oldest_first`).
-            max_tool_result_tokens: Limit of one tool result in base tokens; None is an eighth to a quarter of the
-                available tokens, 0 no limit.
-            calibrate: Calibrate token counts from reported usage (default: True).
-            summarizer: Writes summaries; without one they are extractive.
-            profiles: Custom profiles by name, or their files.
-            home: The user's folder (default: `NEXUS_HOME`, else `~/.nexus`).
-            config: A `nexus.types.config.Config`; without it configuration files and variables are read.
-            mode: `repl` or `server`, for the source `surroundings`.
-            clock: `message`, or `system` for the time in the system slot of the profile `repl` (document 004), which
-                breaks the prompt cache in every call.
-            policy: A `nexus.policy.Policy` or its file, instead of the `policy.toml` files of user and workspace.
-            plugins: Modules or objects with hooks, in addition to installed plugins.
-            system: The application's own system prompt, first and unchanged in every context.
+        **options: The default model, time zone, counter and the others of `EngineOptions`.
 
-    Raises WorkspaceMissing, BadConfig, LedgerError; LedgerNotTrusted if a link leads out of the workspace.
+    Raises UnknownArgument, BadSetting, WorkspaceMissing, BadConfig, LedgerError; LedgerNotTrusted if a link leads out of
+    the workspace.
     """
+    check_options("open", options, EngineOptions, "workspace ledger")
     if workspace is None and ledger is None:
         _warn_nothing_kept()
     root = local_path(workspace, "workspace").resolve() if workspace is not None else None
@@ -768,3 +803,6 @@ def open_engine(
     except BaseException:
         store.close()
         raise
+
+
+open_engine.__qualname__ = open_engine.__name__ = "open"  # the name in Python's own errors

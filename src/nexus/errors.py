@@ -14,15 +14,17 @@ NexusError
 │   └── BadCredential, NoCredential, CredentialsDamaged, CredentialsNotSaved, KeyringUnusable
 ├── SummarizerFailed
 │   └── SummaryCallTooLarge
+├── BadSetting
+│   └── UnknownArgument
 ├── LedgerError
 │   ├── HeadMoved
 │   │   └── SessionMoved
 │   └── LedgerDamaged, LedgerTooNew, NotALedger, LedgerBusy, LedgerFull, LedgerClosed, LedgerGone,
-│       LedgerNotTrusted, IdempotencyConflict, CompactionSuperseded, BadEntry, BadReference, NoSuchSession, ForksDepend,
+│       LedgerNotTrusted, SessionBusy, IdempotencyConflict, CompactionSuperseded, BadEntry, BadReference, NoSuchSession, ForksDepend,
 │       EraseIncomplete, LedgerConflict, CannotReplay
 └── BudgetTooSmall, ContextOverflow, BadBudget, BadModelEntry, BadCall, EmptyEvent, BadEvent, BadReply,
     BadContext, PackageMissing, BadTool, BadPolicy, UnknownProfile, BadProfile, BadSessionKey, EmptyTask,
-    WorkspaceMissing, BadConfig, BadSetting, OverCap, UnknownFormat, BadImage, BadSkill, NoSuchSkill,
+    WorkspaceMissing, BadConfig, OverCap, UnknownFormat, BadImage, BadSkill, NoSuchSkill,
     NoSuchFact, MemoryBusy
 """
 
@@ -70,7 +72,7 @@ class BudgetTooSmall(NexusError):
 
 
 class ContextOverflow(NexusError):
-    """A call and its smaller retries (`attempts`) did not fit. Nothing was stored."""
+    """A call and its smaller retries (`attempts`) did not fit. No reply was stored."""
 
     def __init__(self, attempts: Iterable[Any], why: str) -> None:
         self.attempts = tuple(attempts)
@@ -81,7 +83,7 @@ class ContextOverflow(NexusError):
         )
         super().__init__(
             f"context too large: {why}; tokens sent, by our count: {sizes or 'none'}{answer} (use a model with a larger "
-            "window, or shorten system prompt, tools or message; nothing was stored)"
+            "window, or shorten system prompt, tools or message; no reply was stored)"
         )
 
 
@@ -207,6 +209,10 @@ class BadConfig(NexusError, ValueError):
 
 class BadSetting(NexusError, ValueError):
     """An argument or setting has a wrong type or is not one of its possible values."""
+
+
+class UnknownArgument(BadSetting, TypeError):
+    """A function has no argument of that name; the message names the nearest one."""
 
 
 class OverCap(NexusError):

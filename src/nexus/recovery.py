@@ -8,15 +8,16 @@ ContextOverflow lists the tokens of each part.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, Unpack
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nexus.assembly.inputs import as_event
 from nexus.async_engine import AsyncEngine
 from nexus.compaction import CompactionOutcome
 from nexus.context import AssembledContext
@@ -24,20 +25,28 @@ from nexus.engine import Engine
 from nexus.errors import BudgetTooSmall, CompactionSuperseded, ContextOverflow, HeadMoved
 from nexus.ledger.lease import WAIT_S, async_session_lease, session_lease
 from nexus.providers.errors import OverflowVerdict, classify, detect_silent_overflow, learned_window
+from nexus.providers.errors.failures import failure_of
 from nexus.providers.replies import read_reply
-from nexus.turn import Turn, failure_kind, request_changes
+from nexus.turn import Turn
 from nexus.types.compaction_plan import RECOVER_TO, Trigger
 from nexus.types.ledger_entries import Committed
-from nexus.types.message import ATTACHED, Message, Note, Text, ToolCall
+from nexus.types.message import ATTACHED, Image, Message, Note, Text, ToolCall
+from nexus.types.options import RequestOptions
 from nexus.types.request import AgentResult, Event
+from nexus.types.settings import ModelSettings, output_limit, request_settings, with_output_limit
+from nexus.types.validation import check_options
 
 # Calls of one request: the first, one after compaction to 40 %, one after cutting to 40 % of the failed size.
 MOST_CALLS = 3
 # Maximum size of a retry, as a share of the tokens that did not fit.
 SMALLER = 0.95
-_OUTPUT_SETTINGS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
+_NO_SETTINGS: ModelSettings = {
+    "temperature": None, "top_p": None, "max_tokens": None, "thinking": None, "stop": None, "tool_choice": None,
+    "extra": None,
+}  # fmt: skip
 # Smallest limit of a reply, in tokens; below it the prompt is shrunk instead.
 _LEAST_OUTPUT = 256
+_CALL_ARGUMENTS = "session images compact wait"
 # Source of a verdict for a reply whose usage is smaller than the prompt.
 _LESS_THAN_SENT = "usage:less than was sent"
 
@@ -84,9 +93,10 @@ def call(
     send: Callable[[AssembledContext], Any],
     *,
     session: str | None = None,
+    images: Sequence[Image] = (),
     compact: bool = True,
     wait: float = WAIT_S,
-    **request: Any,
+    **options: Unpack[RequestOptions],
 ) -> Answer:
     """Store an event, send its context and record the reply, with overflow recovery. Calls of a session wait in line.
 
@@ -97,19 +107,23 @@ def call(
         send: Takes the context and returns the provider's response, for example
             `lambda ctx: client.messages.create(**ctx.to_anthropic())`.
         session: The session's label; without one as `Engine.assemble` chooses.
+        images: Images of the user's message.
         compact: Compact before the call if the context exceeds the profile's `compact_at`: by default, if it is full.
             Without it the history is only cut.
         wait: Seconds to wait for another call of the session.
-        **request: The other arguments of `Engine.assemble`.
+        **options: The other arguments of `Engine.assemble`.
 
     Raises:
         SessionBusy: Another call of the session did not end in time. Nothing was stored.
-        BudgetTooSmall: The parts that are never cut exceed the budget. Nothing was stored.
+        BudgetTooSmall: The parts that are never cut exceed the budget. Nothing was stored, or, if a compaction
+            came before it, a failed turn.
         ContextOverflow: Three calls did not fit, or nothing more can be omitted. The turn is stored as failed.
         BadReply: The reply is empty or unreadable. The turn is stored as failed.
-        Exception: Any error of `send` that is not an overflow, rate limits included. The turn is stored as failed.
+        Exception: Any error of `send` that is not an overflow, unchanged; `nexus.failure_of` returns its kind and whether
+            to try again. The turn is stored as failed, and the same `Event.id` continues it.
     """
-    recovery = _new_recovery(nx, event, session, request, compact=compact)
+    check_options("call", options, RequestOptions, _CALL_ARGUMENTS)
+    recovery = _new_recovery(nx, event, session, images, options, compact=compact)
     with session_lease(nx.store, recovery.session or "", wait_s=wait):
         return _send_all(recovery.turn_steps(), send)
 
@@ -120,12 +134,14 @@ async def acall(
     send: Callable[[AssembledContext], Awaitable[Any]],
     *,
     session: str | None = None,
+    images: Sequence[Image] = (),
     compact: bool = True,
     wait: float = WAIT_S,
-    **request: Any,
+    **options: Unpack[RequestOptions],
 ) -> Answer:
     """Do as `call` with an asynchronous `send`; a cancelled task leaves an interrupted turn."""
-    recovery = await nx.run(partial(_new_recovery, compact=compact), nx.engine, event, session, request)
+    check_options("acall", options, RequestOptions, _CALL_ARGUMENTS)
+    recovery = await nx.run(partial(_new_recovery, nx.engine, event, session, images, options, compact=compact))
     async with async_session_lease(nx.engine.store, recovery.session or "", nx.run, wait_s=wait):
         steps = recovery.turn_steps()
         step = await nx.run(_next_step, steps, None)
@@ -170,14 +186,23 @@ def _stop(steps: _Steps, error: BaseException) -> None:
 
 
 def _new_recovery(
-    nx: Engine, event: str | Event | Iterable[Message], session: str | None, request: dict[str, Any], *, compact: bool
+    nx: Engine,
+    event: str | Event | Iterable[Message],
+    session: str | None,
+    images: Sequence[Image],
+    options: RequestOptions,
+    *,
+    compact: bool,
 ) -> _Recovery:
-    event = event if isinstance(event, (str, Event)) else tuple(event)
-    return _Recovery(nx, event, nx.session_label(session, **request), request, compact)
+    return _Recovery(nx, as_event(event, images), nx.session_label(session, **options), options, compact)
 
 
 def recover(
-    nx: Engine, ctx: AssembledContext, error: object, send: Callable[[AssembledContext], Any], **request: Any
+    nx: Engine,
+    ctx: AssembledContext,
+    error: object,
+    send: Callable[[AssembledContext], Any],
+    **options: Unpack[RequestOptions],
 ) -> Answer:
     """Continue after a call of your own failed with an overflow; see `call`.
 
@@ -186,13 +211,14 @@ def recover(
         ctx: The context that did not fit. Its arguments, tools and settings included, apply to the smaller ones.
         error: The provider's error.
         send: As for `call`.
-        **request: Arguments of `Engine.assemble` to replace.
+        **options: Arguments of `Engine.assemble` to replace.
 
     Raises:
         ContextOverflow: As for `call`, or `error` is neither an overflow nor an exception.
         BaseException: `error` itself, if it is an exception other than an overflow.
     """
-    recovery = _Recovery(nx, _event_of(ctx), ctx.session_label, {**_request_of(ctx), **request})
+    check_options("recover", options, RequestOptions)
+    recovery = _Recovery(nx, _event_of(ctx), ctx.session_label, {**_options_of(ctx), **options})
     verdict = classify(error, provider=ctx.provider, window=ctx.accounting.model_info.context_tokens)
     if verdict.kind != "overflow":
         if isinstance(error, BaseException):
@@ -208,9 +234,9 @@ class _Recovery:
     """One request: its attempts so far, and the steps that make it smaller."""
 
     nx: Engine
-    event: str | Event | tuple[Message, ...]
+    event: Event
     session: str | None
-    request: dict[str, Any]
+    options: RequestOptions
     may_compact: bool = True
     attempts: list[Attempt] = field(default_factory=list[Attempt])
     outcomes: list[CompactionOutcome] = field(default_factory=list[CompactionOutcome])
@@ -220,16 +246,16 @@ class _Recovery:
     least_budget: int = 1  # tokens of the parts that are never cut, once a budget was too small for them
     turn: Turn | None = None  # set if the event is stored
 
-    def assemble(self, **budget: Any) -> AssembledContext:
+    def assemble(self, budget: int | None = None) -> AssembledContext:
+        """Return the context, within a budget if one is passed."""
+        options: RequestOptions = {"budget": None, **self.options}
+        if budget is not None:
+            options["budget"] = budget
         if self.turn is not None:
-            settings = dict(self.request.get("model_config") or {})
-            return self.turn.assemble(model_config=settings, **request_changes({**self._budget(), **budget}))
-        ctx = self.nx.assemble(self.event, session=self.session, **{**self.request, **budget})
+            return self.turn.assemble(**options)
+        ctx = self.nx.assemble(self.event, session=self.session, **options)
         self.session = ctx.session_label
         return ctx
-
-    def _budget(self) -> dict[str, Any]:
-        return {"budget": self.request.get("budget")}
 
     def turn_steps(self) -> _Steps:
         """Store the event, then yield contexts until one fits. Every way out but the answer closes the turn as failed."""
@@ -242,7 +268,8 @@ class _Recovery:
                 ctx = self.assemble()
             return (yield from self.send_until_it_fits(ctx))
         except Exception as error:
-            turn.fail(failure_kind(error), str(error) or type(error).__name__)
+            failure = failure_of(error)
+            turn.fail(failure.kind, failure.text)
             raise
         except BaseException:
             turn.cancel()
@@ -250,12 +277,12 @@ class _Recovery:
 
     def _begin(self) -> Turn:
         try:
-            self.turn = self.nx.begin(self.event, session=self.session, **self.request)
+            self.turn = self.nx.begin(self.event, session=self.session, **self.options)
         except BudgetTooSmall:
             # The parts that are never cut exceed a learned limit: drop it and let the provider decide.
-            if not self.nx.forget_limit(self.request.get("model") or self.nx.model):
+            if not self.nx.forget_limit(self.options.get("model") or self.nx.model):
                 raise
-            self.turn = self.nx.begin(self.event, session=self.session, **self.request)
+            self.turn = self.nx.begin(self.event, session=self.session, **self.options)
         return self.turn
 
     def _stored_answer(self, turn: Turn) -> Answer:
@@ -339,7 +366,7 @@ class _Recovery:
     def _refit(self, failed: AssembledContext, budget: int, share: float = SMALLER) -> AssembledContext | None:
         """Return the context within a budget, if its size is at most a share of the failed one's."""
         try:
-            ctx = self.assemble(budget=max(budget, 1))
+            ctx = self.assemble(max(budget, 1))
         except BudgetTooSmall as error:
             self.least_budget = error.needed_tokens
             if error.is_lower_bound:
@@ -349,21 +376,15 @@ class _Recovery:
 
     def _lower_output_limit(self, ctx: AssembledContext, verdict: OverflowVerdict) -> bool:
         """Lower the limit of the reply to the tokens that the provider leaves; return False if those are too few."""
-        model = ctx.accounting.model_info
-        name = "max_output_tokens" if model.provider_format == "gemini" else "max_tokens"
-        if model.provider_format == "openai" and model.reasoning:
-            name = "max_completion_tokens"
-        config = dict(self.request.get("model_config") or {})
-        name = next((setting for setting in _OUTPUT_SETTINGS if setting in config), name)
-        current = config.get(name) or 0
-        if not isinstance(current, int):
-            return False
+        config = request_settings(self.options)
+        current = output_limit(config) or 0
         # Without an exact limit, half of the reply is tried.
         is_exact = verdict.limit and not verdict.at_least
         remaining = verdict.limit - (verdict.input_tokens or ctx.token_budget.used.total) if is_exact else current // 2
         if remaining < _LEAST_OUTPUT or (current and remaining >= current):
             return False
-        self.request["model_config"] = {**config, name: remaining}
+        # The request's settings are all in `model_config` then.
+        self.options = {**self.options, **_NO_SETTINGS, "model_config": with_output_limit(config, remaining)}
         return True
 
 
@@ -438,9 +459,9 @@ def _event_of(ctx: AssembledContext) -> Event:
     return Event(content, results, id=event_id, at_ms=at_ms, source=source, received=received)
 
 
-def _request_of(ctx: AssembledContext) -> dict[str, Any]:
+def _options_of(ctx: AssembledContext) -> RequestOptions:
     """Return the arguments of `Engine.assemble` for a context, without event and session."""
-    return {
+    options: RequestOptions = {
         "model": ctx.model,
         "profile": ctx.provenance.manifest.profile,
         "tools": [
@@ -458,5 +479,8 @@ def _request_of(ctx: AssembledContext) -> dict[str, Any]:
         "permissions": ctx.permissions_granted,
         "skills": ctx.provenance.request.skills if ctx.provenance.request else (),
         "blocks": ctx.provenance.request.blocks if ctx.provenance.request else {},
-        **({"budget": ctx.token_budget.available} if ctx.token_budget.direct else {}),
+        "system": ctx.provenance.request.system if ctx.provenance.request else "",
     }
+    if ctx.token_budget.direct:
+        options["budget"] = ctx.token_budget.available
+    return options

@@ -7,7 +7,7 @@ import types
 import typing
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
-from typing import Annotated, Any, TypeVar, cast, get_args, overload
+from typing import Annotated, Any, TypedDict, TypeVar, Unpack, cast, get_args, overload
 
 import docstring_parser
 import msgspec
@@ -17,7 +17,7 @@ from nexus.errors import BadArguments, BadTool, ToolCallFailed, UnknownTool
 from nexus.types.message import Message, ToolCall, tool
 from nexus.types.request import AgentRole
 from nexus.types.tool_definition import METADATA_KEY, read_definition, usable_definitions
-from nexus.types.validation import json_copy
+from nexus.types.validation import check_options, json_copy
 
 
 class Tool(Struct, frozen=True, gc=False):
@@ -157,6 +157,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 _OBJECT = msgspec.json.Decoder(dict[str, Any])
 
 
+class ToolOptions(TypedDict, total=False):
+    """Arguments of `ToolRegistry.register` for a function."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, str] | None
+    category: str
+    roles: str | Iterable[str]
+
+
 class ToolRegistry:
     """Tools by name. `nexus.open(…).assemble(…, tools=registry)` accepts it as it is."""
 
@@ -225,9 +235,10 @@ class ToolRegistry:
     @overload
     def tool(self, function: F, /) -> F: ...
     @overload
-    def tool(self, function: None = None, /, **options: Any) -> Callable[[F], F]: ...
-    def tool(self, function: F | None = None, /, **options: Any) -> F | Callable[[F], F]:
+    def tool(self, function: None = None, /, **options: Unpack[ToolOptions]) -> Callable[[F], F]: ...
+    def tool(self, function: F | None = None, /, **options: Unpack[ToolOptions]) -> F | Callable[[F], F]:
         """Register the decorated function and return it unchanged: `@registry.tool`, or with `register`'s options."""
+        check_options("tool", options, ToolOptions)
 
         def decorate(target: F) -> F:
             self.register(target, **options)

@@ -3,46 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 from msgspec.structs import replace
 
+from nexus.assembly.inputs import build_request
 from nexus.assembly.record import build_event_commit, with_sizes
 from nexus.context import AssembledContext, StoredEvent
-from nexus.errors import BadEvent, BadReply, ContextOverflow
+from nexus.errors import BadEvent, BadReply
 from nexus.ledger.overlay import is_partial, open_event
 from nexus.ledger.replay import ABORTED, TurnStatus
-from nexus.providers.errors import classify
-from nexus.providers.errors.extract import extract_details
+from nexus.providers.errors.failures import FailureKind
 from nexus.providers.replies import read_reply
-from nexus.types.ledger_entries import Commit, Committed, NewEntry
+from nexus.types.ledger_entries import Commit, Committed, MessageRef, NewEntry
 from nexus.types.message import Message, Text, ToolCall, ToolResult, assistant, with_parts
+from nexus.types.options import RequestOptions
 from nexus.types.request import AgentResult, Event, Request
+from nexus.types.tool_calls import ToolCallRecord, tool_call_records
+from nexus.types.validation import check_options
 
 if TYPE_CHECKING:
     from nexus.ledger.operations import Ledger
     from nexus.tokens.counter import TokenCounter
-
-FailureKind: TypeAlias = Literal[
-    "rate_limit",
-    "overloaded",
-    "timeout",
-    "connection",
-    "auth",
-    "overflow",
-    "bad_request",
-    "bad_reply",
-    "aborted",
-    "error",
-]
-
-
-_STATUS_KINDS: dict[int, FailureKind] = {
-    400: "bad_request", 401: "auth", 403: "auth", 404: "bad_request", 408: "timeout", 422: "bad_request",
-    429: "rate_limit", 504: "timeout",
-}  # fmt: skip
-_SERVER_ERROR = 500
 
 
 class TurnEngine(Protocol):
@@ -87,8 +69,16 @@ class Turn:
         number: Number of the turn in its session.
     """
 
-    def __init__(self, engine: TurnEngine, request: Request, number: int, ctx: AssembledContext | None = None) -> None:
+    def __init__(
+        self,
+        engine: TurnEngine,
+        request: Request,
+        number: int,
+        options: RequestOptions,
+        ctx: AssembledContext | None = None,
+    ) -> None:
         self._engine, self._request, self._ctx = engine, request, ctx
+        self._options: RequestOptions = options
         self._event = ctx.provenance.stored_event if ctx is not None else None
         self.session, self.number = request.routing.session, number
 
@@ -117,19 +107,27 @@ class Turn:
         rows = (row for entry in entries if entry.turn == self.number for row in entry.rows)
         return tuple(row.message for row in rows if row.message.role == "assistant")
 
-    def assemble(self, **changes: Any) -> AssembledContext:
+    @property
+    def tool_calls(self) -> tuple[ToolCallRecord, ...]:
+        """The tool calls of the turn that are stored, with their results, status and times."""
+        entries = self._engine.ledger.entries(self.session)
+        rows = (row for entry in entries if entry.turn == self.number for row in entry.rows)
+        return tool_call_records((row.message for row in rows), is_over=not self.is_open)
+
+    def assemble(self, **changes: Unpack[RequestOptions]) -> AssembledContext:
         """Assemble the context of the turn's next call: of its message, or of the results that came since the last reply.
 
         Args:
-            **changes: Fields of `Request` to replace in this and the later calls of the turn (`model`, `tools`,
-                `available_tokens`, `model_config`, …).
+            **changes: Arguments of `Engine.assemble` to replace in this and the later calls of the turn.
 
         Raises:
             BadEvent: No message and no result waits for a reply.
             BudgetTooSmall, LedgerError: As for `Engine.assemble`.
         """
+        check_options("assemble", changes, RequestOptions)
         if changes:
-            self._request, self._ctx = replace(self._request, **changes), None
+            self._options = {**self._options, **changes}
+            self._request, self._ctx = build_request(self._request.event, self.session, **self._options), None
         if self._ctx is None:
             self._ctx = self._engine.assemble_stored(self._request, self._stored_event())
         return self._ctx
@@ -232,23 +230,26 @@ class Turn:
             tuple(row.message for entry in entries for row in entry.rows),
             tuple(entry.seq for entry in entries),  # marks of failures are between no call and its reply either
             any(row.message.role == "user" for entry in entries for row in entry.rows),
+            tuple(row.ref for entry in entries for row in entry.rows),
         )
 
 
-def begin_turn(engine: TurnEngine, request: Request) -> Turn:
-    """Store a request's event and return its turn; see `Engine.begin`."""
+def begin_turn(engine: TurnEngine, event: Event, session: str | None, options: RequestOptions) -> Turn:
+    """Store an event and return its turn; see `Engine.begin`."""
+    request = build_request(event, session, **options)
     ctx = engine.assemble_request(request)
     ledger, label = engine.ledger, ctx.session_label
     request = replace(request, routing=replace(request.routing, session=label, own=False))
-    event_id = request.event.id
+    event_id = event.id
     key = f"event:{event_id}" if event_id else ""
     if key and (number := _turn_with_key(ledger, label, key)):
-        return Turn(engine, request, number)
+        return Turn(engine, request, number, options)
     commit = build_event_commit(ctx, engine.counter, engine.clock_ms(), key)
     committed = ledger.commit(label, commit)
-    stored = StoredEvent(ctx.event, (committed.head,), ctx.provenance.starts_turn)
+    refs = tuple(MessageRef(committed.head, order) for order in range(len(ctx.event)))
+    stored = StoredEvent(ctx.event, (committed.head,), ctx.provenance.starts_turn, refs)
     ctx = dataclasses.replace(ctx, provenance=dataclasses.replace(ctx.provenance, stored_event=stored))
-    return Turn(engine, request, committed.turn, ctx)
+    return Turn(engine, request, committed.turn, options, ctx)
 
 
 def _turn_with_key(ledger: Ledger, session: str, key: str) -> int:
@@ -261,24 +262,6 @@ def _turn_with_key(ledger: Ledger, session: str, key: str) -> int:
         if holder in path and seq <= path[holder].high:
             return next(iter(ledger.store.entries(thread, seq - 1, seq))).turn
     return 0
-
-
-def failure_kind(error: BaseException) -> FailureKind:
-    """Return the kind of a failure for an error of a call."""
-    if isinstance(error, BadReply):
-        return "bad_reply"
-    if isinstance(error, ContextOverflow):
-        return "overflow"
-    verdict = classify(error)
-    if verdict.kind != "other":
-        return verdict.kind
-    name = type(error).__name__
-    if isinstance(error, TimeoutError) or "Timeout" in name:
-        return "timeout"
-    if isinstance(error, ConnectionError) or "Connection" in name:
-        return "connection"
-    status = next((details.status for details in extract_details(error) if details.status), 0)
-    return _STATUS_KINDS.get(status, "overloaded" if status >= _SERVER_ERROR else "error")
 
 
 def event_of(stored: StoredEvent, now_ms: int) -> Event:
@@ -303,9 +286,3 @@ def _partial_messages(partial: object) -> tuple[Message, ...]:
         for message in result.messages
     )
     return tuple(message for message in kept if message.has_content())
-
-
-def request_changes(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of `Request` for some of the arguments of `Engine.assemble`."""
-    names = {"budget": "available_tokens"}
-    return {names.get(name, name): value for name, value in options.items()}

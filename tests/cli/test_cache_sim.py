@@ -106,7 +106,7 @@ def test_cache_sim_rejects_all_calls_but_untruncated_when_budget_is_tiny(talk: P
         (("main", "--keep", "-1"), "--keep"),
         (("main", "--ttl", "2h"), "--ttl"),
         (("main", "--provider", "nobody"), "--provider"),
-        (("main", "--provider", "openai", "-m", "claude-sonnet-5-5"), "claude-sonnet-4-5 is a model of anthropic"),
+        (("main", "--provider", "openai", "-m", "claude-sonnet-5-5"), "claude-sonnet-5-5 is a model of anthropic"),
         (("main", "--provider", "openai", "--ttl", "1h"), "no choice of cache lifetime"),
     ],
     ids=str,

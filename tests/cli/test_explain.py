@@ -7,9 +7,11 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import nexus
 from cli.running import run, write_json
+from nexus.assembly.record import with_sizes
 from nexus.ledger.recorded_calls import recorded_call
 from nexus.types.message import ToolCall, assistant, tool
 from nexus.types.profile import Profile
@@ -149,3 +151,12 @@ def test_imported_session_without_calls_has_the_default_settings(empty: Path) ->
     assert run("import", path, folder=empty).code == 0
     with nexus.open(empty) as nx:
         assert nx.last_settings("given") == (nx.model, "layered")
+
+
+def test_imported_session_has_the_model_of_its_newest_reply(empty: Path) -> None:
+    messages = [nexus.user("hi"), replace(assistant("hello"), model="claude-opus-4-6"), nexus.user("more")]
+    with nexus.open(empty) as nx:
+        nx.ledger.append("given", with_sizes(messages, nx.counter))
+        assert nx.last_settings("given") == ("claude-opus-4-6", "layered")
+    assert "claude-opus-4-6 (anthropic)" in run("explain", "given", folder=empty).out
+    assert "next call to claude-opus-4-6" in run("context", "given", folder=empty).out

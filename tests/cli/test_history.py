@@ -10,6 +10,7 @@ import pytest
 import nexus
 from cli.conftest import TALK
 from cli.running import ESCAPE, run, write_json
+from nexus.types.message import Thinking
 
 FORMS = ("conversation", "console", "turnlog", "openai", "anthropic", "markdown")
 
@@ -47,6 +48,17 @@ def test_results_of_one_message_have_headings_of_their_own(empty: Path) -> None:
         nx.record(nx.assemble(results), nexus.AgentResult((nexus.assistant("Sun."),)))
     heads = [line for line in run("history", "main", folder=empty).out.splitlines() if line.startswith("Tool")]
     assert [head.partition("  ")[0] for head in heads] == ["Tool look", "Tool look failed"]
+
+
+def test_conversation_sets_thinking_apart_and_names_an_empty_result(empty: Path) -> None:
+    parts = (Thinking("Is it\n\ngone?"), nexus.Text("\n\nI look.\n"), nexus.ToolCall("c1", "rm", "{}"))
+    with nexus.open(empty) as nx:
+        nx.record(nx.assemble("hi"), nexus.AgentResult((nexus.Message("assistant", parts),)))
+        nx.record(nx.assemble([nexus.tool("c1", "", "rm")]), nexus.AgentResult((nexus.assistant("Gone."),)))
+    lines = run("history", "main", folder=empty).out.splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("Assistant"))
+    assert lines[start + 1 : start + 7] == ["  (thinking)", "    Is it", "", "    gone?", "  I look.", "  └─ rm"]
+    assert lines[lines.index("  (no output)") - 1].startswith("Tool rm  ")
 
 
 def test_the_console_form_shows_turns_roles_calls_and_results(empty: Path, talk: Path) -> None:

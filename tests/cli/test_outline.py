@@ -43,7 +43,7 @@ def outline(root: Path, *options: str, asked: str = "what now?") -> list[str]:
 def test_outline_has_line_per_block_and_message_and_counts_the_middle(root: Path) -> None:
     talked(root, 3, "layered")
     head, *lines = outline(root)
-    assert head.startswith("layered: ") and head.endswith(" of 176,000 tokens")
+    assert head.startswith("layered: ") and head.endswith(" of 976,000 tokens")
     shown = [line[9:] for line in lines]
     assert shown[0] == "system     # Workspace rules · # Rules"
     start = shown.index("user       Current time: 2026-03-06T06:30:00.000Z")

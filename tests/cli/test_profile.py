@@ -55,10 +55,16 @@ def test_show_prints_sources_in_order_with_slot_volatility_and_tokens(mine: Path
     assert out[0] == "mine (.nexus/profiles/mine.toml), format roles: layered, with the mood before the rules"
     assert out[1].split() == ["slot", "source", "changes", "tokens", "blocks", "from"]
     assert out[3].split() == ["system", "mood", "with", "each", "turn", "0", "(none", "now)"]
-    assert out[4].split() == ["system", "rules", "with", "files", "938", "AGENTS.md"]
+    assert out[4].split() == ["system", "rules", "with", "files", "1,151", "AGENTS.md"]
     assert [line.split()[0] for line in out[2:]] == ["system"] * 13 + ["history"] + ["current"] * 6
     rows = run("profile", "show", "mine", "--json", folder=mine).json["rows"]
-    assert rows[2] == {"slot": "system", "source": "rules", "changes": "files", "tokens": 938, "origins": ["AGENTS.md"]}
+    assert rows[2] == {
+        "slot": "system",
+        "source": "rules",
+        "changes": "files",
+        "tokens": 1_151,
+        "origins": ["AGENTS.md"],
+    }
 
 
 def test_profile_check_reports_cost_of_volatile_block_before_stable_ones(mine: Path) -> None:

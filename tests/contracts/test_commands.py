@@ -16,7 +16,6 @@ from nexus.cli import COMMANDS, SHARED_MODULES
 from nexus.cli._exit_codes import exit_code
 
 CLI_PAGE = ROOT / "docs" / "cli.md"
-README = ROOT / "README.md"
 NOT_FOR_HELP = (
     "asyncio",
     "rich",
@@ -67,11 +66,6 @@ def test_a_command_has_its_section_in_the_docs_which_names_every_option_and_argu
             elif str(parameter.name).upper() not in text:
                 missing.append(f"nexus {name} {str(parameter.name).upper()}")
     assert missing == [], f"not in {CLI_PAGE.name}"
-
-
-def test_a_command_stands_in_the_list_of_the_readme() -> None:
-    text = README.read_text("utf-8")
-    assert [name for name in COMMANDS if f"nexus {name}" not in text] == []
 
 
 def test_the_docs_name_no_command_that_does_not_exist() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
 from importlib.resources import files
@@ -68,6 +69,16 @@ def test_every_error_is_a_nexus_error_and_in_the_drawn_tree() -> None:
     assert kinds == raised
     drawn = errors.__doc__ or ""
     assert [kind.__name__ for kind in kinds if kind.__name__ not in drawn] == [], "not in the drawn tree"
+
+
+def test_errors_that_public_functions_name_are_public() -> None:
+    from nexus import errors
+
+    public = [getattr(nexus, name) for name in nexus.__all__]
+    members = [member for one in public if inspect.isclass(one) for member in vars(one).values()]
+    texts = [inspect.getdoc(one) or "" for one in (*public, *members) if not isinstance(one, str)]
+    named = {word for text in texts for word in re.findall(r"[A-Z]\w+", text) if hasattr(errors, word)}
+    assert named - {*nexus.__all__, "Any", "Iterable", "Mapping", "Sequence"} == set()
 
 
 def test_importing_nexus_loads_nothing_heavy() -> None:

@@ -318,9 +318,10 @@ def excerpts_shown(call: Call) -> None:
         row = next((row for row in call.path.rows if row.ref == place), None)
         if row is None or place >= call.first:
             broken("excerpts", f"{place} is not a message before {call.first}")
-        whole = seen(row.message.text())
-        if not any(whole.strip() in one or is_short_for(one, whole) for one in said):
-            broken("excerpts", f"{whole!r} at {place} is not shown: {said}")
+        texts = [part.text for part in row.message.parts if isinstance(part, Text)]
+        wholes = [seen("\n".join(texts)), seen("\n".join(text for text in texts if text.strip()))]
+        if not any(whole.strip() in one or is_short_for(one, whole) for one in said for whole in wholes):
+            broken("excerpts", f"{wholes[0]!r} at {place} is not shown: {said}")
     if len(set(call.excerpts)) != len(call.excerpts):
         broken("excerpts", f"one stands twice: {call.excerpts}")
 
@@ -362,6 +363,22 @@ def full_pass(call: Call) -> None:
     if whole != call.ctx.messages:
         at = next((i for i, (w, m) in enumerate(zip(whole, call.ctx.messages, strict=False)) if w != m), -1)
         broken("full pass", f"message {at}: {call.ctx.messages[at]} in place of {whole[at]}")
+
+
+def sent_messages_are_named(call: Call) -> None:
+    """Each sent message names its place and what became of it: the same as stored, less, or written by Nexus."""
+    ctx, rows = call.ctx, {row.ref: row.message for row in call.path.rows}
+    sent = ctx.sent_messages
+    if [item.message for item in sent] != ctx.messages:
+        broken("sent messages", f"{len(sent)} are named of {len(ctx.messages)}")
+    for index, item in enumerate(sent):
+        stored = rows.get(item.ref) if item.ref is not None else None
+        if item.state == "unchanged" and index < len(ctx.history) and item.message != stored:
+            broken("sent messages", f"message {index} is not the one at {item.ref}: {item.message}")
+        if item.state in ("truncated", "repaired") and index < len(ctx.history) and stored in (None, item.message):
+            broken("sent messages", f"message {index}, {item.state}, is the one at {item.ref}: {item.message}")
+        if item.state == "synthetic" and item.message in rows.values() and item.message.role != "tool":
+            broken("sent messages", f"message {index} is stored: {item.message}")
 
 
 def waiting_kept(path: Path, calls: list[ToolCall]) -> None:

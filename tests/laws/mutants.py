@@ -51,7 +51,7 @@ MUTANTS = (
     ),
     Mutant(
         "a user's pin is dropped",
-        "nexus.assembly.fit.window:Window.hidden_pins", "pin.kind not in omitted", 'pin.kind not in (*omitted, "pin")',
+        "nexus.assembly.fit.window:Window.hidden_pins", "shows.get(pin.kind, True)", 'shows.get(pin.kind, pin.kind != "pin")',
         ("pins word for word",),
         Script("gpt-4o", 300, "oldest_first", None, 0, (*[ASK] * 11, Step("ask", 0, 43)), 1),
     ),

@@ -312,6 +312,7 @@ class Session:
         self.met["contexts judged"] += 1
         checks.within_budget(call)
         checks.nothing_vanishes(call)
+        checks.sent_messages_are_named(call)
         checks.images_of_newest_turns(call)
         checks.event_whole(call)
         checks.summary_and_marker(call)

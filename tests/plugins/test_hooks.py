@@ -405,7 +405,7 @@ def test_hanging_hook_does_not_block_program_exit() -> None:
     code = (
         "import time, nexus\nfrom nexus.types.config import Config, HooksConfig\n"
         "class Hung:\n    @nexus.hookimpl\n    def nexus_moment(self):\n        time.sleep(600)\n"
-        "nx = nexus.open(plugins=[Hung()], config=Config(hooks=HooksConfig(timeout_ms=20)))\n"
+        "nx = nexus.open(ledger=':memory:', plugins=[Hung()], config=Config(hooks=HooksConfig(timeout_ms=20)))\n"
         "print([note.message for note in nx.assemble('hi').warnings])\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=True)

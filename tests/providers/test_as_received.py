@@ -206,6 +206,21 @@ def test_result_of_a_renamed_call_keeps_its_pair() -> None:
     assert call["call_id"] == result["call_id"] != long_id
 
 
+def test_fields_that_a_request_cannot_have_are_not_sent() -> None:
+    own = {"id": "m1", "timestamp": "2026-01-05T10:00:00"}
+    items = [
+        user("go", name="petra"),
+        answer(None, tool_calls=[{"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]),
+        chat_result("ok"),
+        answer("k", name="b", reasoning_content="hm"),
+        user("n"),
+    ]
+    written = [{**item, **own} for item in items]
+    written[2]["name"] = "f"
+    assert sent(written, "openai") == sent(items, "openai") == items
+    assert not any(message.received for message in nexus.read_messages(written, "openai")[1:3])
+
+
 def test_result_without_its_tool_name_is_sent_as_received() -> None:
     (read,) = nexus.read_messages([chat_result([text("a"), text("b")])], "openai")
     asked = nexus.read_messages(

@@ -71,7 +71,7 @@ def test_volatile_system_source_costs_everything_after_it(root: Path) -> None:
     assert warning.text.startswith(
         "moment and mood change with each turn and are in the system slot before rules, soul"
     )
-    assert warning.text.endswith("USD (claude-sonnet-4-5) (list them in `current`)")
+    assert warning.text.endswith(f"USD ({found.model}) (list them in `current`)")
 
 
 def test_frozen_system_slot_warns_of_stale_source_without_cost(root: Path) -> None:

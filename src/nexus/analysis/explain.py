@@ -13,10 +13,10 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from nexus.assembly.fit.pins import FRAME_TOKENS
-from nexus.assembly.fit.repair import is_missing_result, is_synthetic_result
 from nexus.assembly.fit.result import FitResult
 from nexus.assembly.fit.truncate import images_of
 from nexus.assembly.fit.window import Window
+from nexus.assembly.sent_messages import is_supplied
 from nexus.assembly.token_report import to_provider_tokens
 from nexus.context import AssembledContext, TokenLine
 from nexus.ledger.replay import visible_start
@@ -282,7 +282,7 @@ class _HistoryExplainer:
         indices: dict[int, list[int]] = {}
         supplied: dict[MessageRef, list[ExplainedLine]] = {}
         for index, row in enumerate(window.shown_by):
-            if _is_supplied(window, index):
+            if is_supplied(window, index):
                 line = supplied_line(window.messages[index], message_tokens[index])
                 supplied.setdefault(window.rows[row].ref, []).append(line)
             else:
@@ -417,14 +417,6 @@ def _call_option(row: StoredMessage) -> str:
 def _is_session_instruction(row: StoredMessage) -> bool:
     """Return whether a message is a system message of the first entry, which moves to the system slot."""
     return row.ref.seq == 1 and row.message.role == "system"
-
-
-def _is_supplied(window: Window, index: int) -> bool:
-    """Return whether a visible message is synthetic: a missing result, or a leading user message."""
-    message, stored = window.messages[index], window.rows[window.shown_by[index]].message
-    if message.role == "tool":
-        return is_synthetic_result(message) and not any(map(is_missing_result, stored.results()))
-    return message.role == "user" and stored.role == "assistant"
 
 
 def _joined_rows(window: Window, indices: Mapping[int, list[int]]) -> Iterator[tuple[int, list[int]]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -14,9 +15,11 @@ from nexus.assembly.fit.cut import KEEP_USER_TURNS
 from nexus.assembly.gather import SystemPrompt
 from nexus.assembly.inputs import AssemblyInputs
 from nexus.assembly.manifest import build_manifest, prefix_report
+from nexus.assembly.sent_messages import sent_messages
 from nexus.assembly.token_report import budget_with_usage, token_lines
 from nexus.context import Accounting, AssembledContext, EngineState, Planner, Provenance, RepairReport
 from nexus.errors import EmptyEvent
+from nexus.providers.settings import translate_settings
 from nexus.text.as_received import received_format
 from nexus.text.message_text import unsendable_kind
 from nexus.tokens.calibration import anchor_of
@@ -40,7 +43,10 @@ def build_context(
     """Return the context of a call. Raises EmptyEvent."""
     preamble, notes, result = chosen.preamble, chosen.current, chosen.result
     history, current = _history_and_current(chosen)
-    manifest = build_manifest(request, profile, inputs, system, chosen)
+    settings, problems = translate_settings(
+        request.model_config, inputs.model, inputs.model.provider_format, {spec.name for spec in system.tools}
+    )
+    manifest = build_manifest(request, profile, inputs, system, chosen, settings)
     return AssembledContext(
         system_prompt=system.text,
         history=history,
@@ -91,6 +97,7 @@ def build_context(
             system.warnings,
             current_warnings,
             preamble.warnings,
+            (ContextWarning("nexus:settings", problem) for problem in problems),
             (ContextWarning(n.source, "omitted from this call: it does not fit the budget") for n in notes.omitted),
             _fit_warnings(inputs, system, chosen),
         ),
@@ -100,6 +107,7 @@ def build_context(
             planner=compaction_planner(request, inputs, manifest.base - result.window.tokens)
             if inputs.may_compact and not inputs.view.message_format.shows_one_turn
             else None,
+            sent_messages=partial(sent_messages, chosen, history, current, inputs.stored_event),
             compact_at=profile.compact_at,
             compact_to=profile.compact_to,
             window_after_cut=result.window if result.cut else None,

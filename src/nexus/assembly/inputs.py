@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Unpack
 
 import msgspec
 from msgspec.structs import replace
@@ -24,12 +24,11 @@ from nexus.tokens.model import Model
 from nexus.types.block import Block, ContextWarning
 from nexus.types.ledger_entries import Entry
 from nexus.types.message import Image, Message, Text
-from nexus.types.request import AgentRole, Event, Identity, Permissions, Request, Routing
-from nexus.types.tool_definition import ToolSource, tool_definitions
+from nexus.types.options import RequestOptions
+from nexus.types.request import Event, Identity, Permissions, Request, Routing
+from nexus.types.settings import is_neutral, output_limit, request_settings
+from nexus.types.tool_definition import tool_definitions
 from nexus.workspace.source_context import Source, SourceContext
-
-OUTPUT_SETTINGS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
-"""The providers' names for the maximum tokens of a reply."""
 
 ROUNDING_TOKENS = 3
 """Tokens kept free because scaling to a model's own tokens rounds the budget's four parts up."""
@@ -110,59 +109,48 @@ class AssemblyInputs:
 
 def plan_budget(request: Request, model: Model) -> TokenBudget:
     """Return the budget before anything is counted. The request's maximum of output tokens is its reserve."""
-    output_limits = (request.model_config.get(name) for name in OUTPUT_SETTINGS)
-    reserve = next((tokens for tokens in output_limits if isinstance(tokens, int)), None)
+    reserve = output_limit(request.model_config)
+    if reserve is not None and is_neutral(request.model_config):
+        reserve = min(reserve, model.max_output_tokens or reserve)  # a neutral limit is lowered to the longest reply
     budget = compute_budget(model, available_tokens=request.available_tokens, reserve_response=reserve)
     if not request.most_tokens:
         return budget
     return msgspec.structs.replace(budget, available=min(budget.available, request.most_tokens))
 
 
-def build_request(
-    event: Event,
-    session: str | None,
-    *,
-    model: str = "",
-    tools: Sequence[dict[str, Any]] | ToolSource = (),
-    budget: int | None = None,
-    profile: str = "layered",
-    model_config: Mapping[str, Any] | None = None,
-    role: AgentRole = "unified",
-    task: str = "",
-    manager: str = "",
-    persona: str = "",
-    principal: str | None = None,
-    user_profile: Mapping[str, Any] | None = None,
-    toolset: str = "",
-    permissions: str | Iterable[str] = (),
-    skills: str | Iterable[str] = (),
-    blocks: Mapping[str, str] | None = None,
-    system: str = "",
-) -> Request:
+def build_request(event: Event, session: str | None, **options: Unpack[RequestOptions]) -> Request:
     """Return the request. The engine adds its own model, persona and limits. Without a session, the policy chooses it.
 
     Raises NotAllowed for an empty principal, which would have the rights of the program itself, BadTool, BadSetting. The
     types of fields are checked later (`nexus.types.request.checked_request`).
     """
+    principal = options.get("principal")
     if principal == "":
         raise NotAllowed("principal is empty: a sender without a name has no rights (the program itself passes none)")
-    definitions = tool_definitions(tools)
+    definitions = tool_definitions(options.get("tools", ()))
+    permissions, skills = options.get("permissions", ()), options.get("skills", ())
     try:
         return Request(
             event,
-            Routing("main", role, task, manager, own=True)
-            if session is None
-            else Routing(session, role, task, manager),
-            identity=Identity(principal or "", persona, dict(user_profile or {})),
-            permissions=Permissions(toolset, (permissions,) if isinstance(permissions, str) else tuple(permissions)),
-            model=model,
+            Routing(
+                "main" if session is None else session,
+                options.get("role", "unified"),
+                options.get("task", ""),
+                options.get("manager", ""),
+                own=session is None,
+            ),
+            identity=Identity(principal or "", options.get("persona", ""), dict(options.get("user_profile") or {})),
+            permissions=Permissions(
+                options.get("toolset", ""), (permissions,) if isinstance(permissions, str) else tuple(permissions)
+            ),
+            model=options.get("model", ""),
             tools=definitions,
-            model_config=dict(model_config or {}),
-            available_tokens=budget,
-            profile=profile,
+            model_config=request_settings(options),
+            available_tokens=options.get("budget"),
+            profile=options.get("profile", "layered"),
             skills=(skills,) if isinstance(skills, str) else tuple(skills),
-            blocks=dict(blocks or {}),
-            system=system,
+            blocks=dict(options.get("blocks") or {}),
+            system=options.get("system", ""),
         )
     except (TypeError, ValueError) as error:
         raise BadSetting(

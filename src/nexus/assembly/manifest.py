@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ from nexus.assembly.prefix import (
     previously_visible,
 )
 from nexus.context import Manifest, PrefixReport
+from nexus.providers.prompt_cache import cached_settings
 from nexus.text.frames import MARKS_VERSION
 from nexus.types.block import block_key, text_hash
 from nexus.types.history import PLAIN
@@ -39,6 +41,7 @@ _LATER_KEYS = frozenset(
         "marks",
         "whole_new_results",
         "content",
+        "cached_settings",
     }
 )
 """Stored keys that came later than the id, or that follow from the others."""
@@ -55,9 +58,17 @@ _KEYS_IF_SET = ("begun", "heading")
 
 
 def build_manifest(
-    request: Request, profile: Profile, inputs: AssemblyInputs, system: SystemPrompt, chosen: ChosenFit
+    request: Request,
+    profile: Profile,
+    inputs: AssemblyInputs,
+    system: SystemPrompt,
+    chosen: ChosenFit,
+    settings: Mapping[str, Any],
 ) -> Manifest:
-    """Return the manifest of a prompt. Its id is a hash of everything that determines the prompt."""
+    """Return the manifest of a prompt. Its id is a hash of everything that determines the prompt.
+
+    `settings` are the request's under the provider's own names.
+    """
     result, preamble, event = chosen.result, chosen.preamble, chosen.event
     window = result.window
     cut, heading = result.cut or window.cut, window.rules.header.summary_heading
@@ -100,6 +111,7 @@ def build_manifest(
         summary_heading="" if heading == PLAIN.summary_heading else heading,
         frame_tags=MARKS_VERSION,
         content_factor=inputs.content_factor,
+        cached_settings=cached_settings(inputs.model, settings),
     )
     return msgspec.structs.replace(manifest, id=_manifest_id(manifest, inputs))
 

@@ -59,8 +59,18 @@ def _changed_settings(before: Manifest, now: Manifest) -> Iterator[str]:
         yield "the tool definitions changed"
     if before.model != now.model:
         yield f"the model changed from {before.model}"
-    if before.config != now.config:
+    if any(_settings_differ(before, now)):
         yield "the model's settings changed"
+
+
+def _settings_differ(before: Manifest, now: Manifest) -> tuple[bool, bool]:
+    """Return whether the settings that the cache depends on differ: from the beginning, and from the first message on.
+
+    Manifests of earlier versions have one hash of all settings.
+    """
+    if "" in before.cached_settings:
+        return before.config != now.config, False
+    return before.cached_settings[0] != now.cached_settings[0], before.cached_settings[1] != now.cached_settings[1]
 
 
 def same_pins(before: Manifest, now: Manifest) -> bool:
@@ -189,12 +199,15 @@ def _first_difference(before: Manifest, now: Manifest, costs: PrefixCosts) -> tu
         return "the rendering", 0, None
     if before.tools != now.tools:
         return "the tool definitions", 0, None
-    if before.config != now.config:
+    differs_at_start, differs_at_messages = _settings_differ(before, now)
+    if differs_at_start:
         return "the settings", 0, None
     if before.system != now.system:
         name, tokens, byte = _first_block(before.blocks, now.blocks, costs.blocks, costs.tools)
         return f"{name} in the system slot" if name else "the end of the system slot", tokens, byte
     fixed = costs.tools + costs.system
+    if differs_at_messages:
+        return "the settings", fixed, None
     if list(before.preamble_blocks.items()) != list(now.preamble_blocks.items()):
         name, tokens, _ = _first_block(before.preamble_blocks, now.preamble_blocks, costs.preamble_blocks, fixed)
         return f"{name or 'the end of the blocks'} before the conversation", tokens, None

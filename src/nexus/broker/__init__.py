@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Unpack
 
 from msgspec import Struct
 
@@ -32,6 +32,7 @@ from nexus.types.compaction_plan import COMPACT_AT, COMPACT_TO, RECOVER_TO, Trig
 from nexus.types.environment import Environment
 from nexus.types.history import SUMMARY_MARKER
 from nexus.types.message import Message, Text
+from nexus.types.options import RequestOptions
 from nexus.types.request import AgentRole, Event, Identity, Permissions, Request, Routing
 from nexus.types.sanitize import sanitize_text
 from nexus.workspace.environment.machine import EnvironmentSnapshot
@@ -220,7 +221,7 @@ def ensure_budget(
     if budget.wanted <= high_mark * budget.available and budget.wanted < budget.available:
         return {"compacted": False}
     outcome = trigger_compaction(
-        nx, session_label, int(COMPACT_TO * budget.available), "context_limit", **_budget_argument(budget), **request
+        nx, session_label, int(COMPACT_TO * budget.available), "context_limit", **_with_budget(budget, request)
     )
     return {"compacted": bool(outcome)}
 
@@ -234,24 +235,28 @@ def handle_overflow(
     """
     is_smaller = 0 < budget.wanted < COMPACT_AT * budget.available
     size = budget.wanted if is_smaller else budget.available
-    return trigger_compaction(nx, session_label, int(RECOVER_TO * size), trigger, **_budget_argument(budget), **request)
+    return trigger_compaction(nx, session_label, int(RECOVER_TO * size), trigger, **_with_budget(budget, request))
 
 
 def retry_overflow(
-    nx: Engine, ctx: AssembledContext, error: object, send: Callable[[AssembledContext], Any], **request: Any
+    nx: Engine,
+    ctx: AssembledContext,
+    error: object,
+    send: Callable[[AssembledContext], Any],
+    **request: Unpack[RequestOptions],
 ) -> Answer:
     """Compact to 40 % and retry, then cut and retry, then raise ContextOverflow; see `nexus.recovery.recover`."""
     return recover(nx, ctx, error, send, **request)
 
 
 def trigger_compaction(
-    nx: Engine, session_label: str, target_tokens: int, trigger: Trigger = "manual", **request: Any
+    nx: Engine, session_label: str, target_tokens: int, trigger: Trigger = "manual", **request: Unpack[RequestOptions]
 ) -> CompactionOutcome:
     """Compact a session so that its context takes at most `target_tokens` provider tokens (document 002)."""
     available = nx.available(**request)
     return nx.compact(session_label, share=min(target_tokens / available, 1.0), trigger=trigger, **request)
 
 
-def _budget_argument(budget: TokenBudget) -> dict[str, int]:
-    """Return the available tokens as an argument of `assemble`, if the caller had set them."""
-    return {"budget": budget.available} if budget.direct else {}
+def _with_budget(budget: TokenBudget, request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments of `assemble` with the available tokens, if the caller had set them."""
+    return {"budget": budget.available, **request} if budget.direct else {**request}

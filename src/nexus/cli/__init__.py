@@ -168,7 +168,9 @@ def _run(args: list[str] | None) -> int:
         full_text = text.getvalue().rstrip("\n")
         message = error.format_message()
         if suggestion:  # instead of what click itself suggests
-            message, full_text = (_CLICKS_SUGGESTION.sub("", plain) + suggestion for plain in (message, full_text))
+            message, full_text = (
+                f"{_CLICKS_SUGGESTION.sub('', plain).removesuffix('.')}.{suggestion}" for plain in (message, full_text)
+            )
         _print_error(error, message, full_text, as_json=as_json)
         return error.exit_code
     except ValueError as error:

@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext, redirect_stderr
 from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any, Unpack, cast, get_args
 
 import click
 import msgspec
@@ -22,7 +22,8 @@ from nexus.assembly.fit.cut import Strategy
 from nexus.cli._output import emit, emit_each, print_warning
 from nexus.cli._parameters import Choice
 from nexus.cli._tables import print_table
-from nexus.engine import DEFAULT_PROFILE, NEXT_MESSAGE, Engine, open_engine
+from nexus.cli._token_counts import one_shot_counter
+from nexus.engine import DEFAULT_PROFILE, NEXT_MESSAGE, Engine, EngineOptions, open_engine
 from nexus.errors import BadConfig, BadTool, NexusError, NoSuchSession, UnreadableFile
 from nexus.ledger.location import open_ledger, workspace_ledger
 from nexus.ledger.sqlite import SqliteLedger
@@ -149,7 +150,12 @@ class CommandOptions:
         return self.model or model, self.profile_name or profile
 
     def open(
-        self, *, writes: bool = False, reads_stored: bool = False, needs_config: bool = True, **engine_options: Any
+        self,
+        *,
+        writes: bool = False,
+        reads_stored: bool = False,
+        needs_config: bool = True,
+        **engine_options: Unpack[EngineOptions],
     ) -> Engine:
         """Open the engine.
 
@@ -160,17 +166,18 @@ class CommandOptions:
         if reads_stored and self.ledger and not self.ledger_file.exists():
             raise UnreadableFile(f"ledger '{self.ledger}' not found (name a ledger with --ledger)")
         root, file, profile = self.root, self.ledger_file, self._profile_file()
-        profiles = {"profiles": {profile.stem: profile}} if profile else {}
+        options: EngineOptions = {"profiles": {profile.stem: profile}} if profile else {}
+        options = {**options, **engine_options}
         store: SqliteLedger | str | None = self.ledger
         if not writes and root.is_dir():
             store = open_ledger(root, self.ledger, home_folder(), create=False) if file.exists() else NO_LEDGER
         try:
-            nx = open_engine(root, ledger=store, **profiles, **engine_options)
+            nx = open_engine(root, ledger=store, counter=one_shot_counter(), **options)
         except BadConfig as error:
             if needs_config:
                 raise
             print_warning(ContextWarning(error.file, f"not used: {str(error).removeprefix(f'{error.file}: ')}"))
-            return self.open(writes=writes, config=Config(), **engine_options)
+            return self.open(writes=writes, **{**engine_options, "config": Config()})
         if isinstance(nx.store, SqliteLedger) and not nx.store.trusted:
             advice = "accept it: nexus ledger trust"
             text = f"{nx.store.location} was not made by this user; it is read-only, and goes to no model ({advice})"

@@ -162,12 +162,12 @@ def command(
         else:
             routing = {name: value for name, value in fields.items() if value and name != "blocks"}
             label = resolve_id(nx, session) if session else session
-            request = build_request(event, label, **routing, user_profile=known, blocks=_blocks(fields["blocks"]))
+            request = build_request(event, label, **routing, blocks=_blocks(fields["blocks"]))
+            if known is not None:
+                keep_profile(nx.credentials.home, request.identity.principal, known)
             request = replace(request, model=model or nx.model, tools=definitions or ())
             request = replace(request, available_tokens=budget, profile=profile or DEFAULT_PROFILE, skills=skills)
             ctx = nx.assemble_request(request)
-            if known is not None:
-                keep_profile(nx.credentials.home, request.identity.principal, known)
         counter = nx.counter
     if save:
         write_text(save, json.dumps(ctx.to_json(), ensure_ascii=True), private=True)

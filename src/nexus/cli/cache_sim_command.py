@@ -31,7 +31,7 @@ from nexus.tokens.model_table import DEFAULT_MODEL
 
 PROVIDER_MODELS = {
     "anthropic": DEFAULT_MODEL,
-    "deepseek": "deepseek-chat",
+    "deepseek": "deepseek-v4-flash",
     "gemini": "gemini-2.5-pro",
     "groq": "groq/openai/gpt-oss-120b",
     "openai": "gpt-5.5",

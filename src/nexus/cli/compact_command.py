@@ -92,7 +92,7 @@ def command(
 @nexus_command("undo")
 @click.argument("name", type=SESSION)
 def undo(name: str, options: CommandOptions) -> None:
-    """Undo the current compaction of session NAME, and print what was undone.
+    """Undo the current compaction of session NAME.
 
     The messages it covers are shown again; nothing is deleted, and `nexus redo` reverts it. Turns are not undone:
     `nexus rewind` moves a session back.
@@ -119,7 +119,7 @@ def _report_visible(nx: Engine, label: str, compaction: Entry, change: str, opti
     with nx.ledger.snapshot():
         visible, checkpoint = nx.ledger.visible(label), nx.ledger.live(label).checkpoint
     state: dict[str, Any] = {"first_entry": visible.first_seq, "messages": len(visible.rows)}
-    text = f"{len(visible.rows):,} messages"
+    text = f"{len(visible.rows):,} message{'' if len(visible.rows) == 1 else 's'}"
     if checkpoint is None:
         text = f"all {text}"
     elif checkpoint.kind == "clear":
@@ -136,7 +136,7 @@ def _report_visible(nx: Engine, label: str, compaction: Entry, change: str, opti
     summary = f"a summary of entries {first} to {last}"
     options.report(
         {"session": label, change: {"entry": compaction.seq, "covers_from": first, "covers_to": last}, "shown": state},
-        f"Session {quoted(label)}: {change} the compaction at entry {compaction.seq}, {summary}.",
+        f"Session {quoted(label)}: the compaction at entry {compaction.seq} is {change}, {summary}.",
         f"Shown now: {text}.",
     )
 

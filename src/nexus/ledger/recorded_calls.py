@@ -76,6 +76,18 @@ def last_call(store: LedgerStore, thread: int) -> AssemblyRow | None:
     return near[-1] if near else _row_before(store, thread, head - _NEAR)
 
 
+def last_model(store: LedgerStore, thread: int) -> str:
+    """Return the model of the newest message whose model is stored, as imported files state it; empty without one."""
+    until = store.thread(thread).head_seq
+    while until > 0:
+        after = max(until - _BACK, 0)
+        for entry in reversed(list(store.entries(thread, after, until))):
+            if model := next((row.message.model for row in reversed(entry.rows) if row.message.model), ""):
+                return model
+        until = after
+    return ""
+
+
 def _row_before(store: LedgerStore, thread: int, until: int, view: str = "") -> AssemblyRow | None:
     while until > 0:
         after = max(until - _BACK, 0)

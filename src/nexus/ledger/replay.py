@@ -71,7 +71,12 @@ class Turn(Struct, frozen=True):
     source_event: str = ""
     workspace: str = ""
     stop_reason: str = ""
+    """One word for all providers (`nexus.types.stop_reasons`); `timeout`, `aborted` or `error` for a turn that failed."""
+    provider_stop_reason: str = ""
+    """The provider's own word, if it is another."""
     error: str = ""
+    failure_kind: str = ""
+    """Kind of a failure (`nexus.failure_of`); empty for a turn that did not fail."""
 
 
 class VisibleMessages(Struct, frozen=True):
@@ -195,6 +200,11 @@ def _turn(number: int, group: list[Entry], *, is_open: bool) -> Turn:
         status = "streaming" if any(row.message.role == "assistant" for row in rows) else "pending"
     words = {name: str(fields.get(name, "")) for name in _WORDS}
     words["stop_reason"] = stop_reason(words["stop_reason"])  # older entries have the provider's word
+    if status == "completed":
+        words["error"] = ""  # of a failed try before it
+    words["failure_kind"] = str(end.body.get("kind", "")) if end is not None and end.kind == "failed" else ""
+    if status in ("failed", "interrupted") and end is not None and words["stop_reason"] in ("", "end_turn", "tool_use"):
+        words["stop_reason"] = words["failure_kind"] if words["failure_kind"] in ("timeout", ABORTED) else "error"
     words["model"] = words["model"] or next((row.message.model for row in reversed(rows) if row.message.model), "")
     return Turn(
         number=number,
@@ -213,7 +223,9 @@ def _turn(number: int, group: list[Entry], *, is_open: bool) -> Turn:
     )
 
 
-_WORDS = ("model", "provider", "role", "toolset", "source_event", "workspace", "stop_reason", "error")
+_WORDS = (
+    "model", "provider", "role", "toolset", "source_event", "workspace", "stop_reason", "provider_stop_reason", "error",
+)  # fmt: skip
 _USAGE = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
 
 

@@ -6,6 +6,7 @@ transaction, so that each message is stored once, whatever the client repeats, d
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -26,7 +27,7 @@ from nexus.mirror.place import Finder, Place
 from nexus.text.as_received import ReceivedFormat
 from nexus.tokens.counter import TokenCounter
 from nexus.types.block import ContextWarning
-from nexus.types.ledger_entries import Commit, Committed, Entry, MessageRef, NewEntry, StoredMessage
+from nexus.types.ledger_entries import AssemblyRow, Commit, Committed, Entry, MessageRef, NewEntry, StoredMessage
 from nexus.types.message import Message
 
 SOURCE = "nexus:mirror"
@@ -91,7 +92,7 @@ class Mirror:
         self._ledger, self._counter = ledger, counter
         self._lists, self._finder = ListCache(), Finder(ledger.store)
 
-    def place(self, items: Sequence[Any], scope: str, provider: ReceivedFormat | None, model: str) -> PlacedList:
+    def place(self, items: Any, scope: str, provider: ReceivedFormat | None, model: str) -> PlacedList:
         """Read a list and find its place. Raises BadEvent, BadSetting."""
         if not isinstance(scope, str):
             raise BadSetting(f"scope is {type(scope).__name__}, not text (name the client or its user)")
@@ -118,19 +119,19 @@ class Mirror:
         """Store a call: the messages that the ledger lacks, then the entries of its reply. The same again adds nothing."""
         chain, reply, store = placed.chain.copy(), commit.entries[0], self._ledger.store
         keys = [chain.add(sized.message) for sized in reply.messages]
-        entries = (*_one_by_one(reply, keys), *commit.entries[1:])
+        # The keys of the messages take the place of the context's, which two tries of the same list share.
+        ends = tuple(replace(entry, keys=()) for entry in commit.entries[1:])
         for _ in range(ATTEMPTS):
             if keys and (holders := store.holders(keys[-1].chain)):
                 row = store.thread(holders[0][0])
                 return Committed(row.id, row.head_seq, 0, row.turn)
             place, assembly = placed.place, commit.assembly
             if assembly is not None:
-                manifest = {**assembly.manifest, "event_seqs": [*placed.event_seqs]}
-                assembly = replace(assembly, manifest=manifest)
+                assembly = replace(assembly, manifest={**assembly.manifest, **self._positions(placed, assembly)})
             is_append = place.action == "append"
             whole = replace(
                 commit,
-                entries=(*placed.staged, *entries),
+                entries=(*placed.staged, *self._reply_entries(placed, reply, keys), *ends),
                 assembly=assembly,
                 assembly_at=len(placed.staged),
                 follows=None,
@@ -148,6 +149,15 @@ class Mirror:
         raise LedgerBusy(
             f"session {placed.session!r} changed {ATTEMPTS} times while a reply was recorded (record again)"
         )
+
+    def _positions(self, placed: PlacedList, assembly: AssemblyRow) -> dict[str, Any]:
+        """Return what a manifest says of the path, which may have been stored since the context was assembled."""
+        head = int(assembly.manifest["head"])
+        positions: dict[str, Any] = {"event_seqs": [*placed.event_seqs]}
+        if 0 < head <= placed.place.base:
+            (entry,) = self._ledger.store.entries(placed.place.thread, head - 1, head)
+            positions["head_hash"] = entry.hash.hex()
+        return positions
 
     def _placed_again(self, placed: PlacedList) -> PlacedList:
         """Return the list's place after other calls changed its session."""
@@ -172,7 +182,7 @@ class Mirror:
         past: int,
         place: Place,
     ) -> PlacedList:
-        staged, event_index = self._stage(messages, keys, past, place.known)
+        staged, event_index = self._stage(messages, keys, past, place)
         event_at = place.base + 1 + event_index
         if place.known > past:
             event_at = self._finder.seq_of(place, place.known - past)
@@ -180,15 +190,16 @@ class Mirror:
         return PlacedList(scope, system, messages, keys, chain, past, place, session, staged, event_at)
 
     def _stage(
-        self, messages: Sequence[Message], keys: Sequence[MessageKeys], past: int, known: int
+        self, messages: Sequence[Message], keys: Sequence[MessageKeys], past: int, place: Place
     ) -> tuple[tuple[NewEntry, ...], int]:
-        """Return an entry for each message from `known` on, and the index of the event's first one.
+        """Return an entry for each message that is not stored, and the index of the event's first one.
 
         They depend on nothing else, so that two calls that store the same messages give them the same positions.
         """
         entries: list[NewEntry] = []
         event_index = 0
-        for index in range(known, len(messages)):
+        pairs = Counter[str]()
+        for index in range(place.known, len(messages)):
             message = messages[index]
             if index == past:
                 event_index = len(entries)
@@ -197,12 +208,28 @@ class Mirror:
                     messages=with_sizes((message,), self._counter),
                     starts_turn=_starts_turn(messages, index),
                     at_ms=message.at_ms,
-                    keys=keys[index].stored,
+                    keys=self._stored_keys(keys[index], place, pairs),
                 )
             )
             if message.role == "assistant" and not unanswered_calls((message,)):
                 entries.append(NewEntry("completed", at_ms=message.at_ms))
         return tuple(entries), event_index
+
+    def _reply_entries(self, placed: PlacedList, reply: NewEntry, keys: Sequence[MessageKeys]) -> tuple[NewEntry, ...]:
+        """Return a reply's entry as one for each of its messages."""
+        pairs = Counter(key.pair for key in placed.keys[placed.place.known :] if key.pair)
+        stored = [self._stored_keys(key, placed.place, pairs) for key in keys]
+        first = replace(reply, messages=reply.messages[:1], keys=stored[0] if stored else ())
+        others = zip(reply.messages[1:], stored[1:], strict=True)
+        return (first, *(NewEntry(messages=(sized,), at_ms=reply.at_ms, keys=more) for sized, more in others))
+
+    def _stored_keys(self, keys: MessageKeys, place: Place, pairs: Counter[str]) -> tuple[str, ...]:
+        """Return the keys that a message is stored with; `pairs` counts the pairs that will be stored before it."""
+        if not keys.pair:
+            return (keys.chain,)
+        pair = self._finder.key_of_pair(keys.pair, place, pairs[keys.pair])
+        pairs[keys.pair] += 1
+        return (keys.chain, pair) if pair else (keys.chain,)
 
     def _new_label(self, scope: str, key: str) -> str:
         """Return a label that no session ever had, named by the first message that only this session has."""
@@ -235,15 +262,6 @@ def _starts_turn(messages: Sequence[Message], index: int) -> bool:
     if not index:
         return messages[0].role != "system"
     return messages[index].role == "user" and messages[index - 1].role not in ("user", "tool")
-
-
-def _one_by_one(reply: NewEntry, keys: Sequence[MessageKeys]) -> tuple[NewEntry, ...]:
-    """Return a reply's entry as one for each of its messages."""
-    if not keys:
-        return (reply,)
-    first = replace(reply, messages=reply.messages[:1], keys=(*reply.keys, *keys[0].stored))
-    others = zip(reply.messages[1:], keys[1:], strict=True)
-    return (first, *(NewEntry(messages=(sized,), at_ms=reply.at_ms, keys=key.stored) for sized, key in others))
 
 
 def _entries(staged: Sequence[NewEntry], base: int, turn: int, digest: bytes) -> list[Entry]:

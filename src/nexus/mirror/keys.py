@@ -21,12 +21,8 @@ class MessageKeys(Struct, frozen=True, gc=False):
     chain: str
     """Key of the message and of everything before it, in its scope."""
     pair: str = ""
-    """Key of an assistant's message and the one before it, whatever comes before these; empty for other messages."""
-
-    @property
-    def stored(self) -> tuple[str, ...]:
-        """The keys that the message is stored with."""
-        return (self.chain, self.pair) if self.pair else (self.chain,)
+    """Key of an assistant's message and the one before it, whatever comes before these; empty for other messages. A
+    session may have the same pair several times, so the key is stored with a number."""
 
 
 class KeyChain:

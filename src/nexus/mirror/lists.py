@@ -11,7 +11,7 @@ from threading import Lock
 from typing import Any
 
 from nexus.mirror.keys import KeyChain, MessageKeys
-from nexus.providers.messages import as_messages
+from nexus.providers.messages import as_messages, list_of_items
 from nexus.providers.received import CallIndex
 from nexus.text.as_received import ReceivedFormat
 from nexus.types.message import Message
@@ -61,8 +61,9 @@ class ListCache:
         self._numbers = count()
         self._lock = Lock()
 
-    def read(self, items: Sequence[Any], scope: str, provider: ReceivedFormat | None, model: str) -> ReadList:
+    def read(self, items: Any, scope: str, provider: ReceivedFormat | None, model: str) -> ReadList:
         """Return the list's messages and keys. Raises BadEvent as `nexus.read_messages`."""
+        items = list_of_items(items, provider)
         with self._lock:
             number = next(
                 (
@@ -70,6 +71,7 @@ class ListCache:
                     for number, known in reversed(self._lists.items())
                     if (known.scope, known.provider, known.model) == (scope, provider, model)
                     and 0 < len(known.items) <= len(items)
+                    and known.items[-1] == items[len(known.items) - 1]
                     and known.items == items[: len(known.items)]
                 ),
                 next(self._numbers),

@@ -20,6 +20,9 @@ PAIRS = 32
 COMPARED = 64
 """Messages of an overlap that are compared, at most."""
 
+REPEATS = 8
+"""Places of the same pair of messages on one path that are remembered."""
+
 LEAST_OVERLAP = 4
 """Messages that an overlap has at least, unless it is the whole list or the list's beginning is known too."""
 
@@ -62,6 +65,28 @@ class Finder:
     def remember(self, thread: int, session: str) -> None:
         """Remember the session of a thread, which is looked for among all sessions otherwise."""
         self._labels[thread] = session
+
+    def key_of_pair(self, pair: str, place: Place, repeats: int) -> str:
+        """Return a key of a pair that the path of a place lacks; empty if the path has enough of this pair.
+
+        `repeats` is the number of further entries with it that will be on the path.
+        """
+        path = (
+            {part.thread: min(part.high, place.base) for part in self._store.path(place.thread)} if place.thread else {}
+        )
+        on_path = sum(seq <= path.get(thread, 0) for thread, seq in self._pairs(pair)) if path else 0
+        number = on_path + repeats
+        return f"{pair}:{number}" if number < REPEATS else ""
+
+    def _pairs(self, pair: str) -> list[tuple[int, int]]:
+        """Return every place of a pair of messages."""
+        places: list[tuple[int, int]] = []
+        for number in range(REPEATS):
+            holders = self._store.holders(f"{pair}:{number}")
+            if not holders:
+                break
+            places += holders
+        return places
 
     def find(self, messages: Sequence[Message], keys: Sequence[MessageKeys], past: int) -> Place:
         """Return the place of a list of which the first `past` messages are the history and the others the event."""
@@ -126,7 +151,7 @@ class Finder:
     ) -> Place | None:
         """Return the place behind the newest stored pair of messages, if enough before it is the same."""
         for index in range(past - 1, max(beginning.known, past - 1 - PAIRS), -1):
-            holders = self._store.holders(keys[index].pair) if keys[index].pair else []
+            holders = self._pairs(keys[index].pair) if keys[index].pair else []
             matches = list[tuple[int, tuple[int, int]]]()
             for holder in holders:
                 length = self._same(messages, index, holder)

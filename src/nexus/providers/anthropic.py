@@ -36,6 +36,7 @@ from nexus.providers.received import (
     text_part,
     with_nulls,
 )
+from nexus.providers.settings import body_settings
 from nexus.providers.turns import ConversationParts, Fragment, owned, turns
 from nexus.text.as_received import received_items
 from nexus.text.message_text import text_of_result, visible_parts
@@ -89,14 +90,15 @@ def body(ctx: AssembledContext) -> dict[str, Any]:
 
 def body_without_messages(ctx: AssembledContext) -> dict[str, Any]:
     """Return the body before the messages: model, settings, tools, the system slot with its breakpoint."""
-    limit = ctx.model_config.get("max_tokens")
+    settings = body_settings(ctx, "anthropic")
+    limit = settings.get("max_tokens")
     if not limit:
         # Thinking counts as output, so its budget is added to the reserve for the reply.
-        budget = mapping(ctx.model_config.get("thinking")).get("budget_tokens")
+        budget = mapping(settings.get("thinking")).get("budget_tokens")
         reserve = (ctx.token_budget.reserve_response or 4096) + (budget if isinstance(budget, int) else 0)
         limit = min(reserve, ctx.accounting.model_info.max_output_tokens or reserve)
     out: dict[str, Any] = {"model": ctx.model, "max_tokens": limit}
-    out.update({key: value for key, value in ctx.model_config.items() if key != "max_tokens"})
+    out.update({key: value for key, value in settings.items() if key != "max_tokens"})
     if ctx.tools:
         out["tools"] = [
             {"name": spec.name, "description": spec.description, "input_schema": spec.fresh_schema()}

@@ -36,6 +36,7 @@ from nexus.providers.received import (
     text_of,
     text_part,
 )
+from nexus.providers.settings import body_settings
 from nexus.providers.turns import ConversationParts, Fragment, owned, turns
 from nexus.text.as_received import received_items
 from nexus.text.message_text import text_of_result, visible_parts
@@ -69,7 +70,7 @@ def body(ctx: AssembledContext) -> dict[str, Any]:
 
 def body_without_messages(ctx: AssembledContext) -> dict[str, Any]:
     """Return the request before the contents: the model, and the configuration with settings, system slot and tools."""
-    config: dict[str, Any] = {**ctx.model_config}
+    config = body_settings(ctx, "gemini")
     if ctx.system_prompt:
         config["system_instruction"] = ctx.system_prompt
     if ctx.tools:

@@ -108,7 +108,7 @@ def as_messages(
     `calls` are the calls of the messages before them, to which those of these messages are added.
     """
     _check_provider(provider)
-    sources = _listed(items, provider)
+    sources = list_of_items(items, provider)
     try:
         values = [item if isinstance(item, Message) else plain_json(item) for item in sources]
         read_format = provider or _detected(sources, values)
@@ -127,7 +127,8 @@ def _check_provider(provider: ReceivedFormat | None) -> None:
         raise BadSetting(f"provider {provider!r} unknown: use {', '.join(_FORMATS)}")
 
 
-def _listed(items: Any, provider: ReceivedFormat | None) -> list[Any]:
+def list_of_items(items: Any, provider: ReceivedFormat | None) -> list[Any]:
+    """Return the items of a request's messages, which may be one item or a text. Raises BadEvent."""
     if isinstance(items, str):
         if provider in ("openai", "anthropic"):
             raise BadEvent(

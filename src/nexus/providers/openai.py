@@ -33,6 +33,7 @@ from nexus.providers.received import (
     text_of,
     text_part,
 )
+from nexus.providers.settings import body_settings
 from nexus.providers.turns import ConversationParts, items, owned
 from nexus.text.as_received import received_items
 from nexus.text.message_text import text_of_result, visible_parts
@@ -51,6 +52,15 @@ _ROLES: dict[str, Role] = {
 _COMMON_FIELDS = frozenset({"role", "content", "id"})
 _ASSISTANT_FIELDS = _COMMON_FIELDS | {"tool_calls", "function_call", "reasoning_content", "reasoning", "refusal"}
 _TOOL_FIELDS = _COMMON_FIELDS | {"tool_call_id", "name"}
+_MESSAGE_FIELDS = frozenset({"role", "content", "name"})
+_REQUEST_FIELDS = {
+    "tool": frozenset({"role", "content", "tool_call_id"}),
+    "assistant": _MESSAGE_FIELDS
+    | {"tool_calls", "function_call", "refusal", "audio"}
+    # Compatible servers take these too.
+    | {"reasoning_content", "reasoning", "reasoning_details", "prefix"},
+}
+"""Fields that a request may have in a message of this role, `_MESSAGE_FIELDS` in one of any other."""
 _TEXT_TYPES = ("text", "input_text", "output_text")
 _IMAGE_TYPES = ("image_url", "input_image")
 _PART_FIELDS = {
@@ -67,7 +77,7 @@ def body(ctx: AssembledContext) -> dict[str, Any]:
 
 def body_without_messages(ctx: AssembledContext) -> dict[str, Any]:
     """Return the body before the messages: model, settings, tools."""
-    out: dict[str, Any] = {"model": ctx.model, **ctx.model_config}
+    out: dict[str, Any] = {"model": ctx.model, **body_settings(ctx, "openai")}
     if ctx.tools:
         functions = [
             {"name": spec.name, "description": spec.description, "parameters": spec.fresh_schema()}
@@ -124,7 +134,10 @@ def messages(items: Sequence[dict[str, Any]]) -> tuple[Message, ...]:
 def received_message(item: Any, calls: CallIndex, author: str = "") -> tuple[Message, ...]:
     """Return one item of a request as one message that is sent as received. Raises BadReply if it is not a message."""
     read = tuple(replace(m, model=author) if author and m.role == "assistant" else m for m in message(item, calls))
-    return tuple(as_sent_or_received(m, "openai", [item], lambda m=m: _neutral_items(m)) for m in read)
+    fields = mapping(item)
+    allowed = _REQUEST_FIELDS.get(text_of(fields.get("role")), _MESSAGE_FIELDS)
+    received = {name: value for name, value in fields.items() if name in allowed}
+    return tuple(as_sent_or_received(m, "openai", [received], lambda m=m: _neutral_items(m)) for m in read)
 
 
 def message(item: Any, calls: CallIndex) -> tuple[Message, ...]:

@@ -37,6 +37,7 @@ from nexus.providers.received import (
     with_nulls,
     without_nulls,
 )
+from nexus.providers.settings import body_settings
 from nexus.providers.turns import ConversationParts, items, owned
 from nexus.text.as_received import received_items
 from nexus.text.message_text import image_note, visible_parts
@@ -56,6 +57,7 @@ from nexus.types.message import (
     summary_texts,
 )
 from nexus.types.request import AgentResult, TokenUsage
+from nexus.types.settings import extra_settings
 from nexus.types.stop_reasons import stop_reason
 
 ENCRYPTED = "reasoning.encrypted_content"
@@ -85,7 +87,7 @@ def body_without_messages(ctx: AssembledContext) -> dict[str, Any]:
     if ctx.accounting.model_info.reasoning:
         # Nothing is stored there, so reasoning returns only if it came with its encrypted content.
         out["include"] = [ENCRYPTED]
-    out.update(_settings(ctx.model_config))
+    out.update(_settings(body_settings(ctx, "responses")))
     if ctx.system_prompt:
         out["instructions"] = ctx.system_prompt
     if ctx.tools:
@@ -105,7 +107,7 @@ def body_without_messages(ctx: AssembledContext) -> dict[str, Any]:
 
 def conversation_parts(ctx: AssembledContext) -> ConversationParts:
     """Return the conversation as items, read only."""
-    is_stored = bool(ctx.model_config.get("store"))
+    is_stored = bool(extra_settings(ctx.model_config).get("store"))
     return items(
         ctx.history,
         f"responses:{ctx.model}:{is_stored}",

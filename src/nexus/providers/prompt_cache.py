@@ -14,14 +14,15 @@ cost of rewriting the kept part and h the growth of reading per call.
 
 from __future__ import annotations
 
+import hashlib
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from fractions import Fraction
 from itertools import accumulate
 from math import isqrt
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, cast
 
 from msgspec import Struct
 from msgspec.structs import astuple
@@ -99,6 +100,47 @@ def cache_rule(model: Model, *, hour: bool = False) -> CacheRule:
         long_rates=None if long_prices is None or prices is None else _rates(long_prices, rules, hour=hour),
         priced=prices is not None,
     )
+
+
+_UNCACHED_SETTINGS = frozenset(
+    {
+        "temperature", "top_p", "top_k", "seed", "n", "candidate_count", "presence_penalty", "frequency_penalty",
+        "logit_bias", "logprobs", "top_logprobs", "response_logprobs", "max_tokens", "max_completion_tokens",
+        "max_output_tokens", "stop", "stop_sequences", "metadata", "user", "safety_identifier", "service_tier", "store",
+        "stream", "stream_options", "include", "background", "truncation", "timeout", "extra_headers", "safety_settings",
+        "labels",
+    }
+)  # fmt: skip
+"""Settings of sampling, length and delivery, which are not part of the prompt."""
+
+_TURN_SETTINGS = frozenset(
+    {"tool_choice", "tool_config", "thinking", "thinking_config", "reasoning", "reasoning_effort", "output_config"}
+)
+"""Settings of thinking and tool choice. Anthropic caches the messages with them."""
+
+
+def cached_settings(model: Model, settings: Mapping[str, Any]) -> tuple[str, str]:
+    """Return hashes of the settings that a prompt cache depends on: from its beginning, and from the first message on.
+
+    Anthropic's table of what invalidates the cache (platform.claude.com/docs/en/build-with-claude/prompt-caching): tool
+    choice and thinking change the messages' part, not tools and system slot. OpenAI and Gemini compare the prompt
+    alone (developers.openai.com/api/docs/guides/prompt-caching, ai.google.dev/gemini-api/docs/caching), in which a schema
+    for structured output comes first. A setting that is not known counts from the beginning.
+    """
+    settings = {**settings, **settings.get("extra_body", {})}
+    settings.pop("extra_body", None)
+    start = {name: value for name, value in settings.items() if name not in _UNCACHED_SETTINGS | _TURN_SETTINGS}
+    messages: dict[str, Any] = {}
+    output = settings.get("output_config")
+    if isinstance(output, Mapping) and "format" in output:
+        start["output_config"] = cast("Mapping[str, Any]", output)["format"]
+    if "anthropic" in (model.provider_format, model.vendor):
+        messages = {name: value for name, value in settings.items() if name in _TURN_SETTINGS}
+    return _settings_hash(start), _settings_hash(messages)
+
+
+def _settings_hash(settings: Mapping[str, Any]) -> str:
+    return hashlib.sha256(repr(sorted(settings.items())).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def _rates(prices: Prices | None, rules: CacheRules, *, hour: bool) -> Rates:

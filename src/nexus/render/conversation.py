@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
+from itertools import chain
 
 from msgspec import Struct
 
@@ -119,19 +120,20 @@ def _part_lines(part: Part, layout: _Layout) -> Iterator[str]:
         case Note():  # a note is not the user's words
             return part_lines(part) if full else iter(())
         case Thinking(text):
-            return (f"({line})" for line in _indented(_shortened(text, layout)))
+            lines = _indented(_shortened(text, layout))
+            return chain([f"{INDENT}(thinking)"], (f"{INDENT}{line}".rstrip() for line in lines)) if text else iter(())
         case ToolCall(name=name, arguments=arguments):
             values = call_values(arguments)
             shown = f" ({arguments})" if values is None else parameter_list(values, dots=dots, full=full)
             return iter([f"{INDENT}{layout.signs.branch} {collapse_whitespace(name)}{collapse_whitespace(shown)}"])
         case ToolResult():
-            return _indented(_shortened(result_text(part), layout))
+            return _indented(_shortened(result_text(part), layout) or "(no output)")
         case _:
             return (f"{INDENT}{line.removeprefix('> ')}" for line in part_lines(part))
 
 
 def _indented(text: str) -> Iterator[str]:
-    return (f"{INDENT}{line}".rstrip() for line in text.splitlines())
+    return (f"{INDENT}{line}".rstrip() for line in text.strip("\r\n").splitlines())
 
 
 def _shortened(text: str, layout: _Layout) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from functools import cache, lru_cache
-from typing import Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from nexus.tokens.model_table import local_vocabulary
 
@@ -48,6 +48,7 @@ class ToktokCounter:
         import toktok
 
         self.name: str = encoding
+        self._package: Any = toktok
         self._truncate = toktok.truncate
 
     def count(self, text: str) -> int:
@@ -57,6 +58,16 @@ class ToktokCounter:
             return self._truncate(text, 1 << 31, self.name)[1]
         except UnicodeEncodeError:
             return self._truncate(without_surrogates(text), 1 << 31, self.name)[1]
+
+    @property
+    def vocabulary_name(self) -> str:
+        """The encoding with the version of the package."""
+        return f"{self.name}-toktok-{self._package.__version__}"
+
+    def vocabulary(self) -> dict[bytes, int]:
+        """Return the ranks of all tokens of the vocabulary, without special tokens."""
+        tokenizer = self._package._encoding(self.name)  # noqa: SLF001 - for users of more than counts, says its docstring
+        return {token: tokenizer.encode_single_token(token) for token in tokenizer.token_byte_values()}
 
 
 class TiktokenCounter:

@@ -22,7 +22,7 @@ UNKNOWN_SIZE_TOKENS = 1_600
 
 
 def image_tokens(image: Image, provider: Vendor, model: str = "", detail: Detail = "auto") -> int:
-    """Return the tokens of one image for a provider, by the maker's own name of the model (`gpt-5-mini`).
+    """Return the tokens of one image for a provider, by the maker's own name of the model (`gpt-5.4-mini`).
 
     Without a model the provider's default rule applies. `auto` counts as the model handles it, mostly as `high`. An image
     of unknown size counts as the model's largest, of a model without budget as `NO_BUDGET` patches, and never less than

@@ -25,6 +25,7 @@ from nexus.tokens.model_table import (
     ModelRow,
     PriceRow,
     ProviderFormat,
+    SettingRules,
     model_rows,
     model_table,
     provider_table,
@@ -142,7 +143,7 @@ def retirement_date(model: Model) -> str:
 def newest_like(model: Model) -> str:
     """Return the newest model of the snapshot with the same name except for its version; empty if it is the newest.
 
-    `claude-sonnet-5-5` for `claude-sonnet-4-5`. Models that have an announced end, dated names and previews do not count.
+    `claude-opus-5-5` for `claude-opus-4-8`. Models that have an announced end, dated names and previews do not count.
     """
     name, version = _without_version(model.matched)
     newest, newest_version = "", version
@@ -156,7 +157,7 @@ def newest_like(model: Model) -> str:
 
 
 def _without_version(name: str) -> tuple[str, tuple[int, ...]]:
-    """Return a name without its numbers, and the numbers: `claude-sonnet` and (4, 5) for `claude-sonnet-4-5`."""
+    """Return a name without its numbers, and the numbers: `claude-opus` and (4, 8) for `claude-opus-4-8`."""
     plain = name.lower()
     while (shorter := strip_date(plain)) != plain:
         plain = shorter
@@ -175,6 +176,16 @@ def cache_rules(model: Model, provider: str = "") -> CacheRules:
         if not rules.prefixes or name.startswith(rules.prefixes):
             return rules
     return table[provider or "other"][-1]
+
+
+def setting_rules(model: Model) -> SettingRules:
+    """Return which settings a model takes, by who made it."""
+    table = provider_table().settings
+    name = normalize_model_name(model.matched or model.name)
+    for rules in table.get(model.vendor, table["other"]):
+        if (not rules.prefixes or name.startswith(rules.prefixes)) and (model.reasoning or not rules.reasoning):
+            return rules
+    return table["other"][-1]
 
 
 @lru_cache(maxsize=1024)

@@ -36,7 +36,7 @@ def strip_date(name: str) -> str:
 
 
 def split_window(name: str) -> tuple[str, int]:
-    """Return the name, and the window in tokens that it asks for: 1,000,000 for `claude-sonnet-4-5[1m]`, 0 for none."""
+    """Return the name, and the window in tokens that it asks for: 1,000,000 for `claude-opus-4-8[1m]`, 0 for none."""
     match = _SIZED.fullmatch(name)
     return (match["name"], int(match["millions"]) * 1_000_000) if match else (name, 0)
 
@@ -68,7 +68,7 @@ def _without_tag(name: str) -> str:
 
 
 def _claude(name: str) -> str:
-    """Return Anthropic's own spelling: `claude-4.5-sonnet` and `claude-sonnet-4.5` are `claude-sonnet-4-5`."""
+    """Return Anthropic's own spelling: `claude-4.5-opus` and `claude-opus-4.5` are `claude-opus-4-5`."""
     if not name.startswith("claude-"):
         return name
     name = re.sub(r"(?<=\d)\.(?=\d)", "-", name)

@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from nexus.tokens.image_rules import ImageRule
 from nexus.types.message import ProviderFormat
+from nexus.types.settings import Effort
 
 DEFAULT_MODEL = "claude-sonnet-5-5"
 """Model of calls that name none. A test checks that the snapshot knows no end of it within half a year."""
@@ -75,6 +76,24 @@ class CacheRules(Struct, frozen=True, forbid_unknown_fields=True):
     prefixes: tuple[str, ...] = ()
 
 
+class SettingRules(Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings of a request that models take or refuse."""
+
+    why: str
+    prefixes: tuple[str, ...] = ()
+    reasoning: bool = False  # The rules apply to reasoning models only
+    thinking: Literal["", "effort", "budget"] = (
+        "effort"  # How much to think is said in a word or in tokens; "": no thinking
+    )
+    thinking_off: str = ""  # The provider's word for no thinking; "" if it cannot be turned off
+    thinking_tokens: tuple[int, int] = (1_024, 1_000_000)  # Fewest and most, where it is said in tokens
+    efforts: tuple[Effort, ...] = ("low", "medium", "high")
+    sampling: Literal["always", "without_thinking", "never"] = "always"  # Whether it takes temperature and top_p
+    one_sampling: bool = False  # Either temperature or top_p, not both
+    stop: bool = True  # It takes texts at which the reply ends
+    forces_tools: bool = True  # It can be made to call a tool
+
+
 class Route(Struct, frozen=True, forbid_unknown_fields=True):
     """Meaning of the first part of a model name (`openrouter/…`)."""
 
@@ -118,6 +137,7 @@ class ProviderTable(Struct, frozen=True, forbid_unknown_fields=True):
     simulated_cache: dict[str, CacheRules]
     """Rules that only the cache simulation uses, by who serves the model; they precede `cache`."""
     images: dict[str, tuple[ImageRule, ...]]
+    settings: dict[str, tuple[SettingRules, ...]]
     routes: dict[str, Route]
     families: tuple[Family, ...]
 

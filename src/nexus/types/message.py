@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from nexus.types.sanitize import sanitize_text
+from nexus.types.validation import check_options
 
 ProviderFormat: TypeAlias = Literal["openai", "anthropic", "gemini"]
 
@@ -167,20 +168,37 @@ def with_neutral_parts(message: Message, parts: Iterable[Part], **fields: str) -
     return replace(message, parts=tuple(parts), **fields)
 
 
-def user(text: str, **fields: str | int) -> Message:
+class MessageFields(TypedDict, total=False):
+    """Arguments of `user`, `assistant` and `tool`: fields of `Message`."""
+
+    id: str
+    at_ms: int
+    run_id: str
+    source: str
+    model: str
+    meta: str
+    received: str
+
+
+def user(text: str, **fields: Unpack[MessageFields]) -> Message:
     """Return a user's message of plain text."""
-    return Message("user", (Text(text),), **fields)  # pyright: ignore[reportArgumentType]
+    check_options("user", fields, MessageFields, "text")
+    return Message("user", (Text(text),), **fields)
 
 
-def assistant(text: str = "", *calls: ToolCall, **fields: str | int) -> Message:
+def assistant(text: str = "", *calls: ToolCall, **fields: Unpack[MessageFields]) -> Message:
     """Return an assistant's message: text (none if empty) and tool calls."""
+    check_options("assistant", fields, MessageFields, "text")
     parts: tuple[Part, ...] = (Text(text), *calls) if text else calls
-    return Message("assistant", parts, **fields)  # pyright: ignore[reportArgumentType]
+    return Message("assistant", parts, **fields)
 
 
-def tool(call_id: str, text: str, name: str = "", *, is_error: bool = False, **fields: str | int) -> Message:
+def tool(
+    call_id: str, text: str, name: str = "", *, is_error: bool = False, **fields: Unpack[MessageFields]
+) -> Message:
     """Return a message with one tool result."""
-    return Message("tool", (ToolResult(call_id, (Text(text),), name, is_error),), **fields)  # pyright: ignore[reportArgumentType]
+    check_options("tool", fields, MessageFields, "call_id text name is_error")
+    return Message("tool", (ToolResult(call_id, (Text(text),), name, is_error),), **fields)
 
 
 _REASONING_OPENING = '{"type":"reasoning"'

@@ -18,6 +18,8 @@ from nexus.errors import BadEvent, BadSetting
 from nexus.types.block import Block, ContextWarning
 from nexus.types.environment import ORIGIN, Environment
 from nexus.types.message import Message, Part, ToolCall, ToolResult
+from nexus.types.settings import check_settings
+from nexus.types.tool_calls import ToolCallRecord, tool_call_records
 from nexus.types.tool_definition import usable_definitions
 from nexus.types.validation import MAX_DIGITS, check_json, checked
 
@@ -101,6 +103,7 @@ class Request(Struct, frozen=True):
     tools: tuple[dict[str, Any], ...] = ()
     """Definitions in any provider's format."""
     model_config: dict[str, Any] = {}
+    """Settings of the request (`nexus.types.settings`)."""
     available_tokens: int | None = None
     """Overrides the model's window."""
     profile: str = "layered"
@@ -139,6 +142,9 @@ def checked_request(request: Request) -> tuple[Request, tuple[ContextWarning, ..
         valid = checked(plain, Request, 10**MAX_DIGITS)
         settings, blocks, user_profile = dict(request.model_config), dict(request.blocks), dict(identity.user_profile)
         check_json(settings)
+        check_settings(settings)
+    except BadSetting:
+        raise
     except (TypeError, ValueError) as error:
         raise BadSetting(f"argument invalid: {error}") from error
     tools, problems = usable_definitions(request.tools)
@@ -175,6 +181,11 @@ class AgentResult(Struct, frozen=True):
     def tool_calls(self) -> tuple[ToolCall, ...]:
         """All tool calls of the messages, in order."""
         return tuple(call for message in self.messages for call in message.calls())
+
+    @property
+    def tool_call_records(self) -> tuple[ToolCallRecord, ...]:
+        """All tool calls of the messages with their results, in order."""
+        return tool_call_records(self.messages)
 
     @property
     def tool_results(self) -> tuple[ToolResult, ...]:

@@ -1,4 +1,4 @@
-"""Guards for values and texts from outside: types of fields, JSON values, JSON and TOML texts.
+"""Guards for values and texts from outside: names of arguments, types of fields, JSON values, JSON and TOML texts.
 
 Each raises ValueError with the reason, and nothing else; the callers make it their own error.
 """
@@ -12,11 +12,13 @@ import tomllib
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from difflib import get_close_matches
 from itertools import chain
 from typing import Any, TypeVar, cast
 
 import msgspec
 
+from nexus.errors import UnknownArgument
 from nexus.types.sanitize import MAX_LEVELS, sanitize_text
 
 MAX_PARSED_LEVELS = 200
@@ -36,6 +38,19 @@ _LONG_KEY = re.compile(
 
 _KEPT_TYPES = (bytes, bytearray, memoryview, datetime, date, time, timedelta, Decimal)
 # Types that msgspec would convert to text: no field of a request has them.
+
+
+def check_options(function: str, options: Mapping[str, object], kind: type, others: str = "") -> None:
+    """Raise UnknownArgument if an option of a public function is not a key of the TypedDict `kind`.
+
+    `others` are the function's other keyword arguments, which may have been meant.
+    """
+    if wrong := next((name for name in options if name not in kind.__annotations__), None):
+        names = [*kind.__annotations__, *others.split()]
+        # Swapped letters first: `modle` is `model`, although `mode` is nearer.
+        close = [name for name in names if sorted(name) == sorted(wrong)] or get_close_matches(wrong[:80], names, 1)
+        hint = f"did you mean {close[0]!r}?" if close else f"its arguments: {', '.join(sorted(names))}"
+        raise UnknownArgument(f"{function}() has no argument {wrong!r} ({hint})")
 
 
 def checked(value: object, kind: type[T], max_integer: int = MAX_INTEGER) -> T:

@@ -79,6 +79,22 @@ def attachment_from_file(
     return Attachment(str(path), f"{short.rstrip(chr(10))}\n{notice}", first, last), warning
 
 
+def attach_file(
+    path: str | Path, lines: tuple[int, int] | None = None, *, inside: Path | None = None, max_chars: int = MAX_CHARS
+) -> Attachment:
+    """Return a text file, or some of its lines, for `Event.attachments`.
+
+    Args:
+        path: The file.
+        lines: The first and last line, from 1.
+        inside: Folder that the file has to be in, if the user did not choose it.
+        max_chars: A longer text is truncated, with a note at its end.
+
+    Raises UnreadableFile.
+    """
+    return attachment_from_file(path, lines, inside=inside, max_chars=max_chars)[0]
+
+
 def split_line_range(text: str) -> tuple[str, tuple[int, int] | None]:
     """Split `FILE:FIRST-LAST` into file and lines. The name of an existing file has no lines."""
     match = _LINES.fullmatch(text)

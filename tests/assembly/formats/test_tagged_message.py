@@ -209,7 +209,7 @@ def test_small_budget_drops_memory_entries_first() -> None:
         for number in range(15):
             said(nx, f"question {number} " * 30, f"answer {number} " * 30, "tagged")
         whole = nx.assemble("now", profile="tagged", **ASK).token_budget.used.total
-        budgets = (whole + 10, whole - 10, whole - 1_200, whole - 2_000)
+        budgets = (whole + 10, whole - 10, whole * 4 // 5, whole * 2 // 3)
         counts = [
             nx.assemble("now", profile="tagged", budget=budget, **ASK).provenance.manifest.entries for budget in budgets
         ]

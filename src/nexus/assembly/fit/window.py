@@ -97,6 +97,9 @@ class Opening:
     unanswered: set[str] = field(default_factory=set[str])
     """Call ids of pinned groups without a result."""
 
+    refs: dict[int, MessageRef] = field(default_factory=dict[int, MessageRef])
+    """Position in the ledger of each message that is stored, by its index."""
+
 
 @dataclass(slots=True)
 class Reductions:
@@ -323,16 +326,8 @@ class Window:
         lead, cut = self.opening.lead, self.cut
         lead_start = lead[0].ref if lead else self.first
         lead_end = lead[-1].ref if lead else lead_start
-        omitted = (
-            {
-                kind
-                for kind, stays in (("task", cut.shows_first_message), ("asked", cut.shows_pending_request))
-                if not stays
-            }
-            if cut
-            else ()
-        )
-        before = (pin for pin in self.opening.pins if pin.place < self.first and pin.kind not in omitted)
+        shows = {"task": cut.shows_first_message, "asked": cut.shows_pending_request} if cut else {}
+        before = (pin for pin in self.opening.pins if pin.place < self.first and shows.get(pin.kind, True))
         return tuple(pin for pin in before if not lead_start <= pin.place <= lead_end)
 
     def pin_waits(self) -> bool:
@@ -396,6 +391,8 @@ class Window:
             scratch.show(rows, counter)
             self.opening.unanswered.update(fold.waiting)
         closing = repair.close(fold)
+        first = len(self.opening.messages)
+        self.opening.refs.update((first + i, scratch.rows[row].ref) for i, row in enumerate(scratch.shown_by))
         tokens = scratch.sums[-1] + sum(message_tokens(message, counter).on(wire) for message in closing)
         self.opening.messages = (*self.opening.messages, *scratch.messages, *closing)
         self.opening.tokens += tokens

@@ -75,7 +75,7 @@ class Writing:
     def commit(self, session: str, commit: Commit, facts: SessionMetadata | None) -> Committed:
         """Write a commit's entries, cut and manifest; see `LedgerStore.commit`."""
         memo = self._memo()
-        cached = memo.get((self.tenant, session))
+        cached = memo.get((self.tenant, session)) if commit.base is None else None
         thread = memo.pop((self.tenant, cached), None) if cached is not None else None
         thread = thread or self._target(session, facts, commit.base)
         number = thread.id

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from nexus.assembly.fit.repair import repaired
 from nexus.assembly.fit.truncate import truncate_chars
 from nexus.assembly.record import unanswered_calls, with_sizes
 from nexus.broker import build_history_messages
-from nexus.engine import Engine, open_engine
+from nexus.engine import Engine, EngineOptions, open_engine
 from nexus.errors import BadReference, BadSessionKey, BadSetting
 from nexus.providers.openai import fragment
 from nexus.providers.openai import messages as read_messages
@@ -91,7 +91,9 @@ class SessionManager:
     BadConfig, LedgerError.
     """
 
-    def __init__(self, workspace: str | Path, *, result_chars: int = RESULT_CHARS, **options: Any) -> None:
+    def __init__(
+        self, workspace: str | Path, *, result_chars: int = RESULT_CHARS, **options: Unpack[EngineOptions]
+    ) -> None:
         self.engine = open_engine(workspace, **options)
         self.result_chars = result_chars
 

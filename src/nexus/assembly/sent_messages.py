@@ -1,0 +1,87 @@
+"""What each sent message is in the ledger, and whether fitting or repair changed it. Pure; made when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from nexus.assembly.fit.choose import ChosenFit
+from nexus.assembly.fit.repair import is_missing_result, is_synthetic_result
+from nexus.assembly.fit.window import Window
+from nexus.context import SentMessage, StoredEvent
+from nexus.types.history import History
+from nexus.types.message import Message
+
+
+def sent_messages(
+    chosen: ChosenFit, history: History, current: Sequence[Message], stored: StoredEvent | None
+) -> tuple[SentMessage, ...]:
+    """Return each message of the history and the event with its position and state."""
+    window = chosen.result.window
+    return (
+        *_opening(window, history.opening),
+        *(_visible(window, index) for index in range(history.end)),
+        *(SentMessage(message, None, "synthetic") for message in history.closing),
+        *_event(chosen.event, current, stored),
+    )
+
+
+def is_supplied(window: Window, index: int) -> bool:
+    """Return True if a visible message is synthetic: a missing result, or a leading user message."""
+    message, stored = window.messages[index], window.rows[window.shown_by[index]].message
+    if message.role == "tool":
+        return is_synthetic_result(message) and not any(map(is_missing_result, stored.results()))
+    return message.role == "user" and stored.role == "assistant"
+
+
+def _opening(window: Window, messages: Sequence[Message]) -> Iterator[SentMessage]:
+    opening = window.opening
+    preamble = len(messages) - len(opening.messages)
+    rows = {row.ref: row for row in (*opening.lead, *(row for pin in opening.pins for row in pin.rows))}
+    large = {row.ref for pin in opening.pins if pin.is_large() for row in pin.rows}
+    written = {pin.place for pin in opening.pins if pin.kind == "digest"}
+    for index, message in enumerate(messages, -preamble):
+        ref = opening.refs.get(index)
+        ref = None if ref in written else ref
+        if ref is None or (message.role == "tool" and is_synthetic_result(message)):
+            yield SentMessage(message, None, "synthetic")
+        elif message == rows[ref].message:
+            yield SentMessage(message, ref, "unchanged")
+        else:
+            is_truncated = ref in large or ref in window.reductions.tokens_cut
+            yield SentMessage(message, ref, "truncated" if is_truncated else "repaired")
+
+
+def _visible(window: Window, index: int) -> SentMessage:
+    message, row = window.messages[index], window.rows[window.shown_by[index]]
+    if is_supplied(window, index):
+        return SentMessage(message, None, "synthetic")
+    if message == row.message:
+        return SentMessage(message, row.ref, "unchanged")
+    return SentMessage(message, row.ref, "truncated" if row.ref in window.reductions.tokens_cut else "repaired")
+
+
+def _event(event: Sequence[Message], current: Sequence[Message], stored: StoredEvent | None) -> Iterator[SentMessage]:
+    refs = dict(enumerate(stored.refs)) if stored is not None else {}
+    waiting = list(enumerate(event))
+    for message in current:
+        if message.role == "tool" and is_synthetic_result(message):
+            yield SentMessage(message, None, "synthetic")
+            continue
+        calls = [result.call_id for result in message.results()]
+        place = next(
+            (
+                (index, original)
+                for index, original in waiting
+                if message == original
+                or (message.role == original.role and calls == [result.call_id for result in original.results()])
+            ),
+            None,
+        )
+        if place is None:
+            yield SentMessage(message, None, "repaired")
+            continue
+        waiting.remove(place)
+        index, original = place
+        shorter = len(repr(message.parts)) < len(repr(original.parts))
+        state = "unchanged" if message == original else "truncated" if shorter else "repaired"
+        yield SentMessage(message, refs.get(index), state)

@@ -1,0 +1,117 @@
+"""Kinds of failed calls: one vocabulary for the errors of every client, and whether to call again.
+
+`Turn.fail` stores the kind with the turn, and `nexus.failure_of` returns it for an error that was raised. Clients' errors
+are recognized by status, class name and text (`extract`), their causes included, never by package.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Literal, TypeAlias, cast
+
+from msgspec import Struct
+
+from nexus.errors import BadReply, ContextOverflow, LedgerBusy, SessionBusy
+from nexus.providers.errors.classifier import classify
+from nexus.providers.errors.extract import extract_details
+
+FailureKind: TypeAlias = Literal[
+    "rate_limit",
+    "overloaded",
+    "timeout",
+    "connection",
+    "auth",
+    "overflow",
+    "bad_request",
+    "bad_reply",
+    "aborted",
+    "error",
+]
+
+RETRYABLE = frozenset({"rate_limit", "overloaded", "timeout", "connection"})
+"""Kinds of which the same call may succeed later."""
+
+_STATUS_KINDS: dict[int, FailureKind] = {
+    400: "bad_request", 401: "auth", 403: "auth", 404: "bad_request", 408: "timeout", 409: "overloaded",
+    422: "bad_request", 425: "overloaded", 429: "rate_limit", 504: "timeout",
+}  # fmt: skip
+_SERVER_ERROR = 500
+_CLIENT_ERROR = 400
+_CLASS_KINDS: tuple[tuple[re.Pattern[str], FailureKind], ...] = (
+    (re.compile("Cancel|KeyboardInterrupt"), "aborted"),
+    (re.compile("Timeout|TimedOut"), "timeout"),
+    (re.compile("Connect|Network|RemoteProtocol|ReadError|WriteError|IncompleteRead"), "connection"),
+    (re.compile("Authentication|PermissionDenied"), "auth"),
+    (re.compile("Overloaded|ServiceUnavailable|InternalServer"), "overloaded"),
+)
+"""Beginnings and parts of class names of errors without a status: of openai, anthropic, google-genai, httpx, requests."""
+
+_MILLISECONDS = 1_000
+
+
+class Failure(Struct, frozen=True):
+    """A failed call in the words of all providers."""
+
+    kind: FailureKind
+    retryable: bool
+    """True if the same call may succeed later."""
+    status: int = 0
+    """HTTP status; 0 without one."""
+    retry_after_s: float | None = None
+    """Seconds after which the provider wants the next call; None if it named none."""
+    text: str = ""
+    """The error, for people."""
+
+
+def failure_of(error: BaseException) -> Failure:
+    """Return the kind of a failed call, and whether to try it again, for an error of any client or of Nexus."""
+    status = next((details.status for details in extract_details(error) if details.status), 0)
+    kind = _kind(error, status)
+    busy = isinstance(error, (SessionBusy, LedgerBusy))
+    text = str(error) or type(error).__name__
+    return Failure(kind, busy or kind in RETRYABLE, status, _retry_after(error), text)
+
+
+def _kind(error: BaseException, status: int) -> FailureKind:
+    if isinstance(error, BadReply):
+        return "bad_reply"
+    if isinstance(error, ContextOverflow):
+        return "overflow"
+    verdict = classify(error)
+    if verdict.kind != "other":
+        return verdict.kind
+    if status >= _CLIENT_ERROR:
+        return _STATUS_KINDS.get(status, "overloaded" if status >= _SERVER_ERROR else "bad_request")
+    for cause in _causes(error):
+        if isinstance(cause, TimeoutError):
+            return "timeout"
+        if isinstance(cause, ConnectionError):
+            return "connection"
+        names = [kind.__name__ for kind in type(cause).__mro__]
+        for pattern, kind in _CLASS_KINDS:
+            if any(pattern.search(name) for name in names):
+                return kind
+    return "error"
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    causes: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and cause not in causes:
+        causes.append(cause)
+        cause = cause.__cause__
+    return causes
+
+
+def _retry_after(error: BaseException) -> float | None:
+    """Return the seconds of a `retry-after` header, in either unit; None without one, or if it is a date."""
+    headers = getattr(getattr(error, "response", None), "headers", None)
+    if not isinstance(headers, Mapping):
+        return None
+    values = {str(name).lower(): value for name, value in cast("Mapping[object, object]", headers).items()}
+    for name, unit in (("retry-after-ms", _MILLISECONDS), ("retry-after", 1)):
+        text = str(values.get(name, ""))
+        if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text):
+            return float(text) / unit
+    return None

@@ -1,0 +1,272 @@
+"""Neutral settings of a request in each provider's format.
+
+What a model refuses is omitted or replaced, with a warning, because the request would be rejected: sampling parameters of
+reasoning models, thinking budgets, forced tools. The refusals are data (`tokens/data/providers.json`, as of its date):
+
+- Anthropic: platform.claude.com/docs/en/models/sonnet-5-5/migration-guide and the guides of the other models,
+  /docs/en/build-with-claude/adaptive-thinking, /docs/en/build-with-claude/extended-thinking
+- OpenAI: developers.openai.com/api/docs/guides/reasoning, /guides/latest-model (parameter compatibility)
+- Gemini: ai.google.dev/gemini-api/docs/thinking, /docs/function-calling
+
+Models of other makers get their settings as they are. `extra` has precedence over the translation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Literal, TypeAlias, cast
+
+from nexus.context import AssembledContext
+from nexus.tokens.model import Model, setting_rules
+from nexus.tokens.model_table import SettingRules
+from nexus.types.settings import Effort, extra_settings, is_neutral, stop_texts
+
+BodyFormat: TypeAlias = Literal["openai", "responses", "anthropic", "gemini"]
+
+EFFORT_TOKENS: dict[Effort, int] = {"low": 2_048, "medium": 8_192, "high": 24_576}
+"""Thinking tokens for an effort, for models that take a number; a number becomes the first effort that covers it."""
+
+_LEAST_TOP_P = 0.95
+"""Smallest `top_p` that Anthropic accepts with thinking."""
+
+_MAX_STOPS: dict[BodyFormat, int] = {"openai": 4, "responses": 0, "anthropic": 8_191, "gemini": 5}
+
+
+def body_settings(ctx: AssembledContext, body_format: BodyFormat) -> dict[str, Any]:
+    """Return the settings of a context under the names of a body."""
+    names = {spec.name for spec in ctx.tools}
+    return translate_settings(ctx.model_config, ctx.accounting.model_info, body_format, names)[0]
+
+
+def translate_settings(
+    config: Mapping[str, Any], model: Model, body_format: BodyFormat, tools: Collection[str]
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return a request's settings under the names of a body, and a warning for each that the model refuses."""
+    extra = extra_settings(config)
+    if not is_neutral(config):
+        return extra, ()
+    translation = _Translation(config, model, body_format, tools)
+    return _merged(translation.body(), extra), tuple(translation.problems)
+
+
+def _present(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def _merged(settings: dict[str, Any], extra: dict[str, Any]) -> dict[str, Any]:
+    """Return settings with `extra` over them, key by key in dicts that both have."""
+    merged = {**settings, **extra}
+    for name in settings.keys() & extra.keys():
+        if isinstance(settings[name], dict) and isinstance(extra[name], Mapping):
+            merged[name] = {**settings[name], **extra[name]}
+    return merged
+
+
+class _Translation:
+    """The translation of one request's settings: the settings left, what is sent so far, and the problems."""
+
+    def __init__(
+        self, config: Mapping[str, Any], model: Model, body_format: BodyFormat, tools: Collection[str]
+    ) -> None:
+        self.model, self.tools = model, tools
+        self.format: BodyFormat = body_format
+        self.rules: SettingRules = setting_rules(model)
+        self.settings = dict(config)
+        self.problems: list[str] = []
+        self.is_anthropic = "anthropic" in (model.vendor, body_format)
+
+    def body(self) -> dict[str, Any]:
+        """Return the settings under the names of the body."""
+        forced = self._tool_choice()
+        limit, stops = self._output_limit(), self._stops()
+        thinking = self._thinking(limit, forced=forced)
+        temperature, top_p = self._sampling(thinks=bool(thinking))
+        sampling = _present({"temperature": temperature, "top_p": top_p})
+        if sampling and self.format == "anthropic":
+            sampling = {"extra_body": sampling}  # the package has no arguments for them since version 2
+        plain = _present({self._limit_name(): limit, self._stop_name(): stops or None})
+        return {**sampling, **plain, **self._thinking_fields(thinking), **self._tool_fields()}
+
+    def _omit(self, name: str, why: str) -> None:
+        value = self.settings.pop(name)
+        self.problems.append(f"{name} {value!r} omitted: {why}")
+
+    def _replace(self, name: str, value: object, why: str) -> None:
+        self.problems.append(f"{name} {self.settings[name]!r} sent as {value!r}: {why}")
+        self.settings[name] = value
+
+    def _tool_choice(self) -> bool:
+        """Check the tool choice; return True if the model must call a tool."""
+        choice = self.settings.get("tool_choice")
+        if choice is None:
+            return False
+        if not self.tools:
+            self._omit("tool_choice", "the request has no tools")
+        elif choice in ("auto", "none"):
+            return False
+        elif choice != "required" and choice not in self.tools:
+            self._omit("tool_choice", "no tool of that name is offered")
+        elif not self.rules.forces_tools:
+            self._omit("tool_choice", f"{self.model.name} cannot be forced to call a tool")
+        return "tool_choice" in self.settings
+
+    def _output_limit(self) -> int | None:
+        limit, longest_reply = self.settings.get("max_tokens"), self.model.max_output_tokens
+        if limit is not None and 0 < longest_reply < limit:
+            self._replace("max_tokens", longest_reply, f"the longest reply of {self.model.name}")
+        return self.settings.get("max_tokens")
+
+    def _stops(self) -> list[str]:
+        max_count = _MAX_STOPS[self.format] if self.rules.stop else 0
+        stops = stop_texts(self.settings.get("stop"))
+        if stops and not max_count:
+            where = "the Responses API has none" if self.rules.stop else f"{self.model.name} does not take it"
+            self._omit("stop", where)
+        elif len(stops) > max_count:
+            self._replace("stop", stops[:max_count], f"{max_count} texts at most")
+        if stops[:max_count] and self.format == "openai" and self.model.vendor == "openai":
+            self.problems.append("stop is not sent by to_responses(): the Responses API has none")
+        return stops[:max_count]
+
+    def _thinking(self, limit: int | None, *, forced: bool) -> bool | int | Effort | None:
+        """Return how the model is to think: False for not at all, None for its default."""
+        thinking = self.settings.get("thinking")
+        if thinking is None or (thinking is not False and thinking != 0 and not self._can_think()):
+            return None
+        if not thinking:
+            return self._no_thinking()
+        if forced and self.is_anthropic:
+            self._omit("thinking", "Anthropic's models do not think if a tool is forced")
+            return self._no_thinking() if self.rules.thinking == "effort" else None
+        if self.rules.thinking != "budget":
+            return thinking if thinking is True else self._effort(thinking)
+        if thinking is True and not self.is_anthropic:
+            return True
+        return self._thinking_tokens(_tokens(thinking), limit if self.is_anthropic else None)
+
+    def _thinking_tokens(self, tokens: int, limit: int | None) -> int | None:
+        """Return the thinking tokens that the model accepts; fewer than `limit`, the reply with them."""
+        min_tokens, max_tokens = self.rules.thinking_tokens
+        max_tokens = min(max_tokens, limit - 1) if limit is not None else max_tokens
+        if max_tokens < min_tokens:
+            self._omit("thinking", f"max_tokens leaves less than {min_tokens:,} tokens for it")
+            return None
+        allowed = min(max(tokens, min_tokens), max_tokens)
+        if allowed != tokens:
+            self._replace("thinking", allowed, f"{min_tokens:,} to {max_tokens:,} tokens are possible")
+        return allowed
+
+    def _can_think(self) -> bool:
+        if self.rules.thinking and self.model.reasoning:
+            return True
+        self._omit("thinking", f"{self.model.name} does not think")
+        return False
+
+    def _no_thinking(self) -> Literal[False] | Effort | None:
+        """Return False if thinking can be turned off, else the least that the model allows; None without thinking."""
+        if not (self.rules.thinking and self.model.reasoning):
+            return None
+        if self.rules.thinking_off == "minimal":
+            self.problems.append(f"thinking False sent as 'minimal': {self.model.name} cannot be told not to think")
+        if self.rules.thinking_off:
+            return False
+        lowest_effort = self.rules.efforts[0]
+        if "thinking" in self.settings:
+            self._replace("thinking", lowest_effort, f"{self.model.name} cannot be told not to think")
+        return lowest_effort
+
+    def _effort(self, thinking: int | Effort) -> Effort:
+        """Return the effort that the model takes for an effort or a number of tokens: the next higher, else its highest."""
+        names: list[Effort] = [*EFFORT_TOKENS]
+        wanted = _effort_for(thinking) if isinstance(thinking, int) else thinking
+        allowed: list[Effort] = [name for name in names[names.index(wanted) :] if name in self.rules.efforts]
+        effort: Effort = allowed[0] if allowed else self.rules.efforts[-1]
+        if effort != thinking:
+            self._replace("thinking", effort, f"{self.model.name} takes the efforts {', '.join(self.rules.efforts)}")
+        return effort
+
+    def _sampling(self, *, thinks: bool) -> tuple[float | None, float | None]:
+        for name in ("temperature", "top_p"):
+            value = self.settings.get(name)
+            if value is None:
+                continue
+            if self.rules.sampling == "never" or (self.rules.sampling == "without_thinking" and thinks):
+                reason = "does not take it" if self.rules.sampling == "never" else "takes it only without thinking"
+                if value != 1:
+                    self._omit(name, f"{self.model.name} {reason}")
+                else:
+                    del self.settings[name]
+            elif self.is_anthropic and thinks and value < (1 if name == "temperature" else _LEAST_TOP_P):
+                self._omit(name, "Anthropic's models take it only without thinking")
+        if self.rules.one_sampling and {"temperature", "top_p"} <= self.settings.keys():
+            self._omit("top_p", f"{self.model.name} takes either temperature or top_p")
+        if self.is_anthropic and (self.settings.get("temperature") or 0) > 1:
+            self._replace("temperature", 1, "the highest of Anthropic's models")
+        return self.settings.get("temperature"), self.settings.get("top_p")
+
+    def _limit_name(self) -> str:
+        if self.format in ("responses", "gemini"):
+            return "max_output_tokens"
+        is_reasoning = self.model.reasoning and self.model.vendor == "openai"
+        return "max_completion_tokens" if self.format == "openai" and is_reasoning else "max_tokens"
+
+    def _stop_name(self) -> str:
+        return "stop" if self.format == "openai" else "stop_sequences"
+
+    def _thinking_fields(self, thinking: bool | int | Effort | None) -> dict[str, Any]:
+        off = self.rules.thinking_off
+        if thinking is None:
+            return {}
+        if self.format == "gemini":
+            is_default = thinking is True and self.rules.thinking != "budget"
+            return {} if is_default else {"thinking_config": _gemini_thinking(thinking, self.rules)}
+        if self.format == "anthropic":
+            if thinking is False:
+                return {"thinking": {"type": off}}
+            if self.rules.thinking == "budget":
+                return {"thinking": {"type": "enabled", "budget_tokens": _tokens(thinking)}}
+            effort = {} if thinking is True else {"output_config": {"effort": thinking}}
+            return {"thinking": {"type": "adaptive"}, **effort}
+        if thinking is True:
+            return {}  # the default of reasoning models
+        # Gateways that serve Anthropic's and Gemini's models in this format take an effort too.
+        openai_off = off if self.model.vendor == "openai" else "none"
+        effort = openai_off if thinking is False else thinking if isinstance(thinking, str) else _effort_for(thinking)
+        return {"reasoning_effort": effort} if self.format == "openai" else {"reasoning": {"effort": effort}}
+
+    def _tool_fields(self) -> dict[str, Any]:
+        choice = self.settings.get("tool_choice")
+        if choice is None:
+            return {}
+        is_name = choice not in ("auto", "none", "required")
+        if self.format == "gemini":
+            mode = {"auto": "AUTO", "none": "NONE"}.get(choice, "ANY")
+            calling = {"mode": mode, **({"allowed_function_names": [choice]} if is_name else {})}
+            return {"tool_config": {"function_calling_config": calling}}
+        if self.format == "anthropic":
+            one_tool = {"type": "tool", "name": choice}
+            return {"tool_choice": one_tool if is_name else {"type": "any" if choice == "required" else choice}}
+        if not is_name:
+            return {"tool_choice": choice}
+        function = {"function": {"name": choice}} if self.format == "openai" else {"name": choice}
+        return {"tool_choice": {"type": "function", **function}}
+
+
+def _tokens(thinking: bool | int | Effort) -> int:
+    if isinstance(thinking, str):
+        return EFFORT_TOKENS[thinking]
+    return EFFORT_TOKENS["medium"] if thinking is True else int(thinking)
+
+
+def _effort_for(tokens: int) -> Effort:
+    efforts: list[Effort] = [name for name, effort_tokens in EFFORT_TOKENS.items() if effort_tokens >= tokens]
+    return efforts[0] if efforts else "high"
+
+
+def _gemini_thinking(thinking: bool | int | Effort, rules: SettingRules) -> dict[str, Any]:
+    if rules.thinking == "budget":
+        if thinking is False:
+            return {"thinking_budget": 0}
+        return {"thinking_budget": -1 if thinking is True else _tokens(thinking)}
+    level = rules.thinking_off if thinking is False else cast("str", thinking)
+    return {"thinking_level": level.upper()}

@@ -1,0 +1,97 @@
+"""The counter of the command line: the same counts as toktok's, from a file that may be missing or damaged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cli.running import run
+from nexus.cli import _token_counts
+from nexus.cli._token_counts import MAX_CHARS, OneShotCounter
+from nexus.tokens.counter import ToktokCounter
+
+TOKTOK = ToktokCounter()
+
+TEXTS = (
+    "",
+    "Which index? It's GIN, we're sure; DON'T ask.",
+    '{"path": "src/nexus/__init__.py", "lines": [1, 20, 300, 4000]}\n\n\n  \t x  \n',
+    "naïve façade — “quotes” … ‘x’ · Größe, ПРИВЕТ мир, 你好世界, 早上好。 ありがとう, 한국어 नमस्ते ไทย",
+    "🧠👩🏽‍🚀 e\u0301 \u200b\u2028 \u00a0x ﷽ \ue000 1\u0660\u0661\u06602",
+    "<|endoftext|> <|im_start|>",
+    "CamelCaseHTTPServer snake_case kebab-case 0xDEADBEEF 3.14159 \r\n\r\n//// ----",
+)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of Nexus with the vocabulary."""
+    folder = tmp_path_factory.mktemp("home")
+    OneShotCounter(TOKTOK, folder).count("The first count writes the file.")
+    return folder
+
+
+class NoToktok(ToktokCounter):
+    """Fails if it is asked to count."""
+
+    def count(self, text: str) -> int:
+        """Raise AssertionError."""
+        raise AssertionError(text)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_short_text_has_toktoks_count_without_toktok(home: Path, text: str) -> None:
+    assert OneShotCounter(NoToktok(), home).count(text) == TOKTOK.count(text)
+
+
+def test_every_text_has_toktoks_count(home: Path) -> None:
+    @given(st.lists(st.one_of(st.text(), st.sampled_from(TEXTS), st.text("aA'sſ \n1é你", max_size=30))).map("".join))
+    def same(text: str) -> None:
+        assert counter.count(text) == TOKTOK.count(text)
+
+    counter = OneShotCounter(TOKTOK, home)
+    counter._chars = -(10**9)  # pyright: ignore[reportPrivateUsage] - never too many
+    same()
+
+
+def test_repositorys_own_files_have_toktoks_counts(home: Path) -> None:
+    counter = OneShotCounter(TOKTOK, home)
+    for path in (*Path(__file__).parent.glob("*.py"), *Path(__file__).parents[2].glob("examples/**/*.md")):
+        text = path.read_text("utf-8")
+        assert counter.count(text) == TOKTOK.count(text), path
+
+
+@pytest.mark.parametrize("text", ["a" * (MAX_CHARS + 1), "x" * 500, "\ud800", "a\x1cb", "\U000e0fff"])
+def test_long_and_ambiguous_texts_are_counted_by_toktok(home: Path, text: str) -> None:
+    assert OneShotCounter(TOKTOK, home).count(text) == TOKTOK.count(text)
+    with pytest.raises(AssertionError):
+        OneShotCounter(NoToktok(), home).count(text)
+
+
+@pytest.mark.parametrize("data", [b"", b"x" * 40, None])
+def test_damaged_vocabulary_is_replaced(home: Path, tmp_path: Path, data: bytes | None) -> None:
+    (file,) = (home / "cache").iterdir()
+    copy = tmp_path / "cache" / file.name
+    copy.parent.mkdir()
+    copy.write_bytes(file.read_bytes()[:-1] if data is None else data)
+    assert OneShotCounter(TOKTOK, tmp_path).count("Which index?") == 3
+    assert copy.read_bytes() == file.read_bytes()
+    assert OneShotCounter(NoToktok(), tmp_path).count("Which index?") == 3
+
+
+def test_folder_of_nexus_is_not_created_and_an_unwritable_one_is_no_error(tmp_path: Path) -> None:
+    assert OneShotCounter(TOKTOK, tmp_path / "none").count("Which index?") == 3
+    assert not (tmp_path / "none").exists()
+    (tmp_path / "cache").write_text("a file in the way")
+    assert OneShotCounter(TOKTOK, tmp_path).count("Which index?") == 3
+
+
+def test_command_counts_as_an_engine_of_the_library(empty: Path, monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    monkeypatch.setenv("NEXUS_HOME", str(home))
+    fast = run("assemble", "Which index? 你好", "--at", "2026-03-06T14:30:00Z", "--json", folder=empty).json
+    monkeypatch.setattr("nexus.cli._options.one_shot_counter", lambda: TOKTOK)
+    assert fast == run("assemble", "Which index? 你好", "--at", "2026-03-06T14:30:00Z", "--json", folder=empty).json
+    assert _token_counts.one_shot_counter().name == TOKTOK.name
