@@ -16,7 +16,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 import nexus
 from adapters.langchain_adapter import NexusMiddleware
 from nexus.testing.model_server import model_server
-from support.agent_model import BUDGET, AgentModel, run_figures, words
+from support.agent_model import BUDGET, AgentModel, run_figures, said, words
 
 TURNS = 20
 
@@ -30,6 +30,21 @@ def lookup(query: str) -> str:
 @pytest.fixture(autouse=True)
 def _no_tracing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LANGSMITH_TRACING", "false")
+
+
+def test_threads_with_the_same_words_are_sessions_of_their_own() -> None:
+    model = AgentModel()
+    with nexus.open(ledger=":memory:") as nx, model_server(model) as server:
+        chat = ChatOpenAI(model="gpt-4o", base_url=server.openai_url, api_key="k", max_retries=0)
+        middleware = NexusMiddleware(nx, budget=BUDGET)
+        agent: Any = create_agent(chat, [lookup], middleware=[middleware], checkpointer=InMemorySaver())
+        for text in ("Hello", "Go on."):
+            for thread in ("a", "b"):
+                agent.invoke({"messages": [("user", text)]}, {"configurable": {"thread_id": thread}})
+        first, second = nx.sessions()
+        assert {first.label[0], second.label[0]} == {"a", "b"}
+        assert said(nx.history(first.label)) == said(nx.history(second.label))
+    assert not model.problems
 
 
 @pytest.mark.parametrize("mode", ["plain", "async", "streamed"])

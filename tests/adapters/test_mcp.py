@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -30,7 +31,7 @@ def test_agent_searches_the_sessions_that_it_stores(tmp_path: Path, record_prope
     model = AgentModel()
 
     async def run(url: str, memory: NexusSession) -> list[Any]:
-        params: Any = {"command": sys.executable, "args": [str(ADAPTER), str(tmp_path)]}
+        params: Any = {"command": sys.executable, "args": [str(ADAPTER), str(tmp_path)], "env": {**os.environ}}
         async with MCPServerStdio(params, cache_tools_list=True, client_session_timeout_seconds=30) as tools:
             return await converse(url, memory, TURNS, mcp_servers=[tools])
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import openai
 import pytest
-from agents import Agent, OpenAIChatCompletionsModel, RunConfig, Runner, function_tool
+from agents import Agent, OpenAIChatCompletionsModel, RunConfig, Runner, Session, function_tool
 
 import nexus
 from adapters.openai_agents_adapter import NexusSession
@@ -66,6 +66,7 @@ def test_popped_item_is_not_sent_and_stays_in_the_ledger() -> None:
     model = AgentModel()
     with nexus.open(ledger=":memory:", model="gpt-4o") as nx, model_server(model) as server:
         memory = NexusSession("chat", nexus.AsyncEngine(nx), budget=BUDGET)
+        assert isinstance(memory, Session)
         items = asyncio.run(converse(server.openai_url, memory, 2))
         assert asyncio.run(memory.pop_item()) == items[-1]
         assert asyncio.run(memory.get_items(limit=1)) == [items[-2]]

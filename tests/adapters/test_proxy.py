@@ -43,7 +43,7 @@ def proxy_server(nx: nexus.Engine, provider: ModelServer, budget: int = BUDGET) 
 
         thread = Thread(target=lambda: asyncio.run(serve()))
         thread.start()
-        while not server.started:
+        while not server.started and thread.is_alive():
             time.sleep(0.01)
         try:
             yield f"http://127.0.0.1:{listening.getsockname()[1]}"
@@ -163,22 +163,27 @@ def test_different_requests_in_parallel_are_branches() -> None:
         assert sorted(stored) == sorted(branches)
 
 
-def test_client_that_leaves_can_ask_again() -> None:
+@pytest.mark.parametrize("keeps_text", [False, True])
+def test_client_that_leaves_can_ask_again(*, keeps_text: bool) -> None:
     slow, fast = AgentModel(byte_interval_s=0.0005), AgentModel()
 
-    async def leave(client: openai.AsyncOpenAI, messages: list[Any]) -> None:
-        stream = await client.chat.completions.create(model="gpt-4o", messages=messages, stream=True)
-        async for _ in stream:
-            break
+    async def leave(client: openai.AsyncOpenAI, messages: list[Any]) -> list[Any]:
+        """Return the messages after the client went away: with the text that it has seen, or without."""
+        stream, text = await client.chat.completions.create(model="gpt-4o", messages=messages, stream=True), ""
+        async for chunk in stream:
+            text += chunk.choices[0].delta.content or ""
+            if len(text) > 20:
+                break
         await stream.close()
+        seen = [{"role": "assistant", "content": text}, {"role": "user", "content": "Go on."}]
+        return [*messages, *seen] if keeps_text else messages
 
     async def converse(url: str) -> list[Any]:
         async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="k", max_retries=0) as client:
             messages: list[Any] = []
             for turn in range(3):
                 messages = [*messages, {"role": "user", "content": f"Turn {turn}"}]
-                await leave(client, messages)
-                messages = await ask(client, messages, stream=True)
+                messages = await ask(client, await leave(client, messages), stream=True)
             return messages
 
     with (
