@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from nexus.plugins.spec import hookimpl
     from nexus.policy import Policy
     from nexus.providers.errors.failures import Failure, failure_of
-    from nexus.providers.messages import read_messages
+    from nexus.providers.messages import read_messages, write_messages
     from nexus.providers.replies import read_reply
     from nexus.providers.streams import StreamReader
     from nexus.recovery import Answer, acall, call
@@ -113,7 +113,7 @@ _MODULES = {
         "nexus.plugins.spec": "hookimpl",
         "nexus.policy": "Policy",
         "nexus.providers.errors.failures": "Failure failure_of",
-        "nexus.providers.messages": "read_messages",
+        "nexus.providers.messages": "read_messages write_messages",
         "nexus.providers.replies": "read_reply",
         "nexus.providers.streams": "StreamReader",
         "nexus.recovery": "Answer acall call",
@@ -241,6 +241,7 @@ __all__ = [
     "repaired",
     "tool",
     "user",
+    "write_messages",
 ]
 
 if not TYPE_CHECKING:  # type checkers then report names that do not exist

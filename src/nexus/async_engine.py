@@ -14,6 +14,7 @@ from nexus.context import AssembledContext
 from nexus.engine import Engine, EngineOptions, open_engine
 from nexus.ledger.store import LedgerStore
 from nexus.providers.errors.failures import FailureKind
+from nexus.text.as_received import ReceivedFormat
 from nexus.turn import Turn
 from nexus.types.ledger_entries import Committed
 from nexus.types.message import Image, Message, ToolResult
@@ -57,6 +58,19 @@ class AsyncEngine:
     ) -> AssembledContext:
         """Assemble the context of the next call; see `Engine.assemble`."""
         return await self.run(partial(self.engine.assemble, event, session=session, images=images, **options))
+
+    async def mirror(
+        self,
+        messages: Sequence[Any],
+        *,
+        scope: str = "",
+        provider: ReceivedFormat | None = None,
+        reserve: int = 0,
+        **options: Unpack[RequestOptions],
+    ) -> AssembledContext:
+        """Assemble the context for a program that has the whole message list; see `Engine.mirror`."""
+        mirror = self.engine.mirror
+        return await self.run(partial(mirror, messages, scope=scope, provider=provider, reserve=reserve, **options))
 
     async def record(self, ctx: AssembledContext, reply: object) -> Committed:
         """Record a reply; see `Engine.record`."""

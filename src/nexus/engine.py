@@ -297,7 +297,10 @@ class Engine:
         with self.store.snapshot():
             inputs = self._assembly_inputs(authorized, self._mirror.overlay(placed))
         inputs = dataclasses.replace(
-            inputs, stored_event=placed.event, warnings=(*inputs.warnings, *placed.warnings), mirrored=placed.public
+            inputs,
+            stored_event=placed.event,
+            warnings=(*inputs.warnings, *placed.warnings),
+            mirrored=placed.public(reserve),
         )
         return assemble(authorized.request, self._profile(authorized.request), inputs)
 
@@ -487,7 +490,9 @@ class Engine:
             committed = self.ledger.commit(ctx.session_label, commit)
         if committed.added and ctx.cut is not None:
             self._windows.keep_after(ctx, ctx.cut, committed.thread)
-        if committed.added and self.calibrate and result.usage.input_tokens:
+        # Usage includes what the caller added to the request, and nothing tells how much of the reserve that was.
+        is_counted = not (mirrored is not None and mirrored.reserve)
+        if committed.added and self.calibrate and result.usage.input_tokens and is_counted:
             model, counter = ctx.accounting.model_info, ctx.provenance.manifest.counter
             if updated := update_calibration(ctx, result, self._calibration(model, counter), now_ms):
                 self.store.calibrate(model.provider, calibration_key(model, counter), updated)

@@ -96,6 +96,16 @@ def test_read_yields_the_events_on(provider: str) -> None:
     assert (events, reader.reply()) == asyncio.run(read())
 
 
+@pytest.mark.parametrize("provider", STREAMS)
+def test_reader_is_complete_only_after_the_end(provider: str) -> None:
+    make, split_into_events = STREAMS[provider]
+    events = [*split_into_events(make("Yes.", "", []), letters)]
+    reader = nexus.StreamReader(provider)  # pyright: ignore[reportArgumentType]
+    half = len(events) // 2
+    states = [(reader.is_complete, [*reader.read(some)]) for some in (events[:half], events[half:])]
+    assert ([is_complete for is_complete, _ in states], reader.is_complete) == ([False, False], True)
+
+
 # Broken off
 
 

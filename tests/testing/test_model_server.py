@@ -58,9 +58,31 @@ def test_errors_are_the_clients_own_classes() -> None:
             message(server)
 
 
-def test_streaming_is_rejected() -> None:
-    with model_server() as server, pytest.raises(openai.BadRequestError, match="streaming"):
-        chat(server, stream=True)
+def chat_chunks(server: ModelServer, **fields: Any) -> list[Any]:
+    with openai.OpenAI(base_url=server.openai_url, api_key="test", max_retries=0) as client:
+        return [*client.chat.completions.create(model="little", messages=PROMPT, stream=True, **fields)]
+
+
+def message_events(server: ModelServer) -> list[Any]:
+    with anthropic.Anthropic(base_url=server.anthropic_url, api_key="test", max_retries=0) as client:
+        return [*client.messages.create(model="little", messages=PROMPT, max_tokens=9, stream=True)]
+
+
+def test_stream_is_the_same_reply_in_pieces() -> None:
+    other = nexus.ToolCall("call_2", "wait", "{}")
+    with model_server(reply("Good  morning,\nall.", CALL, other, input_tokens=7)) as server:
+        streams = {"openai": chat_chunks(server, stream_options={"include_usage": True})}
+        streams["anthropic"] = message_events(server)
+        whole = {"openai": chat(server), "anthropic": message(server)}
+    for name, events in streams.items():
+        reader = nexus.StreamReader(name)  # pyright: ignore[reportArgumentType]
+        assert len([*reader.read(events)]) > 9
+        assert reader.reply() == nexus.read_reply(whole[name])
+
+
+def test_chat_stream_has_usage_only_on_request() -> None:
+    with model_server(reply("Good morning.")) as server:
+        assert [chunk.usage for chunk in chat_chunks(server)] == [None] * 4
 
 
 def test_other_paths_are_not_found() -> None:

@@ -70,11 +70,10 @@ class PlacedList:
         starts = any(_starts_turn(self.messages, index) for index in range(self.past, len(self.messages)))
         return StoredEvent(tuple(self.messages[self.past :]), self.event_seqs, starts)
 
-    @property
-    def public(self) -> Mirrored:
-        """What the context says about the list."""
+    def public(self, reserve: int) -> Mirrored:
+        """Return what the context says about the list."""
         known = self.place.known
-        return Mirrored(self.place.action, self.session, known, len(self.messages) - known, self)
+        return Mirrored(self.place.action, self.session, known, len(self.messages) - known, reserve, self)
 
     @property
     def warnings(self) -> tuple[ContextWarning, ...]:

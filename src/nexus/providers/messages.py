@@ -12,6 +12,7 @@ from typing import Any, TypeAlias, cast, get_args
 from nexus.errors import BadEvent, BadReply, BadSetting
 from nexus.providers import anthropic, gemini, openai, openai_responses
 from nexus.providers.received import CallIndex, items_of, mapping, plain_json, text_of
+from nexus.providers.turns import joined_turns
 from nexus.text.as_received import ReceivedFormat
 from nexus.types.message import Message
 
@@ -70,6 +71,35 @@ def read_messages(items: Any, provider: ReceivedFormat | None = None, *, model: 
     return as_messages(items, provider, model=model)
 
 
+def write_messages(messages: Iterable[Message], provider: ReceivedFormat, *, model: str = "") -> list[dict[str, Any]]:
+    """Return messages as a program has them for a provider: the inverse of `read_messages`.
+
+    Args:
+        messages: Neutral messages, for example `Engine.history`. Those read in this format are as they were received.
+        provider: `openai` (chat completions), `responses`, `anthropic` or `gemini`. The last two join messages of one
+            role in a row.
+        model: Model that the list is for: thinking of others is left out. By default all thinking stays.
+
+    Raises BadSetting if `provider` is none of the four.
+    """
+    _check_provider(provider)
+    match provider:
+        case "openai":
+            return [item for message in messages for item in openai.fragment(message)]
+        case "responses":
+            fragments = (
+                openai_responses.fragment(message, model or message.model, is_stored=True) for message in messages
+            )
+            return [item for fragment in fragments for item in fragment]
+        case "anthropic":
+            # Without a name it would be for a model that takes no thinking.
+            joined = (anthropic.fragment(message, model or message.model or "any") for message in messages)
+            return joined_turns([], joined, "content")
+        case "gemini":
+            joined = (gemini.fragment(message, model or message.model) for message in messages)
+            return joined_turns([], joined, "parts")
+
+
 def as_messages(
     items: Any, provider: ReceivedFormat | None = None, *, model: str = "", calls: CallIndex | None = None
 ) -> list[Message]:
@@ -77,8 +107,7 @@ def as_messages(
 
     `calls` are the calls of the messages before them, to which those of these messages are added.
     """
-    if provider is not None and provider not in _FORMATS:
-        raise BadSetting(f"provider {provider!r} unknown: use {', '.join(_FORMATS)}")
+    _check_provider(provider)
     sources = list_of_items(items, provider)
     try:
         values = [item if isinstance(item, Message) else plain_json(item) for item in sources]
@@ -91,6 +120,11 @@ def as_messages(
         ) from error
     except RecursionError as error:
         raise BadEvent("messages not readable: nested too deeply (shorten what the items contain)") from error
+
+
+def _check_provider(provider: ReceivedFormat | None) -> None:
+    if provider is not None and provider not in _FORMATS:
+        raise BadSetting(f"provider {provider!r} unknown: use {', '.join(_FORMATS)}")
 
 
 def list_of_items(items: Any, provider: ReceivedFormat | None) -> list[Any]:

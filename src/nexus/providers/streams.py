@@ -78,13 +78,18 @@ class StreamReader:
             self.add(event)
             yield event
 
+    @property
+    def is_complete(self) -> bool:
+        """True if the stream had its end and no error, so that `reply` returns the whole reply."""
+        return self._events.has_ended and not self._error
+
     def reply(self, *, partial: bool = False) -> AgentResult:
         """Return the whole reply, or with `partial` the part that arrived before the stream broke off.
 
         A partial reply has no tool call with incomplete arguments, and `aborted` as its stop reason, or `error` if the
         stream had an error. Raises BadReply if the stream did not end.
         """
-        if self._events.has_ended and not self._error:
+        if self.is_complete:
             return self._events.result(partial=False)
         if not partial:
             why = f"the provider reported: {self._error}" if self._error else "it has no end event"

@@ -85,13 +85,13 @@ def turns(
     joined = _joined_history(history, cache_key, fragment, blocks)
     opening = [fragment(message) for message in history.opening]
     after = [fragment(message) for message in (*history.closing, *current)]
-    start = _join([], opening, blocks)
+    start = joined_turns([], opening, blocks)
     if joined and start and start[-1]["role"] == joined[0]["role"]:
-        start = _join(start, joined[:1], blocks)
+        start = joined_turns(start, joined[:1], blocks)
         joined = joined[1:]
     # The last of them may still grow.
     settled = max(len(start) + len(joined) - 1, 0)
-    return ConversationParts(_join([*start, *joined[:-1]], [*joined[-1:], *after], blocks), settled)
+    return ConversationParts(joined_turns([*start, *joined[:-1]], [*joined[-1:], *after], blocks), settled)
 
 
 def _joined_history(
@@ -103,13 +103,13 @@ def _joined_history(
         joined = JoinedHistory()
     new = [fragment(message) for message in history.shared[joined.count : history.end]]
     if new:
-        last = _join([], [*joined.fragments[-1:], *new], blocks)
+        last = joined_turns([], [*joined.fragments[-1:], *new], blocks)
         joined = JoinedHistory(history.end, [*joined.fragments[:-1], *last])
         history.fragments[cache_key] = [joined]
     return joined.fragments
 
 
-def _join(start: list[Fragment], more: Iterable[Fragment], blocks: BlocksKey) -> list[Fragment]:
+def joined_turns(start: list[Fragment], more: Iterable[Fragment], blocks: BlocksKey) -> list[Fragment]:
     """Append fragments to `start`, joining equal roles. Fragments that were there before are not changed."""
     is_copy = False
     for fragment in more:

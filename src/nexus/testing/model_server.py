@@ -7,14 +7,15 @@ Every request is recorded and answered by the next step of a script. The last st
         client = anthropic.Anthropic(base_url=server.anthropic_url, api_key="test")
 
 A step is a function from `ModelRequest` to `Response`. The functions of this module make steps that answer in the
-format of the request. Streaming requests get status 400.
+format of the request, to a streaming request with a stream of events.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import socket
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Event, Thread
@@ -81,8 +82,6 @@ class ModelServer:
     def answer(self, request: ModelRequest) -> Response:
         """Record a request and return the next step's response."""
         self.requests.append(request)
-        if request.body.get("stream"):
-            return fail(400, "streaming is not supported by this server")(request)
         step = self._steps.pop(0) if len(self._steps) > 1 else self._steps[0]
         return step(request)
 
@@ -143,9 +142,64 @@ def reply(
                     "total_tokens": prompt_count + answered,
                 },
             }
+        if request.body.get("stream"):
+            events = _anthropic_events(body) if request.format == "anthropic" else _chat_events(body, request)
+            headers = {"Content-Type": "text/event-stream"}
+            return Response(body="".join(events).encode(), headers=headers, byte_interval_s=byte_interval_s)
         return Response(body=json.dumps(body).encode(), byte_interval_s=byte_interval_s)
 
     return step
+
+
+def _chat_events(body: dict[str, Any], request: ModelRequest) -> Iterator[str]:
+    """Yield a chat completion as its stream: texts by word, arguments in two pieces, usage if it was asked for."""
+    message = dict(body["choices"][0]["message"])
+    text, calls = message.pop("content") or "", message.pop("tool_calls", [])
+    deltas: list[dict[str, Any]] = [{**message, "content": ""}]
+    deltas += [{"content": word} for word in _words(text)]
+    for index, call in enumerate(calls):
+        function, half = call["function"], len(call["function"]["arguments"]) // 2
+        deltas.append({"tool_calls": [{**call, "index": index, "function": {**function, "arguments": ""}}]})
+        for piece in (function["arguments"][:half], function["arguments"][half:]):
+            deltas.append({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
+    ends = [None] * len(deltas) + [body["choices"][0]["finish_reason"]]
+    chunk = {name: body[name] for name in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
+    for delta, end in zip([*deltas, {}], ends, strict=True):
+        choice = {"index": 0, "delta": delta, "finish_reason": end}
+        yield f"data: {json.dumps({**chunk, 'choices': [choice]})}\n\n"
+    options: dict[str, Any] = request.body.get("stream_options") or {}
+    if options.get("include_usage"):
+        yield f"data: {json.dumps({**chunk, 'choices': [], 'usage': body['usage']})}\n\n"
+    yield "data: [DONE]\n\n"
+
+
+def _anthropic_events(body: dict[str, Any]) -> Iterator[str]:
+    """Yield a message of Anthropic as its stream: texts by word, inputs in two pieces."""
+    usage = {**body["usage"], "output_tokens": 1}
+    events: list[dict[str, Any]] = [
+        {"type": "message_start", "message": {**body, "content": [], "stop_reason": None, "usage": usage}}
+    ]
+    for index, block in enumerate(body["content"]):
+        if block["type"] == "text":
+            empty: dict[str, Any] = {**block, "text": ""}
+            deltas = [{"type": "text_delta", "text": word} for word in _words(block["text"])]
+        else:
+            arguments = json.dumps(block["input"])
+            empty, half = block | {"input": {}}, len(arguments) // 2
+            pieces = (arguments[:half], arguments[half:])
+            deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
+        events.append({"type": "content_block_start", "index": index, "content_block": empty})
+        events += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
+        events.append({"type": "content_block_stop", "index": index})
+    ends = {"stop_reason": body["stop_reason"], "stop_sequence": None}
+    events.append({"type": "message_delta", "delta": ends, "usage": {"output_tokens": body["usage"]["output_tokens"]}})
+    events.append({"type": "message_stop"})
+    for event in events:
+        yield f"event: {event['type']}\ndata: {json.dumps(event)}\n\n"
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\S+\s*|\s+", text)
 
 
 def fail(status: int, message: str, **error: Any) -> Step:
@@ -222,9 +276,9 @@ def model_server(*steps: Step) -> Generator[ModelServer]:
             closed.wait(response.delay_s)
             if response.status:
                 self.send_response(response.status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(response.body) + response.missing_bytes))
-                for name, value in response.headers.items():
+                length = str(len(response.body) + response.missing_bytes)
+                headers = {"Content-Type": "application/json", "Content-Length": length, **response.headers}
+                for name, value in headers.items():
                     self.send_header(name, value)
                 self.end_headers()
             size = 1 if response.byte_interval_s else max(len(response.body), 1)
