@@ -147,12 +147,12 @@ class AsyncTurn:
 class _Opening:
     """An asynchronous engine to be opened, by `await` or by `async with`."""
 
-    def __init__(self, opened: Callable[[], Engine]) -> None:
-        self._opened = opened
+    def __init__(self, opener: Callable[[], Engine]) -> None:
+        self._opener = opener
         self._engine: AsyncEngine | None = None
 
     async def _open(self) -> AsyncEngine:
-        return AsyncEngine(await asyncio.to_thread(self._opened))
+        return AsyncEngine(await asyncio.to_thread(self._opener))
 
     def __await__(self) -> Generator[Any, None, AsyncEngine]:
         return self._open().__await__()
