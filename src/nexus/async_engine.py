@@ -69,9 +69,8 @@ class AsyncEngine:
         **options: Unpack[RequestOptions],
     ) -> AssembledContext:
         """Assemble the context for a program that has the whole message list; see `Engine.mirror`."""
-        return await self.run(
-            partial(self.engine.mirror, messages, scope=scope, provider=provider, reserve=reserve, **options)
-        )
+        mirror = self.engine.mirror
+        return await self.run(partial(mirror, messages, scope=scope, provider=provider, reserve=reserve, **options))
 
     async def record(self, ctx: AssembledContext, reply: object) -> Committed:
         """Record a reply; see `Engine.record`."""
@@ -148,12 +147,12 @@ class AsyncTurn:
 class _Opening:
     """An asynchronous engine to be opened, by `await` or by `async with`."""
 
-    def __init__(self, opened: Callable[[], Engine]) -> None:
-        self._opened = opened
+    def __init__(self, opener: Callable[[], Engine]) -> None:
+        self._opener = opener
         self._engine: AsyncEngine | None = None
 
     async def _open(self) -> AsyncEngine:
-        return AsyncEngine(await asyncio.to_thread(self._opened))
+        return AsyncEngine(await asyncio.to_thread(self._opener))
 
     def __await__(self) -> Generator[Any, None, AsyncEngine]:
         return self._open().__await__()

@@ -185,8 +185,8 @@ class Mirrored:
     """What `record` will do with the session."""
     session: str
     """Label of the session that the call is recorded in; another one if that was changed meanwhile."""
-    known: int  # number of the list's messages that the ledger has
-    missing: int  # number of those that `record` will store
+    stored_count: int  # number of the list's messages that the ledger has
+    missing_count: int  # number of the others, that `record` will store
     reserve: int  # tokens that the caller adds to the request itself
     state: object = dataclass_field(repr=False, compare=False)
 

@@ -289,11 +289,11 @@ class Engine:
         placed = self._mirror.place(messages, scope, provider, model)
         event = event_of(placed.event, self.clock_ms())
         system = "\n\n".join(text for text in (options.get("system") or self.system, placed.system) if text)
-        made = build_request(event, placed.session, **{"profile": MIRROR_PROFILE, **options, "system": system})
+        request = build_request(event, placed.session, **{"profile": MIRROR_PROFILE, **options, "system": system})
         if reserve:
-            available = plan_budget(self._with_learned_limit(made), self.resolve(model)).available
-            made = replace(made, available_tokens=max(available - reserve, 1))
-        authorized = self._authorize(made, moment=False)
+            available = plan_budget(self._with_learned_limit(request), self.resolve(model)).available
+            request = replace(request, available_tokens=max(available - reserve, 1))
+        authorized = self._authorize(request, moment=False)
         with self.store.snapshot():
             inputs = self._assembly_inputs(authorized, self._mirror.overlay(placed))
         inputs = dataclasses.replace(

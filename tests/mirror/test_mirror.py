@@ -41,7 +41,7 @@ def texts_of(item: Any) -> str:
 
 def place(ctx: nexus.AssembledContext) -> tuple[str, int, int]:
     assert ctx.mirrored is not None
-    return ctx.mirrored.action, ctx.mirrored.known, ctx.mirrored.missing
+    return ctx.mirrored.action, ctx.mirrored.stored_count, ctx.mirrored.missing_count
 
 
 def test_assembling_a_list_writes_nothing(nx: nexus.Engine) -> None:

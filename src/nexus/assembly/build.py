@@ -104,15 +104,19 @@ def build_context(
         repairs=RepairReport(dict(+(result.window.fold.changes + Counter(result.repairs)))),
         _engine=EngineState(
             renderers=inputs.renderers,
-            planner=compaction_planner(request, inputs, manifest.base - result.window.tokens)
-            if inputs.may_compact and not inputs.view.message_format.shows_one_turn
-            else None,
+            planner=_planner(request, inputs, manifest.base - result.window.tokens),
             sent_messages=partial(sent_messages, chosen, history, current, inputs.stored_event),
             compact_at=profile.compact_at,
             compact_to=profile.compact_to,
             window_after_cut=result.window if result.cut else None,
         ),
     )
+
+
+def _planner(request: Request, inputs: AssemblyInputs, fixed_tokens: int) -> Planner | None:
+    """Return the planner of a context that may be compacted."""
+    may_compact = inputs.may_compact and not inputs.view.message_format.shows_one_turn
+    return compaction_planner(request, inputs, fixed_tokens) if may_compact else None
 
 
 def compaction_planner(request: Request, inputs: AssemblyInputs, fixed_tokens: int) -> Planner:

@@ -166,13 +166,15 @@ class CommandOptions:
         if reads_stored and self.ledger and not self.ledger_file.exists():
             raise UnreadableFile(f"ledger '{self.ledger}' not found (name a ledger with --ledger)")
         root, file, profile = self.root, self.ledger_file, self._profile_file()
-        options: EngineOptions = {"profiles": {profile.stem: profile}} if profile else {}
+        options: EngineOptions = {"counter": one_shot_counter()}
+        if profile:
+            options["profiles"] = {profile.stem: profile}
         options = {**options, **engine_options}
         store: SqliteLedger | str | None = self.ledger
         if not writes and root.is_dir():
             store = open_ledger(root, self.ledger, home_folder(), create=False) if file.exists() else NO_LEDGER
         try:
-            nx = open_engine(root, ledger=store, counter=one_shot_counter(), **options)
+            nx = open_engine(root, ledger=store, **options)
         except BadConfig as error:
             if needs_config:
                 raise

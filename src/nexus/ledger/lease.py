@@ -118,16 +118,16 @@ class _Renewal:
     """One thread of this process that renews all leases held in it."""
 
     def __init__(self) -> None:
-        self._held: set[tuple[LedgerStore, str, str]] = set()
+        self._leases: set[tuple[LedgerStore, str, str]] = set()
         self._guard = threading.Lock()
         self._thread: threading.Thread | None = None
 
     @contextmanager
     def of(self, store: LedgerStore, session: str, holder: str) -> Generator[None]:
         """Renew a lease while the block runs."""
-        held = (store, session, holder)
+        lease = (store, session, holder)
         with self._guard:
-            self._held.add(held)
+            self._leases.add(lease)
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name="nexus leases", daemon=True)
                 self._thread.start()
@@ -135,21 +135,21 @@ class _Renewal:
             yield
         finally:
             with self._guard:
-                self._held.discard(held)
+                self._leases.discard(lease)
 
     def _run(self) -> None:
         while True:
             time.sleep(RENEW_S)
             with self._guard:
-                leases = list(self._held)
+                leases = list(self._leases)
                 if not leases:
                     self._thread = None
                     return
-            for held in leases:
-                store, session, holder = held
+            for lease in leases:
+                store, session, holder = lease
                 # Under the lock, so that no lease is renewed after its release.
                 with self._guard, suppress(NexusError, OSError):  # the next round tries again; a lease lasts for three
-                    if held in self._held:
+                    if lease in self._leases:
                         store.take_lease(session, holder, LEASE_MS)
 
 

@@ -49,13 +49,13 @@ class PlacedList:
     messages: list[Message]
     keys: list[MessageKeys]
     chain: KeyChain
-    past: int
+    history_length: int
     """Number of messages before the event."""
     place: Place
     session: str
     """Label of the session that the call is recorded in."""
     staged: tuple[NewEntry, ...]
-    """Entries that the ledger lacks: the rest of the past, and of the event."""
+    """Entries that the ledger lacks: the rest of the history, and of the event."""
     event_at: int
     """Seq of the event's first entry."""
 
@@ -67,18 +67,18 @@ class PlacedList:
     @property
     def event(self) -> StoredEvent:
         """The event, as the ledger will have it."""
-        starts = any(_starts_turn(self.messages, index) for index in range(self.past, len(self.messages)))
-        return StoredEvent(tuple(self.messages[self.past :]), self.event_seqs, starts)
+        starts = any(_starts_turn(self.messages, index) for index in range(self.history_length, len(self.messages)))
+        return StoredEvent(tuple(self.messages[self.history_length :]), self.event_seqs, starts)
 
     def public(self, reserve: int) -> Mirrored:
         """Return the place as contexts have it."""
-        known = self.place.known
-        return Mirrored(self.place.action, self.session, known, len(self.messages) - known, reserve, self)
+        stored = self.place.stored_count
+        return Mirrored(self.place.action, self.session, stored, len(self.messages) - stored, reserve, self)
 
     @property
     def warnings(self) -> tuple[ContextWarning, ...]:
         """A warning if the model sees other messages than the client's."""
-        other = self.place.replaced
+        other = self.place.differences
         if not other:
             return ()
         text = f"{other:,} of the list's messages differ from those of the stored conversation, which the model sees"
@@ -98,19 +98,19 @@ class Mirror:
             raise BadSetting(f"scope is {type(scope).__name__}, not text (name the client or its user)")
         scope = scope or DEFAULT_SCOPE
         read = self._lists.read(items, scope, provider, model)
-        past = _length_of_past(read.messages)
-        place = self._finder.find(read.messages, read.keys, past)
+        history_length = _history_length(read.messages)
+        place = self._finder.find(read.messages, read.keys, history_length)
         system = "\n\n".join(text for text in read.system if text)
-        return self._placed(scope, system, read.messages, read.keys, read.chain, past, place)
+        return self._placed(scope, system, read.messages, read.keys, read.chain, history_length, place)
 
     def overlay(self, placed: PlacedList) -> LedgerStore:
-        """Return the ledger as if it had the list's past, for assembly."""
+        """Return the ledger as if it had the list's history, for assembly."""
         place, store = placed.place, self._ledger.store
         before = placed.staged[: max(placed.event_at - place.base - 1, 0)]
         if not before:
             path = PathOverlay(store, place.thread or None, placed.event_at - 1)
         else:
-            digest = bytes.fromhex(placed.keys[placed.past - 1].chain.rpartition(":")[2])
+            digest = bytes.fromhex(placed.keys[placed.history_length - 1].chain.rpartition(":")[2])
             staged = _entries(before, place.base, self._turn_at(place), digest)
             path = PathOverlay(store, place.thread or None, place.base, staged=staged)
         return cast("LedgerStore", path)  # what it does not define is the store's own
@@ -129,7 +129,7 @@ class Mirror:
             if assembly is not None:
                 assembly = replace(assembly, manifest={**assembly.manifest, **self._positions(placed, assembly)})
             is_append = place.action == "append"
-            whole = replace(
+            full_commit = replace(
                 commit,
                 entries=(*placed.staged, *self._reply_entries(placed, reply, keys), *ends),
                 assembly=assembly,
@@ -140,7 +140,7 @@ class Mirror:
             )
             facts = None if is_append else SessionMetadata(owner_session=self._finder.label_of(place.thread))
             try:
-                committed = self._ledger.commit(placed.session, whole, facts)
+                committed = self._ledger.commit(placed.session, full_commit, facts)
             except HeadMoved:
                 placed = self._placed_again(placed)
             else:
@@ -161,16 +161,18 @@ class Mirror:
 
     def _placed_again(self, placed: PlacedList) -> PlacedList:
         """Return the list's place after other calls changed its session."""
-        place = self._finder.find(placed.messages, placed.keys, placed.past)
-        again = self._with_place(placed, place)
-        has_whole_past = placed.place.known >= placed.past <= place.known
-        if has_whole_past or again.event_at == placed.event_at:
-            return again
+        place = self._finder.find(placed.messages, placed.keys, placed.history_length)
+        new = self._with_place(placed, place)
+        has_history = placed.place.stored_count >= placed.history_length <= place.stored_count
+        if has_history or new.event_at == placed.event_at:
+            return new
         # The manifest has the positions of its time, and these stay those of a fork.
         return self._with_place(placed, replace(placed.place, session=""))
 
     def _with_place(self, placed: PlacedList, place: Place) -> PlacedList:
-        return self._placed(placed.scope, placed.system, placed.messages, placed.keys, placed.chain, placed.past, place)
+        return self._placed(
+            placed.scope, placed.system, placed.messages, placed.keys, placed.chain, placed.history_length, place
+        )
 
     def _placed(
         self,
@@ -179,18 +181,18 @@ class Mirror:
         messages: list[Message],
         keys: list[MessageKeys],
         chain: KeyChain,
-        past: int,
+        history_length: int,
         place: Place,
     ) -> PlacedList:
-        staged, event_index = self._stage(messages, keys, past, place)
+        staged, event_index = self._stage(messages, keys, history_length, place)
         event_at = place.base + 1 + event_index
-        if place.known > past:
-            event_at = self._finder.seq_of(place, place.known - past)
-        session = place.session or self._new_label(scope, keys[min(place.known, len(keys) - 1)].chain)
-        return PlacedList(scope, system, messages, keys, chain, past, place, session, staged, event_at)
+        if place.stored_count > history_length:
+            event_at = self._finder.seq_of(place, place.stored_count - history_length)
+        session = place.session or self._new_label(scope, keys[min(place.stored_count, len(keys) - 1)].chain)
+        return PlacedList(scope, system, messages, keys, chain, history_length, place, session, staged, event_at)
 
     def _stage(
-        self, messages: Sequence[Message], keys: Sequence[MessageKeys], past: int, place: Place
+        self, messages: Sequence[Message], keys: Sequence[MessageKeys], history_length: int, place: Place
     ) -> tuple[tuple[NewEntry, ...], int]:
         """Return an entry for each message that is not stored, and the index of the event's first one.
 
@@ -199,9 +201,9 @@ class Mirror:
         entries: list[NewEntry] = []
         event_index = 0
         pairs = Counter[str]()
-        for index in range(place.known, len(messages)):
+        for index in range(place.stored_count, len(messages)):
             message = messages[index]
-            if index == past:
+            if index == history_length:
                 event_index = len(entries)
             entries.append(
                 NewEntry(
@@ -217,7 +219,7 @@ class Mirror:
 
     def _reply_entries(self, placed: PlacedList, reply: NewEntry, keys: Sequence[MessageKeys]) -> tuple[NewEntry, ...]:
         """Return a reply's entry as one for each of its messages."""
-        pairs = Counter(key.pair for key in placed.keys[placed.place.known :] if key.pair)
+        pairs = Counter(key.pair for key in placed.keys[placed.place.stored_count :] if key.pair)
         stored = [self._stored_keys(key, placed.place, pairs) for key in keys]
         first = replace(reply, messages=reply.messages[:1], keys=stored[0] if stored else ())
         others = zip(reply.messages[1:], stored[1:], strict=True)
@@ -247,7 +249,7 @@ class Mirror:
         return next(iter(self._ledger.store.entries(place.thread, place.base - 1, place.base))).turn
 
 
-def _length_of_past(messages: Sequence[Message]) -> int:
+def _history_length(messages: Sequence[Message]) -> int:
     """Return how many messages come before the event: the user's messages and results after the last reply."""
     if not messages or messages[-1].role not in ("user", "tool"):
         last = f"ends with a message of role '{messages[-1].role}'" if messages else "has no messages to answer"

@@ -42,12 +42,12 @@ class KeyChain:
 
     def add(self, message: Message) -> MessageKeys:
         """Return the keys of the next message."""
-        own = content_hash(message, self._places)
-        self._chain = hashlib.sha256(self._chain + own).digest()
+        content = content_hash(message, self._places)
+        self._chain = hashlib.sha256(self._chain + content).digest()
         pair = ""
         if message.role == "assistant" and self._before:
-            pair = f"pair:{hashlib.sha256(self._scope + self._before + own).hexdigest()[:32]}"
-        self._before = own
+            pair = f"pair:{hashlib.sha256(self._scope + self._before + content).hexdigest()[:32]}"
+        self._before = content
         return MessageKeys(f"chain:{self._chain.hex()[:32]}", pair)
 
 

@@ -68,18 +68,18 @@ class ListCache:
             number = next(
                 (
                     number
-                    for number, known in reversed(self._lists.items())
-                    if (known.scope, known.provider, known.model) == (scope, provider, model)
-                    and 0 < len(known.items) <= len(items)
-                    and known.items[-1] == items[len(known.items) - 1]
-                    and known.items == items[: len(known.items)]
+                    for number, cached in reversed(self._lists.items())
+                    if (cached.scope, cached.provider, cached.model) == (scope, provider, model)
+                    and 0 < len(cached.items) <= len(items)
+                    and cached.items[-1] == items[len(cached.items) - 1]
+                    and cached.items == items[: len(cached.items)]
                 ),
                 next(self._numbers),
             )
             # Until it is read whole it is not remembered: reading may fail in the middle.
-            known = self._lists.pop(number, None) or ReadList(scope, provider, model, KeyChain(scope))
-            known.extend(items[len(known.items) :])
-            self._lists[number] = known
+            cached = self._lists.pop(number, None) or ReadList(scope, provider, model, KeyChain(scope))
+            cached.extend(items[len(cached.items) :])
+            self._lists[number] = cached
             while len(self._lists) > LISTS:
                 self._lists.popitem(last=False)
-            return known.copy()
+            return cached.copy()

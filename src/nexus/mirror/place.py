@@ -38,11 +38,11 @@ class Place(Struct, frozen=True):
     """Seq of the newest entry that the list continues, marks that follow its last stored message included."""
     session: str
     """Label of the session with this thread and head; empty if the list continues an earlier entry, or nothing."""
-    known: int
+    stored_count: int
     """Number of messages from the beginning that need not be stored."""
     last: int = 0
     """Seq of the last of them."""
-    replaced: int = 0
+    differences: int = 0
     """Number of those whose stored text is another and is used instead, or that are stored nowhere: both known only from
     an overlap."""
 
@@ -88,11 +88,11 @@ class Finder:
             places += holders
         return places
 
-    def find(self, messages: Sequence[Message], keys: Sequence[MessageKeys], past: int) -> Place:
+    def find(self, messages: Sequence[Message], keys: Sequence[MessageKeys], history_length: int) -> Place:
         """Return the place of a list of which the first `past` messages are the history and the others the event."""
         place = self._known_beginning(keys)
-        if place.known < past:
-            return self._overlap(messages, keys, past, place) or place
+        if place.stored_count < history_length:
+            return self._overlap(messages, keys, history_length, place) or place
         return place
 
     def label_of(self, thread: int) -> str:
@@ -123,7 +123,7 @@ class Finder:
                 high = middle - 1
         return self._place(holders, low) if holders else NOWHERE
 
-    def _place(self, holders: Sequence[tuple[int, int]], known: int, replaced: int = 0) -> Place:
+    def _place(self, holders: Sequence[tuple[int, int]], count: int, differences: int = 0) -> Place:
         """Return the best place: at the end of a session, else in a session's past, else on an abandoned path."""
         best, best_rank = NOWHERE, -1
         for thread, seq in holders:
@@ -131,7 +131,7 @@ class Finder:
             label = self.label_of(thread)
             rank = 2 * bool(label) * is_end + bool(label)
             if rank > best_rank:
-                best = Place(thread, base, label if is_end else "", known, seq, replaced)
+                best = Place(thread, base, label if is_end else "", count, seq, differences)
                 best_rank = rank
         return best
 
@@ -147,18 +147,18 @@ class Finder:
         return head, True
 
     def _overlap(
-        self, messages: Sequence[Message], keys: Sequence[MessageKeys], past: int, beginning: Place
+        self, messages: Sequence[Message], keys: Sequence[MessageKeys], history_length: int, beginning: Place
     ) -> Place | None:
         """Return the place behind the newest stored pair of messages, if enough before it is the same."""
-        for index in range(past - 1, max(beginning.known, past - 1 - PAIRS), -1):
+        for index in range(history_length - 1, max(beginning.stored_count, history_length - 1 - PAIRS), -1):
             holders = self._pairs(keys[index].pair) if keys[index].pair else []
             matches = list[tuple[int, tuple[int, int]]]()
             for holder in holders:
                 length = self._same(messages, index, holder)
-                continues = beginning.known > 0 and self._is_on_path(beginning, holder)
+                continues = beginning.stored_count > 0 and self._is_on_path(beginning, holder)
                 if length > index or length >= LEAST_OVERLAP or continues:
                     is_same = length == min(index + 1, COMPARED)
-                    others = 0 if is_same else index + 1 - length - beginning.known * continues
+                    others = 0 if is_same else index + 1 - length - beginning.stored_count * continues
                     matches.append((others, holder))
             if matches:
                 fewest = min(others for others, _ in matches)

@@ -1,3 +1,4 @@
+# Over 500 lines: everything that is inserted is inserted here, in one transaction.
 """Writes to a SQLite ledger, inside the writer's transaction. Only this module inserts entries and pointers."""
 
 from __future__ import annotations
