@@ -33,6 +33,7 @@ from nexus.assembly.record import (
     build_commit,
     calibration_factor,
     calibration_key,
+    new_session_metadata,
     provisional_factor,
     unanswered_calls,
     update_calibration,
@@ -487,7 +488,7 @@ class Engine:
         if mirrored is not None and isinstance(mirrored.state, PlacedList):
             committed = self._mirror.record(mirrored.state, commit)
         else:
-            committed = self.ledger.commit(ctx.session_label, commit)
+            committed = self.ledger.commit(ctx.session_label, commit, new_session_metadata(ctx, self.store))
         if committed.added and ctx.cut is not None:
             self._windows.keep_after(ctx, ctx.cut, committed.thread)
         # Usage includes what the caller added to the request, and nothing tells how much of the reserve that was.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Unpack
 from msgspec.structs import replace
 
 from nexus.assembly.inputs import build_request
-from nexus.assembly.record import build_event_commit, with_sizes
+from nexus.assembly.record import build_event_commit, new_session_metadata, with_sizes
 from nexus.context import AssembledContext, StoredEvent
 from nexus.errors import BadEvent, BadReply
 from nexus.ledger.overlay import is_partial, open_event
@@ -245,7 +245,7 @@ def begin_turn(engine: TurnEngine, event: Event, session: str | None, options: R
     if key and (number := _turn_with_key(ledger, label, key)):
         return Turn(engine, request, number, options)
     commit = build_event_commit(ctx, engine.counter, engine.clock_ms(), key)
-    committed = ledger.commit(label, commit)
+    committed = ledger.commit(label, commit, new_session_metadata(ctx, ledger.store))
     refs = tuple(MessageRef(committed.head, order) for order in range(len(ctx.event)))
     stored = StoredEvent(ctx.event, (committed.head,), ctx.provenance.starts_turn, refs)
     ctx = dataclasses.replace(ctx, provenance=dataclasses.replace(ctx.provenance, stored_event=stored))

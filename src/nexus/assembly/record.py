@@ -12,6 +12,8 @@ from msgspec.structs import replace
 from nexus.assembly.fit.repair import is_synthetic_result
 from nexus.assembly.manifest_store import stored_manifest
 from nexus.context import AssembledContext
+from nexus.ledger.sessions import SessionMetadata
+from nexus.ledger.store import LedgerStore
 from nexus.render.turnlog.replies import with_imitation_as_message
 from nexus.tokens.calibration import Calibration, initial_calibration, update_calibration_factor
 from nexus.tokens.counter import BASE_COUNTER, TokenCounter
@@ -166,6 +168,16 @@ def build_commit(ctx: AssembledContext, result: AgentResult, counter: TokenCount
         follows=follows,
         blobs=tuple(blobs),
     )
+
+
+def new_session_metadata(ctx: AssembledContext, store: LedgerStore) -> SessionMetadata | None:
+    """Return the metadata of a worker's new session: who spawned it in which turn, and its task; None for others."""
+    routing = ctx.provenance.routing
+    manager = store.resolve(routing.manager) if routing.manager else None
+    thread = store.thread_of(manager) if manager is not None else None
+    if manager is None or thread is None:
+        return None
+    return SessionMetadata(parent_session=manager, parent_turn=store.thread(thread).turn, task=routing.task)
 
 
 def build_event_commit(ctx: AssembledContext, counter: TokenCounter, now_ms: int, key: str) -> Commit:

@@ -12,10 +12,14 @@ from msgspec.structs import replace
 from nexus.ledger.recorded_calls import last_call
 from nexus.ledger.store import LedgerStore
 from nexus.policy import DeniedTool, Grant, Policy, decide
+from nexus.policy.decision import SOURCE
 from nexus.types import session_key
 from nexus.types.block import ContextWarning
-from nexus.types.request import Permissions, Request
+from nexus.types.request import Identity, Permissions, Request, Routing
 from nexus.types.tool_definition import canonical, iter_definitions, tool_metadata
+
+MANAGED = "worker:managed"
+"""Session for which a manager's own rights are decided; it belongs to nobody."""
 
 
 class AuthorizedRequest(Struct, frozen=True):
@@ -29,10 +33,16 @@ class AuthorizedRequest(Struct, frozen=True):
 def authorize(request: Request, policies: Sequence[Policy], store: LedgerStore, persona: str = "") -> AuthorizedRequest:
     """Restrict a request to what the policies grant, in order of precedence.
 
-    `persona` is used where neither the request nor a worker's manager has one. Raises as `decide`, LedgerError, and
-    BadTool for a malformed tool definition.
+    A session that another one spawned acts for that one's principal unless the program names another, and never has
+    more than the other's last call. `persona` is used where neither the request nor a worker's manager has one. Raises
+    as `decide`, LedgerError, and BadTool for a malformed tool definition.
     """
+    manager = manager_call(store, request.routing)
+    if manager is not None and not request.identity.principal:
+        request = replace(request, identity=replace(request.identity, principal=manager.principal))
     grant = decide(policies, request, partial(owning_names, store))
+    if manager is not None:
+        grant = within_manager(grant, request, policies, manager)
     if grant.denied_tools:
         canonical(request.tools)  # raises for a malformed definition even if its tool would not be offered
     routing = replace(request.routing, session=grant.session, role=grant.role, own=False)
@@ -68,20 +78,74 @@ def owning_names(store: LedgerStore, label: str) -> list[str]:
     return names
 
 
+class ManagerCall(Struct, frozen=True):
+    """The last call of the session that spawned another one."""
+
+    session: str
+    principal: str = ""
+    permissions: tuple[str, ...] = ()
+    persona: str = ""
+
+
+def manager_call(store: LedgerStore, routing: Routing) -> ManagerCall | None:
+    """Return the last call of the session that spawned a request's: the one it names, else the ledger's.
+
+    None if there is no such session, or it has no recorded call.
+    """
+    manager = routing.manager or _parent_session(store, routing.session)
+    thread = store.thread_of(manager) if manager else None
+    row = last_call(store, thread) if thread is not None else None
+    if thread is None or row is None:
+        return None
+    (entry,) = store.entries(thread, row.seq - 1, row.seq)
+    principal, permissions = entry.body.get("principal", ""), entry.body.get("permissions") or ()
+    return ManagerCall(manager, str(principal), tuple(map(str, permissions)), str(row.manifest.get("persona", "")))
+
+
+def within_manager(grant: Grant, request: Request, policies: Sequence[Policy], manager: ManagerCall) -> Grant:
+    """Return a grant without the permissions and tools that the manager's principal lacks. Raises NotAllowed."""
+    if not (manager.principal or manager.permissions):  # the program itself called, without limits
+        return grant
+    bound = decide(
+        policies,
+        replace(
+            request,
+            routing=Routing(MANAGED, "worker"),
+            identity=Identity(manager.principal),
+            permissions=Permissions(),
+        ),
+    )
+    denied = {tool.name for tool in grant.denied_tools}
+    lost = sorted(set(grant.permissions) - set(manager.permissions))
+    warnings = grant.warnings
+    if lost:
+        text = f"permissions {', '.join(lost)} not granted: session {manager.session!r}, which spawned this one, lacks them"
+        warnings = (*warnings, ContextWarning(SOURCE, text))
+    return replace(
+        grant,
+        permissions=tuple(name for name in grant.permissions if name in manager.permissions),
+        tools=tuple(name for name in grant.tools if name in bound.tools),
+        denied_tools=(*grant.denied_tools, *(tool for tool in bound.denied_tools if tool.name not in denied)),
+        warnings=warnings,
+    )
+
+
+def _parent_session(store: LedgerStore, session: str) -> str:
+    label = store.resolve(session)
+    update = store.session(label) if label is not None else None
+    return update.facts.parent_session if update is not None else ""
+
+
 def _inherited_persona(store: LedgerStore, grant: Grant, manager: str) -> tuple[str, list[ContextWarning]]:
     """Return the persona of the session that spawned a worker: the one in the call, else the one in the ledger."""
     if grant.role != "worker":
         return "", []
     # A later call of a worker need not name its manager: the session has it.
-    if not manager:
-        label = store.resolve(grant.session)
-        update = store.session(label) if label is not None else None
-        manager = update.facts.parent_session if update is not None else ""
+    manager = manager or _parent_session(store, grant.session)
     if not manager:
         return "", []
-    thread = store.thread_of(manager)
-    if thread is None:
+    call = manager_call(store, Routing(grant.session, manager=manager))
+    if call is None and store.thread_of(manager) is None:
         text = f"manager session {manager!r} not found: this worker inherits no persona"
         return "", [ContextWarning("nexus:persona", text)]
-    row = last_call(store, thread)
-    return str(row.manifest.get("persona", "")) if row is not None else "", []
+    return call.persona if call is not None else "", []
