@@ -131,8 +131,10 @@ def within_manager(grant: Grant, request: Request, policies: Sequence[Policy], m
 
 
 def _parent_session(store: LedgerStore, session: str) -> str:
-    label = store.resolve(session)
-    update = store.session(label) if label is not None else None
+    update = store.session(session)
+    if update is None or update.thread is None:
+        label = store.resolve(session)
+        update = store.session(label) if label is not None else None
     return update.facts.parent_session if update is not None else ""
 
 

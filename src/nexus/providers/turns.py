@@ -37,6 +37,14 @@ class ConversationParts:
 
 
 @dataclass(frozen=True, slots=True)
+class OpeningFragments:
+    """The fragments of an opening's messages."""
+
+    messages: tuple[Message, ...] = ()
+    fragments: list[Any] = field(default_factory=list[Any])
+
+
+@dataclass(frozen=True, slots=True)
 class JoinedHistory:
     """The history's first `count` messages as joined fragments. The last fragment may still grow."""
 
@@ -67,7 +75,8 @@ def items(
         # A new list, assigned at once: other threads may be reading the old one.
         cached = [*cached, *map(fragment, history.shared[len(cached) : history.end])]
         history.fragments[cache_key] = cached
-    fragments = [*leading, *(item for message in history.opening for item in fragment(message))]
+    opening = _opening_fragments(history, cache_key, fragment)
+    fragments = [*leading, *(item for per_message in opening for item in per_message)]
     fragments.extend(item for per_message in cached[: history.end] for item in per_message)
     settled = len(fragments)
     fragments.extend(item for message in (*history.closing, *current) for item in fragment(message))
@@ -83,7 +92,7 @@ def turns(
 ) -> ConversationParts:
     """Return the conversation as joined fragments."""
     joined = _joined_history(history, cache_key, fragment, blocks)
-    opening = [fragment(message) for message in history.opening]
+    opening = _opening_fragments(history, cache_key, fragment)
     after = [fragment(message) for message in (*history.closing, *current)]
     start = joined_turns([], opening, blocks)
     if joined and start and start[-1]["role"] == joined[0]["role"]:
@@ -92,6 +101,16 @@ def turns(
     # The last of them may still grow.
     settled = max(len(start) + len(joined) - 1, 0)
     return ConversationParts(joined_turns([*start, *joined[:-1]], [*joined[-1:], *after], blocks), settled)
+
+
+def _opening_fragments(history: History, cache_key: str, fragment: Callable[[Message], Any]) -> list[Any]:
+    """Return the fragments of the opening's messages, which all calls of a window share."""
+    key = f"opening:{cache_key}"
+    cached: OpeningFragments = next(iter(history.fragments.get(key, ())), OpeningFragments())
+    if cached.messages != history.opening:
+        cached = OpeningFragments(history.opening, [fragment(message) for message in history.opening])
+        history.fragments[key] = [cached]
+    return cached.fragments
 
 
 def _joined_history(

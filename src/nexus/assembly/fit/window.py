@@ -99,6 +99,7 @@ class Opening:
 
     refs: dict[int, MessageRef] = field(default_factory=dict[int, MessageRef])
     """Position in the ledger of each message that is stored, by its index."""
+    flags: frozenset[tuple[int, int, int]] | None = None  # of the hidden pins; see `Window.visible_pins`
 
 
 @dataclass(slots=True)
@@ -337,17 +338,18 @@ class Window:
         begin = self.row_at(self.groups[-1]).ref
         return any(place >= begin for place in self.rules.verbatim)
 
-    def visible_pins(self) -> set[tuple[int, int, int]]:
+    def visible_pins(self) -> frozenset[tuple[int, int, int]]:
         """Return the pins that affect the opening or the size of results.
 
         Each is (seq, ord, flag). The flag is 1 for a pin that is truncated or not in order, plus 2 for each of its calls
         without a result: one that comes later is shown with it, and changes the opening.
         """
-        hidden = {
-            (pin.place.seq, pin.place.ord, int(pin.kind == "asked" or pin.is_large()) + 2 * pin.unanswered_calls())
-            for pin in self.hidden_pins()
-        }
-        return hidden | {(place.seq, place.ord, 0) for place in self.reductions.untruncated}
+        if self.opening.flags is None:  # an opening never changes
+            self.opening.flags = frozenset(
+                (pin.place.seq, pin.place.ord, int(pin.kind == "asked" or pin.is_large()) + 2 * pin.unanswered_calls())
+                for pin in self.hidden_pins()
+            )
+        return self.opening.flags | {(place.seq, place.ord, 0) for place in self.reductions.untruncated}
 
     def hash_at(self, seq: int) -> bytes | None:
         """Return the chain value after entry `seq`, None if this window did not read it."""
