@@ -20,6 +20,7 @@ NAMES = (
     "faults",
     "kill_appends",
     "kill_compactions",
+    "kill_turns",
     "power_loss",
     "io_errors",
     "disk_full",

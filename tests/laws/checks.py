@@ -182,7 +182,10 @@ def summary_and_marker(call: Call) -> None:
     if mark is not None and mark.kind == "compaction" and (cut is None or cut.keeps_summary):
         summary, task = str(mark.body["summary"]), summary_task(str(mark.body["summary"]))
         allowed = [seen(f"{SUMMARY}{summary}")]
-        if task and any(" ".join(one.split()).startswith(task) for one in said[1:]):
+        row = call.path.task()
+        whole = seen(row.message.text()) if row is not None else ""
+        # The first message may be shown shortened, with less of it than the summary's quote.
+        if task and any(" ".join(one.split()).startswith(task) or is_short_for(one, whole) for one in said[1:]):
             allowed.append(seen(f"{SUMMARY}{without_task(summary)}"))
         if not said or said[0] not in allowed:
             broken("summary", f"{said[:1]} in place of the live summary")

@@ -37,12 +37,12 @@ def authorize(request: Request, policies: Sequence[Policy], store: LedgerStore, 
     more than the other's last call. `persona` is used where neither the request nor a worker's manager has one. Raises
     as `decide`, LedgerError, and BadTool for a malformed tool definition.
     """
-    manager = manager_call(store, request.routing)
+    manager = parent_call(store, request.routing)
     if manager is not None and not request.identity.principal:
         request = replace(request, identity=replace(request.identity, principal=manager.principal))
     grant = decide(policies, request, partial(owning_names, store))
     if manager is not None:
-        grant = within_manager(grant, request, policies, manager)
+        grant = within_parent(grant, request, policies, manager)
     if grant.denied_tools:
         canonical(request.tools)  # raises for a malformed definition even if its tool would not be offered
     routing = replace(request.routing, session=grant.session, role=grant.role, own=False)
@@ -78,7 +78,7 @@ def owning_names(store: LedgerStore, label: str) -> list[str]:
     return names
 
 
-class ManagerCall(Struct, frozen=True):
+class ParentCall(Struct, frozen=True):
     """The last call of the session that spawned another one."""
 
     session: str
@@ -87,7 +87,7 @@ class ManagerCall(Struct, frozen=True):
     persona: str = ""
 
 
-def manager_call(store: LedgerStore, routing: Routing) -> ManagerCall | None:
+def parent_call(store: LedgerStore, routing: Routing) -> ParentCall | None:
     """Return the last call of the session that spawned a request's: the one it names, else the ledger's.
 
     None if there is no such session, or it has no recorded call.
@@ -99,10 +99,10 @@ def manager_call(store: LedgerStore, routing: Routing) -> ManagerCall | None:
         return None
     (entry,) = store.entries(thread, row.seq - 1, row.seq)
     principal, permissions = entry.body.get("principal", ""), entry.body.get("permissions") or ()
-    return ManagerCall(manager, str(principal), tuple(map(str, permissions)), str(row.manifest.get("persona", "")))
+    return ParentCall(manager, str(principal), tuple(map(str, permissions)), str(row.manifest.get("persona", "")))
 
 
-def within_manager(grant: Grant, request: Request, policies: Sequence[Policy], manager: ManagerCall) -> Grant:
+def within_parent(grant: Grant, request: Request, policies: Sequence[Policy], manager: ParentCall) -> Grant:
     """Return a grant without the permissions and tools that the manager's principal lacks. Raises NotAllowed."""
     if not (manager.principal or manager.permissions):  # the program itself called, without limits
         return grant
@@ -146,7 +146,7 @@ def _inherited_persona(store: LedgerStore, grant: Grant, manager: str) -> tuple[
     manager = manager or _parent_session(store, grant.session)
     if not manager:
         return "", []
-    call = manager_call(store, Routing(grant.session, manager=manager))
+    call = parent_call(store, Routing(grant.session, manager=manager))
     if call is None and store.thread_of(manager) is None:
         text = f"manager session {manager!r} not found: this worker inherits no persona"
         return "", [ContextWarning("nexus:persona", text)]

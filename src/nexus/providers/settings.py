@@ -137,7 +137,8 @@ class _Translation:
             return self._no_thinking()
         if forced and self.is_anthropic:
             self._omit("thinking", "Anthropic's models do not think if a tool is forced")
-            return self._no_thinking() if self.rules.thinking == "effort" else None
+            turns_off = self.rules.thinking == "effort" and self.model.vendor == "anthropic"
+            return self._no_thinking() if turns_off else None
         if self.rules.thinking != "budget":
             return thinking if thinking is True else self._effort(thinking)
         if thinking is True and not self.is_anthropic:
@@ -214,7 +215,9 @@ class _Translation:
         return "stop" if self.format == "openai" else "stop_sequences"
 
     def _thinking_fields(self, thinking: bool | int | Effort | None) -> dict[str, Any]:
-        off = self.rules.thinking_off
+        # Gateways that serve other makers' models in Anthropic's format take its own words.
+        is_own = self.format != "anthropic" or self.model.vendor == "anthropic"
+        off = self.rules.thinking_off if is_own else "disabled"
         if thinking is None:
             return {}
         if self.format == "gemini":
@@ -268,5 +271,7 @@ def _gemini_thinking(thinking: bool | int | Effort, rules: SettingRules) -> dict
         if thinking is False:
             return {"thinking_budget": 0}
         return {"thinking_budget": -1 if thinking is True else _tokens(thinking)}
+    if thinking is False and rules.thinking_off != "minimal":  # another maker's model behind Gemini's format
+        return {"thinking_budget": 0}
     level = rules.thinking_off if thinking is False else cast("str", thinking)
     return {"thinking_level": level.upper()}

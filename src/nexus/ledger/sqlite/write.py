@@ -91,7 +91,7 @@ class Writing:
             body = body_json(entry.body)
             payload = payload_hash(entry, rows, body)
             if self._is_repeat(thread, session, entry, payload):
-                seqs.append(thread.head_seq)
+                seqs.append(thread.head_seq + 1)  # of the next one
                 continue
             if not added:  # what is known already is no reason to refuse: the caller only asks again
                 self._check_expectations(session, commit, thread)
