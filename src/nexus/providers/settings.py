@@ -26,6 +26,9 @@ BodyFormat: TypeAlias = Literal["openai", "responses", "anthropic", "gemini"]
 EFFORT_TOKENS: dict[Effort, int] = {"low": 2_048, "medium": 8_192, "high": 24_576}
 """Thinking tokens for an effort, for models that take a number; a number becomes the first effort that covers it."""
 
+_LEAST_BUDGET = 1_024
+"""Least thinking tokens in Anthropic's format."""
+
 _LEAST_TOP_P = 0.95
 """Smallest `top_p` that Anthropic accepts with thinking."""
 
@@ -148,6 +151,7 @@ class _Translation:
     def _thinking_tokens(self, tokens: int, limit: int | None) -> int | None:
         """Return the thinking tokens that the model accepts; fewer than `limit`, the reply with them."""
         min_tokens, max_tokens = self.rules.thinking_tokens
+        min_tokens = max(min_tokens, _LEAST_BUDGET) if self.is_anthropic else min_tokens
         max_tokens = min(max_tokens, limit - 1) if limit is not None else max_tokens
         if max_tokens < min_tokens:
             self._omit("thinking", f"max_tokens leaves less than {min_tokens:,} tokens for it")
