@@ -171,6 +171,8 @@ class _Translation:
         """Return False if thinking can be turned off, else the least that the model allows; None without thinking."""
         if not (self.rules.thinking and self.model.reasoning):
             return None
+        if self.format == "anthropic" and self.model.vendor != "anthropic":
+            return False
         if self.rules.thinking_off == "minimal":
             self.problems.append(f"thinking False sent as 'minimal': {self.model.name} cannot be told not to think")
         if self.rules.thinking_off:
