@@ -28,8 +28,8 @@ BEGUN, DURABLE, RECORDED, CELLS = range(4)
 """Cells: the message that was sent last, that was stored before its call last, whose reply was stored last."""
 
 WAYS = ("turns", "call", "mirror")
-LONGEST_SECONDS = 0.06
-MODEL_SECONDS = 0.003
+LONGEST_SECONDS = 0.1
+MODEL_SECONDS = 0.02
 """How long the model of each call takes, on average: most kills hit it."""
 
 ROUNDS_OF_A_FILE = 50

@@ -40,6 +40,7 @@ def tortured(folder: Path, name: str, rounds: int = 1) -> tuple[int, dict[str, A
 ROUNDS = {
     "kill_appends": 200,
     "kill_compactions": 200,
+    "kill_turns": 60,
     "power_loss": 250,
     "io_errors": 30,
     "disk_full": 200,

@@ -1,20 +1,25 @@
 """Calls of one session one after the other: in one process by a lock, across processes by a lease in the ledger.
 
-A lease expires unless its holder renews it, so a program that stopped blocks a session for half a minute at most. It is
-advice: what is written without one is not refused.
+A lease expires unless its holder renews it, so a program that stopped blocks a session for half a minute at most, and
+not at all for others on its machine. It is advice: what is written without one is not refused.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
+import platform
 import random
+import re
 import threading
 import time
 import uuid
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import cache
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from nexus.errors import NexusError, SessionBusy
@@ -25,6 +30,7 @@ RENEW_S = 10.0
 WAIT_S = 60.0
 """Seconds that a call waits for its session by default."""
 
+_HOLDER = re.compile(r"process (\d+) on (\w+) ", re.ASCII)
 _FIRST_PAUSE_S, _MAX_PAUSE_S = 0.005, 0.2
 
 RunInThread: TypeAlias = Callable[..., Awaitable[Any]]
@@ -55,6 +61,9 @@ def session_lease(store: LedgerStore, session: str, *, wait_s: float = WAIT_S) -
             lease = store.take_lease(session, holder, LEASE_MS)
             if lease.holder == holder:
                 break
+            if _has_ended(lease.holder):
+                store.release_lease(session, lease.holder)
+                continue
             if time.monotonic() >= deadline:
                 raise SessionBusy(session, lease.holder, wait_s)
             time.sleep(pause)
@@ -84,6 +93,9 @@ async def async_session_lease(
             lease = await run(store.take_lease, session, holder, LEASE_MS)
             if lease.holder == holder:
                 break
+            if _has_ended(lease.holder):
+                await run(store.release_lease, session, lease.holder)
+                continue
             if time.monotonic() >= deadline:
                 raise SessionBusy(session, lease.holder, wait_s)
             await asyncio.sleep(pause)
@@ -103,7 +115,30 @@ def _lock_of(store: LedgerStore, session: str) -> _SessionLock:
 
 
 def _new_holder() -> str:
-    return f"process {os.getpid()} ({uuid.uuid4().hex[:8]})"
+    return f"process {os.getpid()} on {_machine()} ({uuid.uuid4().hex[:8]})"
+
+
+@cache
+def _machine() -> str:
+    """Return a name for this machine since its start, and for its process numbers, which a container has of its own."""
+    facts = [platform.node()]
+    with suppress(OSError):
+        facts += [Path("/proc/sys/kernel/random/boot_id").read_text("ascii"), str(Path("/proc/self/ns/pid").readlink())]
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:8]
+
+
+def _has_ended(holder: str) -> bool:
+    """Return True if a lease's holder was a process of this machine that no longer runs."""
+    named = _HOLDER.match(holder)
+    if os.name != "posix" or named is None or named[2] != _machine():
+        return False
+    try:
+        os.kill(int(named[1]), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return False
 
 
 def _pauses() -> Generator[float]:

@@ -15,6 +15,7 @@ from nexus.errors import (
     IdempotencyConflict,
     LedgerClosed,
     NoSuchSession,
+    SessionMoved,
 )
 from nexus.ledger.records import Header
 from nexus.ledger.sessions import Alias, NewRefUpdate, Query, SessionMetadata
@@ -38,7 +39,7 @@ from nexus.testing.ledger_conformance.harness import (
     together,
     with_sizes,
 )
-from nexus.types.ledger_entries import Commit, Committed, NewEntry, SizedMessage, StoredCalibration
+from nexus.types.ledger_entries import AssemblyRow, Commit, Committed, NewEntry, SizedMessage, StoredCalibration
 from nexus.types.message import Image, Message, TokenSize, user
 
 # conditions -----------------------------------------------------------------------------------------------------------
@@ -455,3 +456,32 @@ def check_opened_again(case: Case) -> None:
             (["one"], 0),
             "texts, and entries added",
         )
+
+
+def check_base(case: Case) -> None:
+    """A commit with a base makes a session that continues it, and is refused if the session is there."""
+    store = case.store
+    append(store, "main", "one")
+    append(store, "main", "two")
+    thread = thread_of(store, "main")
+    put_from = Commit((entry("three"),), base=(thread, 1))
+    equal(store.commit("branch", put_from).head, 2, "the head of the new session")
+    equal(texts(store, "branch"), ["one", "three"], "its messages")
+    equal(store.commit("fresh", Commit((entry("zero"),), base=(0, 0))).head, 1, "the head of a session of its own")
+    before = list(store.dump())
+    for session in ("main", "branch", "fresh"):
+        with raises(SessionMoved, "a base for a session that is there"):
+            store.commit(session, put_from)
+    with raises(BadReference, "a base behind the thread's end"):
+        store.commit("late", Commit((entry("x"),), base=(thread, 3)))
+    equal(list(store.dump()), before, "what is stored after refusals")
+
+
+def check_manifest_of_a_later_entry(case: Case) -> None:
+    """A manifest is stored at the entry that the commit names, with the hash of a head that the commit stores."""
+    store, row = case.store, AssemblyRow("v", {"head": 2, "head_hash": ""}, 7)
+    committed = store.commit("main", Commit((entry("one"), entry("two"), entry("three")), assembly=row, assembly_at=2))
+    (stored,) = store.assemblies(committed.thread)
+    equal(stored.seq, 3, "the manifest's entry")
+    second = next(iter(store.entries(committed.thread, 1, 2)))
+    equal(stored.manifest["head_hash"], second.hash.hex(), "the hash of its head")
