@@ -34,6 +34,7 @@ TITLES: Mapping[str, str] = {
     "next_call": "Next call",
     "ledger": "Ledger",
     "start": "Start",
+    "serving": "Many clients",
     "system_slot": "System slot",
     "counting": "Token counts",
     "counter_error": "Token counts by content",

@@ -16,6 +16,7 @@ NAMES = (
     "next_call",
     "ledger",
     "start",
+    "serving",
     "system_slot",
     "counting",
     "counter_error",

@@ -167,7 +167,7 @@ class StoredEvent:
 
 
 class SentMessage(Struct, frozen=True):
-    """One of a context's messages, and what it was made of."""
+    """One of a context's messages, with its position in the ledger."""
 
     message: Message
     ref: MessageRef | None
@@ -259,7 +259,7 @@ class AssembledContext:
 
     @property
     def mirrored(self) -> Mirrored | None:
-        """Where a list of `Engine.mirror` belongs; None for other contexts."""
+        """The place of a list of `Engine.mirror`; None for other contexts."""
         return self.provenance.mirrored
 
     @property

@@ -270,7 +270,7 @@ class Engine:
 
         The list continues the session that has its longest known beginning, or with whose messages it overlaps (a
         sliding window, an edited middle, the client's own compaction), else a new one: see `AssembledContext.mirrored`.
-        `record` then stores what the ledger lacks of the list, and the reply, in one transaction.
+        `record` then stores the messages that the ledger lacks, and the reply, in one transaction.
 
         Args:
             messages: The list in a provider's format, or neutral messages. It ends with the user's message or results.
@@ -284,7 +284,7 @@ class Engine:
         """
         check_options("mirror", options, RequestOptions, "messages scope provider reserve")
         if type(reserve) is not int or reserve < 0:
-            raise BadSetting(f"reserve is {reserve!r} (pass a number of tokens)")
+            raise BadSetting("reserve is no number of tokens (pass an int, 0 or more)")
         self._check_trusted()
         model = options.get("model") or self.model
         placed = self._mirror.place(messages, scope, provider, model)

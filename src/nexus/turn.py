@@ -20,7 +20,7 @@ from nexus.types.message import Message, Text, ToolCall, ToolResult, assistant, 
 from nexus.types.options import RequestOptions
 from nexus.types.request import AgentResult, Event, Request
 from nexus.types.tool_calls import ToolCallRecord, tool_call_records
-from nexus.types.validation import check_options
+from nexus.types.validation import check_options, checked
 
 if TYPE_CHECKING:
     from nexus.ledger.operations import Ledger
@@ -170,6 +170,10 @@ class Turn:
                 content if isinstance(content, ToolResult) else ToolResult(call_id, (Text(content),), name, is_error)
             )
             message = Message("tool", (result,))
+        try:
+            message = checked(message, Message)
+        except (TypeError, ValueError) as error:
+            raise BadEvent(f"result invalid: {error} (pass the call's id, and a text or nexus.tool(…))") from error
         if [result.call_id for result in message.results()] != [call_id]:
             raise BadEvent(
                 f"result is not one result of call {call_id!r} (pass its text, or nexus.tool({call_id!r}, …))"

@@ -341,3 +341,52 @@ def test_command_arguments_end_in_an_exit_code(command: str, words: list[str]) -
 def test_error_about_tool_schema_names_the_tool(value: Any) -> None:
     with pytest.raises(nexus.NexusError, match=r"tool 'broken' cannot be sent as JSON: (nested|integer)"):
         sent(tools=[{"name": "broken", "parameters": {"properties": {"a": value}}}])
+
+
+OK = nexus.AgentResult((nexus.assistant("ok"),))
+
+
+def asked(*before: Any) -> list[Any]:
+    return [*before, {"role": "user", "content": "y"}]
+
+
+def called(arguments: Any) -> list[Any]:
+    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    result = {"role": "tool", "tool_call_id": arguments if isinstance(arguments, str) else "a", "content": arguments}
+    return [{"role": "user", "content": "x"}, {"role": "assistant", "content": "x", "tool_calls": [call]}, result]
+
+
+def recorded(items: Any, **options: Any) -> object:
+    ctx = engine().mirror(items, **options)
+    return ctx.to_openai(), engine().record(ctx, OK)
+
+
+def begun(session: Any = "turns") -> nexus.Turn:
+    return engine().begin("x", session=session)
+
+
+LISTS_AND_TURNS: dict[str, Callable[[Any], object]] = {
+    "items": recorded,
+    "item": lambda value: recorded([value]),
+    "content": lambda value: recorded([{"role": "user", "content": value}]),
+    "answer": lambda value: recorded(asked({"role": "assistant", "content": value})),
+    "calls": lambda value: recorded(asked({"role": "assistant", "content": "x", "tool_calls": value})),
+    "arguments": lambda value: recorded(called(value)),
+    "scope": lambda value: recorded(asked(), scope=value),
+    "provider": lambda value: recorded(asked(), provider=value),
+    "reserve": lambda value: recorded(asked(), reserve=value),
+    "event": lambda value: engine().begin(value, session="turns").cancel(),
+    "session": lambda value: begun(value).cancel(),
+    "call id": lambda value: begun().result(value, "x"),
+    "result": lambda value: begun().result("a", value),
+    "kind": lambda value: begun().fail(value, "x"),
+    "text": lambda value: begun().fail("error", value),
+    "partial": lambda value: begun().fail("error", "x", partial=value),
+    "reply": lambda value: begun().record(value),
+}
+
+
+@pytest.mark.parametrize("entrance", LISTS_AND_TURNS)
+def test_lists_and_turns_take_any_value_or_say_what_is_wrong(entrance: str) -> None:
+    for value in VALUES.values():
+        outcome(lambda value=value: LISTS_AND_TURNS[entrance](value))

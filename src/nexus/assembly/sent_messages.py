@@ -1,4 +1,4 @@
-"""What each sent message is in the ledger, and whether fitting or repair changed it. Pure; made when it is asked for."""
+"""Position and state of each sent message: unchanged, truncated, repaired or synthetic. Pure; computed on request."""
 
 from __future__ import annotations
 

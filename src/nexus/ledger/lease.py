@@ -129,11 +129,11 @@ def _machine() -> str:
 
 def _has_ended(holder: str) -> bool:
     """Return True if a lease's holder was a process of this machine that no longer runs."""
-    named = _HOLDER.match(holder)
-    if os.name != "posix" or named is None or named[2] != _machine():
+    match = _HOLDER.match(holder)
+    if os.name != "posix" or match is None or match[2] != _machine():
         return False
     try:
-        os.kill(int(named[1]), 0)
+        os.kill(int(match[1]), 0)
     except ProcessLookupError:
         return True
     except (OSError, OverflowError):

@@ -30,7 +30,7 @@ Action = Literal["append", "fork", "new"]
 
 
 class Place(Struct, frozen=True):
-    """Where a list continues what is stored."""
+    """The point at which a list continues a stored conversation."""
 
     thread: int
     """0 for a new session."""

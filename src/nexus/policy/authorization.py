@@ -116,10 +116,10 @@ def within_parent(grant: Grant, request: Request, policies: Sequence[Policy], ma
         ),
     )
     denied = {tool.name for tool in grant.denied_tools}
-    lost = sorted(set(grant.permissions) - set(manager.permissions))
+    missing = sorted(set(grant.permissions) - set(manager.permissions))
     warnings = grant.warnings
-    if lost:
-        text = f"permissions {', '.join(lost)} not granted: session {manager.session!r}, which spawned this one, lacks them"
+    if missing:
+        text = f"permissions {', '.join(missing)} not granted: session {manager.session!r}, which spawned this one, lacks them"
         warnings = (*warnings, ContextWarning(SOURCE, text))
     return replace(
         grant,

@@ -118,13 +118,14 @@ def as_messages(
         raise BadEvent(
             f"messages not readable: {error} (pass them as the provider's client takes them{hint})"
         ) from error
-    except RecursionError as error:
-        raise BadEvent("messages not readable: nested too deeply (shorten what the items contain)") from error
+    except (RecursionError, ValueError) as error:  # a ValueError is a number with thousands of digits
+        raise BadEvent("messages not readable: nested too deeply, or a number is too long (shorten them)") from error
 
 
 def _check_provider(provider: ReceivedFormat | None) -> None:
     if provider is not None and provider not in _FORMATS:
-        raise BadSetting(f"provider {provider!r} unknown: use {', '.join(_FORMATS)}")
+        name = repr(provider[:80]) if isinstance(provider, str) else type(provider).__name__
+        raise BadSetting(f"provider {name} unknown: use {', '.join(_FORMATS)}")
 
 
 def list_of_items(items: Any, provider: ReceivedFormat | None) -> list[Any]:
