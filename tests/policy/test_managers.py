@@ -56,12 +56,19 @@ def test_worker_without_a_known_manager_is_recorded_without_a_link() -> None:
         assert nx.ledger.metadata("worker:count").parent_session == ""
 
 
-def test_worker_acts_for_its_managers_principal() -> None:
+def test_worker_has_its_managers_tools_and_permissions_at_most() -> None:
     with managed() as nx:
-        ctx = spawn(nx, manager="desk")
-        assert ctx.provenance.identity.principal == "ann"
+        ctx = spawn(nx, manager="desk", permissions=["search", "write"])
         assert [tool.name for tool in ctx.tools] == ["read_file"]
-        assert ctx.permissions_granted == ("read", "search")
+        assert ctx.permissions_granted == ("search",)
+
+
+def test_worker_of_a_worker_has_no_more_than_the_first_manager() -> None:
+    with managed() as nx:
+        nx.record(spawn(nx, manager="desk", permissions=["read"]), ANSWER)
+        ctx = spawn(nx, session="worker:deep", manager="worker:count", permissions=["read", "write"])
+        assert [tool.name for tool in ctx.tools] == ["read_file"]
+        assert ctx.permissions_granted == ("read",)
 
 
 def test_worker_keeps_its_limits_without_naming_its_manager_again() -> None:

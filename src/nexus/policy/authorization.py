@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -33,13 +33,11 @@ class AuthorizedRequest(Struct, frozen=True):
 def authorize(request: Request, policies: Sequence[Policy], store: LedgerStore, persona: str = "") -> AuthorizedRequest:
     """Restrict a request to what the policies grant, in order of precedence.
 
-    A session that another one spawned acts for that one's principal unless the program names another, and never has
-    more than the other's last call. `persona` is used where neither the request nor a worker's manager has one. Raises
+    A session that another one spawned never has more than that one's last call, and the tools that its principal may
+    use. `persona` is used where neither the request nor a worker's manager has one. Raises
     as `decide`, LedgerError, and BadTool for a malformed tool definition.
     """
     manager = parent_call(store, request.routing)
-    if manager is not None and not request.identity.principal:
-        request = replace(request, identity=replace(request.identity, principal=manager.principal))
     grant = decide(policies, request, partial(owning_names, store))
     if manager is not None:
         grant = within_parent(grant, request, policies, manager)
@@ -87,10 +85,11 @@ class ParentCall(Struct, frozen=True):
     persona: str = ""
 
 
-def parent_call(store: LedgerStore, routing: Routing) -> ParentCall | None:
+def parent_call(store: LedgerStore, routing: Routing, spawned: Collection[str] = ()) -> ParentCall | None:
     """Return the last call of the session that spawned a request's: the one it names, else the ledger's.
 
-    None if there is no such session, or it has no recorded call.
+    Its principal is the one for whom it acts itself, if a session spawned it too. None if there is no such session, or
+    it has no recorded call.
     """
     manager = routing.manager or _parent_session(store, routing.session)
     thread = store.thread_of(manager) if manager else None
@@ -98,8 +97,11 @@ def parent_call(store: LedgerStore, routing: Routing) -> ParentCall | None:
     if thread is None or row is None:
         return None
     (entry,) = store.entries(thread, row.seq - 1, row.seq)
-    principal, permissions = entry.body.get("principal", ""), entry.body.get("permissions") or ()
-    return ParentCall(manager, str(principal), tuple(map(str, permissions)), str(row.manifest.get("persona", "")))
+    principal, permissions = str(entry.body.get("principal", "")), entry.body.get("permissions") or ()
+    if not principal and manager not in spawned:
+        parent = parent_call(store, Routing(manager), (*spawned, manager))
+        principal = parent.principal if parent is not None else ""
+    return ParentCall(manager, principal, tuple(map(str, permissions)), str(row.manifest.get("persona", "")))
 
 
 def within_parent(grant: Grant, request: Request, policies: Sequence[Policy], manager: ParentCall) -> Grant:
