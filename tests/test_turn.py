@@ -13,6 +13,8 @@ from nexus import AgentResult, Event, Text, ToolCall, assistant
 from nexus.engine import Engine
 from nexus.errors import BadEvent, BadReply, IdempotencyConflict, SessionBusy
 from nexus.ledger.lease import session_lease
+from nexus.ledger.sqlite import SqliteLedger
+from nexus.types.ledger_entries import Entry
 
 CALLS = assistant("", ToolCall("a", "look", "{}"), ToolCall("b", "look", "{}"))
 
@@ -187,3 +189,25 @@ def test_canceled_task_leaves_an_interrupted_turn(tmp_path: Path) -> None:
             return nx.engine.ledger.turns("s")[-1].status
 
     assert asyncio.run(main()) == "interrupted"
+
+
+def test_call_and_turn_read_their_own_entries_of_a_long_session(nx: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(150):
+        nx.record(nx.assemble(f"question {number}", session="s"), reply())
+    seen: list[int] = []
+    entries = SqliteLedger.entries
+
+    def counted(store: SqliteLedger, thread: int, after: int = 0, until: int | None = None) -> Iterator[Entry]:
+        found = list(entries(store, thread, after, until))
+        seen.append(len(found))
+        return iter(found)
+
+    monkeypatch.setattr(SqliteLedger, "entries", counted)
+    nexus.call(nx, "one more", lambda _ctx: reply(), session="s")
+    turn = nx.begin("and another", session="s")
+    turn.record(reply("Yes."))
+    assert (turn.status, [message.text() for message in turn.replies], turn.tool_calls) == ("completed", ["Yes."], ())
+    assert sum(seen) < 150, "of 304 entries"
+    nx.begin("left open", session="s")
+    assert [found.number for found in nx.ledger.turns("s", 151)] == [151, 152, 153]
+    assert nx.ledger.turns("s", 151) == nx.ledger.turns("s")[150:]

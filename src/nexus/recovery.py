@@ -76,14 +76,14 @@ class Answer(Struct, frozen=True):
         return len(self.attempts) > 1
 
 
-class _Sent(Struct, frozen=True):
-    """What came of sending a context: a reply, or the error that `send` raised."""
+class _Outcome(Struct, frozen=True):
+    """Result of sending a context: a reply, or the error that `send` raised."""
 
     reply: Any = None
     error: Exception | None = None
 
 
-_Steps: TypeAlias = Generator[AssembledContext, _Sent, Answer]
+_Steps: TypeAlias = Generator[AssembledContext, _Outcome, Answer]
 """Contexts to send, one after the other; returns the answer. It calls no model itself, so that a caller may await one."""
 
 
@@ -147,13 +147,13 @@ async def acall(
         step = await nx.run(_next_step, steps, None)
         while isinstance(step, AssembledContext):
             try:
-                sent = _Sent(await send(step))
+                outcome = _Outcome(await send(step))
             except Exception as error:  # noqa: BLE001 - the steps decide what it means, and raise it again
-                sent = _Sent(error=error)
+                outcome = _Outcome(error=error)
             except BaseException as error:
                 await asyncio.shield(nx.run(_stop, steps, error))
                 raise
-            step = await nx.run(_next_step, steps, sent)
+            step = await nx.run(_next_step, steps, outcome)
         return step
 
 
@@ -161,20 +161,20 @@ def _send_all(steps: _Steps, send: Callable[[AssembledContext], Any]) -> Answer:
     step = _next_step(steps, None)
     while isinstance(step, AssembledContext):
         try:
-            sent = _Sent(send(step))
+            outcome = _Outcome(send(step))
         except Exception as error:  # noqa: BLE001 - the steps decide what it means, and raise it again
-            sent = _Sent(error=error)
+            outcome = _Outcome(error=error)
         except BaseException as error:
             _stop(steps, error)
             raise
-        step = _next_step(steps, sent)
+        step = _next_step(steps, outcome)
     return step
 
 
-def _next_step(steps: _Steps, sent: _Sent | None) -> AssembledContext | Answer:
+def _next_step(steps: _Steps, outcome: _Outcome | None) -> AssembledContext | Answer:
     """Return the next context to send, or the answer."""
     try:
-        return next(steps) if sent is None else steps.send(sent)
+        return next(steps) if outcome is None else steps.send(outcome)
     except StopIteration as end:
         return end.value
 
@@ -260,7 +260,7 @@ class _Recovery:
     def turn_steps(self) -> _Steps:
         """Store the event, then yield contexts until one fits. Every way out but the answer closes the turn as failed."""
         turn = self._begin()
-        if not turn.is_open and turn.status == "completed":
+        if turn.status == "completed":
             return self._stored_answer(turn)
         try:
             ctx = turn.assemble()
@@ -296,12 +296,14 @@ class _Recovery:
         """Send at most three times. A doubtful reply is accepted if no smaller context can be sent."""
         while True:
             used, available = ctx.token_budget.used.total, ctx.token_budget.available
-            sent = yield ctx
-            reply, self.error = sent.reply, sent.error
-            if sent.error is not None:
-                verdict = classify(sent.error, provider=ctx.provider, window=ctx.accounting.model_info.context_tokens)
+            outcome = yield ctx
+            reply, self.error = outcome.reply, outcome.error
+            if outcome.error is not None:
+                verdict = classify(
+                    outcome.error, provider=ctx.provider, window=ctx.accounting.model_info.context_tokens
+                )
                 if verdict.kind != "overflow":
-                    raise sent.error
+                    raise outcome.error
             else:
                 verdict = _silent_overflow(ctx, reply)
             self.attempts.append(Attempt(used, available, self.step, verdict))

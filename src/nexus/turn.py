@@ -12,7 +12,7 @@ from nexus.assembly.record import build_event_commit, new_session_metadata, with
 from nexus.context import AssembledContext, StoredEvent
 from nexus.errors import BadEvent, BadReply
 from nexus.ledger.overlay import is_partial, open_event
-from nexus.ledger.replay import ABORTED, TurnStatus
+from nexus.ledger.replay import ABORTED, TurnStatus, entries_from_turn
 from nexus.providers.errors.failures import FailureKind
 from nexus.providers.replies import read_reply
 from nexus.types.ledger_entries import Commit, Committed, MessageRef, NewEntry
@@ -88,12 +88,9 @@ class Turn:
     @property
     def status(self) -> TurnStatus:
         """`pending`, `streaming`, `completed`, `failed` or `interrupted`, read from the ledger."""
-        turns = self._engine.ledger.turns(self.session)
-        status: TurnStatus = "interrupted"
-        for turn in turns:
-            if turn.number == self.number:
-                status = turn.status
-        return status
+        turns = self._engine.ledger.turns(self.session, self.number)
+        statuses: list[TurnStatus] = [turn.status for turn in turns if turn.number == self.number]
+        return statuses[0] if statuses else "interrupted"
 
     @property
     def is_open(self) -> bool:
@@ -103,16 +100,12 @@ class Turn:
     @property
     def replies(self) -> tuple[Message, ...]:
         """The assistant's messages of the turn that are stored."""
-        entries = self._engine.ledger.entries(self.session)
-        rows = (row for entry in entries if entry.turn == self.number for row in entry.rows)
-        return tuple(row.message for row in rows if row.message.role == "assistant")
+        return tuple(message for message in self._messages() if message.role == "assistant")
 
     @property
     def tool_calls(self) -> tuple[ToolCallRecord, ...]:
         """The tool calls of the turn that are stored, with their results, status and times."""
-        entries = self._engine.ledger.entries(self.session)
-        rows = (row for entry in entries if entry.turn == self.number for row in entry.rows)
-        return tool_call_records((row.message for row in rows), is_over=not self.is_open)
+        return tool_call_records(self._messages(), is_over=not self.is_open)
 
     def assemble(self, **changes: Unpack[RequestOptions]) -> AssembledContext:
         """Assemble the context of the turn's next call: of its message, or of the results that came since the last reply.
@@ -214,6 +207,11 @@ class Turn:
     def cancel(self, *, partial: object = None) -> Committed:
         """End the turn as interrupted by its user or its program; see `fail`."""
         return self.fail(ABORTED, "canceled", partial=partial)
+
+    def _messages(self) -> list[Message]:
+        ledger = self._engine.ledger
+        entries = entries_from_turn(ledger.store, ledger.thread(self.session), self.number)
+        return [row.message for entry in entries if entry.turn == self.number for row in entry.rows]
 
     def _stored_event(self) -> StoredEvent:
         if self._event is not None:  # others may have added messages behind it

@@ -320,10 +320,10 @@ class Ledger:
         with self.store.snapshot():
             return replay.visible_messages(self.store, self.thread(session))
 
-    def turns(self, session: str) -> list[Turn]:
-        """Return the session's turns with their derived status, oldest first."""
+    def turns(self, session: str, first: int = 0) -> list[Turn]:
+        """Return the session's turns from number `first` on with their derived status, oldest first."""
         thread = self.thread(session)
-        return replay.turns(self.store.entries(thread), self._under_way(thread))
+        return replay.turns(replay.entries_from_turn(self.store, thread, first), self._under_way(thread))
 
     def calls(self, session: str) -> list[RecordedToolCall]:
         """Return the session's tool calls with their derived status, in order."""

@@ -1,6 +1,6 @@
 """Current state derived from entries: checkpoints, pins, visible messages, turns with their status, tool calls.
 
-A derived status cannot disagree with the entries that it comes from. Only `visible_messages` reads a store.
+A derived status cannot disagree with the entries that it comes from. Only `visible_messages` and `entries_from_turn` read a store.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from nexus.types.stop_reasons import stop_reason
 TurnStatus: TypeAlias = Literal["pending", "streaming", "completed", "failed", "interrupted"]
 ABORTED = "aborted"
 """Kind of failure of a turn that its user or its program ended."""
+
+_BACK = 16
+"""Entries per read from the newest back; most turns have fewer."""
 
 CallStatus: TypeAlias = Literal["pending", "completed", "failed", "interrupted"]
 
@@ -138,6 +141,20 @@ def visible_messages(store: LedgerStore, thread: int) -> VisibleMessages:
     rows = tuple(row for entry in store.entries(thread, first.seq - 1) for row in entry.rows)
     summary = str(mark.body.get("summary", "")) if mark is not None and mark.kind == "compaction" else ""
     return VisibleMessages(summary, first.seq, tuple(row for row in rows if row.ref >= first))
+
+
+def entries_from_turn(store: LedgerStore, thread: int, turn: int) -> list[Entry]:
+    """Return a thread's entries from a turn's first one on, read from the newest back."""
+    entries: list[Entry] = []
+    until = store.thread(thread).head_seq
+    while until > 0:
+        after = max(until - _BACK, 0)
+        block = list(store.entries(thread, after, until))
+        entries[:0] = [entry for entry in block if entry.turn >= turn]
+        if block[0].turn < turn:
+            break
+        until = after
+    return entries
 
 
 def turns(entries: Iterable[Entry], under_way: Collection[int] = ()) -> list[Turn]:
