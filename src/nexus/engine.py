@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack, get_args
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from nexus.analysis.diff import Difference
@@ -102,6 +103,13 @@ MINUTES_PER_DAY = 24 * 60
 MIRROR_PROFILE = "bare"
 NEXT_MESSAGE = "(your next message)"
 """Placeholder for a message that is not written yet."""
+
+
+class _PreparedRequest(Struct, frozen=True):
+    """A checked request with what plugins added, and warnings, before policies."""
+
+    request: Request
+    warnings: tuple[ContextWarning, ...]
 
 
 class Engine:
@@ -205,7 +213,7 @@ class Engine:
         tool = {"name": "warm", "description": NEXT_MESSAGE, "input_schema": {"type": "object"}}
         request = Request(Event((Text(NEXT_MESSAGE),)), Routing(own=True), tools=(tool,))
         with suppress(NexusError):  # a policy or a budget that admits no such call is reported by the calls themselves
-            authorized = self._authorize(request, moment=False)
+            authorized = self._authorize(self._prepare(request, moment=False))
             inputs = self._assembly_inputs(authorized)
             ctx = assemble(authorized.request, self._profile(authorized.request), inputs)
             for render in (ctx.to_openai, ctx.to_responses, ctx.to_anthropic, ctx.to_gemini):
@@ -238,8 +246,11 @@ class Engine:
     def assemble_request(self, request: Request) -> AssembledContext:
         """Assemble the context of the next call for a full `Request`; see `assemble`."""
         self._check_trusted()
-        authorized = self._authorize(request)
-        return assemble(authorized.request, self._profile(authorized.request), self._assembly_inputs(authorized))
+        prepared = self._prepare(request)
+        with self.store.snapshot():
+            authorized = self._authorize(prepared)
+            inputs = self._assembly_inputs(authorized)
+        return assemble(authorized.request, self._profile(authorized.request), inputs)
 
     def begin(
         self,
@@ -294,8 +305,9 @@ class Engine:
         if reserve:
             available = plan_budget(self._with_learned_limit(request), self.resolve(model)).available
             request = replace(request, available_tokens=max(available - reserve, 1))
-        authorized = self._authorize(request, moment=False)
+        prepared = self._prepare(request, moment=False)
         with self.store.snapshot():
+            authorized = self._authorize(prepared)
             inputs = self._assembly_inputs(authorized, self._mirror.overlay(placed))
         inputs = dataclasses.replace(
             inputs,
@@ -308,7 +320,8 @@ class Engine:
     def session_label(self, session: str | None = None, **options: Unpack[RequestOptions]) -> str:
         """Return the label of the session that a call with these arguments of `assemble` belongs to."""
         check_options("session_label", options, RequestOptions, "session")
-        return self._authorize(build_request(Event(), session, **options), moment=False).request.routing.session
+        prepared = self._prepare(build_request(Event(), session, **options), moment=False)
+        return self._authorize(prepared).request.routing.session
 
     def current_turn(self, session: str, **options: Unpack[RequestOptions]) -> Turn | None:
         """Return the session's newest turn to continue it, None if it is closed. Arguments as for `assemble`.
@@ -322,9 +335,10 @@ class Engine:
     def assemble_stored(self, request: Request, event: StoredEvent) -> AssembledContext:
         """Assemble the context of the next call for an event that the ledger has; see `nexus.turn`."""
         self._check_trusted()
-        authorized = self._authorize(replace(request, event=event_of(event, self.clock_ms())), moment=False)
-        thread = self.ledger.thread(authorized.request.routing.session)
+        prepared = self._prepare(replace(request, event=event_of(event, self.clock_ms())), moment=False)
         with self.store.snapshot():
+            authorized = self._authorize(prepared)
+            thread = self.ledger.thread(authorized.request.routing.session)
             store = without_event(self.store, thread, event.seqs)
             inputs = self._assembly_inputs(authorized, store)
         inputs = dataclasses.replace(inputs, stored_event=event)
@@ -341,8 +355,8 @@ class Engine:
         if isinstance(self.store, SqliteLedger):
             self.store.check_trusted()
 
-    def _authorize(self, request: Request, *, moment: bool = True) -> AuthorizedRequest:
-        """Check the request, apply the learned limit, plugins, then policies, which apply to the plugins' tools too."""
+    def _prepare(self, request: Request, *, moment: bool = True) -> _PreparedRequest:
+        """Check the request, apply the learned limit, then plugins."""
         request, warnings = checked_request(request)
         request = self._with_learned_limit(request)
         if self.system and not request.system:
@@ -354,7 +368,13 @@ class Engine:
         if self.hooks.plugins:
             request, more = self.hooks.run(request, request.event.at_ms or self.clock_ms(), moment=moment)
             warnings = (*warnings, *more)
-        authorized = authorize(request, self.policies.read(), self.store, self.workspace_context.config.persona)
+        return _PreparedRequest(request, tuple(warnings))
+
+    def _authorize(self, prepared: _PreparedRequest) -> AuthorizedRequest:
+        """Apply the policies, to the plugins' tools too."""
+        persona = self.workspace_context.config.persona
+        authorized = authorize(prepared.request, self.policies.read(), self.store, persona)
+        warnings = prepared.warnings
         return replace(authorized, warnings=(*warnings, *authorized.warnings)) if warnings else authorized
 
     def _assembly_inputs(self, authorized: AuthorizedRequest, overlay: LedgerStore | None = None) -> AssemblyInputs:
@@ -537,8 +557,11 @@ class Engine:
         check_options("plan", options, RequestOptions, "session share trigger")
         self._check_trusted()
         self.ledger.thread(session)
-        authorized = self._authorize(build_request(Event(), session, **options), moment=False)
-        profile, inputs = self._profile(authorized.request), self._assembly_inputs(authorized)
+        prepared = self._prepare(build_request(Event(), session, **options), moment=False)
+        with self.store.snapshot():
+            authorized = self._authorize(prepared)
+            inputs = self._assembly_inputs(authorized)
+        profile = self._profile(authorized.request)
         return plan_compaction_for(authorized.request, profile, inputs, trigger, share)
 
     def compact(
@@ -691,9 +714,10 @@ class Engine:
 
     def explain_request(self, request: Request) -> Explanation:
         """Explain every block, tool and message of the next call for a `Request`; see `assemble`."""
-        authorized = self._authorize(request)
-        request = authorized.request
+        prepared = self._prepare(request)
         with self.store.snapshot():
+            authorized = self._authorize(prepared)
+            request = authorized.request
             ctx, fitted = assemble_fitted(request, self._profile(request), self._assembly_inputs(authorized))
             thread, head = self.store.thread_of(request.routing.session), fitted.window.head
             marks = self.store.checkpoints(thread) if thread is not None else []
@@ -713,7 +737,7 @@ class Engine:
             self.strategy,
             self.max_tool_result_tokens,
             self._environment_snapshot,
-            partial(self._authorize, moment=False),
+            lambda request: self._authorize(self._prepare(request, moment=False)),
             self.profiles.resolve,
         )
 

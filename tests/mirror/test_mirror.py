@@ -100,10 +100,10 @@ def test_edited_earlier_message_forks_and_the_old_branch_goes_on(nx: nexus.Engin
 
 def test_same_retry_with_the_same_answer_adds_nothing(nx: nexus.Engine) -> None:
     client = talk(nx, 2)
-    answers = [client.items.pop()["content"] for _ in range(1)]
+    answer = client.items.pop()["content"]
     ctx = client.context()
     assert place(ctx) == ("fork", 3, 0)
-    assert client.answer(ctx, answers[0]).added == 0
+    assert client.answer(ctx, answer).added == 0
     assert len(nx.sessions()) == 1
     assert stored_messages(nx) == 4
 

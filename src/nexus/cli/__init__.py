@@ -215,10 +215,10 @@ def _nearest_command(error: click.UsageError, words: list[str]) -> str:
 
     group = error.ctx.command if error.ctx is not None else cli
     if isinstance(group, click.Group) and group is not cli:
-        typed = next((word for word in words[1:] if word not in group.commands and not word.startswith("-")), "")
+        typed = next((name for name in words[1:] if name not in group.commands and not name.startswith("-")), "")
         guess = nearest(typed, group.commands)
         return f"{group.name} {guess}" if guess else ""
-    typed = next((word for word in words if not word.startswith("-")), "")
+    typed = next((name for name in words if not name.startswith("-")), "")
     if guess := nearest(typed, COMMANDS):
         return guess
     for name in COMMANDS:  # `nexus verify` for `nexus ledger verify`

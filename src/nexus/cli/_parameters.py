@@ -14,11 +14,11 @@ else:
     _Choice = click.Choice
 
 
-def nearest(word: str, words: Iterable[str]) -> str:
-    """Return the word that is most like a mistyped one, else one that begins with it; empty if there is none."""
-    by_fold = {candidate.lower(): candidate for candidate in words}
-    close = get_close_matches(word.lower(), by_fold, 1, cutoff=0.6)
-    begins = [candidate for candidate in by_fold if word and candidate.startswith(word.lower())]
+def nearest(typed: str, names: Iterable[str]) -> str:
+    """Return the name that is most like a mistyped one, else one that begins with it; empty if there is none."""
+    by_fold = {name.lower(): name for name in names}
+    close = get_close_matches(typed.lower(), by_fold, 1, cutoff=0.6)
+    begins = [name for name in by_fold if typed and name.startswith(typed.lower())]
     return by_fold[(close or begins)[0]] if close or begins else ""
 
 

@@ -101,7 +101,7 @@ def _is_unambiguous(text: str) -> bool:
         return _AMBIGUOUS.isdisjoint(text)
     characters = set(text)
     return _AMBIGUOUS.isdisjoint(characters) and not any(
-        unicodedata.category(one) in ("Cn", "Cs") for one in characters
+        unicodedata.category(character) in ("Cn", "Cs") for character in characters
     )
 
 

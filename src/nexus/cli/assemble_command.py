@@ -149,7 +149,7 @@ def command(
         raise click.UsageError(f"--{new_only.removesuffix('s')} cannot be combined with --turn: it is for new calls")
     text = read_input() if message == "-" else message
     definitions = options.tool_definitions() if options.tools else None
-    known = _user_profile(user_profile) if user_profile else None
+    profile_fields = _user_profile(user_profile) if user_profile else None
     model, budget, profile = options.model, options.budget, options.profile_name
     with options.open(**{name: value for name, value in engine.items() if value}) as nx:
         attachments = tuple(_attachment(nx, file) for file in files)
@@ -163,8 +163,8 @@ def command(
             routing = {name: value for name, value in fields.items() if value and name != "blocks"}
             label = resolve_id(nx, session) if session else session
             request = build_request(event, label, **routing, blocks=_blocks(fields["blocks"]))
-            if known is not None:
-                keep_profile(nx.credentials.home, request.identity.principal, known)
+            if profile_fields is not None:
+                keep_profile(nx.credentials.home, request.identity.principal, profile_fields)
             request = replace(request, model=model or nx.model, tools=definitions or ())
             request = replace(request, available_tokens=budget, profile=profile or DEFAULT_PROFILE, skills=skills)
             ctx = nx.assemble_request(request)

@@ -143,7 +143,7 @@ class SqliteLedger:
 
         def work(db: Database) -> T:
             # A path is read anew: the transaction may yet be taken back, and what it made with it.
-            return call(Writing(db, Reader(db, tenant, path, {}), clock_ms))
+            return call(Writing(db, Reader(db, tenant, path, {}, is_writing=True), clock_ms))
 
         with typed(self.file):
             return self._pool.write(work, alone=alone)

@@ -42,6 +42,13 @@ _IN_MANY = "WHERE tenant=?2 AND thread=span.value->>0 AND seq>span.value->>1 AND
 _FROM_ONE = (f"{_HEADS} entry {_IN_ONE}", f"{_ROWS} message {_IN_ONE},ord")
 _FROM_MANY = (f"{_HEADS} {_SPANS} entry {_IN_MANY}", f"{_ROWS} {_SPANS} message {_IN_MANY}")
 
+_CALIBRATION = (
+    "SELECT h.number, h.hash, c.number, c.factor_64, c.samples, c.at_ms, c.hash FROM calibration c"
+    " LEFT JOIN calibration_head h ON h.tenant=c.tenant AND h.provider=c.provider AND h.model=c.model"
+    " WHERE c.tenant=? AND c.provider=? AND c.model=? ORDER BY c.number DESC LIMIT 1"
+)
+_CALIBRATION_HEAD = "SELECT 1 FROM calibration_head WHERE tenant=? AND provider=? AND model=?"
+
 Span: TypeAlias = tuple[Segment, int, int]
 """A segment, and which of its entries: those with `after < seq <= until`."""
 
@@ -60,7 +67,7 @@ class Reader(SessionReader):
     def thread(self, thread: int) -> Thread:
         """Return a thread's row, checked. Raises NoSuchSession if there is none."""
         sql = f"SELECT {THREAD_COLUMNS}, hash FROM thread WHERE tenant=? AND id=?"  # noqa: S608 - constants
-        row = self.db.row(sql, (self.tenant, thread))
+        row = self.row(sql, (self.tenant, thread))
         if row is None:
             # Unless something belongs to the thread, whose row is then lost.
             for table, column in (("session_move", "thread"), ("entry", "thread"), ("thread", "parent")):
@@ -264,7 +271,7 @@ class Reader(SessionReader):
             "SELECT decisions, decision_hash, assemblies, assembly_seq, assembly_hash, hash FROM view_head"
             " WHERE tenant=? AND thread=? AND view=?"
         )
-        row = self.db.row(sql, (self.tenant, thread, view))
+        row = self.row(sql, (self.tenant, thread, view))
         if row is not None:
             digest = chain.columns_hash("view_head", (self.tenant, thread, view, *row[:-1]))
             self.check(digest == row[-1], f"what is newest of view {decode_text(view)} on thread {thread}")
@@ -368,17 +375,13 @@ class Reader(SessionReader):
     def calibration(self, provider: str, model: str) -> StoredCalibration | None:
         """Return the newest calibration."""
         names = (self.tenant, encode_text(provider), encode_text(model))
-        where = "tenant=? AND provider=? AND model=?"
-        head = self.db.row(f"SELECT number, hash FROM calibration_head WHERE {where}", names)  # noqa: S608 - constants
-        columns = "number, factor_64, samples, at_ms, hash"
-        sql = f"SELECT {columns} FROM calibration WHERE {where} ORDER BY number DESC LIMIT 1"  # noqa: S608 - constants
-        row = self.db.row(sql, names)
         what = f"the calibration of {provider}/{model}"
-        self.check((head is None) == (row is None), what)
-        if head is None or row is None:
+        row = self.db.row(_CALIBRATION, names)
+        if row is None:
+            self.check(self.db.row(_CALIBRATION_HEAD, names) is None, what)
             return None
-        record = CalibrationRecord(names[1], names[2], *row)
-        intact = (record.number, record.hash) == head and chain.calibration_hash(self.tenant, record) == record.hash
+        record = CalibrationRecord(names[1], names[2], *row[2:])
+        intact = (record.number, record.hash) == row[:2] and chain.calibration_hash(self.tenant, record) == record.hash
         self.check(intact, what)
         return StoredCalibration(record.factor_64, record.samples, record.at_ms)
 

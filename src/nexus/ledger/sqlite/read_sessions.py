@@ -14,7 +14,7 @@ from nexus.errors import BadReference, LedgerDamaged
 from nexus.ledger import chain
 from nexus.ledger.records import AliasRecord, MoveRecord
 from nexus.ledger.sessions import Alias, RefUpdate, Segment, SessionMetadata
-from nexus.ledger.sqlite.connection import Database
+from nexus.ledger.sqlite.connection import Database, Value
 from nexus.ledger.text_encoding import decode_text, encode_text, from_json
 
 _facts = msgspec.json.Decoder(SessionMetadata)
@@ -35,11 +35,27 @@ WHERE s.tenant=? AND s.label=?
 
 
 class SessionReader:
-    """Reads of one tenant on one connection. `segments` caches paths for all connections of a store."""
+    """Reads of one tenant on one connection.
 
-    def __init__(self, db: Database, tenant: str, place: str, segments: dict[int, list[Segment]]) -> None:
+    `segments` caches paths for all connections of a store. A reader of a snapshot reads the rows of `row` once; one of a
+    write transaction (`is_writing`), in which rows change, each time.
+    """
+
+    def __init__(
+        self, db: Database, tenant: str, place: str, segments: dict[int, list[Segment]], *, is_writing: bool = False
+    ) -> None:
         self.db, self.tenant, self.place = db, tenant, place
         self.segments = segments
+        self._rows: dict[Any, tuple[Any, ...] | None] | None = None if is_writing else {}
+
+    def row(self, sql: str, values: tuple[Value, ...]) -> tuple[Any, ...] | None:
+        """Return the first row of a statement."""
+        if self._rows is None:
+            return self.db.row(sql, values)
+        key = (sql, values)
+        if key not in self._rows:
+            self._rows[key] = self.db.row(sql, values)
+        return self._rows[key]
 
     def resolve(self, name: str) -> str | None:
         """Return the encoded label that an encoded name means; see `LedgerStore.resolve`."""
@@ -52,7 +68,7 @@ class SessionReader:
         for _ in range(MOST_ALIASES):
             if at is None:
                 return None
-            row = self.db.row(_MOVE, (self.tenant, at))
+            row = self.row(_MOVE, (self.tenant, at))
             if row is None:
                 self.pointer_row(at)
                 return None
@@ -94,7 +110,7 @@ class SessionReader:
 
     def move_of(self, label: str) -> MoveRecord | None:
         """Return the newest update of exactly this label, checked against the pointer."""
-        row = self.db.row(_MOVE, (self.tenant, label))
+        row = self.row(_MOVE, (self.tenant, label))
         if row is None:
             self.pointer_row(label)
             return None
