@@ -167,9 +167,9 @@ def test_row_nexus_environment_scoped_to_the_toolset_for_workers(tmp_path: Path)
     policy = Policy(toolsets={"work": Toolset(("*",), capabilities=("logs-read",))})
     nx = nexus.open(tmp_path, policy=policy)
     given = {"session": "worker:count", "role": "worker", "toolset": "work", "task": "Count."}
-    seen = nx._authorize(build_request(EVENT, **given)).request.permissions
+    seen = nx._authorize(nx._prepare(build_request(EVENT, **given))).request.permissions
     assert seen.capabilities == ("logs-read",)
-    assert nx._authorize(build_request(EVENT, "dm:ann")).request.permissions.capabilities is None
+    assert nx._authorize(nx._prepare(build_request(EVENT, "dm:ann"))).request.permissions.capabilities is None
 
 
 def test_row_platform_context_for_managers_only(nx: Engine) -> None:
