@@ -47,3 +47,11 @@ LIKELY = st.one_of(
     st.builds(Message, st.just("tool"), st.lists(RESULTS, min_size=1, max_size=3).map(tuple)),
 )
 HISTORIES = st.lists(st.one_of(LIKELY, MESSAGES), max_size=14)
+SPOKEN = st.builds(
+    Message,
+    st.sampled_from(["user", "assistant"]),
+    st.lists(TEXTS.map(Text) | NOTES | st.just(Text("ok")), min_size=1, max_size=2).map(tuple),
+    st.sampled_from(["", "m1"]),
+    source=st.sampled_from(["", "nexus:late-result"]),
+)
+"""Messages of text and notes, as most of a long session are."""

@@ -164,10 +164,10 @@ def _current_lines(ctx: AssembledContext, fitted: FitResult, counter: TokenCount
     for line in block_lines:
         yield _prompt_line(line, "chosen for this message", blocks[line.source, line.name])
     visible, window = fitted.visible[fitted.closing_count :], fitted.window
-    sizes = [window.weight(message, message_tokens(message, counter)) for message in visible]
+    sizes = [window.rules.weight(message, message_tokens(message, counter)) for message in visible]
     originals = fitted.event if len(fitted.event) == len(visible) else visible
     for message, original, tokens in zip(visible, originals, share(event_line.tokens, sizes), strict=True):
-        full_tokens = to_provider_tokens(window.weight(original, message_tokens(original, counter)), factor)
+        full_tokens = to_provider_tokens(window.rules.weight(original, message_tokens(original, counter)), factor)
         is_truncated = message.parts != original.parts and full_tokens > tokens
         state: State = "truncated" if is_truncated else "included"
         reason = "the event, truncated (the ledger will contain all of it)" if is_truncated else "the event"
@@ -245,7 +245,9 @@ class _HistoryExplainer:
         window, opening, mark, cut = self.window, self.window.opening, self._checkpoint(), self.window.cut
         opening_tokens, pinned_tokens, _ = self._history_tokens()
         lead = [row for row in opening.lead if not _is_session_instruction(row)]
-        weights = share(opening.lead_tokens, [window.weight(row.message, row.size) for row in lead]) if lead else []
+        weights = (
+            share(opening.lead_tokens, [window.rules.weight(row.message, row.size) for row in lead]) if lead else []
+        )
         other_tokens = opening.pinned_tokens + opening.summary_tokens + opening.lead_tokens + opening.header_tokens
         summary_tokens, marker_tokens, *lead_tokens = share(
             opening_tokens, [opening.summary_tokens, opening.tokens - other_tokens, *weights]
@@ -258,7 +260,7 @@ class _HistoryExplainer:
         # A pin over its limit is shown truncated, in a frame of its own.
         over = [bool(pin.limit) and row.size.tokens > pin.limit + FRAME_TOKENS for pin, row in hidden]
         sizes = [
-            pin.limit + FRAME_TOKENS if is_over else window.weight(row.message, row.size)
+            pin.limit + FRAME_TOKENS if is_over else window.rules.weight(row.message, row.size)
             for (pin, row), is_over in zip(hidden, over, strict=True)
         ]
         pin_tokens = share(pinned_tokens, sizes) if hidden else []
@@ -328,7 +330,7 @@ class _HistoryExplainer:
     def _included_line(self, row: StoredMessage, reason: str, tokens: int, *, truncated: bool = False) -> ExplainedLine:
         if not truncated:
             return message_line("included", row, reason, tokens, tokens)
-        full_tokens = max(self.to_provider_tokens(self.window.weight(row.message, row.size)), tokens)
+        full_tokens = max(self.to_provider_tokens(self.window.rules.weight(row.message, row.size)), tokens)
         command = f"nexus history SESSION{_call_option(row)}"
         return message_line("truncated", row, f"{reason}; truncated (all of it: {command})", tokens, full_tokens)
 
@@ -363,7 +365,7 @@ class _HistoryExplainer:
     def _hidden_line(self, row: StoredMessage) -> ExplainedLine:
         """Return the line of a message before the visible ones: summarized, cleared, or omitted by a cut."""
         window, mark = self.window, self._checkpoint()
-        tokens = self.to_provider_tokens(window.weight(row.message, row.size))
+        tokens = self.to_provider_tokens(window.rules.weight(row.message, row.size))
         if row.ref in self.ctx.provenance.covered_by_blocks:
             return message_line("included", row, "as text in the shared memory", 0, 0)
         one_turn = self.ctx.provenance.shows_one_turn

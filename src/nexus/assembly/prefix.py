@@ -235,7 +235,7 @@ def common_prefix_tokens(earlier: Sequence[Message], window: Window, counter: To
     count = len(opening.messages)
     if index < count:
         common = opening.messages[:index]
-        return index, sum(window.weight(message, message_tokens(message, counter)) for message in common)
+        return index, sum(window.rules.weight(message, message_tokens(message, counter)) for message in common)
     return index, opening.tokens + window.sums[index - count]
 
 

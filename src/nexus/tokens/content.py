@@ -10,14 +10,13 @@ then corrects the estimate (`nexus.tokens.calibration`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Self, TypeAlias
 
 from nexus.tokens.calibration import PARTS
-from nexus.tokens.image_price import images_in
 from nexus.tokens.model_table import ContentRates
-from nexus.types.message import Image, Message, Note, ProviderFormat, Text, Thinking, ToolCall, ToolResult, Unknown
+from nexus.types.message import Image, Message, Note, ProviderFormat, Text, Thinking, ToolCall, ToolResult
 
 Kind: TypeAlias = Literal["words", "dense", "digits", "encoded", "accented", "cjk", "scripts"]
 
@@ -73,23 +72,40 @@ class MeasuredContent:
 
     def add_messages(self, messages: Sequence[Message], tokens: int, wire: ProviderFormat) -> None:
         """Add messages that have these base tokens together. All their texts count as one kind."""
-        has_images = any(next(images_in(message), None) is not None for message in messages)
-        if has_images or any(isinstance(part, Unknown) for message in messages for part in message.parts):
+        first, further = _TEXT_FRAMING[wire]
+        texts: list[str] = []
+        remaining, unscaled, text_messages = tokens, 0, 0
+        has_images = is_unmeasured = False
+        for message in messages:
+            tools = 0
+            for part in message.parts:
+                if isinstance(part, (Text, Note, Thinking)):
+                    texts.append(part.text)
+                elif isinstance(part, ToolCall):
+                    tools += 1
+                    texts.append(part.arguments)
+                elif isinstance(part, ToolResult):
+                    tools += 1
+                    texts += [item.text for item in part.content if isinstance(item, Text)]
+                    has_images |= any(isinstance(item, Image) for item in part.content)
+                else:
+                    has_images |= isinstance(part, Image)
+                    is_unmeasured = True
+            if tools:
+                framing = constant = min(tools * _TOOL_FRAMING, remaining)
+            else:
+                more = max(len(message.parts) - 1, 0)
+                framing, constant = first + further * more, _PART_TOKENS * more
+                text_messages += 1
+            unscaled += constant
+            remaining -= framing
+        if has_images or is_unmeasured:
             self.has_images |= has_images
             self.unmeasured += tokens
             return
-        first, further = _TEXT_FRAMING[wire]
-        for message in messages:
-            tools = sum(isinstance(part, (ToolCall, ToolResult)) for part in message.parts)
-            more = max(len(message.parts) - 1, 0)
-            if tools:
-                framing = constant = min(tools * _TOOL_FRAMING, tokens)
-            else:
-                framing, constant = first + further * more, _PART_TOKENS * more
-                self.text_messages += 1
-            self.unscaled += constant
-            tokens -= framing
-        self.add_text([text for message in messages for text in _texts(message)], tokens)
+        self.unscaled += unscaled
+        self.text_messages += text_messages
+        self.add_text(texts, remaining)
 
     def add_text(self, texts: Sequence[str], tokens: int) -> None:
         """Add texts that have these base tokens together; without characters, these are only framing."""
@@ -119,8 +135,10 @@ def content_factor(content: MeasuredContent, base: int, tools: int, rates: Conte
 def _kind(texts: Sequence[str], tokens: int) -> Kind:
     """Return the kind of texts that have these base tokens."""
     per_token = sum(map(len, texts)) / tokens
-    extra = sum(_letter_bytes(text[:_SAMPLED_CHARS]) for text in texts if not text.isascii())
-    extra_share = extra / max(sum(min(len(text), _SAMPLED_CHARS) for text in texts), 1) if extra else 0
+    extra_share = 0.0
+    if not all(map(str.isascii, texts)):
+        extra = sum(_letter_bytes(text[:_SAMPLED_CHARS]) for text in texts if not text.isascii())
+        extra_share = extra / max(sum(min(len(text), _SAMPLED_CHARS) for text in texts), 1)
     if extra_share <= _ASCII_UNTIL:
         if per_token >= _DENSE_BELOW:
             return "words"
@@ -134,16 +152,3 @@ def _letter_bytes(text: str) -> int:
     """Return the UTF-8 bytes of letters beyond one per character."""
     data = text.encode("utf-8", "replace")
     return len(data) - len(text) - 2 * data.count(_SYMBOL)
-
-
-def _texts(message: Message) -> Iterator[str]:
-    for part in message.parts:
-        match part:
-            case Text(text) | Note(text=text) | Thinking(text=text):
-                yield text
-            case ToolCall(arguments=arguments):
-                yield arguments
-            case ToolResult(content=content):
-                yield from (item.text for item in content if isinstance(item, Text))
-            case Image() | Unknown():
-                pass

@@ -11,14 +11,22 @@ from hypothesis import strategies as st
 
 import nexus
 from nexus import AgentResult, Message, Text, ToolCall, assistant, tool, user
-from nexus.assembly.fit.excerpts import EXCERPT_SHARE, is_user_turn
+from nexus.assembly.fit.display_rules import DisplayRules
+from nexus.assembly.fit.excerpts import EXCERPT_SHARE, EXCERPT_TOKENS, REFILL, choose_excerpts, is_user_turn
+from nexus.assembly.fit.pins import Pinned
+from nexus.assembly.fit.truncate import TruncationLimits
+from nexus.assembly.fit.window import Window
+from nexus.assembly.record import with_sizes
 from nexus.engine import Engine
-from nexus.types.ledger_entries import MessageRef
-from nexus.types.message import Note
+from nexus.tokens.counter import get_counter
+from nexus.types.ledger_entries import MessageRef, StoredMessage
+from nexus.types.message import Note, Role, Thinking
+from support.hostile import HISTORIES
 from support.replay import append
 from support.validity import CHECKS
 
 BUDGET = 8_000
+COUNTER = get_counter("estimate")
 LINE = "2026-01-01 12:00:00 worker finished its part of the work\n"
 
 
@@ -248,3 +256,46 @@ def test_last_answer_stays_while_its_calls_wait() -> None:
         append(nx, "s", user("Go."), assistant("word " * 6_000, ToolCall("c", "run", "{}")))
         with pytest.raises(nexus.BudgetTooSmall):
             nx.assemble([tool("c", "done", "run")], session="s", profile="bare", budget=4_000)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    HISTORIES, HISTORIES, st.integers(0, 400), st.integers(0, 40), st.sampled_from([("user",), ("user", "assistant")])
+)
+def test_excerpts_equal_a_choice_among_all_rows(
+    earlier: list[Message], history: list[Message], limit: int, at: int, roles: tuple[Role, ...]
+) -> None:
+    """The limit is halved if all candidates together exceed it, and then the newest of each role are taken."""
+    old = [Pinned(row.ref, (row,), EXCERPT_TOKENS, "excerpt") for row in stored(earlier, 1)]
+    window = Window.open(DisplayRules(), COUNTER, TruncationLimits(), pins=tuple(old))
+    window.show(stored(history, 2), COUNTER)
+    index = [*window.groups, len(window.messages)][at % (len(window.groups) + 1)]
+    end = max(window.row_of[index], 0) if index < len(window.messages) else len(window.rows)
+    new = [row for place, row in enumerate(window.rows[:end]) if is_candidate(window.rows, place)]
+    reserved = {row.ref for row in new[::3]}
+    rows = [row for pin in old for row in pin.rows] + [row for row in new if row.ref not in reserved]
+    candidates = [Pinned(row.ref, (row,), EXCERPT_TOKENS, "excerpt") for row in rows if row.message.role in roles]
+    remaining = limit if sum(pin.tokens("openai") for pin in candidates) <= limit else int(limit * REFILL)
+    expected: list[Pinned] = []
+    for role in roles:
+        for pin in reversed([pin for pin in candidates if pin.rows[0].message.role == role]):
+            remaining -= pin.tokens("openai")
+            expected += [pin] if remaining >= 0 else []
+    assert choose_excerpts(window, index, limit, reserved, roles) == tuple(sorted(expected, key=lambda pin: pin.place))
+
+
+def stored(messages: list[Message], seq: int) -> list[StoredMessage]:
+    return [
+        StoredMessage(MessageRef(seq, order), sized.message, sized.size)
+        for order, sized in enumerate(with_sizes(messages, COUNTER))
+    ]
+
+
+def is_candidate(rows: list[StoredMessage], place: int) -> bool:
+    """True for a user turn, and for an answer of only text and thinking that ends a turn."""
+    message = rows[place].message
+    if message.role == "user":
+        return is_user_turn(message)
+    ends_turn = place + 1 == len(rows) or rows[place + 1].message.role == "user"
+    only_text = all(isinstance(part, (Text, Thinking)) for part in message.parts)
+    return message.role == "assistant" and ends_turn and only_text and bool(message.text().strip())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ from nexus.context import AssembledContext
 from nexus.engine import Engine
 from nexus.types.message import Image, Message, Text, Thinking, ToolCall, ToolResult, assistant, tool, user
 from nexus.types.sanitize import arguments_as_object
-from support.hostile import HISTORIES, PIXEL
+from support.hostile import HISTORIES, PIXEL, SPOKEN
 from support.replay import append
 from support.validity import CHECKS
 
@@ -94,6 +95,25 @@ def test_visible_history_extends_its_own_prefix(history: list[Message]) -> None:
         except repair.NotAppend:
             return
         assert seen[: len(before)] == before
+
+
+@LAWS
+@given(st.lists(SPOKEN, max_size=8) | HISTORIES, st.booleans())
+def test_step_text_shows_what_step_shows_or_changes_nothing(history: list[Message], plain: bool) -> None:
+    fold = repair.Fold()
+    for message in history:
+        before, quick = deepcopy(fold), deepcopy(fold)
+        is_shown = repair.step_text(quick, message)
+        try:
+            shown_messages = repair.step(fold, message, plain=plain)
+        except repair.NotAppend:
+            assert not is_shown
+            shown_messages = repair.join_last(fold, message, plain=plain)
+        if is_shown:
+            assert shown_messages == [(message, True, False)]
+            assert message.has_content()
+        assert quick == (fold if is_shown else before)
+        assert list(quick.changes.items()) == list((fold if is_shown else before).changes.items())
 
 
 def test_result_without_call_is_omitted() -> None:

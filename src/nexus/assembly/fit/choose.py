@@ -9,6 +9,7 @@ omitted.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TypeGuard
 
 from msgspec import structs
 
@@ -22,7 +23,7 @@ from nexus.tokens.content import MeasuredContent, content_factor
 from nexus.tokens.measure import message_tokens
 from nexus.types.block import Block, ContextWarning
 from nexus.types.history import PreviousTurns
-from nexus.types.ledger_entries import Cut, MessageRef
+from nexus.types.ledger_entries import MessageRef
 from nexus.types.message import Message
 from nexus.types.profile import Profile
 from nexus.types.request import Request
@@ -192,13 +193,16 @@ def _choose_notes(
         return ChosenFit(scaled, preamble, choice, event, result)
 
     # The history as it is: with everything that it lacks, then without memory that was never sent.
-    for left_out in ([], unsent) if unsent else ([],):
-        included = [note for note in notes if note not in repeated and note not in left_out]
-        chosen = fitted(CurrentBlocks(included, repeated, left_out))
-        if isinstance(chosen, ChosenFit) and (chosen.result.cut is None or not _omits(chosen.result.cut, repeated)):
+    missing = [note for note in notes if note not in repeated]
+    chosen = first = fitted(CurrentBlocks(missing, repeated, []))
+    if _is_enough(chosen, repeated):
+        return chosen
+    if unsent:
+        chosen = fitted(CurrentBlocks([note for note in missing if note not in unsent], repeated, unsent))
+        if _is_enough(chosen, repeated):
             return chosen
     # A cut takes memory notes out of the history, so the current message has all of them.
-    chosen = fitted(CurrentBlocks(notes, [], []))
+    chosen = fitted(CurrentBlocks(notes, [], [])) if repeated else first
     if isinstance(chosen, BudgetTooSmall) and memory:
         chosen = fitted(CurrentBlocks([note for note in notes if note not in memory], [], memory))
     if isinstance(chosen, BudgetTooSmall):
@@ -206,6 +210,9 @@ def _choose_notes(
     return chosen
 
 
-def _omits(cut: Cut, repeated: list[Block]) -> bool:
-    """Return True if a cut omits messages, or memory notes that the current message does not repeat."""
-    return cut.reason == "over budget" or bool(repeated)
+def _is_enough(chosen: ChosenFit | BudgetTooSmall, repeated: list[Block]) -> TypeGuard[ChosenFit]:
+    """Return True if the history fits without omitting messages, or memory notes that the current message lacks."""
+    if isinstance(chosen, BudgetTooSmall):
+        return False
+    cut = chosen.result.cut
+    return cut is None or (cut.reason != "over budget" and not repeated)

@@ -468,15 +468,19 @@ class _Cutter:
 
     def _excerpt_pins(self, cut: Cut) -> list[Pinned]:
         """Return the pins of a cut's excerpts, from the pins or the rows."""
-        rows = {pin.place: pin.rows for pin in self.window.opening.pins if pin.kind == "excerpt"}
-        rows |= {row.ref: (row,) for row in self.window.rows if cut.excerpts and row.ref < cut.first}
-        return [Pinned(place, rows[place], cut.excerpt_tokens, "excerpt") for place in cut.excerpts]
+        window = self.window
+        rows = {pin.place: pin.rows for pin in window.opening.pins if pin.kind == "excerpt"}
+        return [
+            Pinned(place, window.rows_at(place) or rows[place], cut.excerpt_tokens, "excerpt") for place in cut.excerpts
+        ]
 
     def _request_at(self, place: MessageRef | None) -> tuple[Pinned, ...]:
         """Return the request at a position, from the pins or the rows."""
+        if place is None:
+            return ()
         pinned_rows = next((pin.rows for pin in self.window.opening.pins if pin.place == place), ())
-        rows = pinned_rows or tuple(row for row in self.window.rows if row.ref == place)
-        return (Pinned(place, rows, self.window.rules.limits.max_tokens, "asked"),) if place and rows else ()
+        rows = pinned_rows or self.window.rows_at(place)
+        return (Pinned(place, rows, self.window.rules.limits.max_tokens, "asked"),) if rows else ()
 
     def _pinned_before(self, index: int, head: int) -> int:
         """Return the tokens of the visible pins after the head that a cut at message `index` would hide."""

@@ -7,6 +7,7 @@ tokens, and they say what was asked and how it ended; calls and results are the 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
+from itertools import chain
 
 from nexus.assembly.fit.pins import Pinned
 from nexus.assembly.fit.window import Window
@@ -37,19 +38,15 @@ def choose_excerpts(
     then the oldest user turns. `reserved` are positions that the opening shows anyway.
     """
     reserved = set(reserved)
-    end = window.row_of[index] if index < len(window.messages) else len(window.rows)
-    rows = [row for pin in window.opening.pins if pin.kind == "excerpt" for row in pin.rows]
-    rows += _excerpt_rows(window.rows, max(end, 0))
-    candidates = [
-        Pinned(row.ref, (row,), EXCERPT_TOKENS, "excerpt")
-        for row in rows
-        if row.ref not in reserved and row.message.role in roles
-    ]
-    rules, chosen = window.rules, list[Pinned]()
-    if sum(pin.tokens(rules.wire, rules.images) for pin in candidates) > limit:
-        limit = int(limit * REFILL)
+    end = max(window.row_of[index], 0) if index < len(window.messages) else len(window.rows)
+    rules, chosen, total = window.rules, list[Pinned](), 0
+    for pin in _newest_first(window, end, reserved, roles):
+        total += pin.tokens(rules.wire, rules.images)
+        if total > limit:
+            limit = int(limit * REFILL)
+            break
     for role in roles:
-        for pin in reversed([pin for pin in candidates if pin.rows[0].message.role == role]):
+        for pin in _newest_first(window, end, reserved, (role,)):
             limit -= pin.tokens(rules.wire, rules.images)
             if limit < 0:
                 break
@@ -59,14 +56,24 @@ def choose_excerpts(
 
 def last_excerpt(window: Window, limit: int, reserved: Container[MessageRef]) -> tuple[Pinned, ...]:
     """Return the last message as an excerpt of at most `limit` base tokens, if it is a user turn or a closing text."""
-    rows = [*_excerpt_rows(window.rows, len(window.rows))][-1:]
-    is_last = bool(rows) and rows[0] is window.rows[-1] and rows[0].ref not in reserved
-    return (Pinned(rows[0].ref, (rows[0],), limit, "excerpt"),) if is_last else ()
+    row = next(_excerpt_rows(window.rows, len(window.rows)), None)
+    is_last = row is not None and row is window.rows[-1] and row.ref not in reserved
+    return (Pinned(row.ref, (row,), limit, "excerpt"),) if row is not None and is_last else ()
+
+
+def _newest_first(
+    window: Window, end: int, reserved: Container[MessageRef], roles: Container[Role]
+) -> Iterator[Pinned]:
+    """Yield the candidates of these roles, newest first: a long session has many more of them than fit."""
+    excerpts = [row for pin in window.opening.pins if pin.kind == "excerpt" for row in pin.rows]
+    for row in chain(_excerpt_rows(window.rows, end), reversed(excerpts)):
+        if row.message.role in roles and row.ref not in reserved:
+            yield Pinned(row.ref, (row,), EXCERPT_TOKENS, "excerpt")
 
 
 def _excerpt_rows(rows: Sequence[StoredMessage], end: int) -> Iterator[StoredMessage]:
-    """Yield the user turns and closing texts among the first `end` rows."""
-    for at in range(end):
+    """Yield the user turns and closing texts among the first `end` rows, newest first."""
+    for at in range(end - 1, -1, -1):
         message = rows[at].message
         if message.role == "user" and is_user_turn(message):
             yield rows[at]

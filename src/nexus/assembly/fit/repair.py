@@ -17,7 +17,6 @@ Rules:
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -27,6 +26,7 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
+from nexus.assembly.fit.call_names import safe_id, safe_name, short_name, unique_id
 from nexus.context import RepairReport
 from nexus.errors import BadEvent
 from nexus.text.frames import escape
@@ -61,10 +61,6 @@ LATE_SOURCE = "nexus:late-result"
 
 STARTS_WITH_ASSISTANT = "[The conversation starts with the assistant.]"
 SYSTEM_NOTE = "[System message]"
-
-_SAFE_ID = re.compile(r"[A-Za-z0-9_-]{1,40}\Z")  # OpenAI has refused longer ids
-_SAFE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}\Z")
-_UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 
 _CLOSED, _SUPPLIED = "unanswered call closed", "first message supplied"
 _EMPTY, _NO_CALL = "empty message left out", "result without a call left out"
@@ -148,6 +144,40 @@ def repaired(messages: Iterable[Message]) -> tuple[list[Message], RepairReport]:
         visible.extend(new)
     closing = [view for view, _, _ in _close(fold)]
     return [*visible, *closing], RepairReport(dict(+fold.changes))
+
+
+def step_text(fold: Fold, message: Message) -> bool:
+    """Update `fold` if the next message has only text and is shown as stored, as most messages of long sessions are.
+
+    A user's message may also have notes about the moment. Return False for every other message, with `fold` unchanged:
+    `step` shows it.
+    """
+    if fold.waiting or fold.pending:
+        return False
+    has_text = False
+    for part in message.parts:
+        if isinstance(part, Text):
+            has_text = True
+        elif not (isinstance(part, Note) and part.kind == "moment" and message.role == "user"):
+            return False
+        if not part.text or part.text.isspace() or sanitize_text(part.text) != part.text:
+            return False
+    if not has_text:
+        return False
+    if message.role == "user":
+        fold.last_assistant = None
+        fold.started = True
+    elif message.role == "assistant" and fold.started:
+        last = fold.last_assistant
+        if last is not None and message.id and last.id == message.id:
+            return False
+        fold.last_assistant = fold.pieces = message
+    else:
+        return False
+    if fold.answered:
+        fold.answered = set()
+    fold.changes.setdefault(_CLOSED, 0)  # the report has the order in which changes were first counted
+    return True
 
 
 def step(fold: Fold, message: Message, *, plain: bool) -> list[ShownMessage]:
@@ -359,16 +389,16 @@ def _add_displaced(fold: Fold, result: ToolResult) -> None:
         fold.changes[_NO_CALL] += 1
         return
     call = fold.late.pop(result.call_id, None)
-    if call is None and (result.call_id in fold.used_ids or _safe_id(result.call_id) in fold.used_ids):
+    if call is None and (result.call_id in fold.used_ids or safe_id(result.call_id) in fold.used_ids):
         fold.changes["second result left out"] += 1
     elif call is None and not fold.hides_start:
         fold.early[result.call_id] = result
         fold.changes[_NO_CALL] += 1
     else:
-        name = call.name if call is not None else _safe_name(result.name) if result.name else "a tool"
+        name = call.name if call is not None else short_name(result.name) if result.name else "a tool"
         text = "\n".join(item.text for item in result.content if isinstance(item, Text))
         kind = "error" if result.is_error else "result"
-        heading = f"[Late {kind} of {name} ({_safe_id(result.call_id)}): it came after the conversation went on]"
+        heading = f"[Late {kind} of {name} ({safe_id(result.call_id)}): it came after the conversation went on]"
         fold.pending.append(Text(fold.late_text(f"{heading}\n{text}")))
         fold.pending += [item for item in result.content if isinstance(item, Image)]
         fold.changes["late result shown as text"] += 1
@@ -386,9 +416,9 @@ def _calls(fold: Fold, parts: tuple[Part, ...]) -> tuple[tuple[Part, ...], bool]
             fold.changes["call with the id of another one in its message left out"] += 1
             altered = True
             continue
-        name = part.name if _SAFE_NAME.match(part.name) else _safe_name(part.name)
+        name = safe_name(part.name)
         arguments = arguments_as_object(part.arguments)
-        shown_id = _unique(part.id, fold.used_ids)
+        shown_id = unique_id(part.id, fold.used_ids)
         if (shown_id, name, arguments) != (part.id, part.name, part.arguments):
             fold.changes["call id, name or arguments made valid"] += 1
             altered = True
@@ -465,22 +495,3 @@ def _sanitized(part: Part) -> Part:
             return part if text.isascii() else replace(part, text=sanitize_text(text))
         case _:
             return part
-
-
-def _safe_name(name: str) -> str:
-    safe = _UNSAFE.sub("_", name)[:63]
-    return safe if _SAFE_NAME.match(safe) else f"_{safe}"[:64]
-
-
-def _safe_id(wanted: str) -> str:
-    return wanted if _SAFE_ID.match(wanted) else (_UNSAFE.sub("_", wanted)[:32] or "call")
-
-
-def _unique(wanted: str, used_ids: dict[str, int]) -> str:
-    """Return a safe id that is new in the conversation, and register it; the second `x` becomes `x_2`."""
-    candidate = safe = _safe_id(wanted)
-    while candidate in used_ids:
-        used_ids[safe] += 1
-        candidate = f"{safe[:32]}_{used_ids[safe]}"
-    used_ids[candidate] = 1
-    return candidate

@@ -77,7 +77,7 @@ def with_event(window: Window, event: tuple[Message, ...], counter: TokenCounter
     answers = any(message.role == "tool" for message in event)
     closing_count = 0 if answers else len(repair.closing_messages(window.fold))
     sizes = [message_tokens(message, counter) for message in visible]
-    tokens = [window.weight(message, size) + size.optional for message, size in zip(visible, sizes, strict=True)]
+    tokens = [window.rules.weight(message, size) + size.optional for message, size in zip(visible, sizes, strict=True)]
     return FitResult(
         window,
         tuple(visible),

@@ -74,19 +74,19 @@ def projected_sums(window: Window, until: int, tokens: int, plain_until: int, im
             sums.append(total)
             continue
         row = window.rows[window.row_of[index]]
-        place, is_reducible = row.ref, row.ref not in rules.keeps_images
-        if window.optional_tokens[index] and place.seq <= plain_until:
+        place, seq = row.ref, row.ref.seq
+        if window.optional_tokens[index] and seq <= plain_until:
             size -= window.optional_tokens[index]
-        has_notes = is_reducible and place.seq <= rules.limits.images
+        has_notes = seq <= rules.limits.images and place not in rules.keeps_images
         is_limited = message.role == "tool" and max_tokens > 0 and place not in rules.verbatim
         if has_notes or is_limited:
             size += reductions.tokens_cut.get(place, 0)
-        if is_reducible and place.seq <= images:
+        if seq <= images and place not in rules.keeps_images:
             size -= freed_tokens(row.message if has_notes else message, rules.images)
         if is_limited:
-            limit = tokens if place.seq <= until else new_tokens
+            limit = tokens if seq <= until else new_tokens
             if limit and size > limit:
-                image_tokens = 0 if place.seq <= until else rules.images.tokens_in(message)
+                image_tokens = 0 if seq <= until else rules.images.tokens_in(message)
                 size = min(size, len(message.parts) * (limit + FRAME_TOKENS) + image_tokens)
         total += size
         sums.append(total)

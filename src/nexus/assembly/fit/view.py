@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from nexus.assembly.fit.cut import KEEP_USER_TURNS, Strategy
 from nexus.assembly.fit.digest import digest_pins
+from nexus.assembly.fit.display_rules import DisplayRules
 from nexus.assembly.fit.pins import (
     Pinned,
     excerpt_refs,
@@ -21,7 +22,7 @@ from nexus.assembly.fit.pins import (
     pinned_groups,
 )
 from nexus.assembly.fit.truncate import TruncationLimits
-from nexus.assembly.fit.window import DisplayRules, Window
+from nexus.assembly.fit.window import Window
 from nexus.assembly.formats.path_format import LedgerView, PathFormat
 from nexus.ledger.replay import LiveCheckpoints, conversation_rows, visible_start
 from nexus.text.message_text import RENDER_VERSION

@@ -10,24 +10,22 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any
 
 from msgspec import structs
 
 from nexus.assembly.fit import repair
+from nexus.assembly.fit.display_rules import DisplayRules
 from nexus.assembly.fit.pins import Pinned, pending_request_ref, within_limits
 from nexus.assembly.fit.truncate import TruncationLimits, freed_tokens, truncate_results, with_image_notes
-from nexus.assembly.formats.path_format import UNFORMATTED, PathFormat
 from nexus.ledger.replay import conversation_rows, visible_start
-from nexus.text.message_text import RENDER_VERSION
 from nexus.tokens.content import MeasuredContent
 from nexus.tokens.counter import TokenCounter
-from nexus.tokens.image_price import ANY_MODEL, ImagePrice
 from nexus.tokens.measure import message_tokens
-from nexus.tokens.model_names import same_model
-from nexus.types.history import PLAIN, History, HistoryHeader
+from nexus.types.history import History
 from nexus.types.ledger_entries import Cut, Entry, MessageRef, StoredMessage
-from nexus.types.message import Message, Note, ProviderFormat, Text, TokenSize
+from nexus.types.message import Message, Note, Text
 from nexus.types.sanitize import sanitize_text
 
 MAX_SEQ = 1 << 62
@@ -37,34 +35,6 @@ _QUOTED_TASK = re.compile(r"## Task\n> (.*)(?:\n|\Z)(?:>.*(?:\n|\Z))*")
 """The first section of a summary: the first user message, and its first line."""
 
 _CHECKPOINTS = frozenset({"clear", "compaction", "undone", "pin", "unpin"})
-
-
-@dataclass(frozen=True, slots=True)
-class DisplayRules:
-    """Rules by which a window shows and counts messages."""
-
-    wire: ProviderFormat = "openai"
-    """Provider format whose tokens count."""
-
-    model: str = ""
-    """Model that is called. Thinking counts only if it returns to the model that wrote it."""
-
-    images: ImagePrice = ANY_MODEL
-    header: HistoryHeader = PLAIN
-    path_format: PathFormat = UNFORMATTED
-    limits: TruncationLimits = field(default_factory=TruncationLimits)
-
-    plain_until: int = 0
-    """Seq up to which messages are shown without thinking and memory notes."""
-
-    verbatim: frozenset[MessageRef] = frozenset()
-    """Positions of messages whose results are never truncated."""
-
-    keeps_images: frozenset[MessageRef] = frozenset()
-    """Positions of messages whose images are never replaced by notes."""
-
-    render: int = RENDER_VERSION
-    """Render version; replay uses the recorded one."""
 
 
 @dataclass(slots=True)
@@ -254,7 +224,7 @@ class Window:
             if not joins_pieces and (entry.kind in _CHECKPOINTS or self._completes_pin(entry)):
                 return False
             for row in conversation_rows(entry):
-                if first is not None and row.ref < first:
+                if first is not None and entry.seq <= first.seq and row.ref < first:
                     continue
                 if not self._show(row, counter, joins_pieces=joins_pieces):
                     return False
@@ -266,10 +236,9 @@ class Window:
 
     def after_cut(self, cut: Cut, mark: Entry | None, counter: TokenCounter, pins: tuple[Pinned, ...]) -> Window:
         """Return the window that a cut leaves, made from this one's rows. A window made from the ledger is the same."""
-        lead = self.opening.lead or tuple(row for row in self.rows if cut.head is not None and row.ref < cut.head)
+        lead = self.opening.lead or (tuple(self.rows[: self._row_from(cut.head)]) if cut.head is not None else ())
         window = Window.open(self.rules, counter, self.rules.limits, mark=mark, cut=cut, pins=pins, lead=lead)
-        begin = next((index for index, row in enumerate(self.rows) if row.ref >= window.first), len(self.rows))
-        window.show(self.rows[begin:], counter)
+        window.show(self.rows[self._row_from(window.first) :], counter)
         window.path = replace(self.path, first=window.first, seqs=self.path.seqs[:], hashes=self.path.hashes[:])
         return window
 
@@ -308,19 +277,10 @@ class Window:
         """Return the source row of a message that starts a group."""
         return self.rows[self.row_of[index]]
 
-    def weight(self, message: Message, size: TokenSize) -> int:
-        """Return the base tokens of a message in this window, without its optional tokens."""
-        return size.on(self.rules.wire) + self.rules.images.more_in(message)
-
-    def optional_tokens_of(self, message: Message, size: TokenSize) -> int:
-        """Return the base tokens of a message's thinking and memory notes that count in this window.
-
-        Thinking counts in the Anthropic format only, and only if it returns to the model that wrote it.
-        """
-        if message.role != "assistant" or not size.optional:
-            return size.optional
-        returned = self.rules.wire == "anthropic" and same_model(message.model, self.rules.model)
-        return size.optional if returned else 0
+    def rows_at(self, place: MessageRef) -> tuple[StoredMessage, ...]:
+        """Return the row at a position; empty if it is not among the rows."""
+        index = self._row_from(place)
+        return tuple(row for row in self.rows[index : index + 1] if row.ref == place)
 
     def hidden_pins(self) -> tuple[Pinned, ...]:
         """Return the pins before the first visible message, which the opening must show."""
@@ -359,6 +319,10 @@ class Window:
     def has_hash(self, seq: int, hex_digest: str) -> bool:
         """Return False if the window read another entry `seq` than the one with this chain value."""
         return self.hash_at(seq) in (None, bytes.fromhex(hex_digest))
+
+    def _row_from(self, place: MessageRef) -> int:
+        """Return the index of the first row at or after a position."""
+        return bisect_left(self.rows, place, key=attrgetter("ref"))
 
     def _completes_pin(self, entry: Entry) -> bool:
         """Return True if an entry has a result that belongs to a pin, which was read without it."""
@@ -402,6 +366,9 @@ class Window:
 
     def _show(self, row: StoredMessage, counter: TokenCounter, *, joins_pieces: bool) -> bool:
         """Add the next row. Return False if it belongs into the last message, unless `joins_pieces`."""
+        if repair.step_text(self.fold, row.message):
+            self._show_text(row)
+            return True
         plain = row.ref.seq <= self.rules.plain_until
         truncated = self._truncated(row, counter)
         reduced = self._with_image_notes(row, truncated)
@@ -413,9 +380,9 @@ class Window:
             if not joins_pieces:
                 return False
             (self.messages[-1], _, _), *shown_messages = repair.join_last(self.fold, row.message, plain=plain)
-            optional_tokens = 0 if plain else self.optional_tokens_of(row.message, row.size)
+            optional_tokens = 0 if plain else self.rules.optional_tokens_of(row.message, row.size)
             self.optional_tokens[-1] += optional_tokens
-            self.sums[-1] += self.weight(row.message, row.size) + optional_tokens
+            self.sums[-1] += self.rules.weight(row.message, row.size) + optional_tokens
         self.rows.append(row)
         for message, starts_group, altered in shown_messages:
             as_stored = (
@@ -424,18 +391,37 @@ class Window:
                 and repair.counted_parts(message) == repair.counted_parts(row.message)
             )
             size = row.size if as_stored else message_tokens(message, counter)
-            weight = self.weight(message, size)
+            weight = self.rules.weight(message, size)
             if reduced is not row.message:
-                self.reductions.tokens_cut[row.ref] = self.weight(row.message, row.size) - weight
+                self.reductions.tokens_cut[row.ref] = self.rules.weight(row.message, row.size) - weight
             synthetic = altered and not starts_group and repair.is_synthetic_result(message)
             self._add(
                 message,
                 weight,
-                0 if plain else self.optional_tokens_of(message, size),
+                0 if plain else self.rules.optional_tokens_of(message, size),
                 starts_group=starts_group,
                 row=-1 if synthetic else len(self.rows) - 1,
             )
         return True
+
+    def _show_text(self, row: StoredMessage) -> None:
+        """Add a row that has only text and is shown as stored: no limit applies, and no image or memory is in it."""
+        message, size, index = row.message, row.size, len(self.messages)
+        optional_tokens = 0
+        if size.optional and row.ref.seq > self.rules.plain_until:
+            optional_tokens = self.rules.optional_tokens_of(message, size)
+        self.rows.append(row)
+        self._append(message, size.on(self.rules.wire), optional_tokens, len(self.rows) - 1)
+        self.groups.append(index)
+        if message.role == "user" and message.source != repair.LATE_SOURCE:
+            self.turns.append(index)
+
+    def _append(self, message: Message, tokens: int, optional_tokens: int, row: int) -> None:
+        self.messages.append(message)
+        self.sums.append(self.sums[-1] + tokens + optional_tokens)
+        self.optional_tokens.append(optional_tokens)
+        self.row_of.append(row)
+        self.shown_by.append(len(self.rows) - 1)
 
     def _add(self, message: Message, tokens: int, optional_tokens: int, *, starts_group: bool, row: int) -> None:
         index = len(self.messages)
@@ -443,11 +429,7 @@ class Window:
             self.groups.append(index)
             if message.role == "user" and message.source != repair.LATE_SOURCE and message.has_content():
                 self.turns.append(index)
-        self.messages.append(message)
-        self.sums.append(self.sums[-1] + tokens + optional_tokens)
-        self.optional_tokens.append(optional_tokens)
-        self.row_of.append(row)
-        self.shown_by.append(len(self.rows) - 1)
+        self._append(message, tokens, optional_tokens, row)
         if any(isinstance(part, Note) and part.kind == "memory" for part in message.parts):
             parts = self.rules.path_format.unformatted(message).parts
             self.memory.update({p.origin: p.text for p in parts if isinstance(p, Note) and p.kind == "memory"})

@@ -11,9 +11,10 @@ from datetime import UTC
 
 from msgspec.structs import replace
 
+from nexus.assembly.fit.display_rules import DisplayRules
 from nexus.assembly.fit.pins import Pinned, is_current, merge_pins, pending_request_ref, pinned_groups
 from nexus.assembly.fit.view import FilledWindow, View
-from nexus.assembly.fit.window import DisplayRules, Window
+from nexus.assembly.fit.window import Window
 from nexus.assembly.formats.path_format import LedgerView, PathFormat
 from nexus.ledger.replay import conversation_rows, visible_start
 from nexus.render.tagged import MergedEntry, merge_rows, moment_block, moment_time

@@ -1,0 +1,35 @@
+"""Names and ids of tool calls in a form that all providers accept."""
+
+from __future__ import annotations
+
+import re
+
+_SAFE_ID = re.compile(r"[A-Za-z0-9_-]{1,40}\Z")  # OpenAI has refused longer ids
+_SAFE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}\Z")
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
+
+
+def safe_name(wanted: str) -> str:
+    """Return a tool's name, changed if providers refuse it."""
+    return wanted if _SAFE_NAME.match(wanted) else short_name(wanted)
+
+
+def short_name(wanted: str) -> str:
+    """Return a tool's name for a text, without other characters than those of names, and cut after 63 of them."""
+    safe = _UNSAFE.sub("_", wanted)[:63]
+    return safe if _SAFE_NAME.match(safe) else f"_{safe}"[:64]
+
+
+def safe_id(wanted: str) -> str:
+    """Return a call's id, changed if providers refuse it."""
+    return wanted if _SAFE_ID.match(wanted) else (_UNSAFE.sub("_", wanted)[:32] or "call")
+
+
+def unique_id(wanted: str, used_ids: dict[str, int]) -> str:
+    """Return a safe id that is new in the conversation, and register it; the second `x` becomes `x_2`."""
+    candidate = safe = safe_id(wanted)
+    while candidate in used_ids:
+        used_ids[safe] += 1
+        candidate = f"{safe[:32]}_{used_ids[safe]}"
+    used_ids[candidate] = 1
+    return candidate

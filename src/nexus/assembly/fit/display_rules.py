@@ -1,0 +1,56 @@
+"""Rules of a window: which content of its messages is shown, and how much it counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from nexus.assembly.fit.truncate import TruncationLimits
+from nexus.assembly.formats.path_format import UNFORMATTED, PathFormat
+from nexus.text.message_text import RENDER_VERSION
+from nexus.tokens.image_price import ANY_MODEL, ImagePrice
+from nexus.tokens.model_names import same_model
+from nexus.types.history import PLAIN, HistoryHeader
+from nexus.types.ledger_entries import MessageRef
+from nexus.types.message import Message, ProviderFormat, TokenSize
+
+
+@dataclass(frozen=True, slots=True)
+class DisplayRules:
+    """Rules by which a window shows and counts messages."""
+
+    wire: ProviderFormat = "openai"
+    """Provider format whose tokens count."""
+
+    model: str = ""
+    """Model that is called. Thinking counts only if it returns to the model that wrote it."""
+
+    images: ImagePrice = ANY_MODEL
+    header: HistoryHeader = PLAIN
+    path_format: PathFormat = UNFORMATTED
+    limits: TruncationLimits = field(default_factory=TruncationLimits)
+
+    plain_until: int = 0
+    """Seq up to which messages are shown without thinking and memory notes."""
+
+    verbatim: frozenset[MessageRef] = frozenset()
+    """Positions of messages whose results are never truncated."""
+
+    keeps_images: frozenset[MessageRef] = frozenset()
+    """Positions of messages whose images are never replaced by notes."""
+
+    render: int = RENDER_VERSION
+    """Render version; replay uses the recorded one."""
+
+    def weight(self, message: Message, size: TokenSize) -> int:
+        """Return the base tokens of a message under these rules, without its optional tokens."""
+        return size.on(self.wire) + self.images.more_in(message)
+
+    def optional_tokens_of(self, message: Message, size: TokenSize) -> int:
+        """Return the base tokens of a message's thinking and memory notes that count under these rules.
+
+        Thinking counts in the Anthropic format only, and only if it returns to the model that wrote it.
+        """
+        if message.role != "assistant" or not size.optional:
+            return size.optional
+        returned = self.wire == "anthropic" and same_model(message.model, self.model)
+        return size.optional if returned else 0
