@@ -56,6 +56,16 @@ def damaged(whole: Path, folder: Path, *statements: tuple[Any, ...]) -> SqliteLe
     return SqliteLedger(str(path))
 
 
+def test_read_that_finds_damage_ends_its_snapshot(whole: Path, tmp_path: Path) -> None:
+    ledger = damaged(whole, tmp_path, ("UPDATE message SET content='[]' WHERE seq=2",))
+    with pytest.raises(LedgerDamaged) as error:
+        replay(ledger, "main")
+    append(ledger, "other", user("more"))
+    with behind_its_back(tmp_path / "l.db") as db:
+        busy, *_ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    assert not busy, error.value  # its traceback has the frames of the read
+
+
 @pytest.mark.parametrize("seq", [1, 3, 6], ids=["first", "middle", "newest"])
 @pytest.mark.parametrize(("table", "column"), CASES)
 def test_a_flipped_bit_in_any_column_is_reported(

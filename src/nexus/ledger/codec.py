@@ -200,12 +200,11 @@ def decode_content(content: str, blob: Callable[[str], bytes]) -> tuple[tuple[Pa
                 for item in items
             )
     received = ""
-    if parts and isinstance(parts[-1], _Received):
+    if parts and isinstance(parts[-1], _Received):  # it is stored last
         received, parts = parts[-1].text, parts[:-1]
-    parts = cast("tuple[Part, ...]", parts)  # it is stored last
     if '"sha256"' in content:
-        parts = _map_images(parts, lambda image: _filled(image, blob))
-    return parts, received
+        parts = _map_images(cast("tuple[Part, ...]", parts), lambda image: _filled(image, blob))
+    return parts, received  # pyright: ignore[reportReturnType]
 
 
 def body_json(body: dict[str, Any]) -> str:
@@ -253,7 +252,7 @@ def _check_nesting(body: object) -> None:
 
 def decode_body(text: str) -> dict[str, Any]:
     """Decode an entry's body."""
-    return from_json(text, _body)
+    return {} if text == "{}" else from_json(text, _body)
 
 
 def _map_images(parts: tuple[Part, ...], change: Callable[[Image], Image]) -> tuple[Part, ...]:

@@ -42,7 +42,7 @@ class StoredMessage(Struct, frozen=True, gc=False):
     size: TokenSize
 
 
-class Entry(Struct, frozen=True):
+class Entry(Struct, frozen=True, gc=False):  # a long session has thousands, and none is part of a cycle
     """Stored entry."""
 
     seq: int

@@ -73,9 +73,13 @@ class Database:
         """Return all rows."""
         return self._db.execute(sql, values or None).fetchall()
 
-    def each(self, sql: str, values: tuple[Value, ...] = ()) -> Iterable[tuple[Any, ...]]:
-        """Return all rows, one after the other as they are read."""
-        return self._db.execute(sql, values or None)
+    def each(self, sql: str, values: tuple[Value, ...] = ()) -> Generator[tuple[Any, ...]]:
+        """Yield all rows, one after the other as they are read."""
+        rows = self._db.execute(sql, values or None)
+        try:
+            yield from rows
+        finally:
+            rows.close()  # a statement that is not at its end keeps the snapshot
 
     def row(self, sql: str, values: tuple[Value, ...] = ()) -> tuple[Any, ...] | None:
         """Return the first row, None if there is none."""

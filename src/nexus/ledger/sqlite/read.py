@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from operator import itemgetter
 from typing import Any, TypeAlias, cast
 
@@ -59,6 +59,19 @@ SELECT e.seq, e.kind, e.turn, e.at_ms, e.body, e.hash,
     EXISTS (SELECT 1 FROM message m WHERE m.tenant=e.tenant AND m.thread=e.thread AND m.seq=e.seq)
 FROM entry e WHERE e.tenant=? AND e.thread=? AND e.kind NOT IN ('messages','completed','failed') ORDER BY e.seq DESC
 """
+
+
+def _columns_by_entry(heads: list[Any], rows: Iterator[Any]) -> Iterator[list[MessageRow]]:
+    """Yield the columns of each entry's messages, then those of the first message without an entry, if there is one."""
+    row = next(rows, None)
+    for head in heads:
+        columns: list[MessageRow] = []
+        while row is not None and row[0] == head[0]:
+            columns.append(row[1:])
+            row = next(rows, None)
+        yield columns
+    if row is not None:
+        yield [row[1:]]
 
 
 class Reader(SessionReader):
@@ -158,21 +171,22 @@ class Reader(SessionReader):
         """Return the entries of several segments of a path, in order: two queries, however many there are."""
         if len(spans) == 1:
             part, after, until = spans[0]
-            sql, values = _FROM_ONE, (self.tenant, part.thread, after, until)
-        else:
-            ranges = [(part.thread, after, until) for part, after, until in spans]
-            sql, values = _FROM_MANY, (json.dumps(ranges), self.tenant)
-        heads, rows = (self.db.rows(query, values) for query in sql)
+            values = (self.tenant, part.thread, after, until)
+            heads = self.db.rows(_FROM_ONE[0], values)
+            with closing(self.db.each(_FROM_ONE[1], values)) as rows:
+                return self._joined(spans, heads, rows)
+        ranges = [(part.thread, after, until) for part, after, until in spans]
+        heads, messages = (self.db.rows(query, (json.dumps(ranges), self.tenant)) for query in _FROM_MANY)
+        self.whole_numbers(*[head[0] for head in heads], *[number for row in messages for number in row[:2]])
+        heads.sort(key=itemgetter(0))
+        return self._joined(spans, heads, iter(sorted(messages, key=itemgetter(0, 1))))
+
+    def _joined(self, spans: list[Span], heads: list[Any], rows: Iterator[Any]) -> list[Entry]:
+        """Return the entries of heads and message rows, both in order."""
         if not heads:
             return []
         self.whole_numbers(*[head[0] for head in heads])
-        if len(spans) > 1:  # those of one segment come in order
-            self.whole_numbers(*[number for row in rows for number in row[:2]])
-            heads.sort(key=itemgetter(0))
-            rows.sort(key=itemgetter(0, 1))
-        by_seq: dict[int, list[MessageRow]] = defaultdict(list)
-        for row in rows:
-            by_seq[row[0]].append(row[1:])  # pyright: ignore[reportArgumentType]
+        columns = _columns_by_entry(heads, rows)
         entries: list[Entry] = []
         at = 0
         for part, after, until in spans:
@@ -183,19 +197,18 @@ class Reader(SessionReader):
                 before = part.root if after == part.low else self.hash_on(self.path(part.thread), after)
                 if before is None:
                     self.damaged(f"entry {after} of thread {part.thread} is lost")
-                entries += self._checked(part.thread, after, before, heads[span_start:at], by_seq)
-        if by_seq:
+                entries += self._checked(part.thread, after, before, heads[span_start:at], columns)
+        if next(columns, None) is not None:
             self.damaged(f"a message of thread {spans[-1][0].thread} belongs to no entry")
         return entries
 
     def _checked(
-        self, thread: int, after: int, before: bytes, heads: list[Any], by_seq: dict[int, list[MessageRow]]
+        self, thread: int, after: int, before: bytes, heads: list[Any], columns_by_entry: Iterator[list[MessageRow]]
     ) -> list[Entry]:
         expected = after
         entries: list[Entry] = []
-        for head in heads:
+        for head, columns in zip(heads, columns_by_entry, strict=False):  # the entries of other segments follow
             seq, kind, turn, at_ms, body, stored = head
-            columns = by_seq.pop(seq, [])
             expected += 1
             digest = stored
             if kind != "lost" or columns:
