@@ -62,7 +62,7 @@ FROM entry e WHERE e.tenant=? AND e.thread=? AND e.kind NOT IN ('messages','comp
 
 
 def _columns_by_entry(heads: list[Any], rows: Iterator[Any]) -> Iterator[list[MessageRow]]:
-    """Yield the columns of each entry's messages, then those of the first message without an entry, if there is one."""
+    """Yield the message columns of each entry, and of a message without an entry last, if there is one."""
     row = next(rows, None)
     for head in heads:
         columns: list[MessageRow] = []
