@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,14 @@ from nexus.errors import LedgerError
 from nexus.ledger import chain
 from nexus.ledger import maintenance as care
 from nexus.ledger.records import MessageRow
-from nexus.ledger.sessions import SessionMetadata
+from nexus.ledger.sessions import AcceptedEvent, NewQueuedEvent, SessionMetadata
 from nexus.ledger.sqlite import SqliteLedger, connection
 from nexus.text.frames import escaping
 from nexus.types.ledger_entries import Commit, Committed
 from nexus.types.request import AgentResult
 
 _commit = SqliteLedger.commit
+_accept_events = SqliteLedger.accept_events
 
 
 def synchronous_normal() -> None:
@@ -79,6 +80,15 @@ def split_commits() -> None:
         return replace(done, added=done.added + added)
 
     SqliteLedger.commit = commit
+
+
+def split_acceptance() -> None:
+    """Events that are accepted together are stored one by one."""
+
+    def accept(self: SqliteLedger, events: Sequence[NewQueuedEvent]) -> list[AcceptedEvent]:
+        return [accepted for event in events for accepted in _accept_events(self, [event])]
+
+    SqliteLedger.accept_events = accept
 
 
 def unexpected_marks() -> None:
@@ -205,6 +215,7 @@ BUILDS: dict[str, Callable[[], None]] = {
         copied_backup,
         forgotten_keys,
         split_commits,
+        split_acceptance,
         unexpected_marks,
         swallowed_errors,
         equal_retries,

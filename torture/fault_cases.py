@@ -17,6 +17,7 @@ import apsw
 
 from nexus.errors import LedgerError
 from nexus.ledger import maintenance
+from nexus.ledger.sessions import EVENT_STATES, NewQueuedEvent
 from nexus.ledger.sqlite import SqliteLedger, connection
 from nexus.types.ledger_entries import Commit
 from torture import bit_flips, disk_full, io_errors, kill_compactions, library, pages, scenes, traffic, version_1
@@ -51,6 +52,10 @@ NAMED_BITS: Final = (
     ("alias", b"a name"),
 )
 """Tables, and texts in them of which the last byte gets another bit."""
+
+EVENTS: Final = tuple(NewQueuedEvent(f"event {number}", SESSION, '{"text":"hi"}') for number in range(3))
+QUEUE_STATES: Final = (("queued",) * 3, ("running", "running", "queued"), ("done", "running", "queued"))
+"""States of the events after each call of a process that answers the first of them."""
 
 MANY_POINTS: Final = 10_000
 DONE: Final = 3
@@ -152,6 +157,53 @@ def _take_step(ledger: SqliteLedger, commit: Commit, cells: Numbers, which: int,
     written = kill_compactions.was_written(ledger, SESSION, commit)
     cells[STEP_RETURNED + which] = step
     cells[STEPS_OF[which] + step] = kill_compactions.ACKNOWLEDGED if written else REFUSED
+
+
+def killed_queues(folder: Path) -> int:
+    """Kill a process that accepts, starts and finishes events, at each statement; then deliver the events again."""
+    path, cells, template = folder / "l.db", Numbers(CELLS), folder / "empty.db"
+    answer(_make, template)
+    for point in range(1, MANY_POINTS):
+        _copy(template, path)
+        cells.clear()
+        code = ended(started(_queue_until, path, cells, point))
+        if code == 0:
+            return point - 1
+        require(code == -signal.SIGKILL, f"point {point}: the process ended with {code}; see its output above")
+        with _named(f"killed at point {point}"):
+            answer(_check_queue, path, cells[ACKNOWLEDGED])
+    return MANY_POINTS
+
+
+def _queue_until(path: Path, cells: Numbers, point: int) -> None:
+    counted = Counted(point, die)
+    watch_statements(counted)
+    ledger = SqliteLedger(str(path))
+    counted.armed = True
+    for call in (
+        lambda: ledger.accept_events(EVENTS),
+        lambda: ledger.update_events([event.id for event in EVENTS[:2]], "running", expected=["queued"]),
+        lambda: ledger.update_events([EVENTS[0].id], "done", expected=["running"], turn=1),
+    ):
+        call()
+        cells[ACKNOWLEDGED] += 1
+    counted.armed = False
+    ledger.close()
+
+
+def _check_queue(path: Path, acknowledged: int) -> None:
+    """Check that the calls are whole, the acknowledged ones and at most one more, and that no event is added twice."""
+    ledger = SqliteLedger(str(path))
+    rows = {event.id: event.state for event in ledger.queued_events(states=EVENT_STATES)}
+    after = [{}, *(dict(zip((e.id for e in EVENTS), states, strict=True)) for states in QUEUE_STATES)]
+    calls = after.index(rows) if rows in after else -1
+    require(calls in (acknowledged, acknowledged + 1), f"{acknowledged} calls were acknowledged, and there is {rows}")
+    added = sum(accepted.added for accepted in ledger.accept_events(EVENTS))
+    require(added == (0 if rows else len(EVENTS)), f"events that were delivered again, added {added}")
+    numbers = [event.number for event in ledger.queued_events(states=EVENT_STATES)]
+    require(numbers == list(range(1, len(EVENTS) + 1)), f"the events have the numbers {numbers}")
+    ledger.close()
+    require(maintenance.verify(path) == [], "the ledger is damaged")
 
 
 def overtaken_compactions(folder: Path) -> int:
@@ -395,6 +447,7 @@ CASES: Final = (
     killed_appends,
     killed_migrations,
     killed_compactions,
+    killed_queues,
     overtaken_compactions,
     power_cuts,
     failing_disk,
@@ -412,6 +465,7 @@ FOUND_BY: Final = (
     ("copied_backup", backups_under_load, "40 appends were acknowledged"),
     ("forgotten_keys", killed_appends, "repeated, added"),
     ("split_commits", killed_appends, "doubled or in part"),
+    ("split_acceptance", killed_queues, "0 calls were acknowledged"),
     ("unexpected_marks", overtaken_compactions, "was planned after"),
     ("swallowed_errors", failing_disk, "some are lost"),
     ("swallowed_errors", full_disk, "some are lost"),

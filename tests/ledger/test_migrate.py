@@ -50,7 +50,7 @@ def test_migrated_ledger_reads_like_version_1(old: Path) -> None:
     assert list(check(ledger.dump())) == []
     with behind_its_back(old) as db:
         assert db.execute("PRAGMA user_version").fetchone()[0] == VERSION
-        assert [row[0] for row in db.execute("SELECT version FROM migration ORDER BY 1")] == [1, 2, 3]
+        assert [row[0] for row in db.execute("SELECT version FROM migration ORDER BY 1")] == [1, 2, 3, 4]
         assert db.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
         assert db.execute("PRAGMA foreign_key_check").fetchall() == []
 

@@ -17,7 +17,7 @@ from ledger.files import dumped
 from nexus.errors import LedgerError
 from nexus.ledger import maintenance as care
 from nexus.ledger.operations import Ledger
-from nexus.ledger.sessions import SessionMetadata
+from nexus.ledger.sessions import NewQueuedEvent, SessionMetadata
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.sqlite.dump import erase
 from nexus.types.ledger_entries import AssemblyRow, Commit, Compaction, Cut, MessageRef, NewEntry, StoredCalibration
@@ -32,6 +32,11 @@ def append(ledger: Ledger, name: str, other: str, number: int) -> None:
     keys = (f"k{number}",) if number % 2 else ()
     new = SessionMetadata(parent_session=other) if number % 4 == 1 else None
     ledger.store.commit(name, Commit((said(shown, keys=keys, starts_turn=True),)), new)
+
+
+def accept(ledger: Ledger, name: str, other: str, number: int) -> None:
+    ids = (f"e{number}", f"{other}{number}")
+    ledger.store.accept_events([NewQueuedEvent(id_, name, f'{{"text":"{id_}"}}' + " " * 1_500 * number) for id_ in ids])
 
 
 def cut(ledger: Ledger, name: str, _: str, number: int) -> None:
@@ -81,6 +86,10 @@ DONE: dict[str, Callable[[Ledger, str, str, int], Any]] = {
     "erase a merged one": lambda ledger, name, _, __: ledger.erase(f"{name}~merged", with_forks=True),
     "erase and be killed": erase_and_be_killed,
     "erase all and be killed": erase_all_and_be_killed,
+    "accept": accept, "accept again": accept,
+    "start": lambda ledger, *_: ledger.store.update_events([f"e{n}" for n in range(3)], "running", expected=["queued"]),
+    "finish": lambda ledger, *_: ledger.store.update_events(["e0", "e1"], "done", expected=["running"], turn=1),
+    "forget": lambda ledger, *_: ledger.store.delete_finished_events(-1),
     "calibrate": lambda ledger, name, _, number: ledger.store.calibrate("p", name, StoredCalibration(64, number)),
 }  # fmt: skip
 

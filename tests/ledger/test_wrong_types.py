@@ -17,7 +17,18 @@ from nexus.ledger.sessions import Query
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.types.message import user
 
-TABLES = ("entry", "message", "idempotency", "thread", "tool_call", "decision", "assembly", "session_move", "alias")
+TABLES = (
+    "entry",
+    "message",
+    "idempotency",
+    "thread",
+    "tool_call",
+    "decision",
+    "assembly",
+    "session_move",
+    "alias",
+    "event",
+)
 
 
 def numbers() -> list[tuple[str, str]]:
@@ -55,6 +66,7 @@ def reads(path: Path) -> dict[str, Callable[[], Any]]:
         "dump": lambda: list(ledger.dump()),
         "holders": lambda: ledger.holders("fork 1"),
         "aliases": lambda: ledger.aliases(every=True),
+        "events": ledger.queued_events,
         "append": lambda: append(ledger, "fork 2", user("more"), key="more").head,
         "stats": lambda: care.stats(path).messages,
         "verify": lambda: care.verify(path),

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from nexus.ledger.records import AliasRecord, AssemblyRecord, CalibrationRecord, MessageRow, MoveRecord
+from nexus.ledger.records import AliasRecord, AssemblyRecord, CalibrationRecord, EventRecord, MessageRow, MoveRecord
 
 EntryColumns: TypeAlias = tuple[int, int, str, int, int, str]
 """thread, seq, kind, turn, at_ms, body, as stored."""
@@ -64,6 +64,12 @@ def calibration_hash(tenant: str, row: CalibrationRecord) -> bytes:
     """Return the hash of a calibration's row."""
     columns = (row.provider, row.model, row.number, row.factor_64, row.samples, row.at_ms)
     return hashlib.sha256(_encode(("nexus-calibration-1", tenant, columns))).digest()
+
+
+def event_hash(tenant: str, row: EventRecord) -> bytes:
+    """Return the hash of an event's row: of the columns that never change."""
+    columns = (row.id, row.session, row.number, row.body, row.accepted_ms)
+    return hashlib.sha256(_encode(("nexus-event-1", tenant, columns))).digest()
 
 
 def columns_hash(name: str, columns: tuple[int | str | bytes | None, ...]) -> bytes:

@@ -128,6 +128,21 @@ class CalibrationRecord(Struct, frozen=True, tag="calibration", tag_field="recor
     hash: bytes
 
 
+class EventRecord(Struct, frozen=True, tag="event", tag_field="record"):
+    """One event of the queue. Its hash covers the columns that never change."""
+
+    id: str
+    session: str
+    number: int
+    state: str
+    body: str
+    reason: str
+    turn: int
+    accepted_ms: int
+    changed_ms: int
+    hash: bytes
+
+
 Record: TypeAlias = (
     Header
     | BlobRecord
@@ -138,6 +153,7 @@ Record: TypeAlias = (
     | MoveRecord
     | AliasRecord
     | CalibrationRecord
+    | EventRecord
 )
 """In this order: header, blobs by hash, threads by id each with its entries, decisions and manifests, then moves by
-label and number, aliases by name and number, calibrations."""
+label and number, aliases by name and number, calibrations, events by number."""

@@ -6,7 +6,7 @@ chained to the one before, and the newest one is current.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import msgspec
 from msgspec import Struct, field
@@ -16,6 +16,11 @@ from nexus.types.ledger_entries import MessageRef
 from nexus.types.message import Role
 
 SessionStatus: TypeAlias = Literal["active", "archived", "deleted"]
+
+EventState: TypeAlias = Literal["queued", "running", "done", "failed", "dropped"]
+EVENT_STATES: tuple[EventState, ...] = get_args(EventState)
+PENDING: tuple[EventState, ...] = ("queued", "running")
+"""States of events that are still to be answered; the others are final."""
 
 
 class SessionMetadata(Struct, frozen=True, omit_defaults=True):
@@ -123,6 +128,45 @@ class Lease(Struct, frozen=True):
     holder: str
     expires_ms: int
     """Unix time in milliseconds, by the clock of the machine that took it."""
+
+
+class NewQueuedEvent(Struct, frozen=True):
+    """Event to accept. `state` is another one than `queued` if it is refused at once."""
+
+    id: str
+    """Idempotency key within the tenant."""
+    session: str
+    body: str
+    state: EventState = "queued"
+    reason: str = ""
+    accepted_ms: int = 0
+    """Unix time in milliseconds; 0 for now."""
+
+
+class QueuedEvent(Struct, frozen=True):
+    """Accepted event."""
+
+    id: str
+    session: str
+    """Label of its session now, which may have been renamed since it was accepted."""
+    number: int
+    """Order of acceptance within the tenant, ascending."""
+    state: EventState
+    body: str
+    """Text of the event and its options, in the broker's own format."""
+    reason: str = ""
+    """Reason for dropping it, or the error of a failed one."""
+    turn: int = 0
+    """Number of the turn that answered it; 0 for none."""
+    accepted_ms: int = 0
+    changed_ms: int = 0
+
+
+class AcceptedEvent(Struct, frozen=True):
+    """Event as stored, and whether this call added it."""
+
+    event: QueuedEvent
+    added: bool
 
 
 class Segment(Struct, frozen=True):

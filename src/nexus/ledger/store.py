@@ -6,18 +6,23 @@ thread; all raise `LedgerError` subclasses. Text is returned unchanged, NUL and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
 from nexus.errors import NoSuchSession
 from nexus.ledger.records import Record
 from nexus.ledger.sessions import (
+    PENDING,
+    AcceptedEvent,
     Alias,
     EraseResult,
+    EventState,
     Lease,
+    NewQueuedEvent,
     NewRefUpdate,
     Query,
+    QueuedEvent,
     RefUpdate,
     SearchHit,
     Segment,
@@ -131,6 +136,36 @@ class LedgerStore(Protocol):
         """Give a session's lease back; another holder's stays."""
         ...
 
+    def accept_events(self, events: Sequence[NewQueuedEvent]) -> list[AcceptedEvent]:
+        """Store the events whose id is new, in one transaction. Returns each event as it is stored now, in this order.
+
+        A known id keeps its row, whatever its state and body. A session need not exist; an alias means its session.
+        Raises BadEntry for an empty id or an unknown state.
+        """
+        ...
+
+    def update_events(
+        self,
+        ids: Collection[str],
+        state: EventState,
+        *,
+        expected: Collection[EventState],
+        reason: str = "",
+        turn: int = 0,
+    ) -> list[QueuedEvent]:
+        """Give events that are in an expected state another one, with this reason and turn, in one transaction.
+
+        Returns the changed events by number; unknown ids and events in other states stay as they are.
+        """
+        ...
+
+    def delete_finished_events(self, age_ms: int) -> int:
+        """Delete the events that were done, failed or dropped more than `age_ms` ago. Returns their number.
+
+        An event that is delivered again after that is new.
+        """
+        ...
+
     def calibrate(self, provider: str, model: str, calibration: StoredCalibration) -> None:
         """Store a newer calibration for a provider and model."""
         ...
@@ -138,7 +173,8 @@ class LedgerStore(Protocol):
     def erase(self, threads: Sequence[int] | None, labels: Sequence[str] = ()) -> EraseResult:
         """Delete threads and labels for good, with all that only they use; None is everything of the tenant.
 
-        What stays of a thread is its number, marked as erased. Labels that were given up for these threads go too.
+        What stays of a thread is its number, marked as erased. Labels that were given up for these threads go too, and
+        the queued events of all these labels.
         Raises ForksDepend when another thread continues one of these or another label points to it, and
         EraseIncomplete when the storage still holds some of the text.
         """
@@ -219,6 +255,18 @@ class LedgerStore(Protocol):
 
     def calibrations(self) -> list[tuple[str, str, StoredCalibration]]:
         """Return every provider and model that has one, by name, with its newest calibration."""
+        ...
+
+    def queued_event(self, id: str) -> QueuedEvent | None:  # noqa: A002 - the field's name
+        """Return the event with this id, in any state; None if there is none."""
+        ...
+
+    def queued_events(self, session: str | None = None, states: Collection[EventState] = PENDING) -> list[QueuedEvent]:
+        """Return the events in these states by number: of one session, its earlier names included, or of all."""
+        ...
+
+    def queued_sessions(self) -> list[str]:
+        """Return the labels of the sessions that have queued or running events, by their first one."""
         ...
 
     def dump(self) -> Iterator[Record]:

@@ -24,6 +24,7 @@ from nexus.ledger.records import (
     CalibrationRecord,
     DecisionRecord,
     EntryRecord,
+    EventRecord,
     Header,
     KeyRecord,
     MessageRow,
@@ -31,7 +32,7 @@ from nexus.ledger.records import (
     Record,
     ThreadRecord,
 )
-from nexus.ledger.sessions import SessionMetadata
+from nexus.ledger.sessions import EVENT_STATES, SessionMetadata
 from nexus.ledger.text_encoding import decode_text, encode_text, from_json
 
 _facts = msgspec.json.Decoder(SessionMetadata)
@@ -46,6 +47,7 @@ _RANKS: dict[type[Record], int] = {
     MoveRecord: 3,
     AliasRecord: 4,
     CalibrationRecord: 5,
+    EventRecord: 6,
 }
 """Records stand in this order. What belongs to a thread stands behind it, which is checked there."""
 
@@ -76,9 +78,9 @@ class _Audit:
     """The state of one pass."""
 
     def __init__(self, tenant: str) -> None:
-        self._rank = 0
+        self._tenant, self._rank = tenant, 0
         self._blobs: set[str] = set()
-        self._last_blob = ""
+        self._last_blob, self._last_event = "", 0
         threads = self._threads = ThreadAudit(tenant, self._blobs)
         labels = self._labels = LabelAudit(tenant, threads)
         self._checks: dict[type[Record], Callable[[Any], Iterator[Damage]]] = {
@@ -90,6 +92,7 @@ class _Audit:
             MoveRecord: labels.move,
             AliasRecord: labels.alias,
             CalibrationRecord: labels.calibration,
+            EventRecord: self._event,
         }
 
     def take(self, record: Record) -> Iterator[Damage]:
@@ -120,6 +123,16 @@ class _Audit:
             yield Damage("blob", place, "is not in its place", "the order of the dump")
         self._last_blob = record.sha256
         self._blobs.add(record.sha256)
+
+    def _event(self, record: EventRecord) -> Iterator[Damage]:
+        wrong = "is not in its place" if record.number <= self._last_event else ""
+        if not wrong and chain.event_hash(self._tenant, record) != record.hash:
+            wrong = "does not match its hash"
+        if not wrong and record.state not in EVENT_STATES:
+            wrong = f"has the unknown state {record.state!r}"
+        if wrong:
+            yield Damage("event", f"queued event {decode_text(record.id)!r}", wrong, "the event")
+        self._last_event = record.number
 
 
 _Int: Any = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]

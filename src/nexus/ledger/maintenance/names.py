@@ -1,4 +1,4 @@
-"""Salvage of sessions and their pointer updates, aliases and calibrations.
+"""Salvage of sessions and their pointer updates, aliases, calibrations and queued events.
 
 Damaged rows are dropped. Updates after a damaged one are kept if they prove themselves, and are renumbered and chained
 again. Where the newest one is lost, the pointer's own row names the session's thread. Names are reused after an erase,
@@ -16,10 +16,10 @@ from msgspec.structs import replace
 
 from nexus.ledger import chain
 from nexus.ledger.integrity.threads import UNREADABLE, Damage
-from nexus.ledger.maintenance.rows import LedgerRows, Pointer, Rows
+from nexus.ledger.maintenance.rows import LedgerRows, Pointer, Rows, Where
 from nexus.ledger.maintenance.salvage import Salvage
-from nexus.ledger.records import AliasRecord, CalibrationRecord, MoveRecord
-from nexus.ledger.sessions import SessionMetadata, SessionStatus
+from nexus.ledger.records import AliasRecord, CalibrationRecord, EventRecord, MoveRecord
+from nexus.ledger.sessions import EVENT_STATES, SessionMetadata, SessionStatus
 from nexus.ledger.sqlite.read_sessions import ALIAS
 from nexus.ledger.text_encoding import decode_text, encode_text, from_json, to_json
 
@@ -34,7 +34,7 @@ _STATUSES: tuple[str, ...] = get_args(SessionStatus)
 
 
 class Names:
-    """Saves names and calibrations. `damages` says what could not be saved."""
+    """Saves names, calibrations and queued events. `damages` says what could not be saved."""
 
     def __init__(self, tenant: str, ledger_rows: LedgerRows, rows: Rows, saved: Salvage) -> None:
         self._tenant, self._ledger_rows, self._rows, self._saved = tenant, ledger_rows, rows, saved
@@ -43,8 +43,11 @@ class Names:
         self._now = ledger_rows.now[tenant]
 
     def holds_anything(self) -> bool:
-        """Return True if any calibration can be proven. Names without a thread prove nothing."""
-        return any(chain.calibration_hash(self._tenant, record) == record.hash for record in self._now.calibrations)
+        """Return True if any calibration or event can be proven. Names without a thread prove nothing."""
+        calibrations = self._now.calibrations
+        return any(chain.calibration_hash(self._tenant, record) == record.hash for record in calibrations) or any(
+            self._is_intact(self._ledger_rows.event(where)) for where in self._now.events
+        )
 
     # sessions ----------------------------------------------------------------------------------------------------
 
@@ -266,6 +269,26 @@ class Names:
                 place = f"calibration {number} of {decode_text(provider)}/{decode_text(model)}"
                 what = "is missing or does not match its hash"
                 self.damages.append(Damage("calibration", place, what, "how its tokens are counted"))
+
+    def events(self) -> Iterator[EventRecord]:
+        """Yield the current events that match their hash, by number. A deleted one does not come back."""
+        newest: dict[str, tuple[int, int, Where]] = {}
+        ids: set[str] = set()
+        for where in self._now.events:
+            record = self._ledger_rows.event(where)
+            ids.add(record.id)
+            if self._is_intact(record) and record.changed_ms >= newest.get(record.id, (0,))[0]:
+                newest[record.id] = (record.changed_ms, record.number, where)
+        by_changes = sorted(newest.items(), key=lambda item: item[1])
+        by_number = {number: (id_, where) for id_, (_, number, where) in by_changes}
+        for number in sorted(by_number):
+            yield self._ledger_rows.event(by_number[number][1])
+        for id_ in sorted(ids - {id_ for id_, _ in by_number.values()}):
+            what = "does not match its hash"
+            self.damages.append(Damage("event", f"queued event {decode_text(id_)!r}", what, "the event"))
+
+    def _is_intact(self, record: EventRecord) -> bool:
+        return record.state in EVENT_STATES and chain.event_hash(self._tenant, record) == record.hash
 
 
 def _follows(tenant: str, after: MoveRecord, move: MoveRecord) -> bool:

@@ -51,7 +51,7 @@ def repair(
     """Copy everything intact in `source` to a new, checked ledger at `target`.
 
     A damaged entry becomes one of kind `lost`, and everything after it stays verifiable. Damaged pointer updates,
-    aliases, decisions, manifests and calibrations are dropped, and a session that lost its name gets another. Totals,
+    aliases, decisions, manifests, calibrations and queued events are dropped, and a session that lost its name gets another. Totals,
     pointers and the search index are rebuilt. A sound ledger keeps all its records. Raises NotALedger when no ledger is
     found, LedgerTooNew, LedgerBusy when this process has it open, UnreadableFile when the source does not exist or the
     target exists (unless `force`).
@@ -91,7 +91,7 @@ def _broken(pages: Pages) -> Iterator[Damage]:
     if numbers:
         several = f"{len(numbers)} pages, the first being page {numbers[0]},"
         place, verb = (several, "are") if len(numbers) > 1 else (f"page {numbers[0]}", "is")
-        loss = "idempotency keys that stood there, and whatever else is listed"
+        loss = "idempotency keys and queued events that stood there, and whatever else is listed"
         yield Damage("file", place, f"{verb} not as SQLite writes them", loss)
 
 
@@ -141,6 +141,7 @@ class _Tenant:
         yield from self._names.moves()
         yield from self._names.aliases()
         yield from self._names.calibrations()
+        yield from self._names.events()
 
     def _session(self, label: str, thread: int) -> SavedSession:
         entries = messages = lost_entries = 0

@@ -16,6 +16,7 @@ from nexus.ledger.records import (
     CalibrationRecord,
     DecisionRecord,
     EntryRecord,
+    EventRecord,
     KeyRecord,
     MessageRow,
     MoveRecord,
@@ -42,13 +43,14 @@ _SHAPES = (
     ("calibration", "tttiiiib"),
     ("view_head", "titibiibb"),
     ("calibration_head", "tttib"),
+    ("event", "tttitttiiib"),
 )
 """Kinds of rows by their columns as SQLite stores them. Some are shorter in version 1 of the schema."""
 
 _THREADS = frozenset({"thread", "entry", "message", "key", "decision", "manifest", "view_head"})
 """Kinds of rows that name a thread behind the tenant (a message: behind its own number)."""
 
-_NAME_KINDS = frozenset({"move", "old_move", "pointer", "alias", "calibration", "calibration_head"})
+_NAME_KINDS = frozenset({"move", "old_move", "pointer", "alias", "calibration", "calibration_head", "event"})
 
 
 class ViewHead(NamedTuple):
@@ -109,6 +111,7 @@ class Rows:
     aliases: dict[str, list[AliasRecord]] = field(default_factory=lambda: defaultdict(list))
     calibrations: list[CalibrationRecord] = field(default_factory=list[CalibrationRecord])
     calibration_heads: dict[tuple[str, str], list[int]] = field(default_factory=lambda: defaultdict(list))
+    events: list[Where] = field(default_factory=list[Where])
     view_heads: dict[int, list[ViewHead]] = field(default_factory=lambda: defaultdict(list))
     move_images: set[int] = field(default_factory=set[int])
     current_threads: set[int] = field(default_factory=set[int])
@@ -164,6 +167,10 @@ class LedgerRows:
         row = self._row(where)
         return AssemblyRecord(row[1], row[2], row[3], row[4], row[5], row[6] if len(row) > 6 else b"")
 
+    def event(self, where: Where) -> EventRecord:
+        """Return a queued event."""
+        return EventRecord(*self._row(where)[1:])
+
     def blob(self, where: Where) -> bytes:
         """Return an image's data."""
         return self._row(where)[2]
@@ -209,6 +216,7 @@ _TAKE: dict[str, Callable[[Rows, list[Any], Where], None]] = {
     "alias": lambda rows, row, _: rows.aliases[row[1]].append(AliasRecord(*row[1:])),
     "calibration": lambda rows, row, _: rows.calibrations.append(CalibrationRecord(*row[1:])),
     "calibration_head": lambda rows, row, _: rows.calibration_heads[row[1], row[2]].append(row[3]),
+    "event": lambda rows, _, where: rows.events.append(where),
     "view_head": lambda rows, row, _: rows.view_heads[row[1]].append(
         ViewHead(row[2], row[3], row[5], tuple(row[1:8]), row[8])
     ),

@@ -127,7 +127,7 @@ def require_sound(path: str | Path, progress: Progress | None = None) -> None:
 def tenants(db: Database) -> list[str]:
     """Return the tenants that have rows, in storable form."""
     # Other tables refer to these.
-    tables = ("thread", "session_move", "session", "alias", "blob", "calibration", "calibration_head")
+    tables = ("thread", "session_move", "session", "alias", "blob", "calibration", "calibration_head", "event")
     sql = " UNION ".join(f"SELECT tenant FROM {table}" for table in tables)  # noqa: S608 - constants
     return sorted(str(tenant) for (tenant,) in db.rows(sql))
 

@@ -10,7 +10,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, wraps
 from pathlib import Path
@@ -18,8 +18,21 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from nexus.errors import EraseIncomplete, LedgerNotTrusted
 from nexus.ledger.records import Record
-from nexus.ledger.sessions import Alias, EraseResult, Lease, NewRefUpdate, RefUpdate, Segment, SessionMetadata
+from nexus.ledger.sessions import (
+    AcceptedEvent,
+    Alias,
+    EraseResult,
+    EventState,
+    Lease,
+    NewQueuedEvent,
+    NewRefUpdate,
+    QueuedEvent,
+    RefUpdate,
+    Segment,
+    SessionMetadata,
+)
 from nexus.ledger.sqlite import dump as sqlite_dump
+from nexus.ledger.sqlite import queue as sqlite_queue
 from nexus.ledger.sqlite import search as sqlite_search
 from nexus.ledger.sqlite.connection import MEMORY, Database, typed
 from nexus.ledger.sqlite.files import delete_leftovers, find_needles, ledger_id, rewrite
@@ -194,6 +207,26 @@ class SqliteLedger:
         """Give a session's lease back."""
         self._write(lambda writing: writing.release_lease(session, holder))
 
+    def accept_events(self, events: Sequence[NewQueuedEvent]) -> list[AcceptedEvent]:
+        """Store the events whose id is new, in one transaction."""
+        return self._write(lambda writing: sqlite_queue.accept(writing, events))
+
+    def update_events(
+        self,
+        ids: Collection[str],
+        state: EventState,
+        *,
+        expected: Collection[EventState],
+        reason: str = "",
+        turn: int = 0,
+    ) -> list[QueuedEvent]:
+        """Change the events that are in an expected state."""
+        return self._write(lambda writing: sqlite_queue.update(writing, ids, state, reason, turn, expected))
+
+    def delete_finished_events(self, age_ms: int) -> int:
+        """Delete the events that were finished longer ago."""
+        return self._write(lambda writing: sqlite_queue.delete_finished(writing, age_ms))
+
     def calibrate(self, provider: str, model: str, calibration: StoredCalibration) -> None:
         """Store a newer calibration."""
         self._write(lambda writing: writing.calibrate(provider, model, calibration))
@@ -248,6 +281,9 @@ class SqliteLedger:
     search = _read(sqlite_search.search)
     calibration = _read(Reader.calibration)
     calibrations = _read(Reader.calibrations)
+    queued_event = _read(sqlite_queue.event)
+    queued_events = _read(sqlite_queue.events)
+    queued_sessions = _read(sqlite_queue.sessions)
 
     def dump(self) -> Iterator[Record]:
         """Yield all rows of the tenant as records, unchecked, as they were when it began."""

@@ -18,6 +18,7 @@ from nexus.ledger.records import (
     CalibrationRecord,
     DecisionRecord,
     EntryRecord,
+    EventRecord,
     Header,
     KeyRecord,
     MessageRow,
@@ -27,6 +28,7 @@ from nexus.ledger.records import (
 )
 from nexus.ledger.search_text import search_text
 from nexus.ledger.sessions import EraseResult, SessionMetadata, Thread
+from nexus.ledger.sqlite import queue
 from nexus.ledger.sqlite.connection import Database
 from nexus.ledger.sqlite.read import END, MESSAGE_COLUMNS
 from nexus.ledger.sqlite.write import Writing, grown
@@ -56,6 +58,8 @@ def dump(db: Database, tenant: str) -> Iterator[Record]:
     yield from (AliasRecord(*row) for row in db.each(sql, (tenant,)))
     sql = "SELECT provider, model, number, factor_64, samples, at_ms, hash FROM calibration WHERE tenant=?"
     yield from (CalibrationRecord(*row) for row in db.each(f"{sql} ORDER BY 1, 2, 3", (tenant,)))
+    sql = f"SELECT {queue.EVENT_COLUMNS} FROM event WHERE tenant=? ORDER BY number"  # noqa: S608 - constants
+    yield from (EventRecord(*row) for row in db.each(sql, (tenant,)))
 
 
 def entries(db: Database, tenant: str, thread: int, after: int = -END) -> Iterator[EntryRecord]:
@@ -117,6 +121,7 @@ _KEYS: dict[type[Record], tuple[str, tuple[str, ...]]] = {
     MoveRecord: ("session_move", ("label", "number")),
     AliasRecord: ("alias", ("name", "number")),
     CalibrationRecord: ("calibration", ("provider", "model", "number")),
+    EventRecord: ("event", ("id",)),
 }
 """Table and key of the records that are one row."""
 
@@ -223,6 +228,10 @@ class _Loader:
             self.writing.put_alias(record)
         elif isinstance(record, CalibrationRecord):
             self.writing.put_calibration(record)
+        elif isinstance(record, EventRecord):
+            if self.db.row("SELECT 1 FROM event WHERE tenant=? AND number=?", (self.tenant, record.number)):
+                raise _conflict(f"event with number {record.number}")
+            queue.put(self.db, self.tenant, record)
 
     def _check_follows(self, table: str, column: str, name: str, number: int) -> None:
         sql = f"SELECT count(*) FROM {table} WHERE tenant=? AND {column}=?"  # noqa: S608 - constants
@@ -235,7 +244,7 @@ OF_THREADS = ("blob_use", "tool_call", "idempotency", "message", "assembly", "de
 """The tables whose rows belong to a thread, in the order in which they can be emptied."""
 
 TABLES = (
-    *OF_THREADS, "session", "session_move", "alias", "calibration", "calibration_head", "lease", "thread", "blob",
+    *OF_THREADS, "session", "session_move", "alias", "calibration", "calibration_head", "lease", "event", "thread", "blob",
 )  # fmt: skip
 """All tables with rows of a tenant, in the same order."""
 
@@ -266,7 +275,8 @@ def erase(writing: Writing, threads: Sequence[int] | None, labels: Sequence[str]
         )
         retired = {str(label) for thread in chosen for (label,) in db.rows(sql, (tenant, thread))}
         stored = sorted({*stored, *retired})
-    needles = _needles(db, tenant, chosen, stored)
+    names = sorted({name for label in stored for name in queue.names_of(writing.reader, label)})
+    needles = _needles(db, tenant, chosen, stored, None if everything else names)
     count = "SELECT count(*) FROM {0} WHERE tenant=? AND thread=?"
     entries_deleted, messages_deleted = (
         sum(int(db.value(count.format(table), (tenant, thread))) for thread in chosen) for table in ("entry", "message")
@@ -280,6 +290,7 @@ def erase(writing: Writing, threads: Sequence[int] | None, labels: Sequence[str]
         row = writing.reader.thread(thread)
         empty = Thread(row.id, row.parent, row.fork_seq, row.root_hash, row.at_ms, row.fork_seq, row.root_hash)
         writing.put_thread(replace(empty, erased=True))
+    db.run(f"DELETE FROM event WHERE tenant=? AND session IN ({','.join('?' * len(names))})", (tenant, *names))  # noqa: S608
     for label in stored:
         db.run("DELETE FROM lease WHERE tenant=? AND label=?", (tenant, label))
         db.run("DELETE FROM session WHERE tenant=? AND label=?", (tenant, label))
@@ -329,9 +340,15 @@ NEEDLE = 24
 MOST_NEEDLES = 96
 
 
-def _needles(db: Database, tenant: str, threads: list[int], labels: list[str]) -> list[str]:
-    """Return random pieces of deleted messages, summaries and titles, as stored."""
-    texts: list[str] = []
+def _needles(
+    db: Database, tenant: str, threads: list[int], labels: list[str], event_sessions: list[str] | None
+) -> list[str]:
+    """Return random pieces of deleted messages, summaries, titles and queued events (None: of all sessions), as stored."""
+    where, names = "WHERE tenant=?", event_sessions or ()
+    if event_sessions is not None:
+        where += f" AND session IN ({','.join('?' * len(names))})"
+    bodies = f"SELECT body FROM event {where} ORDER BY random() LIMIT 8"  # noqa: S608 - constants
+    texts = [str(text) for (text,) in db.rows(bodies, (tenant, *names))]
     for thread in threads:
         for sql in (
             "SELECT content FROM message WHERE tenant=? AND thread=? ORDER BY random() LIMIT 24",

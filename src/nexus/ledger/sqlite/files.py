@@ -173,6 +173,7 @@ def find_needles(db: Database, path: str, needles: list[str]) -> list[str]:
     sql = (
         "SELECT EXISTS (SELECT 1 FROM message WHERE instr(content, ?1)) OR EXISTS (SELECT 1 FROM entry WHERE"
         " instr(body, ?1)) OR EXISTS (SELECT 1 FROM session_move WHERE instr(facts, ?1))"
+        " OR EXISTS (SELECT 1 FROM event WHERE instr(body, ?1))"
     )
     wanted = {needle: needle.encode() for needle in needles}
     longest = max(map(len, wanted.values()), default=0)

@@ -28,7 +28,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from nexus.testing.ledger_conformance import appending, history, sessions, storage, transactions
+from nexus.testing.ledger_conformance import appending, history, queue, sessions, storage, transactions
 from nexus.testing.ledger_conformance.harness import Backend, Case
 
 __all__ = ["CHECKS", "Backend", "Case", "Check", "Report", "check_name", "run"]
@@ -71,7 +71,7 @@ class Report(Struct, frozen=True):
 
 CHECKS: tuple[Check, ...] = tuple(
     Check(function)
-    for module in (appending, transactions, history, sessions, storage)
+    for module in (appending, transactions, history, sessions, queue, storage)
     for name, function in vars(module).items()
     if name.startswith("check_")
 )

@@ -1,0 +1,350 @@
+"""Checks of the queue of accepted events: each id once, in order of acceptance, changed by compare and set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from nexus.errors import BadEntry, LedgerClosed, LedgerConflict, LedgerDamaged
+from nexus.ledger.records import EventRecord, Header, Record
+from nexus.ledger.sessions import AcceptedEvent, Alias, NewQueuedEvent, NewRefUpdate, QueuedEvent
+from nexus.ledger.sqlite import SqliteLedger
+from nexus.ledger.store import LedgerStore
+from nexus.testing.ledger_conformance.harness import (
+    HOSTILE,
+    START_MS,
+    Case,
+    append,
+    equal,
+    holds,
+    raises,
+    texts,
+    together,
+)
+
+
+def accept(store: LedgerStore, session: str, *ids: str) -> list[QueuedEvent]:
+    """Accept events of a session, each with a body that follows from its id."""
+    events = [NewQueuedEvent(id_, session, f'{{"text":"{id_}"}}') for id_ in ids]
+    return [accepted.event for accepted in store.accept_events(events)]
+
+
+def ids(events: list[QueuedEvent]) -> list[str]:
+    """Return the ids of events, in order."""
+    return [event.id for event in events]
+
+
+def _events(store: LedgerStore) -> list[EventRecord]:
+    return [record for record in store.dump() if isinstance(record, EventRecord)]
+
+
+# accepting ------------------------------------------------------------------------------------------------------------
+
+
+def check_accepted_events(case: Case) -> None:
+    """Accepted events are numbered in order over all sessions, and read back as they were given."""
+    store = case.store
+    new = [
+        NewQueuedEvent("e1", "main", '{"text":"hi"}'),
+        NewQueuedEvent(HOSTILE, HOSTILE, HOSTILE, accepted_ms=5),
+        NewQueuedEvent("late", "main", "{}", "dropped", HOSTILE),
+    ]
+    wanted = [
+        QueuedEvent("e1", "main", 1, "queued", '{"text":"hi"}', "", 0, START_MS, START_MS),
+        QueuedEvent(HOSTILE, HOSTILE, 2, "queued", HOSTILE, "", 0, 5, START_MS),
+        QueuedEvent("late", "main", 3, "dropped", "{}", HOSTILE, 0, START_MS, START_MS),
+    ]
+    equal(store.accept_events(new), [AcceptedEvent(event, added=True) for event in wanted], "the accepted events")
+    equal([store.queued_event(event.id) for event in wanted], wanted, "the events by id")
+    equal(store.queued_events(), wanted[:2], "the events to be answered")
+    equal(store.queued_events(HOSTILE), [wanted[1]], "those of the session with a hostile label")
+    equal((store.queued_event("other"), store.sessions(every=True)), (None, []), "what else is there")
+    equal(accept(store, "main", "e4")[0].number, 4, "the number of the next event")
+
+
+def check_known_events(case: Case) -> None:
+    """An event whose id is known adds nothing, whatever its body, session and state."""
+    store = case.store
+    (first,) = accept(store, "main", "e")
+    repeat = NewQueuedEvent("e", "other", "another body")
+    new = NewQueuedEvent("new", "main", "one")
+    results = store.accept_events([repeat, new, replace(new, body="two")])
+    added = [(accepted.event.body, accepted.added) for accepted in results]
+    equal(added, [(first.body, False), ("one", True), ("one", False)], "bodies, and what was added")
+    equal(results[0].event, first, "the known event")
+    (answered,) = store.update_events(["e"], "done", expected=["queued"], turn=7)
+    equal(store.accept_events([repeat]), [AcceptedEvent(answered, added=False)], "a known event that is done")
+    equal(ids(store.queued_events()), ["new"], "the events to be answered")
+    equal(store.accept_events([]), [], "no event")
+
+
+def check_refused_events(case: Case) -> None:
+    """Events without an id, or with an unknown state, are refused with all others of their call."""
+    store = case.store
+    good = NewQueuedEvent("good", "main", "{}")
+    for wrong in (replace(good, id=""), NewQueuedEvent("bad", "main", "{}", "no state")):  # pyright: ignore[reportArgumentType]
+        with raises(BadEntry, f"accepting {wrong}"):
+            store.accept_events([good, wrong])
+    accept(store, "main", "e")
+    for states in (("no state", ("queued",)), ("done", ("no state",))):
+        with raises(BadEntry, f"an update with the states {states}"):
+            store.update_events(["e"], states[0], expected=states[1])  # pyright: ignore[reportArgumentType]
+    with raises(BadEntry, "a list of an unknown state"):
+        store.queued_events(states=("no state",))  # pyright: ignore[reportArgumentType]
+    equal([(event.id, event.state) for event in store.queued_events()], [("e", "queued")], "what is stored")
+
+
+def check_events_accepted_at_once(case: Case) -> None:
+    """Of eight threads on two stores that accept the same events at once, one adds each, and all get its row."""
+    stores = (case.store, case.open())
+    new = [NewQueuedEvent(f"e{number}", "main", "{}") for number in range(20)]
+    accepted: list[AcceptedEvent] = []
+
+    def call(worker: int) -> Callable[[], object]:
+        order = new[worker:] + new[:worker]
+        return lambda: [accepted.extend(stores[worker % 2].accept_events([event])) for event in order]
+
+    for result in together(*(call(worker) for worker in range(8))):
+        holds(not isinstance(result, Exception), f"expected no error, found {result!r}")
+    added = sorted(answer.event.id for answer in accepted if answer.added)
+    equal(added, sorted(event.id for event in new), "the ids that were added")
+    equal(len({(answer.event.id, answer.event.number) for answer in accepted}), 20, "how many rows there are")
+    equal([event.number for event in case.store.queued_events()], list(range(1, 21)), "the numbers")
+
+
+# changing -------------------------------------------------------------------------------------------------------------
+
+
+def check_changed_events(case: Case) -> None:
+    """Only events in an expected state change; their number, body and time of acceptance stay."""
+    store = case.store
+    before = accept(store, "main", "a", "b", "c")
+    case.clock.now_ms += 9
+    changed = store.update_events(["c", "a", "a", "unknown"], "running", expected=["queued"])
+    wanted = [replace(event, state="running", changed_ms=START_MS + 9) for event in (before[0], before[2])]
+    equal(changed, wanted, "the changed events, by number")
+    equal(store.update_events(["a"], "running", expected=["queued"]), [], "a second start of the same event")
+    ends = store.update_events(["a", "b"], "failed", expected=["running", "done"], reason=HOSTILE, turn=3)
+    equal(ends, [replace(wanted[0], state="failed", reason=HOSTILE, turn=3)], "the event that failed")
+    equal([store.queued_event("a"), store.queued_event("b")], [ends[0], before[1]], "what is stored")
+    requeued = store.update_events(["a", "c"], "queued", expected=["failed", "running"])
+    equal(
+        [(event.reason, event.turn, event.state) for event in requeued], [("", 0, "queued")] * 2, "events queued again"
+    )
+    equal(store.update_events([], "done", expected=["queued"]), [], "an update of no event")
+    equal(store.update_events(["a"], "done", expected=[]), [], "an update that expects no state")
+
+
+def check_one_start_at_once(case: Case) -> None:
+    """Of eight threads that start the same event, one does."""
+    accept(case.store, "main", "e")
+    stores = (case.store, case.open())
+    started: list[QueuedEvent] = []
+
+    def call(worker: int) -> Callable[[], object]:
+        return lambda: started.extend(stores[worker % 2].update_events(["e"], "running", expected=["queued"]))
+
+    for result in together(*(call(worker) for worker in range(8))):
+        holds(not isinstance(result, Exception), f"expected no error, found {result!r}")
+    equal(ids(started), ["e"], "the starts")
+
+
+def check_finished_events(case: Case) -> None:
+    """Finished events are deleted when they are old enough; others stay, and a deleted id is new again."""
+    store = case.store
+    accept(store, "main", "done", "failed", "dropped", "queued", "running", "new")
+    for state in ("done", "failed", "dropped", "running"):
+        store.update_events([state], state, expected=["queued"])
+    case.clock.now_ms += 1_000
+    store.update_events(["new"], "done", expected=["queued"])
+    equal(store.delete_finished_events(1_000), 0, "how many are older than a second")
+    case.clock.now_ms += 1
+    equal(case.open("other").delete_finished_events(1_000), 0, "how many another tenant deleted")
+    equal(store.delete_finished_events(1_000), 3, "how many are older than a second a moment later")
+    remaining = store.queued_events(states=("queued", "running", "done", "failed", "dropped"))
+    equal(ids(remaining), ["queued", "running", "new"], "the events that are left")
+    (accepted,) = store.accept_events([NewQueuedEvent("done", "main", "{}")])
+    holds(accepted.added, "expected a deleted id to be new again, found it known")
+
+
+# reading --------------------------------------------------------------------------------------------------------------
+
+
+def check_listed_events(case: Case) -> None:
+    """Events are listed by number, by session and state; sessions with open events by their first one."""
+    store = case.store
+    for number, session in enumerate(("b", "a", "b", "c", "a", "d")):
+        accept(store, session, f"{session}{number}")
+    store.update_events(["c3"], "done", expected=["queued"])
+    store.update_events(["a4"], "running", expected=["queued"])
+    store.update_events(["b0"], "failed", expected=["queued"])
+    lists: dict[str, tuple[list[str], list[str]]] = {
+        "all": (ids(store.queued_events()), ["a1", "b2", "a4", "d5"]),
+        "of a": (ids(store.queued_events("a")), ["a1", "a4"]),
+        "of nobody": (ids(store.queued_events("nobody")), []),
+        "running": (ids(store.queued_events(states=["running"])), ["a4"]),
+        "of b in any state": (ids(store.queued_events("b", ["failed", "queued", "done"])), ["b0", "b2"]),
+        "in no state": (ids(store.queued_events(states=())), []),
+        "sessions": (store.queued_sessions(), ["a", "b", "d"]),
+    }
+    for what, (actual, wanted) in lists.items():
+        equal(actual, wanted, f"the events: {what}")
+
+
+def check_events_of_renamed_sessions(case: Case) -> None:
+    """Events follow their session: by its new label, its earlier ones and its aliases."""
+    store = case.store
+    append(store, "old", "one")
+    append(store, "other", "two")
+    store.update_refs([], [Alias("nick", "old", "")])
+    accept(store, "old", "e1")
+    accept(store, "nick", "e2")
+    accept(store, "later", "e3")
+    accept(store, "other", "e4")
+    store.update_refs(
+        [NewRefUpdate("new", 1, "renamed"), NewRefUpdate("old", None, "renamed")],
+        [Alias("nick", "new", "renamed"), Alias("old", "new", "renamed")],
+    )
+    store.update_refs([], [Alias("later", "nick", "the same one")])
+    for name in ("new", "old", "nick", "later"):
+        events = [(event.id, event.session) for event in store.queued_events(name)]
+        equal(events, [("e1", "new"), ("e2", "new"), ("e3", "new")], f"the events of {name}")
+    equal(store.queued_sessions(), ["new", "other"], "the sessions")
+    (repeated,) = accept(store, "new", "e1")
+    equal((repeated.number, repeated.session), (1, "new"), "an event that was delivered again after the renaming")
+    (changed,) = store.update_events(["e1"], "running", expected=["queued"])
+    equal(changed.session, "new", "the session of an event that started")
+    store.update_refs([], [Alias("later", None, "taken back")])
+    equal(ids(store.queued_events("new")), ["e1", "e2"], "the events after an alias was removed")
+    equal(ids(store.queued_events("later")), ["e3"], "the events of the removed alias")
+
+
+def check_events_of_archived_sessions(case: Case) -> None:
+    """A session keeps its events when it is moved, and a retired label keeps those that no alias leads away."""
+    store = case.store
+    append(store, "main", "one")
+    accept(store, "main", "e")
+    store.fork("main", "main", 0)
+    equal(ids(store.queued_events("main")), ["e"], "the events after a rewind")
+    store.update_refs([NewRefUpdate("main", None, "retired")])
+    equal((ids(store.queued_events("main")), store.queued_sessions()), (["e"], ["main"]), "the events after retiring")
+
+
+def check_events_of_tenants(case: Case) -> None:
+    """No tenant sees or changes another one's events, and equal ids do not meet."""
+    other = case.open("other")
+    accept(case.store, "main", "e")
+    empty = (other.queued_event("e"), other.queued_events(), other.queued_sessions(), list(other.dump()))
+    equal(empty, (None, [], [], [Header(tenant="other")]), "what another tenant sees")
+    equal(other.update_events(["e"], "done", expected=["queued"]), [], "what it changes")
+    equal(accept(other, "main", "e")[0].number, 1, "the number of its own event")
+    other.erase(None)
+    equal((ids(other.queued_events()), ids(case.store.queued_events())), ([], ["e"]), "the events after it erased all")
+
+
+# storage --------------------------------------------------------------------------------------------------------------
+
+
+def check_events_opened_again(case: Case) -> None:
+    """Accepted events and their states are intact after closing and opening again."""
+    if not case.backend.durable:
+        return
+    accept(case.store, "main", "a", "b")
+    case.store.update_events(["a"], "running", expected=["queued"])
+    before = case.store.queued_events()
+    case.close()
+    reopened = case.open()
+    equal(reopened.queued_events(), before, "the events")
+    (accepted,) = reopened.accept_events([NewQueuedEvent("a", "main", "{}")])
+    holds(not accepted.added, "expected a known event, found it added again")
+
+
+def check_erased_events(case: Case) -> None:
+    """Erasing a session deletes its events, under its earlier names too; others stay."""
+    store = case.store
+    append(store, "old", "one")
+    accept(store, "old", "secret 1")
+    store.update_refs(
+        [NewRefUpdate("new", 1, "renamed"), NewRefUpdate("old", None, "renamed")], [Alias("old", "new", "renamed")]
+    )
+    accept(store, "nick", "secret 2")
+    store.update_refs([], [Alias("nick", "new", "")])
+    accept(store, "new", "secret 3")
+    accept(store, "kept", "harmless")
+    store.update_events(["secret 1"], "done", expected=["queued"])
+    store.erase([1], ["new"])
+    equal([record.id for record in _events(store)], ["harmless"], "the events that are left")
+    store.erase(None)
+    equal(_events(store), [], "the events after everything was erased")
+
+
+def check_records_of_events(case: Case) -> None:
+    """Events are the last records of a dump, by number; they are loaded once, and keep the state that the store has."""
+    source = SqliteLedger(":memory:", clock_ms=case.clock)
+    append(source, "main", "one")
+    source.accept_events([NewQueuedEvent(id_, "main", HOSTILE) for id_ in ("z", "a", HOSTILE)])
+    source.update_events(["a"], "failed", expected=["queued"], reason=HOSTILE, turn=2)
+    records = list(source.dump())
+    equal([record.number for record in records[-3:] if isinstance(record, EventRecord)], [1, 2, 3], "the last records")
+    equal(case.store.load(records), len(records) - 1, "how many records were new")
+    equal(list(case.store.dump()), records, "the records of the copy")
+    equal(case.store.queued_events(), source.queued_events(), "the events of the copy")
+    case.store.update_events(["z"], "done", expected=["queued"])
+    equal(case.store.load(records), 0, "how many records were new the second time")
+    event = case.store.queued_event("z")
+    equal(event.state if event else "", "done", "the state of an event that went on since")
+
+
+def check_conflicting_events(case: Case) -> None:
+    """Records of other events at the same number or id are refused as a whole."""
+    accept(case.store, "main", "e1", "e2")
+    before = list(case.store.dump())
+    for place, new in enumerate((("new", "e2"), ("e1", "other"))):
+        other = SqliteLedger(":memory:", clock_ms=case.clock)
+        accept(other, "main", *new)
+        with raises(LedgerConflict, f"loading queue {place}"):
+            case.store.load(other.dump())
+        equal(list(case.store.dump()), before, "what is stored")
+
+
+def check_damaged_events(case: Case) -> None:
+    """An event that does not match its hash is never served or changed."""
+    source = SqliteLedger(":memory:", clock_ms=case.clock)
+    accept(source, "main", "fine", "bad")
+    tampered: list[Record] = [
+        replace(record, body="{}") if isinstance(record, EventRecord) and record.id == "bad" else record
+        for record in source.dump()
+    ]
+    store = case.store
+    store.load(tampered)
+    calls: dict[str, Callable[[], object]] = {
+        "reading it": lambda: store.queued_event("bad"),
+        "listing it": store.queued_events,
+        "accepting it again": lambda: accept(store, "main", "bad"),
+        "changing it": lambda: store.update_events(["fine", "bad"], "done", expected=["queued"]),
+    }
+    for what, call in calls.items():
+        with raises(LedgerDamaged, what):
+            call()
+    fine = store.queued_event("fine")
+    equal(fine.state if fine else "", "queued", "the state of the other event")
+
+
+def check_events_of_a_closed_store(case: Case) -> None:
+    """Every call of the queue on a closed store raises LedgerClosed."""
+    store = case.open()
+    accept(store, "main", "e")
+    store.close()
+    calls: dict[str, Callable[[], object]] = {
+        "accept_events": lambda: accept(store, "main", "e"),
+        "update_events": lambda: store.update_events(["e"], "done", expected=["queued"]),
+        "delete_finished_events": lambda: store.delete_finished_events(0),
+        "queued_event": lambda: store.queued_event("e"),
+        "queued_events": store.queued_events,
+        "queued_sessions": store.queued_sessions,
+    }
+    for method, call in calls.items():
+        with raises(LedgerClosed, f"{method} on a closed store"):
+            call()
+    equal((ids(case.store.queued_events()), texts(case.store, "main")), (["e"], []), "what another store reads")
