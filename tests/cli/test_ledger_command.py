@@ -19,6 +19,7 @@ from cli.running import ESCAPE, environment, run
 from ledger.stores import append
 from nexus.assembly.record import with_sizes
 from nexus.cli import ledger_command
+from nexus.ledger.sessions import NewQueuedEvent
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.sqlite.schema import VERSION
 from nexus.types.ledger_entries import Commit, NewEntry
@@ -358,3 +359,13 @@ def test_vacuum_frees_space_of_deleted_rows_and_keeps_the_rest(example: Path) ->
     told = run("ledger", "vacuum", folder=example)
     assert told.out.endswith(f": {done['after_bytes']:,} bytes before, {done['after_bytes']:,} now.\n")
     assert run("ledger", "verify", folder=example).code == 0
+
+
+def test_export_and_stats_name_the_queued_events(tmp_path: Path) -> None:
+    ledger = SqliteLedger(str(tmp_path / "l.db"))
+    ledger.accept_events([NewQueuedEvent(id_, "main", "{}") for id_ in ("e1", "e2", "e3")])
+    ledger.update_events(["e1"], "done", expected=["queued"])
+    ledger.close()
+    assert "3 queued events" in run("ledger", "export", "l.jsonl", "--ledger", "l.db", folder=tmp_path).out
+    assert "3, 2 queued or running" in run("ledger", "stats", "--ledger", "l.db", folder=tmp_path).out
+    assert run("ledger", "stats", "--json", "--ledger", "l.db", folder=tmp_path).json["open_events"] == 2

@@ -358,6 +358,7 @@ def test_figures_are_those_of_the_rows(path: Path) -> None:
     assert (found.erased_threads, found.compactions, found.pins, found.cuts, found.manifests) == (1, 1, 1, 3, 12)
     assert found.sessions == {"active": 3, "archived": 1}
     assert (found.tool_calls, found.tool_results, found.images) == (15, 16, 2)
+    assert (found.events, found.open_events) == (4, 2)
     (usage,) = found.usage
     assert (usage.provider, usage.model, usage.calls) == ("openai", "gpt-5", 15)
     assert usage.cached_share == found.cached_share == usage.cache_read_tokens / usage.input_tokens

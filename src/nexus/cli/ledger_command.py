@@ -27,6 +27,7 @@ from nexus.workspace.files.reader import home_folder
 RECORD_NAMES = {
     "blob": "images and inputs", "thread": "threads", "entry": "entries", "decision": "cuts", "assembly": "manifests",
     "move": "moves of sessions", "alias": "changes of aliases", "calibration": "calibrations",
+    "event": "queued events",
 }  # fmt: skip
 
 READING_MODES = {
@@ -231,6 +232,7 @@ def statistics(tenant: str, options: CommandOptions) -> None:
         ("messages", f"{stats.messages:,}, {stats.tokens:,} base tokens"),
         ("tool calls", f"{stats.tool_calls:,}, {stats.tool_results:,} results"),
         ("compactions", f"{stats.compactions:,}; cuts {stats.cuts:,}; pins {stats.pins:,}"),
+        ("events", f"{stats.events:,}, {stats.open_events:,} queued or running"),
         ("images", f"{stats.images:,}, {stats.image_bytes:,} bytes"),
         ("inputs", f"{stats.inputs:,}, {stats.input_bytes:,} bytes, for {stats.manifests:,} calls"),
         ("from, to", f"{format_time(stats.first_ms) or 'never'}, {format_time(stats.last_ms) or 'never'}"),

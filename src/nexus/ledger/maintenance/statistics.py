@@ -59,6 +59,8 @@ class Stats(Struct, frozen=True):
     pins: int
     cuts: int
     manifests: int
+    events: int
+    open_events: int
     images: int
     image_bytes: int
     inputs: int
@@ -153,6 +155,8 @@ _COUNTS = {
     "pins": "SELECT count(*) FROM entry WHERE tenant=? AND kind='pin'",
     "cuts": "SELECT count(*) FROM decision WHERE tenant=?",
     "manifests": "SELECT count(*) FROM assembly WHERE tenant=?",
+    "events": "SELECT count(*) FROM event WHERE tenant=?",
+    "open_events": "SELECT count(*) FROM event WHERE tenant=? AND state IN ('queued', 'running')",
     "images": f"SELECT count(*) FROM blob b WHERE tenant=? AND {_IN_USE}",  # noqa: S608 - constants
     "image_bytes": f"SELECT ifnull(sum(length(data)),0) FROM blob b WHERE tenant=? AND {_IN_USE}",  # noqa: S608 - constants
     "inputs": f"SELECT count(*) FROM blob b WHERE tenant=? AND NOT {_IN_USE}",  # noqa: S608 - constants
