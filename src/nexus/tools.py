@@ -12,9 +12,10 @@ from typing import Annotated, Any, TypedDict, TypeVar, Unpack, cast, get_args, o
 import docstring_parser
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nexus.errors import BadArguments, BadTool, ToolCallFailed, UnknownTool
-from nexus.types.message import Message, ToolCall, tool
+from nexus.types.message import Message, Text, ToolCall, ToolResult
 from nexus.types.request import AgentRole
 from nexus.types.tool_definition import METADATA_KEY, read_definition, usable_definitions
 from nexus.types.validation import check_options, json_copy
@@ -279,7 +280,7 @@ class ToolRegistry:
     def call(self, name: str, arguments: str | Mapping[str, Any] = "") -> str:
         """Call a tool with its arguments, as JSON text or by name, and return the result as text.
 
-        Text is returned as it is, None as "", anything else as JSON. Async functions are run to completion. Raises
+        Text is returned as it is, of a `ToolResult` its text, None as "", anything else as JSON. Async functions are run to completion. Raises
         UnknownTool, BadArguments, and ToolCallFailed if the function raises.
         """
         self._entry(name)
@@ -294,19 +295,43 @@ class ToolRegistry:
             result = self._start(name, arguments)
             return _text(await result if inspect.isawaitable(result) else result)
 
+    async def execute(self, name: str, arguments: str | Mapping[str, Any] = "") -> str:
+        """Call a tool and return the result's text, or the error's: `await tools.execute("list_dir", {"path": "."})`.
+
+        Document 003's interface. Functions that are not async run in a thread, so that several calls run at once.
+        Programs that distinguish errors from results use `call_async` or `execute_call`.
+        """
+        try:
+            return _text(await self._execute(name, arguments))
+        except ToolCallFailed as error:
+            return str(error)
+
+    async def execute_call(self, call: ToolCall) -> ToolResult:
+        """Run a model's call as `execute` does, and return the result with its images; errors have `is_error`."""
+        try:
+            return _as_result(call, await self._execute(call.name, call.arguments))
+        except ToolCallFailed as error:
+            return _failed(call, error)
+
     def answer(self, call: ToolCall) -> Message:
         """Return the result of a model's call as a message for the next event; errors become `is_error` results."""
         try:
-            return tool(call.id, self.call(call.name, call.arguments), call.name)
+            with _wrap_errors(call.name):
+                value = self._start(call.name, call.arguments)
+                value = _run(call.name, value) if inspect.isawaitable(value) else value
+                return Message("tool", (_as_result(call, value),))
         except ToolCallFailed as error:
-            return tool(call.id, str(error), call.name, is_error=True)
+            return Message("tool", (_failed(call, error),))
 
     async def answer_async(self, call: ToolCall) -> Message:
         """Do the same as `answer` from an event loop."""
         try:
-            return tool(call.id, await self.call_async(call.name, call.arguments), call.name)
+            with _wrap_errors(call.name):
+                value = self._start(call.name, call.arguments)
+                value = await value if inspect.isawaitable(value) else value
+                return Message("tool", (_as_result(call, value),))
         except ToolCallFailed as error:
-            return tool(call.id, str(error), call.name, is_error=True)
+            return Message("tool", (_failed(call, error),))
 
     # `answer` sends the texts of ToolCallFailed, UnknownTool and BadArguments to the model: they keep their bytes.
 
@@ -319,10 +344,29 @@ class ToolRegistry:
 
     def _start(self, name: str, arguments: str | Mapping[str, Any]) -> Any:
         """Call the function and return its result, which may be awaitable."""
+        function, values = self._prepare(name, arguments)
+        return function(**values)
+
+    async def _execute(self, name: str, arguments: str | Mapping[str, Any]) -> Any:
+        """Call the function and return its value. Only coroutine functions are called in the loop, others in a thread."""
+        import asyncio
+
+        def call() -> Any:
+            with _wrap_errors(name):  # in the thread, because a StopIteration cannot reach a future
+                return function(**values)
+
+        with _wrap_errors(name):
+            function, values = self._prepare(name, arguments)
+            is_async = inspect.iscoroutinefunction(function)
+            value = function(**values) if is_async else await asyncio.to_thread(call)
+            return await value if inspect.isawaitable(value) else value
+
+    def _prepare(self, name: str, arguments: str | Mapping[str, Any]) -> tuple[Callable[..., Any], dict[str, Any]]:
+        """Return the function and its decoded arguments. Raises UnknownTool, BadArguments, ToolCallFailed."""
         entry, kind = self._entry(name)
         if entry.function is None:
             raise ToolCallFailed(f"{name} cannot be called here: it was registered without a function")
-        return entry.function(**_decode_arguments(entry, kind, arguments))
+        return entry.function, _decode_arguments(entry, kind, arguments)
 
 
 def _decode_arguments(entry: Tool, kind: type[Struct] | None, arguments: str | Mapping[str, Any]) -> dict[str, Any]:
@@ -371,7 +415,20 @@ def _run(name: str, result: Any) -> Any:
     raise ToolCallFailed(f"{name} is asynchronous, and an event loop runs here: await call_async() or answer_async()")
 
 
+def _as_result(call: ToolCall, value: Any) -> ToolResult:
+    """Return a function's value as the result of a call: a ToolResult as it is, other values as text."""
+    if isinstance(value, ToolResult):
+        return replace(value, call_id=call.id, name=call.name)
+    return ToolResult(call.id, (Text(_text(value)),), call.name)
+
+
+def _failed(call: ToolCall, error: ToolCallFailed) -> ToolResult:
+    return ToolResult(call.id, (Text(str(error)),), call.name, is_error=True)
+
+
 def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
+    if isinstance(value, ToolResult):
+        return "\n".join(item.text for item in value.content if isinstance(item, Text))
     return "" if value is None else msgspec.json.encode(value, enc_hook=str).decode()

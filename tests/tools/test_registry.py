@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, Any, Literal, TypedDict
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 import nexus
 from nexus.errors import BadArguments, BadTool, ToolCallFailed, UnknownTool
 from nexus.tools import Tool, ToolRegistry
-from nexus.types.message import ToolCall
+from nexus.types.message import Image, Text, ToolCall, ToolResult
 from support.validity import CHECKS
 
 
@@ -411,3 +412,66 @@ def test_any_tool_source_is_accepted_and_wrong_result_rejected() -> None:
     for wrong in (None, "text", {"look": plain}, [1]):
         with pytest.raises(BadTool, match="did not return a list of definitions"):
             nx.assemble("hi", tools=Foreign(wrong))
+
+
+def _file_tools() -> ToolRegistry:
+    tools = ToolRegistry()
+
+    @tools.tool
+    async def list_dir(path: str) -> list[str]:
+        """List a folder."""
+        await asyncio.sleep(0)
+        return [path]
+
+    @tools.tool
+    def fail(how: str) -> str:
+        """Fail."""
+        raise {"stop": StopIteration, "value": ValueError}[how](how)
+
+    return tools
+
+
+def test_execute_awaits_an_async_tool_as_document_003_prints_it() -> None:
+    assert asyncio.run(_file_tools().execute("list_dir", {"path": "."})) == '["."]'
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "error"),
+    [
+        ("missing", {}, "there is no tool 'missing'; there are: fail, list_dir"),
+        ("list_dir", {}, "list_dir was not called"),
+        ("list_dir", {"path": 3}, "list_dir was not called"),
+        ("fail", {"how": "value"}, "fail failed: ValueError: value"),
+        ("fail", {"how": "stop"}, "fail failed: StopIteration: stop"),
+    ],
+)
+def test_execute_returns_the_text_of_an_error(name: str, arguments: dict[str, Any], error: str) -> None:
+    assert error in asyncio.run(_file_tools().execute(name, arguments))
+    result = asyncio.run(_file_tools().execute_call(ToolCall("c1", name, json.dumps(arguments))))
+    assert (result.call_id, result.is_error) == ("c1", True)
+
+
+def test_execute_runs_plain_functions_at_the_same_time() -> None:
+    """Each call waits for the other one, so calls one after the other would never end."""
+    tools, both = ToolRegistry(), threading.Barrier(2, timeout=60)
+
+    @tools.tool
+    def meet(who: str) -> str:
+        both.wait()
+        return who
+
+    async def run() -> list[str]:
+        return await asyncio.gather(*(tools.execute("meet", {"who": who}) for who in "ab"))
+
+    assert asyncio.run(run()) == ["a", "b"]
+
+
+def test_tool_result_of_a_function_keeps_its_images_and_error() -> None:
+    content = (Text("a chart"), Image("image/png", "aGk="))
+    tools = ToolRegistry()
+    tools.register(lambda: ToolResult("", content, is_error=True), name="chart")
+    expected = ToolResult("c1", content, "chart", is_error=True)
+    call = ToolCall("c1", "chart", "{}")
+    assert asyncio.run(tools.execute_call(call)) == expected
+    assert tools.answer(call).parts == asyncio.run(tools.answer_async(call)).parts == (expected,)
+    assert tools.call("chart") == "a chart"
