@@ -10,18 +10,16 @@ import os
 import re
 import sys
 import textwrap
-import unicodedata
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 import msgspec
 
-from nexus.ledger.search_text import words
+from nexus.ledger.search_text import Pieces, excerpt_pieces
 from nexus.render.console import printable
 from nexus.types.block import ContextWarning
 from nexus.types.ledger_entries import MessageRef
@@ -43,14 +41,10 @@ EXCERPT_CHARS = 140
 CONTEXT_CHARS = 60
 """Characters of an excerpt before the first match."""
 
-Pieces: TypeAlias = list[tuple[str, bool]]
-"""Pieces of a line, each with True if it matches the search."""
-
 _BEYOND_ASCII = re.compile("[^\x00-\x7f]")
 # JSON allows these in strings although terminals obey them: C1 control characters and changes of writing direction.
 _TERMINAL_CONTROLS = re.compile(r"[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _SPACES = re.compile(r"\s+")
-_PARTIAL_WORD = re.compile(r"\S{0,20}\s+")
 
 
 def emit(value: object) -> None:
@@ -176,67 +170,7 @@ def beginning(text: str, size: int = EXCERPT_CHARS) -> str:
 
 def excerpt(text: str, phrases: list[list[str]]) -> Pieces:
     """Return the text around its first match of a phrase (from `parse_query`); its beginning if nothing matches."""
-    normalized = unicodedata.normalize("NFC", text)
-    match = next(_matches(normalized, phrases), None)
-    if match is None:
+    pieces = excerpt_pieces(text, phrases, before=CONTEXT_CHARS, chars=EXCERPT_CHARS)
+    if not pieces:
         return [(beginning(text), False)]
-    # An excerpt is longer than its limit only if the first match is.
-    start, end = max(0, match[0] - CONTEXT_CHARS), match[0] + EXCERPT_CHARS
-    # The excerpt begins at a word, not within one.
-    partial = _PARTIAL_WORD.match(normalized, start, match[0]) if start else None
-    start = partial.end() if partial else start
-    pieces: Pieces = [("… " if start else "", False)]
-    at = start
-    for low, high in _matches(normalized[start : max(end, match[1])], phrases):
-        pieces += [(normalized[at : start + low], False), (normalized[start + low : start + high], True)]
-        at = start + high
-    end = max(end, at)
-    pieces += [(normalized[at:end], False), (" …" if end < len(normalized) else "", False)]
-    return [(printable(_SPACES.sub(" ", piece)), matches) for piece, matches in pieces if piece]
-
-
-def _matches(text: str, phrases: list[list[str]]) -> Iterator[tuple[int, int]]:
-    """Yield the positions of phrases in a text, from left to right, without overlaps."""
-    longest = max(map(len, phrases), default=0)
-    tokens: list[tuple[str, int, int]] = []
-    free_from = 0
-    for token in _tokens(text):
-        tokens = [*tokens, token][-longest:] if longest else []
-        for phrase in phrases:
-            tail = tokens[-len(phrase) :]
-            if [text for text, _, _ in tail] == phrase and tail[0][1] >= free_from:
-                free_from = token[2]
-                yield tail[0][1], token[2]
-                break
-
-
-def _tokens(text: str) -> Iterator[tuple[str, int, int]]:
-    """Yield the words of a text in their search form, each with its start and end."""
-    token, start, end = "", 0, 0
-    for at, character in enumerate(text):
-        letters, kind = _kind(character)
-        if kind == "mark":
-            end = at + 1
-            continue
-        if kind != "letter" and token:
-            yield token, start, end
-            token = ""
-        if kind == "word":
-            yield letters, at, at + 1
-        elif kind == "letter":
-            start = start if token else at
-            token, end = token + letters, at + 1
-    if token:
-        yield token, start, end
-
-
-@lru_cache(maxsize=1 << 14)
-def _kind(character: str) -> tuple[str, str]:
-    """Return a character's search form and its role: letter, word (a word by itself), mark (ignored) or end.
-
-    The search index decides: the character is put between two letters and split as the index splits text.
-    """
-    parts = words(f"a{character}a")
-    if len(parts) == 1:
-        return parts[0][1:-1], "letter" if len(parts[0]) > 2 else "mark"
-    return (parts[1], "word") if len(parts) == 3 else ("", "end")
+    return [(printable(_SPACES.sub(" ", piece)), matches) for piece, matches in pieces]

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
 import json
-import os
-import sys
 import time
 from pathlib import Path
 from typing import Any, cast
@@ -18,18 +14,15 @@ from nexus.cli._options import CommandOptions, NexusGroup
 from nexus.cli._output import emit, format_time, print_warning
 from nexus.cli._tables import print_table
 from nexus.engine import open_engine
-from nexus.errors import BadSkill, NoSuchSkill
+from nexus.errors import BadSkill
 from nexus.render.console import printable
-from nexus.types.skill import SkillCatalog, SkillInstructions
+from nexus.types.skill import SkillInstructions
 from nexus.workspace.environment.machine import Probe
-from nexus.workspace.files.reader import READ_BYTES, Files
 from nexus.workspace.skills.discovery import FILE, SKILLS, USED, lint_all, lint_path, record_use, used_skills
+from nexus.workspace.skills.guide import all_skills, find_skill, skill_guide
 from nexus.workspace.skills.skill_file import DESCRIPTION_CHARS, UNWRITTEN, name_problem, printable_line
 from nexus.workspace.source_context import WorkspaceContext
-from nexus.workspace.sources.skills import availability, discover_skills
-
-MAX_FILES = 50
-"""Files of a skill that are listed with its instructions."""
+from nexus.workspace.sources.skills import availability
 
 SKILL_TEXT = """\
 ---
@@ -63,7 +56,7 @@ def list_(options: CommandOptions) -> None:
     Example: nexus skill list --json
     """
     context = _workspace_context(options)
-    skills = _discover(context)
+    skills = all_skills(context)
     if options.as_json:
         values = [_json_value(context, skill) for skill in skills.instructions.values()]
         emit({"skills": values, "warnings": skills.warnings})
@@ -86,7 +79,7 @@ def show(name: str, options: CommandOptions) -> None:
     Example: nexus skill show past-conversations
     """
     context = _workspace_context(options)
-    value = _json_value(context, _find(_discover(context), name))
+    value = _json_value(context, find_skill(all_skills(context), name))
     if options.as_json:
         emit(value)
         return
@@ -103,28 +96,23 @@ def use(name: str, options: CommandOptions) -> None:
 
     Example: nexus skill use past-conversations
     """
-    context = _workspace_context(options, uncapped=True)
-    skill = _find(_discover(context), name)
-    folder, files = _skill_files(context, skill)
-    missing = Probe().missing(skill.skill.requires)
+    context = _workspace_context(options)
+    skill = skill_guide(context, name)
     if options.as_json:
-        emit({"name": skill.skill.name, "guide": skill.body, "folder": folder, "files": files, "missing": missing})
+        fields = ("name", "guide", "folder", "files", "missing")
+        emit({field: getattr(skill, field) for field in fields})
     else:
-        click.echo("\n".join("\t".join(map(printable, line.split("\t"))) for line in skill.body.split("\n")))
-        if files or missing:
-            click.echo("\n---")
-        if files:
-            click.echo(f"Files of this skill, in {printable(folder)}: {printable(', '.join(files))}")
-        if missing:
-            click.echo(f"Missing here: {printable(', '.join(missing))}")
-    if not skill.body:
-        click.echo(f"Warning: {printable(skill.skill.origin)} has no text below its front matter", err=True)
+        click.echo("\n".join("\t".join(map(printable, line.split("\t"))) for line in skill.guide.split("\n")))
+        if notes := skill.notes():
+            click.echo("\n".join(("\n---", *map(printable, notes))))
+    if not skill.guide:
+        click.echo(f"Warning: {printable(skill.origin)} has no text below its front matter", err=True)
     root = _root(context)
     if options.workspace is None and not (root / USED).parent.is_dir():
         click.echo("Warning: use not recorded: no workspace here (create one: nexus init)", err=True)
         return
     try:
-        record_use(root, skill.skill.name, time.time_ns() // 1_000_000)
+        record_use(root, skill.name, time.time_ns() // 1_000_000)
     except OSError as error:  # the instructions were printed, so this is only a warning
         click.echo(f"Warning: {printable(f'use not recorded in {USED}: {error.strerror or error}')}", err=True)
 
@@ -176,7 +164,7 @@ def new(name: str, description: str, user: bool, options: CommandOptions) -> Non
         emit({"name": name, "file": str(file)})
         return
     click.echo(f"Created {printable(str(file))}")
-    for warning in _discover(context).warnings:
+    for warning in all_skills(context).warnings:
         # The new skill may hide one of the same name elsewhere, or be hidden by it.
         if warning.message.startswith("not used:") and f"/{name}/" in warning.source:
             click.echo(f"nexus: {printable(warning.source)} is {printable(warning.message)}", err=True)
@@ -211,33 +199,10 @@ def _create(root: Path, name: str, description: str) -> Path:
     return file
 
 
-def _workspace_context(options: CommandOptions, *, uncapped: bool = False) -> WorkspaceContext:
-    """Return the workspace's context, without a ledger; `uncapped` reads files without the cap of a context."""
+def _workspace_context(options: CommandOptions) -> WorkspaceContext:
+    """Return the workspace's context, without a ledger."""
     with open_engine(options.root, ledger=":memory:") as nx:
-        context = nx.workspace_context
-    if not uncapped:
-        return context
-
-    def without_cap(files: Files | None) -> Files | None:
-        return Files(files.root, READ_BYTES, files.templates) if files is not None else None
-
-    return dataclasses.replace(context, files=without_cap(context.files), home=without_cap(context.home))
-
-
-def _discover(context: WorkspaceContext) -> SkillCatalog:
-    """Return all skills, without the limits of a context."""
-    return discover_skills(context, max_folders=sys.maxsize)
-
-
-def _find(skills: SkillCatalog, name: str) -> SkillInstructions:
-    """Return the skill of that name. Raises NoSuchSkill with similar names."""
-    skill = skills.instructions.get(name)
-    if skill is not None:
-        return skill
-    similar = difflib.get_close_matches(name[:100], list(skills.instructions), n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(similar)}?" if similar else "list skills: nexus skill list"
-    reasons = (f": {warning.source}: {warning.message}" for warning in skills.warnings if f"/{name}/" in warning.source)
-    raise NoSuchSkill(f"skill {name!r} not found{next(reasons, '')} ({hint})")
+        return nx.workspace_context
 
 
 def _json_value(context: WorkspaceContext, skill: SkillInstructions) -> dict[str, Any]:
@@ -266,17 +231,3 @@ def _is_empty(value: object) -> bool:
     if isinstance(value, dict):
         return all(map(_is_empty, cast("dict[str, object]", value).values()))
     return value is None or value in ("", [], ())
-
-
-def _skill_files(context: WorkspaceContext, skill: SkillInstructions) -> tuple[str, list[str]]:
-    """Return a skill's folder and its other files, as sorted paths in the folder, at most MAX_FILES."""
-    places = context.skill_index.of(context.files, context.home)
-    place = next(place for place in places if place.place == skill.skill.place)
-    folder = place.files.root / SKILLS / Path(skill.skill.origin).parent.name
-    paths: list[str] = []
-    for parent, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        paths += sorted(os.path.relpath(Path(parent, name), folder) for name in files if not name.startswith("."))
-        if len(paths) > MAX_FILES:
-            break
-    return str(folder), [path for path in paths if path != FILE][:MAX_FILES]

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import TypeAlias
 
 from nexus.types.message import Part, Text, Thinking, ToolCall, ToolResult, Unknown
 
@@ -21,7 +23,11 @@ _CJK_RANGES = (
 _CJK = re.compile(f"([{_CJK_RANGES}])")
 _UNSAFE = re.compile("[\x00\x1a\ud800-\udfff]")
 _MARKS = re.compile("[\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]")
+_PARTIAL_WORD = re.compile(r"\S{0,20}\s+")
 _PIECE = re.compile(r'"([^"]*)"|(\S+)')
+
+Pieces: TypeAlias = list[tuple[str, bool]]
+"""Pieces of a text, each with True if it matches the search."""
 
 
 def search_text(parts: Iterable[Part]) -> str:
@@ -85,3 +91,78 @@ def _plain(character: str) -> str:
         return character.lower() if character.isalnum() else " "
     kind = unicodedata.category(character)
     return character if kind[0] in "LN" or kind == "Co" else " "
+
+
+def excerpt_pieces(text: str, phrases: list[list[str]], *, before: int, chars: int) -> Pieces:
+    """Return the text around its first match of a phrase (from `parse_query`); empty if nothing matches.
+
+    Args:
+        text: The text as it was written.
+        phrases: The phrases, of which any may match.
+        before: Characters before the first match.
+        chars: Characters from the first match on.
+    """
+    normalized = unicodedata.normalize("NFC", text)
+    match = next(_matches(normalized, phrases), None)
+    if match is None:
+        return []
+    # An excerpt is longer than its limit only if the first match is.
+    start, end = max(0, match[0] - before), match[0] + chars
+    # The excerpt begins at a word, not within one.
+    partial = _PARTIAL_WORD.match(normalized, start, match[0]) if start else None
+    start = partial.end() if partial else start
+    pieces: Pieces = [("… " if start else "", False)]
+    at = start
+    for low, high in _matches(normalized[start : max(end, match[1])], phrases):
+        pieces += [(normalized[at : start + low], False), (normalized[start + low : start + high], True)]
+        at = start + high
+    end = max(end, at)
+    pieces += [(normalized[at:end], False), (" …" if end < len(normalized) else "", False)]
+    return [piece for piece in pieces if piece[0]]
+
+
+def _matches(text: str, phrases: list[list[str]]) -> Iterator[tuple[int, int]]:
+    """Yield the positions of phrases in a text, from left to right, without overlaps."""
+    longest = max(map(len, phrases), default=0)
+    tokens: list[tuple[str, int, int]] = []
+    free_from = 0
+    for token in _tokens(text):
+        tokens = [*tokens, token][-longest:] if longest else []
+        for phrase in phrases:
+            tail = tokens[-len(phrase) :]
+            if [text for text, _, _ in tail] == phrase and tail[0][1] >= free_from:
+                free_from = token[2]
+                yield tail[0][1], token[2]
+                break
+
+
+def _tokens(text: str) -> Iterator[tuple[str, int, int]]:
+    """Yield the words of a text in their search form, each with its start and end."""
+    token, start, end = "", 0, 0
+    for at, character in enumerate(text):
+        letters, kind = _kind(character)
+        if kind == "mark":
+            end = at + 1
+            continue
+        if kind != "letter" and token:
+            yield token, start, end
+            token = ""
+        if kind == "word":
+            yield letters, at, at + 1
+        elif kind == "letter":
+            start = start if token else at
+            token, end = token + letters, at + 1
+    if token:
+        yield token, start, end
+
+
+@lru_cache(maxsize=1 << 14)
+def _kind(character: str) -> tuple[str, str]:
+    """Return a character's search form and its role: letter, word (a word by itself), mark (ignored) or end.
+
+    The search index decides: the character is put between two letters and split as the index splits text.
+    """
+    parts = words(f"a{character}a")
+    if len(parts) == 1:
+        return parts[0][1:-1], "letter" if len(parts[0]) > 2 else "mark"
+    return (parts[1], "word") if len(parts) == 3 else ("", "end")
