@@ -219,6 +219,16 @@ _READER_NAMES = frozenset(
 _COMMAND_PARAMETERS = frozenset(("command", "cmd"))
 
 
+SKILL_TOOL = "use_skill"
+"""Tool by which an agent loads a skill by its name (`nexus.agents.tools`)."""
+
+
+def offers_tool(definitions: Iterable[Mapping[str, Any]], name: str) -> bool:
+    """Return True if one of the tools has this name."""
+    tools = map(tool_metadata, iter_definitions(definitions))
+    return any(tool is not None and tool.name == name for tool in tools)
+
+
 def reading_tool(definitions: Iterable[Mapping[str, Any]]) -> str:
     """Return the name of the first tool that reads files, by its name; "" if there is none."""
     tools = map(tool_metadata, iter_definitions(definitions))

@@ -14,7 +14,7 @@ from nexus.errors import OverCap
 from nexus.types.block import Block, ContextWarning, Trust
 from nexus.types.request import Request
 from nexus.types.skill import Skill, SkillCatalog, SkillInstructions, SkillPlace
-from nexus.types.tool_definition import offers_shell, reading_tool
+from nexus.types.tool_definition import SKILL_TOOL, offers_shell, offers_tool, reading_tool
 from nexus.workspace.environment.machine import Probe
 from nexus.workspace.skills.discovery import SKILLS
 from nexus.workspace.skills.skill_file import printable_line
@@ -104,12 +104,14 @@ def active_skills(context: SourceContext) -> SourceResult:
 def skills(context: SourceContext) -> SourceResult:
     """Return one line for each skill, sorted by name: purpose, file, missing requirements.
 
-    There is no block if the agent has neither a tool that reads files nor a shell, by which it would load them.
+    There is no block if the agent could not load a skill: with `use_skill`, a tool that reads files, or a shell.
     """
     scope = skills_in_scope(_skills(context), context.request)
     if not scope.skills or context.files is None:
         return [], list(scope.warnings)
-    loader, has_shell = reading_tool(context.request.tools), offers_shell(context.request.tools)
+    tools = context.request.tools
+    loader = SKILL_TOOL if offers_tool(tools, SKILL_TOOL) else reading_tool(tools)
+    has_shell = offers_shell(tools)
     if not loader and not has_shell:
         return [], list(scope.warnings)
     text, omitted, warning = skills_index(
@@ -164,12 +166,14 @@ def skills_index(
 ) -> tuple[str, int, str]:
     """Return the list of skills in about `max_chars` characters, the number of omitted characters, and a warning.
 
-    It names what the agent has: `loader`, a tool that reads files, or a shell with the command `nexus`.
+    It names what the agent has: `loader`, which is `use_skill` or a tool that reads files, or a shell with the command `nexus`.
 
     Descriptions are shortened first, all to the same length; then skills are omitted from the end.
     """
     command = "`nexus skill use NAME`"
-    if loader:
+    if loader == SKILL_TOOL:
+        command = f"`{SKILL_TOOL}` with its name"
+    elif loader:
         outside = f", or {command} where that lies outside the workspace" if has_shell else ""
         command = f"`{loader}` with the path behind its description{outside}"
     how = f"Load a skill in full before you use it: {command}"

@@ -1,0 +1,1 @@
+"""Agents: what runs a model in a loop, and the tools that it has."""

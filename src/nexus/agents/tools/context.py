@@ -1,0 +1,29 @@
+"""The turn that the built-in tools are bound to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from nexus.engine import Engine
+from nexus.types.options import RequestOptions
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContext:
+    """The turn that an agent's tools serve."""
+
+    engine: Engine
+    session: str
+    turn: int = 0
+    """Number of the turn; 0 for none. Its own messages are not searched."""
+    options: RequestOptions = field(default_factory=RequestOptions)
+    """Arguments of the turn's calls, as of `Engine.assemble`: principal, role, toolset, model and others."""
+    request_compaction: Callable[[str], None] | None = None
+    """Called with a topic when the model asks for a compaction. Without it there is no tool `compact`."""
+
+    @property
+    def root(self) -> Path | None:
+        """The workspace's folder."""
+        return self.engine.workspace
