@@ -247,6 +247,12 @@ class ToolRegistry:
 
         return decorate if function is None else decorate(function)
 
+    def include(self, other: ToolRegistry) -> None:
+        """Add all tools of another registry. Raises BadTool for a name that both have; none is added then."""
+        if both := sorted(self._tools.keys() & other._tools.keys()):
+            raise BadTool(f"tool {both[0]!r} exists in both registries (unregister it in one)")
+        self._tools.update(other._tools)
+
     def unregister(self, name: str) -> Tool:
         """Remove and return a tool. Raises UnknownTool."""
         removed = self.get(name)

@@ -105,6 +105,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "markdown_it": ("workspace.memory.facts",),
     "pluggy": ("plugins.spec", "plugins.load"),
     "regex": ("render.tagged", "cli._token_counts", "agents.tools.files"),
+    "mcp": ("agents.mcp_tools",),
     "click": ("cli",),
     "rich": ("cli",),
     "keyring": ("workspace.credentials.system",),

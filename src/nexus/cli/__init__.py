@@ -54,6 +54,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "profile": "List, show and check profiles.",
         "skill": "List, show, use, check and create skills.",
         "memory": "Show, search, add and forget facts.",
+        "tools": "List the tools of an agent and of MCP servers.",
         "credential": "Set, list, check and remove credentials.",
         "policy": "Show, check and test the policy: who may do what.",
         "plugins": "List plugins with their hooks and errors.",

@@ -95,9 +95,9 @@ def describe_error(error: OSError | ValueError) -> str:
 
 
 class McpServer(Struct, frozen=True):
-    """One entry of `mcp.json`: a program with its arguments, or an address. `env` and `headers` may contain secrets.
+    """One entry of `mcp.json`: a program with its arguments, or an address. Its values may be secrets and are not printed.
 
-    Nexus starts none: they are values for the program that runs the agent.
+    `nexus.agents.mcp_tools` starts the user's own servers for an agent; nothing else does.
     """
 
     name: str
@@ -112,6 +112,9 @@ class McpServer(Struct, frozen=True):
     is_users: bool = False
     """From the user's own file. A workspace's server is another person's choice of a program to run."""
     other: dict[str, Any] = {}  # further keys of the entry
+
+    def __repr__(self) -> str:
+        return f"<McpServer {self.name!r} of {self.origin}>"
 
 
 _SERVER_KEYS = frozenset(McpServer.__struct_fields__) - {"name", "origin", "is_users", "other"}
