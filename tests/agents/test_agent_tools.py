@@ -198,3 +198,23 @@ def test_parallel_calls_are_all_answered(nx: Engine) -> None:
 def test_engine_without_workspace_has_only_the_history(tmp_path: Path) -> None:
     with nexus.open(ledger=tmp_path / "ledger.db") as nx:
         assert [tool.name for tool in builtin_tools(ToolContext(nx, "main")).tools()] == ["recall"]
+
+
+def test_tools_use_the_engine_on_the_thread_of_the_async_engine(root: Path) -> None:
+    """Two threads must not assemble with one engine, and a plan is an assembly."""
+    names: list[str] = []
+
+    async def run_all() -> list[ToolResult]:
+        async with nexus.open_async(root, ledger=":memory:") as nx:
+            await nx.record(await nx.assemble("Hello", session="main"), nexus.AgentResult((nexus.assistant("Hi."),)))
+
+            async def run_named(function: Any, *arguments: Any, **options: Any) -> Any:
+                names.append(function.__name__)
+                return await nx.run(function, *arguments, **options)
+
+            context = ToolContext(nx.engine, "main", run=run_named, request_compaction=lambda _focus: None)
+            calls = [ToolCall("c1", "compact", "{}"), ToolCall("c2", "use_skill", '{"name": "log-triage"}')]
+            return await asyncio.gather(*(run_call(builtin_tools(context), call, context) for call in calls))
+
+    assert not any(result.is_error for result in asyncio.run(run_all()))
+    assert sorted(names) == ["_guide", "check_call", "check_call", "plan"]

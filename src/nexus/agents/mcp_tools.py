@@ -257,7 +257,7 @@ class _Connection:
             try:
                 registry.register(self._definition(tool), self._function(tool), category=CATEGORY)
             except BadTool as error:
-                name = printable_line(tool.name)[:NAME_CHARS]
+                name = self._line(tool.name)[:NAME_CHARS]
                 text = self._line(str(error))
                 warnings.append(f"tool {name!r} of MCP server {self.server.name!r} omitted: {text}")
         return warnings
@@ -277,7 +277,11 @@ class _Connection:
         lines = self._resolved.masked(tool.description or tool.title or "").split("\n")
         text = "\n".join(map(printable_line, lines)).strip()
         short = text if len(text) <= DESCRIPTION_CHARS else f"{text[:DESCRIPTION_CHARS]}…"
-        return {"name": tool_name(self.server.name, tool.name), "description": short, "parameters": schema}
+        return {
+            "name": tool_name(self.server.name, self._resolved.masked(tool.name)),
+            "description": short,
+            "parameters": schema,
+        }
 
     def _clean(self, value: Any) -> Any:
         """Return a schema with one-line texts without control characters and secrets."""

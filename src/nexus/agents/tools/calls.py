@@ -6,8 +6,6 @@ may call a tool that it was not offered.
 
 from __future__ import annotations
 
-import asyncio
-
 from nexus.agents.tools.context import ToolContext
 from nexus.assembly.inputs import build_request
 from nexus.context import AssembledContext
@@ -31,7 +29,7 @@ async def run_call(
         ctx: The context that the model answered; tools that it did not offer are denied.
     """
     try:
-        await asyncio.to_thread(check_call, registry, call.name, context, ctx)
+        await context.run(check_call, registry, call.name, context, ctx)
     except NexusError as error:
         return ToolResult(call.id, (Text(str(error)),), call.name, is_error=True)
     return await registry.execute_call(call)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from nexus.engine import Engine
 from nexus.types.options import RequestOptions
@@ -22,6 +24,8 @@ class ToolContext:
     """Arguments of the turn's calls, as of `Engine.assemble`: principal, role, toolset, model and others."""
     request_compaction: Callable[[str], None] | None = None
     """Called with a topic when the model asks for a compaction. Without it there is no tool `compact`."""
+    run: Callable[..., Awaitable[Any]] = asyncio.to_thread
+    """Runs a blocking function of the engine: `AsyncEngine.run`, so that only one thread uses the engine at a time."""
 
     @property
     def root(self) -> Path | None:

@@ -22,6 +22,7 @@ from nexus.ledger.search_text import excerpt_pieces, matches, parse_query
 from nexus.ledger.sessions import SearchHit
 from nexus.render.console import result_text
 from nexus.text.one_line import collapse_whitespace
+from nexus.types.compaction_plan import CompactionPlan
 from nexus.types.ledger_entries import Entry, MessageRef, StoredMessage
 from nexus.types.message import Image, Message, Note, Part, Text, Thinking, ToolCall, ToolResult, Unknown
 
@@ -81,7 +82,7 @@ class HistoryTools:
         images = part.images[:MOST_IMAGES] if page == 1 else ()
         return ToolResult("", (Text(f"[{head}]\n{pages[page - 1]}"), *images))
 
-    def compact(self, focus: str = "") -> str:
+    async def compact(self, focus: str = "") -> str:
         """Ask for a summary in place of the older messages of this conversation, to make room for further work.
 
         It is written before your next call. The newest messages stay as they are, and recall still finds the others.
@@ -89,10 +90,11 @@ class HistoryTools:
         Args:
             focus: Topic that the summary should keep above all.
         """
-        plan = self._context.engine.plan(self._context.session, **self._context.options)
-        if plan is None or self._context.request_compaction is None:
+        context = self._context
+        plan: CompactionPlan | None = await context.run(context.engine.plan, context.session, **context.options)
+        if plan is None or context.request_compaction is None:
             return "There is nothing to compact: the older messages take too little room."
-        self._context.request_compaction(focus)
+        context.request_compaction(focus)
         tokens = max(plan.tokens_before - plan.kept_tokens - plan.summary_tokens, 0)
         return (
             f"Before your next call a summary replaces {plan.messages:,} messages, up to entry {plan.covers_to}, and frees "

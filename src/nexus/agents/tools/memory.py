@@ -24,12 +24,16 @@ class SkillTools:
     def __init__(self, context: ToolContext) -> None:
         self._context = context
 
-    def use_skill(self, name: str) -> str:
+    async def use_skill(self, name: str) -> str:
         """Load the full instructions of a skill. Do that before you use it.
 
         Args:
             name: Name of the skill, as the list of skills has it.
         """
+        text: str = await self._context.run(self._guide, name)
+        return text
+
+    def _guide(self, name: str) -> str:
         context = self._context
         try:
             guide = skill_guide(context.engine.workspace_context, name)
