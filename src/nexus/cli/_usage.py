@@ -5,8 +5,9 @@ from __future__ import annotations
 from msgspec import Struct
 
 from nexus.engine import Engine
+from nexus.providers.prompt_cache import cost_of_reply
 from nexus.providers.received import mapping, number_of, text_of
-from nexus.tokens.model import Prices
+from nexus.types.request import TokenUsage
 
 
 class ModelUsage(Struct, frozen=True):
@@ -53,36 +54,32 @@ class ReportedUsage(Struct, frozen=True):
 
 def reported_usage(nx: Engine, label: str) -> ReportedUsage:
     """Return the usage that providers reported for the calls of a session."""
-    totals: dict[str, list[int]] = {}
+    sums: dict[str, ModelUsage] = {}
     model, last_model, last_tokens, is_imported, has_file = "", "", 0, False, False
     for entry in nx.ledger.iter_entries(label):
         model = text_of(entry.body.get("model")) or model
         model = next((row.message.model for row in reversed(entry.rows) if row.message.model), model)
         has_file = has_file or "imported" in entry.body
-        usage = mapping(entry.body.get("usage"))
-        if number_of(usage.get("input_tokens")):
-            last_model, last_tokens = model, number_of(usage["input_tokens"])
+        fields = mapping(entry.body.get("usage"))
+        usage = TokenUsage(**{name: number_of(fields.get(name)) for name in TokenUsage.__struct_fields__})
+        if usage.input_tokens:
+            last_model, last_tokens = model, usage.input_tokens
             is_imported = has_file and "model" not in entry.body  # recorded calls name theirs
-            names = ("input_tokens", "cache_read_tokens", "cache_write_tokens", "output_tokens")
-            sums = totals.setdefault(model, [0] * 5)
-            totals[model] = [
-                before + new
-                for before, new in zip(sums, (1, *(number_of(usage.get(name)) for name in names)), strict=True)
-            ]
-    models = tuple(
-        ModelUsage(name, *sums, dollars=_dollars(nx.resolve(name).prices if name else None, *sums[1:]))
-        for name, sums in totals.items()
+            cost = cost_of_reply(usage, nx.resolve(model)) if model else None
+            sums[model] = _with_call(sums.get(model) or ModelUsage(model, 0, 0, 0, 0, 0, 0.0), usage, cost)
+    return ReportedUsage(last_model, last_tokens, tuple(sums.values()), is_imported)
+
+
+def _with_call(total: ModelUsage, usage: TokenUsage, cost: float | None) -> ModelUsage:
+    return ModelUsage(
+        total.model,
+        total.calls + 1,
+        total.input_tokens + usage.input_tokens,
+        total.cache_read_tokens + usage.cache_read_tokens,
+        total.cache_write_tokens + usage.cache_write_tokens,
+        total.output_tokens + usage.output_tokens,
+        None if cost is None or total.dollars is None else total.dollars + cost,
     )
-    return ReportedUsage(last_model, last_tokens, models, is_imported)
-
-
-def _dollars(prices: Prices | None, tokens: int, read: int, written: int, output: int) -> float | None:
-    if prices is None:
-        return None
-    uncached = max(tokens - read - written, 0)
-    return (
-        uncached * prices.input + read * prices.cache_read + written * prices.cache_write + output * prices.output
-    ) / 1e6
 
 
 def _count_calls(count: int) -> str:

@@ -30,6 +30,7 @@ from msgspec.structs import astuple
 from nexus.errors import BadCall
 from nexus.tokens.model import Model, Prices, cache_rules
 from nexus.tokens.model_table import CacheRules, provider_table
+from nexus.types.request import TokenUsage
 
 STEPS: Final[dict[str, int]] = {"openai": 128, "azure": 128, "deepseek": 64}
 """Units of a cached prefix in tokens, by who serves the model or else made it; 1 if unknown."""
@@ -355,6 +356,21 @@ def _check(call: CacheCall, rule: CacheRule) -> None:
         raise BadCall(f"breakpoints {list(breakpoints)} do not rise, or are outside the {length:,} segments")
     if rule.uses_breakpoints and len(breakpoints) > rule.max_breakpoints:
         raise BadCall(f"too many breakpoints: {len(breakpoints)}, {rule.provider} takes at most {rule.max_breakpoints}")
+
+
+def cost_of_reply(usage: TokenUsage, model: Model) -> float | None:
+    """Return the cost in USD of one call at list prices, by its reported usage; None for a model without prices.
+
+    Cache reads and writes have their own prices, and a long prompt may have others. Writes are priced at the cache's shorter
+    lifetime, because usage does not name the lifetime.
+    """
+    rule = cache_rule(model)
+    if not rule.priced:
+        return None
+    rates = rule.rates_at(usage.input_tokens)
+    uncached = max(usage.input_tokens - usage.cache_read_tokens - usage.cache_write_tokens, 0)
+    cost = uncached * rates.input + usage.cache_read_tokens * rates.read + usage.cache_write_tokens * rates.write
+    return float(dollars(cost + usage.output_tokens * rates.output))
 
 
 def price_of_break(lost_tokens: int, model: Model, *, prompt_tokens: int = 0, hour: bool = False) -> Decimal | None:
