@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 import urllib.error
 import urllib.request
-from typing import Any
+from typing import Any, get_args
 
 import anthropic
+import httpx
 import openai
 import pytest
+from google import genai
+from google.genai import errors as gemini_errors
 
 import nexus
 from nexus.testing import FixedClock, WordCounter
-from nexus.testing.model_server import ModelServer, fail, model_server, overflow, reply
+from nexus.testing.model_server import (
+    ModelServer,
+    StreamFault,
+    break_stream,
+    fail,
+    hang,
+    model_server,
+    overflow,
+    reply,
+)
+from nexus.testing.scripted_replies import Format
 
 PROMPT: Any = [{"role": "user", "content": "hello there"}]
 CALL = nexus.ToolCall("call_1", "look", '{"path": "a"}')
@@ -29,10 +44,25 @@ def message(server: ModelServer, **fields: Any) -> Any:
         return client.messages.create(**{"model": "little", "messages": PROMPT, "max_tokens": 9, **fields})
 
 
-def test_one_script_answers_both_provider_formats() -> None:
+def responses(server: ModelServer, *, stream: bool = False) -> Any:
+    with openai.OpenAI(base_url=server.openai_url, api_key="test", max_retries=0) as client:
+        result: Any = client.responses.create(model="little", input="hello there", stream=stream)
+        return [*result] if stream else result
+
+
+def gemini(server: ModelServer, *, stream: bool = False) -> Any:
+    with genai.Client(api_key="test", http_options={"base_url": server.gemini_url}) as client:
+        if stream:
+            return [*client.models.generate_content_stream(model="little", contents="hello there")]
+        return client.models.generate_content(model="little", contents="hello there")
+
+
+def test_one_script_answers_all_provider_formats() -> None:
     with model_server(reply("Good morning.", CALL, input_tokens=7)) as server:
-        results = [nexus.read_reply(reply) for reply in (chat(server), message(server))]
-    assert [request.format for request in server.requests] == ["openai", "anthropic"]
+        replies = (chat(server), responses(server), message(server), gemini(server))
+        results = [nexus.read_reply(reply) for reply in replies]
+    assert [request.format for request in server.requests] == list(get_args(Format))
+    assert {request.model for request in server.requests} == {"little"}
     for result in results:
         assert (result.messages[-1].text(), result.messages[-1].model) == ("Good morning.", "little")
         assert [(c.id, c.name, json.loads(c.arguments)) for c in result.tool_calls] == [
@@ -70,14 +100,80 @@ def message_events(server: ModelServer) -> list[Any]:
 
 def test_stream_is_the_same_reply_in_pieces() -> None:
     other = nexus.ToolCall("call_2", "wait", "{}")
-    with model_server(reply("Good  morning,\nall.", CALL, other, input_tokens=7)) as server:
+    counts = {"input_tokens": 70, "cache_read_tokens": 40, "output_tokens": 20, "reasoning_tokens": 9}
+    with model_server(reply("Good  morning,\nall.", CALL, other, thinking="It is early.", **counts)) as server:
         streams = {"openai": chat_chunks(server, stream_options={"include_usage": True})}
-        streams["anthropic"] = message_events(server)
-        whole = {"openai": chat(server), "anthropic": message(server)}
+        streams |= {"anthropic": message_events(server), "gemini": gemini(server, stream=True)}
+        streams["responses"] = responses(server, stream=True)
+        whole = {"openai": chat(server), "anthropic": message(server), "gemini": gemini(server)}
+        whole["responses"] = responses(server)
     for name, events in streams.items():
         reader = nexus.StreamReader(name)  # pyright: ignore[reportArgumentType]
-        assert len([*reader.read(events)]) > 9
+        assert len([*reader.read(events)]) > 5
         assert reader.reply() == nexus.read_reply(whole[name])
+        assert reader.reply().usage == nexus.TokenUsage(70, 20, 40, 0, 9)
+
+
+@pytest.mark.parametrize("fault", get_args(StreamFault))
+@pytest.mark.parametrize("format_", get_args(Format))
+def test_broken_stream_is_no_complete_reply(format_: Format, fault: StreamFault) -> None:
+    whole = reply("one two three four five six")
+    streams: dict[str, Any] = {
+        "openai": chat_chunks,
+        "responses": lambda server: responses(server, stream=True),
+        "anthropic": message_events,
+        "gemini": lambda server: gemini(server, stream=True),
+    }
+    with model_server(break_stream(whole, fault, after=4)) as server:
+        try:
+            events = streams[format_](server)
+        except Exception as error:  # noqa: BLE001 - each client has its own
+            assert fault != "end", error
+            assert not isinstance(error, (AssertionError, KeyError)), error
+            return
+    reader = nexus.StreamReader(format_)
+    assert len([*reader.read(events)]) == 4 + (fault == "error") - (format_ == "anthropic")  # pings are not passed on
+    assert not reader.is_complete
+
+
+def test_errors_of_gemini_are_the_clients_own_classes() -> None:
+    with model_server(overflow(1_000, 2_000), fail(503, "The model is overloaded.")) as server:
+        with pytest.raises(gemini_errors.ClientError, match=r"input token count \(2000\) exceeds"):
+            gemini(server)
+        with pytest.raises(gemini_errors.ServerError, match="UNAVAILABLE"):
+            gemini(server)
+
+
+def test_server_streams_to_hundreds_of_clients_at_once() -> None:
+    async def stream(client: httpx.AsyncClient, url: str, started: asyncio.Barrier) -> str:
+        body = {"model": "m", "messages": PROMPT, "stream": True}
+        async with client.stream("POST", f"{url}/chat/completions", json=body) as response:
+            pieces = response.aiter_text()
+            first = await anext(pieces)
+            await started.wait()  # until all streams have begun
+            return first + "".join([piece async for piece in pieces])
+
+    async def stream_all(url: str) -> set[str]:
+        limits, started = httpx.Limits(max_connections=None), asyncio.Barrier(200)
+        async with httpx.AsyncClient(limits=limits, timeout=60, trust_env=False) as client:
+            return set(await asyncio.gather(*(stream(client, url, started) for _ in range(200))))
+
+    with model_server(reply("one two three", event_interval_s=0.05)) as server:
+        (text,) = asyncio.run(stream_all(server.openai_url))
+    assert len(server.requests) == 200
+    assert text.endswith("[DONE]\n\n")
+
+
+@pytest.mark.parametrize("step", [hang(), reply("one two three", event_interval_s=5)])
+def test_client_that_closes_its_connection_is_noted(step: Any) -> None:
+    body = {"model": "m", "messages": PROMPT, "stream": True}
+    with model_server(step) as server:
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(f"{server.openai_url}/chat/completions", json=body, timeout=0.2, trust_env=False)
+        for _ in range(500):
+            if not server.abandoned:
+                time.sleep(0.01)
+    assert len(server.abandoned) == 1
 
 
 def test_chat_stream_has_usage_only_on_request() -> None:

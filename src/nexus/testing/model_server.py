@@ -1,38 +1,51 @@
-"""Scripted model server on loopback for OpenAI chat completions and Anthropic messages.
+"""Scripted model server on loopback for OpenAI (chat completions and Responses), Anthropic and Gemini.
 
 Every request is recorded and answered by the next step of a script. The last step answers all further requests.
 
     with model_server(reply("Hello.")) as server:
         client = openai.OpenAI(base_url=server.openai_url, api_key="test")
         client = anthropic.Anthropic(base_url=server.anthropic_url, api_key="test")
+        client = genai.Client(api_key="test", http_options={"base_url": server.gemini_url})
 
 A step is a function from `ModelRequest` to `Response`. The functions of this module make steps that answer in the
-format of the request, to a streaming request with a stream of events.
+format of the request, to a streaming request with a stream of events. All connections are served by one event loop, so
+steps must not block; `Response` has the pauses.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
-import re
-import socket
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Event, Thread
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from http.client import responses
+from threading import Thread
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nexus.testing import WordCounter
+from nexus.testing.scripted_replies import (
+    Format,
+    ScriptedReply,
+    StopReason,
+    error_body,
+    error_event,
+    overflow_message,
+    reply_body,
+    reply_events,
+)
 from nexus.types.message import ToolCall
+from nexus.types.request import TokenUsage
 
-Format: TypeAlias = Literal["openai", "anthropic"]
-StopReason: TypeAlias = Literal["stop", "length", "tool_calls", "content_filter"]
-
-_FORMATS: dict[str, Format] = {"/v1/chat/completions": "openai", "/v1/messages": "anthropic"}
-_STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
-_ERROR_TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error", 529: "overloaded_error"}
-"""Anthropic's names of errors by HTTP status (docs.anthropic.com/en/api/errors)."""
+_FORMATS: dict[str, Format] = {
+    "/chat/completions": "openai",
+    "/v1/responses": "responses",
+    "/v1/messages": "anthropic",
+    ":generateContent": "gemini",
+    ":streamGenerateContent": "gemini",
+}
 
 
 class ModelRequest(Struct, frozen=True):
@@ -42,6 +55,19 @@ class ModelRequest(Struct, frozen=True):
     headers: dict[str, str]
     data: bytes
     body: dict[str, Any]
+    path: str = ""
+
+    @property
+    def is_stream(self) -> bool:
+        """True if a stream of events was asked for; Gemini's is another path."""
+        return bool(self.body.get("stream")) or self.path.endswith(":streamGenerateContent")
+
+    @property
+    def model(self) -> str:
+        """Name of the requested model; Gemini's is in the path."""
+        if self.format == "gemini":
+            return self.path.rpartition("/models/")[2].partition(":")[0]
+        return str(self.body.get("model", ""))
 
 
 class Response(Struct, frozen=True):
@@ -55,19 +81,24 @@ class Response(Struct, frozen=True):
     """Seconds before the answer. Closing the server ends the wait."""
     byte_interval_s: float = 0.0
     """Seconds after each byte of the body; 0 sends the body at once."""
+    event_interval_s: float = 0.0
+    """Seconds after each event of a stream."""
     missing_bytes: int = 0
     """Bytes that are announced and never sent, before the connection is closed."""
 
 
 Step: TypeAlias = Callable[[ModelRequest], Response]
+StreamFault: TypeAlias = Literal["disconnect", "malformed", "error", "end"]
 
 
 class ModelServer:
     """Running server: its URLs, its script, and its requests. Without a script it answers `ok`."""
 
     def __init__(self, url: str, steps: tuple[Step, ...]) -> None:
-        self.openai_url, self.anthropic_url = f"{url}/v1", url
+        self.openai_url, self.anthropic_url, self.gemini_url = f"{url}/v1", url, url
         self.requests: list[ModelRequest] = []
+        self.abandoned: list[ModelRequest] = []
+        """Requests whose client closed the connection before the answer's end."""
         self.script(*steps)
 
     @property
@@ -89,17 +120,22 @@ class ModelServer:
 def reply(
     text: str | None,
     *tool_calls: ToolCall,
+    thinking: str = "",
     stop: StopReason | None = None,
     model: str = "",
     input_tokens: int | None = None,
     output_tokens: int | None = None,
+    cache_read_tokens: int = 0,
+    cache_write_tokens: int = 0,
+    reasoning_tokens: int = 0,
     byte_interval_s: float = 0.0,
+    event_interval_s: float = 0.0,
     **message: Any,
 ) -> Step:
     """Return a step that answers with a text and tool calls.
 
-    `model` defaults to the requested one, token counts to words. `message` adds fields to the message of a chat
-    completion.
+    `model` defaults to the requested one, token counts to words. `input_tokens` includes cache reads and writes,
+    `output_tokens` reasoning. `message` adds fields to the message of a chat completion.
     """
     reason = stop or ("tool_calls" if tool_calls else "stop")
 
@@ -107,130 +143,73 @@ def reply(
         count = WordCounter().count
         prompt_count = count(request.data.decode()) if input_tokens is None else input_tokens
         answered = count(text or "") if output_tokens is None else output_tokens
-        name = model or str(request.body.get("model", ""))
-        if request.format == "anthropic":
-            content = [{"type": "text", "text": text}] if text else []
-            calls = [
-                {"type": "tool_use", "id": c.id, "name": c.name, "input": json.loads(c.arguments)} for c in tool_calls
-            ]
-            body: dict[str, Any] = {
-                "id": "msg_1",
-                "type": "message",
-                "role": "assistant",
-                "model": name,
-                "content": [*content, *calls],
-                "stop_reason": _STOP_REASONS[reason],
-                "stop_sequence": None,
-                "usage": {"input_tokens": prompt_count, "output_tokens": answered},
-            }
-        else:
-            functions = [
-                {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}}
-                for c in tool_calls
-            ]
-            calls_field = {"tool_calls": functions} if functions else {}
-            choice = {"role": "assistant", "content": text, **calls_field, **message}
-            body = {
-                "id": "chatcmpl-1",
-                "object": "chat.completion",
-                "created": 1,
-                "model": name,
-                "choices": [{"index": 0, "finish_reason": reason, "message": choice}],
-                "usage": {
-                    "prompt_tokens": prompt_count,
-                    "completion_tokens": answered,
-                    "total_tokens": prompt_count + answered,
-                },
-            }
-        if request.body.get("stream"):
-            events = _anthropic_events(body) if request.format == "anthropic" else _chat_events(body, request)
-            headers = {"Content-Type": "text/event-stream"}
-            return Response(body="".join(events).encode(), headers=headers, byte_interval_s=byte_interval_s)
-        return Response(body=json.dumps(body).encode(), byte_interval_s=byte_interval_s)
+        usage = TokenUsage(prompt_count, answered, cache_read_tokens, cache_write_tokens, reasoning_tokens)
+        name = model or request.model
+        body = reply_body(request.format, ScriptedReply(text, tool_calls, thinking, reason, name, usage, message))
+        if not request.is_stream:
+            return Response(body=json.dumps(body).encode(), byte_interval_s=byte_interval_s)
+        options: dict[str, Any] = request.body.get("stream_options") or {}
+        events = reply_events(request.format, body, usage=bool(options.get("include_usage")))
+        return Response(
+            body="".join(events).encode(),
+            headers={"Content-Type": "text/event-stream"},
+            byte_interval_s=byte_interval_s,
+            event_interval_s=event_interval_s,
+        )
 
     return step
 
 
-def _chat_events(body: dict[str, Any], request: ModelRequest) -> Iterator[str]:
-    """Yield a chat completion as its stream: texts by word, arguments in two pieces, usage if it was asked for."""
-    message = dict(body["choices"][0]["message"])
-    text, calls = message.pop("content") or "", message.pop("tool_calls", [])
-    deltas: list[dict[str, Any]] = [{**message, "content": ""}]
-    deltas += [{"content": piece} for piece in _pieces(text)]
-    for index, call in enumerate(calls):
-        function, half = call["function"], len(call["function"]["arguments"]) // 2
-        deltas.append({"tool_calls": [{**call, "index": index, "function": {**function, "arguments": ""}}]})
-        for piece in (function["arguments"][:half], function["arguments"][half:]):
-            deltas.append({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
-    ends = [None] * len(deltas) + [body["choices"][0]["finish_reason"]]
-    chunk = {name: body[name] for name in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
-    for delta, end in zip([*deltas, {}], ends, strict=True):
-        choice = {"index": 0, "delta": delta, "finish_reason": end}
-        yield f"data: {json.dumps({**chunk, 'choices': [choice]})}\n\n"
-    options: dict[str, Any] = request.body.get("stream_options") or {}
-    if options.get("include_usage"):
-        yield f"data: {json.dumps({**chunk, 'choices': [], 'usage': body['usage']})}\n\n"
-    yield "data: [DONE]\n\n"
+def break_stream(step: Step, fault: StreamFault, *, after: int, message: str = "overloaded") -> Step:
+    """Return a step whose stream breaks after some events. A reply without a stream, or a shorter one, is unchanged.
+
+    Args:
+        step: Makes the whole stream.
+        fault: `disconnect` closes the connection, `malformed` sends half a chunk, `error` an error event with `message`,
+            and `end` nothing: the stream ends as if it were complete.
+        after: Number of whole events.
+        message: Text of the error event.
+    """
+
+    def broken(request: ModelRequest) -> Response:
+        response = step(request)
+        events = _events_of(response.body)
+        if not request.is_stream or len(events) <= after:
+            return response
+        pieces = events[:after]
+        if fault == "malformed":
+            pieces.append(events[after][: len(events[after]) // 2] + b"\n\n")
+        if fault == "error":
+            pieces.append(error_event(request.format, 529, message).encode())
+        missing = 100 if fault == "disconnect" else 0
+        return replace(response, body=b"".join(pieces), missing_bytes=missing)
+
+    return broken
 
 
-def _anthropic_events(body: dict[str, Any]) -> Iterator[str]:
-    """Yield a message of Anthropic as its stream: texts by word, inputs in two pieces."""
-    usage = {**body["usage"], "output_tokens": 1}
-    events: list[dict[str, Any]] = [
-        {"type": "message_start", "message": {**body, "content": [], "stop_reason": None, "usage": usage}}
-    ]
-    for index, block in enumerate(body["content"]):
-        if block["type"] == "text":
-            empty: dict[str, Any] = {**block, "text": ""}
-            deltas = [{"type": "text_delta", "text": piece} for piece in _pieces(block["text"])]
-        else:
-            arguments = json.dumps(block["input"])
-            empty, half = block | {"input": {}}, len(arguments) // 2
-            pieces = (arguments[:half], arguments[half:])
-            deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
-        events.append({"type": "content_block_start", "index": index, "content_block": empty})
-        events += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
-        events.append({"type": "content_block_stop", "index": index})
-    ends = {"stop_reason": body["stop_reason"], "stop_sequence": None}
-    events.append({"type": "message_delta", "delta": ends, "usage": {"output_tokens": body["usage"]["output_tokens"]}})
-    events.append({"type": "message_stop"})
-    for event in events:
-        yield f"event: {event['type']}\ndata: {json.dumps(event)}\n\n"
+def _events_of(body: bytes) -> list[bytes]:
+    return [event + b"\n\n" for event in body.split(b"\n\n") if event]
 
 
-def _pieces(text: str) -> list[str]:
-    return re.findall(r"\S+\s*|\s+", text)
-
-
-def fail(status: int, message: str, **error: Any) -> Step:
+def fail(status: int, message: str, *, retry_after_s: float = 0.001, **error: Any) -> Step:
     """Return a step that answers with an error. `error` adds fields to it, for example `code`.
 
-    The answer tells a client that retries by itself to do so without waiting.
+    The answer asks a client to wait `retry_after_s`: by default next to nothing.
     """
 
     def step(request: ModelRequest) -> Response:
-        if request.format == "anthropic":
-            kind = _ERROR_TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
-            body: dict[str, Any] = {"type": "error", "error": {"type": kind, "message": message, **error}}
-        else:
-            fields = {"message": message, "type": "error", "param": None, "code": None, **error}
-            body = {"error": fields}
-        return Response(status, json.dumps(body).encode(), {"retry-after-ms": "1"})
+        body = error_body(request.format, status, message, **error)
+        return Response(status, json.dumps(body).encode(), {"retry-after-ms": f"{retry_after_s * 1_000:.0f}"})
 
     return step
 
 
 def overflow(limit_tokens: int, prompt_tokens: int) -> Step:
-    """Return a step that rejects the prompt as too long, in the words of OpenAI or Anthropic."""
+    """Return a step that rejects the prompt as too long, in the words of the request's provider."""
 
     def step(request: ModelRequest) -> Response:
-        if request.format == "anthropic":
-            return fail(400, f"prompt is too long: {prompt_tokens} tokens > {limit_tokens} maximum")(request)
-        text = (
-            f"This model's maximum context length is {limit_tokens} tokens. However, your messages resulted in "
-            f"{prompt_tokens} tokens. Please reduce the length of the messages."
-        )
-        return fail(400, text, type="invalid_request_error", param="messages", code="context_length_exceeded")(request)
+        message, fields = overflow_message(request.format, limit_tokens, prompt_tokens)
+        return fail(400, message, **fields)(request)
 
     return step
 
@@ -254,55 +233,107 @@ def disconnect(*, after: bytes = b"") -> Step:
 @contextmanager
 def model_server(*steps: Step) -> Generator[ModelServer]:
     """Run a server on a free port of loopback until the block ends."""
-    closed = Event()
-
-    class ModelRequests(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
-            data = self.rfile.read(int(self.headers["content-length"]))
-            path = self.path.partition("?")[0]  # a client with a proxy sends the whole URL
-            format_: Format | None = next((name for end, name in _FORMATS.items() if path.endswith(end)), None)
-            headers = {name.lower(): value for name, value in self.headers.items()}
-            response = Response(404, b'{"error": {"message": "no such path"}}')
-            if format_ is not None:
-                response = server.answer(ModelRequest(format_, headers, data, json.loads(data)))
-            try:
-                self._send(response)
-            except (BrokenPipeError, ConnectionResetError):
-                self.close_connection = True
-
-        def _send(self, response: Response) -> None:
-            closed.wait(response.delay_s)
-            if response.status:
-                self.send_response(response.status)
-                length = str(len(response.body) + response.missing_bytes)
-                headers = {"Content-Type": "application/json", "Content-Length": length, **response.headers}
-                for name, value in headers.items():
-                    self.send_header(name, value)
-                self.end_headers()
-            size = 1 if response.byte_interval_s else max(len(response.body), 1)
-            for at in range(0, len(response.body), size):
-                self.wfile.write(response.body[at : at + size])
-                self.wfile.flush()
-                if response.byte_interval_s and closed.wait(response.byte_interval_s):
-                    return
-            if not response.status or response.missing_bytes:
-                self.close_connection = True
-                self.connection.shutdown(socket.SHUT_RDWR)
-
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - name in the base class
-            """Write no log."""
-
-    http = ThreadingHTTPServer(("127.0.0.1", 0), ModelRequests)
-    http.daemon_threads = True
-    server = ModelServer(f"http://127.0.0.1:{http.server_port}", steps)
-    thread = Thread(target=http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    loop = asyncio.new_event_loop()
+    thread = Thread(target=loop.run_forever, daemon=True)
     thread.start()
+    server = ModelServer("", steps)
+
+    async def listen() -> asyncio.Server:
+        return await loop.create_server(lambda: _Connection(server), "127.0.0.1", 0, backlog=1_024)
+
+    async def close(listening: asyncio.Server) -> None:
+        listening.close()
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    listening = asyncio.run_coroutine_threadsafe(listen(), loop).result()
+    url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    server.openai_url, server.anthropic_url, server.gemini_url = f"{url}/v1", url, url
     try:
         yield server
     finally:
-        closed.set()
-        http.shutdown()
-        http.server_close()
-        thread.join(1)
+        asyncio.run_coroutine_threadsafe(close(listening), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+class _ClientGone(Exception):
+    """The client closed the connection before the answer's end."""
+
+
+class _Connection(asyncio.StreamReaderProtocol):
+    """One connection of a client: its requests, one after the other."""
+
+    def __init__(self, server: ModelServer) -> None:
+        self._server = server
+        self._gone = asyncio.Event()
+        super().__init__(asyncio.StreamReader(), self._serve)
+
+    def eof_received(self) -> bool | None:
+        """Note that the client is gone: clients of models do not close one direction alone."""
+        self._gone.set()
+        return super().eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Note that the client is gone."""
+        self._gone.set()
+        super().connection_lost(exc)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            # A task that ends as cancelled is reported as an error by the protocol of Python 3.11.
+            with suppress(asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
+                while await self._serve_request(reader, writer):
+                    pass
+        finally:
+            writer.close()
+
+    async def _serve_request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Answer the next request; return whether the connection stays open."""
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        first, *lines = head.rstrip().split("\r\n")
+        path = first.split(" ")[1].partition("?")[0]  # a client with a proxy sends the whole URL
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        data = await reader.readexactly(int(headers.get("content-length", 0)))
+        format_: Format | None = next((name for end, name in _FORMATS.items() if path.endswith(end)), None)
+        if format_ is None:
+            await self._send(writer, Response(404, b'{"error": {"message": "no such path"}}'))
+            return True
+        request = ModelRequest(format_, headers, data, json.loads(data), path)
+        response = self._server.answer(request)
+        try:
+            await self._send(writer, response)
+        except (_ClientGone, ConnectionError):
+            self._server.abandoned.append(request)
+            return False
+        is_whole = response.status and not response.missing_bytes
+        return bool(is_whole) and headers.get("connection", "").lower() != "close"
+
+    async def _send(self, writer: asyncio.StreamWriter, response: Response) -> None:
+        await self._pause(response.delay_s)
+        if not response.status:
+            return
+        reason = responses.get(response.status, "Error")
+        length = str(len(response.body) + response.missing_bytes)
+        headers = {"Content-Type": "application/json", "Content-Length": length, **response.headers}
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        writer.write(f"HTTP/1.1 {response.status} {reason}\r\n{lines}\r\n".encode("latin-1"))
+        pieces, interval_s = [response.body], response.event_interval_s or response.byte_interval_s
+        if response.event_interval_s:
+            pieces = _events_of(response.body)
+        elif response.byte_interval_s:
+            pieces = [response.body[at : at + 1] for at in range(len(response.body))]
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+            await self._pause(interval_s)
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait; raise `_ClientGone` if the client closes the connection meanwhile."""
+        if seconds:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._gone.wait(), seconds)
+                raise _ClientGone
