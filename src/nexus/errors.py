@@ -16,6 +16,7 @@ NexusError
 │   └── SummaryCallTooLarge
 ├── BadSetting
 │   └── UnknownArgument
+├── ModelCallFailed
 ├── LedgerError
 │   ├── HeadMoved
 │   │   └── SessionMoved
@@ -109,6 +110,45 @@ class BadEvent(NexusError, ValueError):
 
 class BadReply(NexusError):
     """A reply is neither a provider's response nor a valid AgentResult, or a stream without its end."""
+
+
+MODEL_CALL_KINDS = {
+    "overflow": "context_overflow",
+    "auth": "auth_failure",
+    "rate_limit": "rate_limit",
+    "timeout": "timeout",
+    "content": "content",
+    "overloaded": "model_error",
+    "connection": "model_error",
+    "bad_request": "model_error",
+    "bad_reply": "model_error",
+    "aborted": "unknown",
+    "error": "unknown",
+}
+"""`ModelCallFailed.kind` by kind of failure (`nexus.failure_of`)."""
+
+
+class ModelCallFailed(NexusError):
+    """A client got no reply of a model, after its retries; the provider's error is the `__cause__`.
+
+    `kind` is `context_overflow`, `auth_failure`, `rate_limit`, `timeout`, `content` (refused or filtered), `model_error` or
+    `unknown`, and `failure_kind` the finer word of `nexus.failure_of`. `retryable`: the same call may succeed later.
+    `status` is 0 and `retry_after_s` None if unknown. `reply` is the `nexus.models.ModelReply` that was withheld, if any.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        failure_kind: str,
+        *,
+        retryable: bool = False,
+        status: int = 0,
+        retry_after_s: float | None = None,
+        reply: Any = None,
+    ) -> None:
+        self.failure_kind, self.kind = failure_kind, MODEL_CALL_KINDS.get(failure_kind, "unknown")
+        self.retryable, self.status, self.retry_after_s, self.reply = retryable, status, retry_after_s, reply
+        super().__init__(text)
 
 
 class BadContext(NexusError):

@@ -9,7 +9,7 @@ from functools import cache
 from contracts.modules import ROOT, Import, Module, imports, modules
 
 RULE = (
-    "errors < types < text, ledger, tools < tokens, policy < context < providers < render < compaction < workspace"
+    "errors < types < text, ledger, tools < tokens, policy < context < providers < render, models < compaction < workspace"
     " < assembly, plugins < profiles < analysis < turn, mirror < engine < async_engine < recovery < interop, simulation"
     " < agents < services, broker < compat < cli, testing < __main__"
 )
@@ -109,12 +109,13 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "click": ("cli",),
     "rich": ("cli",),
     "keyring": ("workspace.credentials.system",),
-    "openai": ("compaction.openai_summarizer",),
-    "anthropic": (),
-    "google": (),
+    "openai": ("compaction.openai_summarizer", "models.endpoints"),
+    "anthropic": ("models.endpoints",),
+    "google": ("models.endpoints",),
+    "httpx2": ("models.endpoints",),
 }
-"""What comes from other distributions, and the only places that know it. A provider's package is known where a
-model is asked for a summary, and nowhere else."""
+"""What comes from other distributions, and the only places that know it. A provider's package is known where models are
+called, and nowhere else."""
 
 IMPORTED_BY_NAME = {
     "nexus": "public names are imported when they are first used",

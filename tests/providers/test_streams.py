@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import nexus
 from nexus.errors import BadReply, BadSetting
 from nexus.types.message import Text, Thinking, ToolCall
+from nexus.types.stream_events import Reasoning, Token
 from providers.stream_events import STREAMS, chat_events
 
 texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
@@ -35,6 +36,10 @@ def joined(provider: Any, events: Any, *, partial: bool = False) -> nexus.AgentR
     return reader.reply(partial=partial)
 
 
+def pieces(reader: nexus.StreamReader, events: Any, kind: type) -> str:
+    return "".join(piece.text for event in events for piece in reader.add(event) if isinstance(piece, kind))
+
+
 @pytest.mark.parametrize("provider", STREAMS)
 @settings(max_examples=60, deadline=None)
 @given(said=texts, thought=texts, arguments=st.lists(objects, max_size=2), data=st.data(), as_dicts=st.booleans())
@@ -54,7 +59,13 @@ def test_stream_is_the_result_of_the_whole_reply(
         events = [event.model_dump(mode="json") for event in events]
     if provider == "gemini" and not (said or thought or arguments):
         return  # an answer without parts is a content without parts, and no chunk has one
-    assert joined(provider, events) == nexus.read_reply(reply)
+    result = nexus.read_reply(reply)
+    assert joined(provider, events) == result
+    thinking = "\n".join(
+        part.text for m in result.messages for part in m.parts if isinstance(part, Thinking) and part.text
+    )
+    assert pieces(nexus.StreamReader(provider), events, Token) == "".join(m.text() for m in result.messages)  # pyright: ignore[reportArgumentType]
+    assert pieces(nexus.StreamReader(provider), events, Reasoning) == thinking  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("provider", STREAMS)
@@ -258,3 +269,30 @@ def test_tokens_of_a_break_are_those_of_the_start() -> None:
     make, split_into_events = STREAMS["anthropic"]
     events: Iterator[Any] = split_into_events(make("Yes.", "", []), whole)
     assert joined("anthropic", [next(events)], partial=True).usage.input_tokens == 100
+
+
+def test_pieces_of_several_parts_join_as_the_text_of_the_message() -> None:
+    def block(index: int, kind: str, *texts: str) -> list[dict[str, Any]]:
+        start = {"type": "content_block_start", "index": index, "content_block": {"type": kind, kind: ""}}
+        deltas = [{"type": f"{kind}_delta", kind: text} for text in texts]
+        return [start, *({"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas)]
+
+    message = {"type": "message", "role": "assistant", "content": [], "model": "m"}
+    events = [
+        {"type": "message_start", "message": message},
+        *block(0, "thinking", "Hm", "m."),
+        *block(1, "text", "One"),
+    ]
+    events += [*block(2, "thinking", "So."), *block(3, "text"), *block(4, "text", "T", "wo"), {"type": "message_stop"}]
+    assert pieces(nexus.StreamReader("anthropic"), events, Reasoning) == "Hmm.\nSo."
+    assert pieces(nexus.StreamReader("anthropic"), events, Token) == "One\nTwo"
+    assert joined("anthropic", events).messages[0].text() == "One\nTwo"
+
+
+def test_summaries_of_one_reasoning_item_are_paragraphs() -> None:
+    def delta(item: int, part: int, text: str) -> dict[str, Any]:
+        kind = "response.reasoning_summary_text.delta"
+        return {"type": kind, "output_index": item, "summary_index": part, "delta": text}
+
+    events = [delta(0, 0, "First"), delta(0, 0, "."), delta(0, 1, "Second."), delta(1, 0, "Third.")]
+    assert pieces(nexus.StreamReader("responses"), events, Reasoning) == "First.\n\nSecond.\nThird."

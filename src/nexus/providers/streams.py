@@ -7,7 +7,7 @@ with or without a stream.
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
-from typing import Any, Protocol, TypeVar, get_args
+from typing import Any, NamedTuple, Protocol, TypeVar, get_args
 
 import msgspec
 from msgspec.structs import replace
@@ -17,10 +17,20 @@ from nexus.providers import anthropic, gemini, openai, openai_responses
 from nexus.providers.received import as_mapping, items_of, mapping, text_of, without_nulls
 from nexus.text.as_received import ReceivedFormat
 from nexus.types.request import AgentResult
+from nexus.types.stream_events import Reasoning, Token
 
 EventT = TypeVar("EventT")
 Fields = dict[str, Any]
 _object = msgspec.json.Decoder(Fields)
+
+
+class _Piece(NamedTuple):
+    """A piece of text or thinking, and the part of the message that it continues."""
+
+    kind: type[Token | Reasoning]
+    text: str
+    part: tuple[int, int] = (0, 0)
+    """Numbers of the item and of the part in it."""
 
 
 class _Events(Protocol):
@@ -28,8 +38,8 @@ class _Events(Protocol):
 
     has_ended: bool
 
-    def add(self, event: Fields) -> None:
-        """Add the next event."""
+    def add(self, event: Fields) -> Iterable[_Piece]:
+        """Add the next event, and return the pieces in it."""
         ...
 
     def result(self, *, partial: bool) -> AgentResult:
@@ -46,9 +56,14 @@ class StreamReader:
             raise BadSetting(f"provider {provider!r} unknown: use {', '.join(get_args(ReceivedFormat))}")
         self._events: _Events = _FORMATS[provider]()
         self._error = ""
+        self._last_parts: dict[type[Token | Reasoning], tuple[int, int]] = {}
 
-    def add(self, event: object) -> None:
-        """Add the next event: an object of the provider's package, or its fields as a dict. Raises BadReply."""
+    def add(self, event: object) -> tuple[Token | Reasoning, ...]:
+        """Add the next event, and return the pieces of the reply's text and thinking in it.
+
+        The joined pieces are the text of the reply's message, and its thinking with a newline between two parts. An event is
+        an object of the provider's package, or its fields as a dict. Raises BadReply.
+        """
         fields = as_mapping(event)
         if fields is None:
             raise BadReply(
@@ -59,12 +74,24 @@ class StreamReader:
             failure = fields.get("error") or (fields if fields.get("type") == "error" else None)
             if failure:
                 self._error = text_of(mapping(failure).get("message")) or text_of(failure) or "error event"
-            self._events.add(without_nulls(fields))
+            return tuple(
+                map(self._continued, [piece for piece in self._events.add(without_nulls(fields)) if piece.text])
+            )
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise BadReply(
                 f"stream event not readable: {type(error).__name__}: {error} (make a new reader for each reply, for the "
                 "provider that the stream is from)"
             ) from error
+
+    def _continued(self, piece: _Piece) -> Token | Reasoning:
+        """Return a piece, after the break that is between two parts of a message."""
+        last = self._last_parts.get(piece.kind, piece.part)
+        self._last_parts[piece.kind] = piece.part
+        if piece.part == last:
+            return piece.kind(piece.text)
+        # Summaries of one reasoning item are paragraphs (`openai_responses`).
+        is_paragraph = piece.kind is Reasoning and piece.part[0] == last[0]
+        return piece.kind(f"\n\n{piece.text}" if is_paragraph else f"\n{piece.text}")
 
     def read(self, stream: Iterable[EventT]) -> Iterator[EventT]:
         """Yield the events of a stream, each after it was added."""
@@ -111,7 +138,8 @@ class _ChatEvents:
         self._body: Fields = {}
         self._choices: dict[int, Fields] = {}
 
-    def add(self, event: Fields) -> None:
+    def add(self, event: Fields) -> Iterable[_Piece]:
+        pieces: list[_Piece] = []
         if event.get("type") == "chunk":  # of the package's helper, which has other events beside it
             event = mapping(event.get("chunk"))
         for name in ("id", "model", "usage"):
@@ -120,13 +148,19 @@ class _ChatEvents:
         for choice in map(mapping, items_of(event.get("choices"))):
             index = choice.get("index") or 0
             state = self._choices.setdefault(index, {"index": index, "message": {"role": "assistant", "content": None}})
-            _join_delta(state["message"], mapping(choice.get("delta")))
+            delta = mapping(choice.get("delta"))
+            _join_delta(state["message"], delta)
+            if index == 0:
+                thought = text_of(delta.get("reasoning_content")) or text_of(delta.get("reasoning"))
+                texts = enumerate((text_of(delta.get("content")), text_of(delta.get("refusal"))))
+                pieces += (_Piece(Reasoning, thought), *(_Piece(Token, text, (0, part)) for part, text in texts))
             if choice.get("finish_reason"):
                 state["finish_reason"] = choice["finish_reason"]
                 self.has_ended = self.has_ended or index == 0
             for name, tokens in mapping(choice.get("logprobs")).items():
                 if tokens is not None:
                     state.setdefault("logprobs", {}).setdefault(name, []).extend(items_of(tokens))
+        return pieces
 
     def result(self, *, partial: bool) -> AgentResult:
         choices = [self._choices[index] for index in sorted(self._choices)] or [{"message": {"role": "assistant"}}]
@@ -189,7 +223,7 @@ class _AnthropicEvents:
         self._json: dict[int, str] = {}
         self._complete: set[int] = set()
 
-    def add(self, event: Fields) -> None:
+    def add(self, event: Fields) -> Iterable[_Piece]:
         index = event.get("index", -1)
         match event.get("type"):
             case "message_start":
@@ -197,8 +231,10 @@ class _AnthropicEvents:
                 self._blocks = dict(enumerate(items_of(self._message.get("content"))))
             case "content_block_start":
                 self._blocks[index] = {**mapping(event["content_block"])}
+                return _block_pieces(self._blocks[index], index)
             case "content_block_delta":
                 self._join(index, mapping(event["delta"]))
+                return _block_pieces(mapping(event["delta"]), index)
             case "content_block_stop":
                 self._complete.add(index)
             case "message_delta":
@@ -208,6 +244,7 @@ class _AnthropicEvents:
                 self.has_ended = True
             case _:
                 pass
+        return ()
 
     def _join(self, index: int, delta: Fields) -> None:
         block = self._blocks[index]
@@ -242,6 +279,13 @@ class _AnthropicEvents:
         return anthropic.reply({**self._message, "content": blocks})
 
 
+def _block_pieces(fields: Fields, index: int) -> Iterable[_Piece]:
+    kind = fields.get("type")
+    if kind in ("thinking", "thinking_delta"):
+        return (_Piece(Reasoning, text_of(fields.get("thinking")), (index, 0)),)
+    return (_Piece(Token, text_of(fields.get("text")), (index, 0)),) if kind in ("text", "text_delta") else ()
+
+
 def _present(value: Any) -> Fields:
     return {name: item for name, item in mapping(value).items() if item is not None}
 
@@ -254,12 +298,16 @@ class _ResponsesEvents:
         self._response: Fields = {}
         self._items: dict[int, Fields] = {}
         self._done: set[int] = set()
+        self._streamed: set[int] = set()
+        """Items whose pieces were returned."""
 
-    def add(self, event: Fields) -> None:
-        kind, index = text_of(event.get("type")), event.get("output_index", -1)
+    def add(self, event: Fields) -> Iterable[_Piece]:
+        kind, index, delta = text_of(event.get("type")), event.get("output_index", -1), text_of(event.get("delta"))
         match kind:
             case "response.completed" | "response.incomplete" | "response.failed":
                 self._response, self.has_ended = {**mapping(event["response"])}, True
+                output = () if self._streamed else enumerate(map(mapping, items_of(self._response.get("output"))))
+                return [piece for number, item in output for piece in self._whole_item(number, item)]
             case "response.created" | "response.in_progress" | "response.queued":
                 self._response = {**mapping(event["response"])}
             case "response.output_item.added":
@@ -267,14 +315,34 @@ class _ResponsesEvents:
             case "response.output_item.done":
                 self._items[index] = {**mapping(event["item"])}
                 self._done.add(index)
+                return self._whole_item(index, self._items[index])
             case "response.output_text.delta" | "response.refusal.delta":
                 key = "refusal" if "refusal" in kind else "text"
                 texts = self._items[index].setdefault("_texts", {})
                 empty = {"type": key if key == "refusal" else "output_text", key: ""}
-                text = texts.setdefault(event.get("content_index", 0), empty)
-                text[key] += text_of(event.get("delta"))
+                part = event.get("content_index", 0)
+                text = texts.setdefault(part, empty)
+                text[key] += delta
+                self._streamed.add(index)
+                return (_Piece(Token, delta, (index, part)),)
+            case "response.reasoning_text.delta" | "response.reasoning_summary_text.delta":
+                part = event.get("content_index", event.get("summary_index", 0))
+                self._streamed.add(index)
+                return (_Piece(Reasoning, delta, (index, part)),)
             case _:
                 pass
+        return ()
+
+    def _whole_item(self, index: int, item: Fields) -> list[_Piece]:
+        """Return the pieces of an item that came without deltas, as some servers send reasoning."""
+        kinds: dict[str, type[Token | Reasoning]] = {"message": Token, "reasoning": Reasoning}
+        kind = kinds.get(text_of(item.get("type")))
+        if kind is None or index in self._streamed:
+            return []
+        self._streamed.add(index)
+        parts = map(mapping, items_of(item.get("content")) or items_of(item.get("summary")))
+        texts = enumerate(text_of(part.get("text")) or text_of(part.get("refusal")) for part in parts)
+        return [_Piece(kind, text, (index, number)) for number, text in texts]
 
     def result(self, *, partial: bool) -> AgentResult:
         items: list[Fields] = []
@@ -300,7 +368,8 @@ class _GeminiEvents:
         self._body: Fields = {}
         self._candidates: dict[int, Fields] = {}
 
-    def add(self, event: Fields) -> None:
+    def add(self, event: Fields) -> Iterable[_Piece]:
+        pieces: list[_Piece] = []
         fields = gemini.in_snake_case(event)
         usage = {
             **mapping(self._body.get("usage_metadata")),
@@ -315,10 +384,15 @@ class _GeminiEvents:
             state = self._candidates.setdefault(index, {"content": {"role": "model", "parts": []}})
             parts: list[Fields] = state["content"]["parts"]
             for part in items_of(mapping(candidate.get("content")).get("parts")):
-                _append_part(parts, _present(gemini.in_snake_case(part)))
+                part_fields = _present(gemini.in_snake_case(part))
+                _append_part(parts, part_fields)
+                if index == 0:
+                    kind = Reasoning if part_fields.get("thought") else Token
+                    pieces.append(_Piece(kind, text_of(part_fields.get("text")), (len(parts), 0)))
             state.update({name: v for name, v in candidate.items() if v is not None and name != "content"})
             if candidate.get("finish_reason"):
                 self.has_ended = self.has_ended or index == 0
+        return pieces
 
     def result(self, *, partial: bool) -> AgentResult:
         del partial  # calls arrive whole

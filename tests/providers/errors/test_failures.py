@@ -10,12 +10,13 @@ import anthropic
 import httpx
 import openai
 import pytest
+from google.genai import errors
 from hypothesis import given
 from hypothesis import strategies as st
 
 import nexus
 from nexus.engine import Engine
-from nexus.errors import LedgerBusy
+from nexus.errors import MODEL_CALL_KINDS, LedgerBusy, ModelCallFailed, NoCredential
 from nexus.providers.errors.failures import RETRYABLE, FailureKind
 from nexus.testing.model_server import ModelServer, Step, disconnect, fail, hang, model_server, overflow, respond
 
@@ -29,6 +30,7 @@ STEPS: list[tuple[Step, FailureKind, int]] = [
     (fail(503, "unavailable"), "overloaded", 503),
     (fail(529, "overloaded"), "overloaded", 529),
     (overflow(1_000, 2_000), "overflow", 400),
+    (fail(400, "filtered", code="content_filter"), "content", 400),
     (disconnect(), "connection", 0),
     (hang(), "timeout", 0),
 ]
@@ -62,8 +64,8 @@ def nx() -> Iterator[Engine]:
 def test_errors_of_clients_have_one_kind_and_keep_their_class(
     nx: Engine, sender: Callable[[ModelServer], Any], step: Step, kind: FailureKind, status: int
 ) -> None:
-    errors = (openai.OpenAIError, anthropic.AnthropicError, nexus.ContextOverflow)
-    with model_server(step) as server, pytest.raises(errors) as raised:
+    classes = (openai.OpenAIError, anthropic.AnthropicError, nexus.ContextOverflow)
+    with model_server(step) as server, pytest.raises(classes) as raised:
         nexus.call(nx, EVENT, sender(server), session="s")
     failure = nexus.failure_of(raised.value)
     assert (failure.kind, failure.retryable) == (kind, kind in RETRYABLE)
@@ -99,6 +101,8 @@ def test_seconds_to_wait_are_read_from_the_response(nx: Engine) -> None:
         (asyncio.CancelledError(), "aborted", False),
         (KeyboardInterrupt(), "aborted", False),
         (nexus.BadReply("reply is empty"), "bad_reply", False),
+        (NoCredential("no key"), "auth", False),
+        (ModelCallFailed("closed", "connection", retryable=True), "connection", True),
         (nexus.ContextOverflow((), "too large"), "overflow", False),
         (nexus.SessionBusy("s", "", 1), "error", True),
         (LedgerBusy("locked"), "error", True),
@@ -108,6 +112,16 @@ def test_seconds_to_wait_are_read_from_the_response(nx: Engine) -> None:
 def test_other_errors_have_a_kind(error: BaseException, kind: FailureKind, retryable: bool) -> None:
     failure = nexus.failure_of(error)
     assert (failure.kind, failure.retryable) == (kind, retryable)
+
+
+def test_every_kind_of_failure_has_a_kind_of_model_call() -> None:
+    assert set(MODEL_CALL_KINDS) == set(get_args(FailureKind))
+
+
+def test_seconds_to_wait_are_read_from_the_error_of_gemini() -> None:
+    info = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "37.5s"}
+    body = {"error": {"code": 429, "message": "Quota", "status": "RESOURCE_EXHAUSTED", "details": [info]}}
+    assert nexus.failure_of(errors.ClientError(429, body)).retry_after_s == 37.5
 
 
 def test_cause_decides_for_wrapped_errors() -> None:

@@ -12,9 +12,10 @@ from typing import Literal, TypeAlias, cast
 
 from msgspec import Struct
 
-from nexus.errors import BadReply, ContextOverflow, LedgerBusy, SessionBusy
+from nexus.errors import BadReply, ContextOverflow, LedgerBusy, ModelCallFailed, NoCredential, SessionBusy
 from nexus.providers.errors.classifier import classify
 from nexus.providers.errors.extract import extract_details
+from nexus.providers.errors.messages import normalize_code
 
 FailureKind: TypeAlias = Literal[
     "rate_limit",
@@ -25,6 +26,7 @@ FailureKind: TypeAlias = Literal[
     "overflow",
     "bad_request",
     "bad_reply",
+    "content",
     "aborted",
     "error",
 ]
@@ -47,6 +49,12 @@ _CLASS_KINDS: tuple[tuple[re.Pattern[str], FailureKind], ...] = (
 )
 """Beginnings and parts of class names of errors without a status: of openai, anthropic, google-genai, httpx, requests."""
 
+_CONTENT_CODES = frozenset({"contentfilter", "contentpolicyviolation", "responsibleaipolicyviolation"})
+"""Codes of requests that a provider's content filter rejected: Azure, OpenAI."""
+
+_RETRY_DELAY = re.compile(r"""["']?retryDelay["']?: ?["'](\d{1,9}(?:\.\d{1,9})?)s""")
+"""Gemini's time to wait, in the details of an error (`google.rpc.RetryInfo`)."""
+
 _MILLISECONDS = 1_000
 
 
@@ -66,6 +74,9 @@ class Failure(Struct, frozen=True):
 
 def failure_of(error: BaseException) -> Failure:
     """Return the kind of a failed call, and whether to try it again, for an error of any client or of Nexus."""
+    if isinstance(error, ModelCallFailed):
+        kind = cast("FailureKind", error.failure_kind)
+        return Failure(kind, error.retryable, error.status, error.retry_after_s, str(error))
     status = next((details.status for details in extract_details(error) if details.status), 0)
     kind = _kind(error, status)
     busy = isinstance(error, (SessionBusy, LedgerBusy))
@@ -78,9 +89,13 @@ def _kind(error: BaseException, status: int) -> FailureKind:
         return "bad_reply"
     if isinstance(error, ContextOverflow):
         return "overflow"
+    if isinstance(error, NoCredential):
+        return "auth"
     verdict = classify(error)
     if verdict.kind != "other":
         return verdict.kind
+    if normalize_code(verdict.source.partition(":")[2]) in _CONTENT_CODES:
+        return "content"
     if status >= _CLIENT_ERROR:
         return _STATUS_KINDS.get(status, "overloaded" if status >= _SERVER_ERROR else "bad_request")
     for cause in _causes(error):
@@ -105,13 +120,13 @@ def _causes(error: BaseException) -> list[BaseException]:
 
 
 def _retry_after(error: BaseException) -> float | None:
-    """Return the seconds of a `retry-after` header, in either unit; None without one, or if it is a date."""
+    """Return the seconds that a provider names, in its headers or its error; None without them, or if it is a date."""
     headers = getattr(getattr(error, "response", None), "headers", None)
-    if not isinstance(headers, Mapping):
-        return None
-    values = {str(name).lower(): value for name, value in cast("Mapping[object, object]", headers).items()}
-    for name, unit in (("retry-after-ms", _MILLISECONDS), ("retry-after", 1)):
-        text = str(values.get(name, ""))
-        if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text):
-            return float(text) / unit
-    return None
+    if isinstance(headers, Mapping):
+        values = {str(name).lower(): value for name, value in cast("Mapping[object, object]", headers).items()}
+        for name, unit in (("retry-after-ms", _MILLISECONDS), ("retry-after", 1)):
+            text = str(values.get(name, ""))
+            if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text):
+                return float(text) / unit
+    match = _RETRY_DELAY.search(str(getattr(error, "details", ""))[:20_000])
+    return float(match[1]) if match else None

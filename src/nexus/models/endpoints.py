@@ -1,0 +1,190 @@
+"""Endpoints: one for each provider's package, which sends a context's request body and yields the events of its stream.
+
+The packages are imported when an endpoint is made. Their own retries are off, so that there is one policy
+(`client.RetryPolicy`), and the time between events is limited there too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from importlib.util import find_spec
+from typing import Any, Protocol
+
+from nexus.context import AssembledContext
+from nexus.errors import PackageMissing
+from nexus.text.as_received import ReceivedFormat
+from nexus.text.redact import redact
+from nexus.tokens.model_table import provider_table
+
+NO_KEY = "none"
+"""Sent to servers without a key: the packages demand one, and would take another provider's from the environment."""
+
+_CONNECTIONS = 1_000
+
+
+class Endpoint(Protocol):
+    """A server that speaks one format."""
+
+    name: str
+    """Name for messages: the provider, or the server's address."""
+
+    @property
+    def format(self) -> ReceivedFormat:
+        """Format of requests and replies."""
+        ...
+
+    def events(self, ctx: AssembledContext) -> AsyncGenerator[object, None]:
+        """Send the context's request body and yield the events of the answer."""
+        ...
+
+    def without_key(self, text: str) -> str:
+        """Return a text without the endpoint's key."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        ...
+
+
+class _KeyedEndpoint:
+    """Name, address and key of an endpoint, which are shown without the key."""
+
+    def __init__(self, name: str, format_: ReceivedFormat, base_url: str, api_key: str) -> None:
+        self.name, self.base_url = name, redact(base_url).text
+        self.format: ReceivedFormat = format_
+        self._api_key = api_key
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.format!r}, {self.base_url!r})"
+
+    def without_key(self, text: str) -> str:
+        """Return a text without the endpoint's key."""
+        key = self._api_key
+        return text.replace(key, "[secret: API key]") if key and key != NO_KEY else text
+
+
+class OpenAIEndpoint(_KeyedEndpoint):
+    """OpenAI or a compatible server: the Responses API (`responses`) or chat completions (`openai`)."""
+
+    def __init__(
+        self, name: str, base_url: str, api_key: str, *, connect_s: float, format_: ReceivedFormat = "openai"
+    ) -> None:
+        super().__init__(name, format_, base_url, api_key)
+        _require("openai", "openai")
+        import openai
+
+        timeout = openai.Timeout(None, connect=connect_s)
+        self._client: Any = openai.AsyncOpenAI(
+            base_url=base_url, api_key=api_key or NO_KEY, timeout=timeout, max_retries=0
+        )
+
+    async def events(self, ctx: AssembledContext) -> AsyncGenerator[object, None]:
+        """Send the context's request body and yield the events of the answer."""
+        if self.format == "responses":
+            body = _without_route(ctx.to_responses(), ctx.provider)
+            stream = await self._client.responses.create(**{**body, "stream": True})
+        else:
+            body = _without_route(ctx.to_openai(), ctx.provider)
+            options = {**body.get("stream_options", {}), "include_usage": True}
+            stream = await self._client.chat.completions.create(**{**body, "stream": True, "stream_options": options})
+        async with stream:
+            async for event in stream:
+                yield event
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._client.close()
+
+
+class AnthropicEndpoint(_KeyedEndpoint):
+    """Anthropic, or a server with its Messages API."""
+
+    def __init__(self, name: str, base_url: str, api_key: str, *, connect_s: float) -> None:
+        super().__init__(name, "anthropic", base_url, api_key)
+        _require("anthropic", "anthropic")
+        import anthropic
+
+        timeout = anthropic.Timeout(None, connect=connect_s)
+        self._client: Any = anthropic.AsyncAnthropic(
+            base_url=base_url, api_key=api_key or NO_KEY, timeout=timeout, max_retries=0
+        )
+
+    async def events(self, ctx: AssembledContext) -> AsyncGenerator[object, None]:
+        """Send the context's request body and yield the events of the answer."""
+        body = _without_route(ctx.to_anthropic(), ctx.provider)
+        stream = await self._client.messages.create(**{**body, "stream": True})
+        async with stream:
+            async for event in stream:
+                yield event
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._client.close()
+
+
+class GeminiEndpoint(_KeyedEndpoint):
+    """Gemini's API, not Vertex AI."""
+
+    def __init__(self, name: str, base_url: str, api_key: str) -> None:
+        super().__init__(name, "gemini", base_url, api_key)
+        _require("google.genai", "gemini")
+        import httpx2
+        from google import genai
+        from google.genai import types
+
+        limits = httpx2.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=100)
+        self._http = httpx2.AsyncClient(limits=limits, timeout=None, follow_redirects=True)
+        options = types.HttpOptions(
+            base_url=base_url,
+            api_version="v1beta",
+            retry_options=types.HttpRetryOptions(attempts=1),
+            httpx_async_client=self._http,
+        )
+        self._client: Any = genai.Client(vertexai=False, api_key=api_key or NO_KEY, http_options=options)
+
+    async def events(self, ctx: AssembledContext) -> AsyncGenerator[object, None]:
+        """Send the context's request body and yield the events of the answer."""
+        body = _without_route(ctx.to_gemini(), ctx.provider)
+        config = {**body.get("config", {}), "automatic_function_calling": {"disable": True}}
+        arrived: asyncio.Queue[object] = asyncio.Queue()
+
+        async def read() -> None:
+            try:
+                stream = await self._client.aio.models.generate_content_stream(**{**body, "config": config})
+                async for event in stream:
+                    arrived.put_nowait(event)
+            finally:
+                arrived.put_nowait(None)
+
+        # The package's generators are nested, and closing the outer one leaves the connection open. A task that is cancelled
+        # where it reads closes all of them.
+        task = asyncio.create_task(read())
+        try:
+            while (event := await arrived.get()) is not None:
+                yield event
+            await task
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._http.aclose()
+        await self._client.aio.aclose()
+
+
+def _require(package: str, extra: str) -> None:
+    try:
+        is_missing = find_spec(package) is None
+    except ModuleNotFoundError:  # no package `google` at all
+        is_missing = True
+    if is_missing:
+        raise PackageMissing(package, f"nexus.models for {extra}", extra)
+
+
+def _without_route(body: dict[str, Any], provider: str) -> dict[str, Any]:
+    """Return a body whose model is named as its provider names it: `groq/llama` becomes `llama` for Groq."""
+    route, _, name = str(body["model"]).partition("/")
+    rule = provider_table().routes.get(route.lower())
+    return {**body, "model": name} if name and rule is not None and rule.provider == provider else body
