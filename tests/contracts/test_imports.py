@@ -113,6 +113,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "anthropic": ("models.endpoints",),
     "google": ("models.endpoints",),
     "httpx2": ("models.endpoints",),
+    "xllamacpp": ("models.llama_process",),
 }
 """What comes from other distributions, and the only places that know it. A provider's package is known where models are
 called, and nowhere else."""
