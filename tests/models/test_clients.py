@@ -217,6 +217,28 @@ def test_total_time_of_a_try_is_limited() -> None:
     assert (retry.kind, shown(items, Token)) == ("timeout", "whole")
 
 
+@each_format
+def test_one_client_serves_many_streams_at_once(format_: ReceivedFormat) -> None:
+    """Each waits until all have begun, so that a limit of connections below their number would stop them."""
+    ctx = context(format_)
+
+    async def stream(client: EndpointClient, begun: asyncio.Barrier) -> str:
+        async with aclosing(client.stream(ctx)) as items:
+            first = await anext(items)
+            await begun.wait()
+            return shown([first, *[item async for item in items]], Token)
+
+    async def stream_all(server: ModelServer) -> list[str]:
+        client, begun = client_of(server, format_), asyncio.Barrier(150)
+        try:
+            return await asyncio.gather(*(stream(client, begun) for _ in range(150)))
+        finally:
+            await client.aclose()
+
+    with model_server(reply("one two three four", event_interval_s=0.02)) as server:
+        assert set(asyncio.run(stream_all(server))) == {"one two three four"}
+
+
 async def _wait_for(requests: list[Any]) -> None:
     """Wait until the server's list has a request."""
     for _ in range(500):

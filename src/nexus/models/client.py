@@ -1,7 +1,7 @@
 """A client of one endpoint: a stream of text, thinking and retries that ends with the reply.
 
-The package of each provider sends the request (`endpoints`); this module has what is the same for all of them: time limits,
-one policy of retries, typed errors and the cost. A stream that breaks is a failed try like a rejected request: a `Retry`
+The package of each provider sends the request (`endpoints`). Time limits, one policy of retries, typed errors and the cost are
+the same for all of them, and here. A stream that breaks is a failed try like a rejected request: a `Retry`
 withdraws its tokens, and the next try begins from the start.
 """
 
@@ -28,7 +28,7 @@ from nexus.text.redact import redact
 from nexus.types.request import AgentResult
 from nexus.types.stream_events import Reasoning, Retry, Token
 
-_WITHHELD = frozenset({"content_filter", "refusal"})
+_NO_REPLY_REASONS = frozenset({"content_filter", "refusal"})
 _MOST_CHARS = 1_000
 
 
@@ -198,9 +198,9 @@ class EndpointClient:
         seconds = self._clock_s() - started_s
         cost_usd = cost_of_reply(result.usage, ctx.accounting.model_info)
         reply = ModelReply(result, cost_usd, tries, seconds, first_piece_s)
-        if result.stop_reason in _WITHHELD:
+        if result.stop_reason in _NO_REPLY_REASONS:
             reason = result.error or result.provider_stop_reason
-            text = f"reply withheld by {self.endpoint.name}: {self._shown(reason)} (change the request; what arrived is in `reply`)"
+            text = f"reply withheld by {self.endpoint.name}: {self._safe_text(reason)} (change the request; what arrived is in `reply`)"
             raise ModelCallFailed(text, "content", reply=reply)
         yield reply
 
@@ -209,9 +209,9 @@ class EndpointClient:
         failure = failure_of(error)
         if isinstance(error, _ReplyFailed) and failure.kind in ("error", "bad_reply"):
             failure = replace(failure, kind="overloaded", retryable=True)
-        return replace(failure, text=self._shown(failure.text))
+        return replace(failure, text=self._safe_text(failure.text))
 
-    def _shown(self, text: str) -> str:
+    def _safe_text(self, text: str) -> str:
         """Return a provider's text without keys, shortened."""
         text = " ".join(redact(self.endpoint.without_key(text)).text.split())
         return text if len(text) <= _MOST_CHARS else f"{text[: _MOST_CHARS - 1]}…"
@@ -265,7 +265,7 @@ def _whole_result(reader: StreamReader) -> AgentResult:
 
 
 def _is_unreadable(error: BaseException) -> bool:
-    """Return True if a package could not read what the server sent."""
+    """Return True if a package could not read the answer."""
     return isinstance(error, (json.JSONDecodeError, UnicodeDecodeError)) or (
         isinstance(error.__cause__, json.JSONDecodeError)
     )

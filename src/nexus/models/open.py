@@ -85,16 +85,18 @@ def open_client(
     if format is not None and format not in get_args(ReceivedFormat):
         raise BadSetting(f"format {format!r} unknown: use {', '.join(get_args(ReceivedFormat))}")
     name = provider or (resolve(model).provider if model else "")
-    known = _provider_at(base_url) if base_url else _PROVIDERS.get(name)
-    if known is None and not base_url:
+    own_provider = _provider_at(base_url) if base_url else _PROVIDERS.get(name)
+    if own_provider is None and not base_url:
         what = f"address of provider {name!r} unknown" if name else "no model, provider or base_url"
         raise BadSetting(f"{what} (pass base_url=…, or a provider: {', '.join(sorted(_PROVIDERS))})")
-    if known is not None:
-        api_key = api_key or _key(known, credentials)
-    shown_name = next((one for one, row in _PROVIDERS.items() if row is known), urlsplit(base_url).hostname or base_url)
-    chosen = format or (known.format if known else "openai")
+    if own_provider is not None:
+        api_key = api_key or _key(own_provider, credentials)
+    shown_name = next(
+        (label for label, row in _PROVIDERS.items() if row is own_provider), urlsplit(base_url).hostname or base_url
+    )
+    chosen = format or (own_provider.format if own_provider else "openai")
     connect_s = (options.get("timeouts") or Timeouts()).connect_s
-    address = base_url or (known.base_url if known else "")
+    address = base_url or (own_provider.base_url if own_provider else "")
     return EndpointClient(_endpoint(shown_name, chosen, address, api_key, connect_s), **options)
 
 
@@ -126,7 +128,7 @@ def _key(provider: _Provider, credentials: Credentials | None) -> str:
 
 
 class Models:
-    """A client for all models: each context goes to the client of its model, or to that of its provider.
+    """A client for all models: each context goes to the client of its model, or of its provider.
 
     A fallback to another provider's model needs no other object. Clients are opened when they are first needed.
 
