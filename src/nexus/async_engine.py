@@ -15,7 +15,7 @@ from nexus.engine import Engine, EngineOptions, open_engine
 from nexus.ledger.store import LedgerStore
 from nexus.providers.errors.failures import FailureKind
 from nexus.text.as_received import ReceivedFormat
-from nexus.turn import Turn
+from nexus.turn import Turn, turn_of
 from nexus.types.ledger_entries import Committed
 from nexus.types.message import Image, Message, ToolResult
 from nexus.types.options import RequestOptions
@@ -93,6 +93,10 @@ class AsyncEngine:
         turn = await self.run(partial(self.engine.current_turn, session, **options))
         return AsyncTurn(self, turn) if turn is not None else None
 
+    async def turn_of(self, ctx: AssembledContext) -> AsyncTurn:
+        """Return the open turn whose next call a context is for; see `nexus.turn.turn_of`."""
+        return AsyncTurn(self, await self.run(turn_of, self.engine, ctx))
+
     async def history(self, session: str) -> list[Message]:
         """Return every message of a session; see `Engine.history`."""
         return await self.run(self.engine.history, session)
@@ -138,6 +142,10 @@ class AsyncTurn:
     async def fail(self, kind: FailureKind, text: str, *, partial: object = None) -> Committed:
         """End the turn as failed; see `Turn.fail`."""
         return await self._nx.run(self.turn.fail, kind, text, partial=partial)
+
+    async def fail_if_open(self, kind: FailureKind, text: str, *, partial: object = None) -> bool:
+        """End the turn as failed, unless it has ended; see `Turn.fail_if_open`."""
+        return await self._nx.run(self.turn.fail_if_open, kind, text, partial=partial)
 
     async def cancel(self, *, partial: object = None) -> Committed:
         """End the turn as interrupted; see `Turn.cancel`."""

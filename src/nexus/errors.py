@@ -23,7 +23,8 @@ NexusError
 │   └── LedgerDamaged, LedgerTooNew, NotALedger, LedgerBusy, LedgerFull, LedgerClosed, LedgerGone,
 │       LedgerNotTrusted, SessionBusy, IdempotencyConflict, CompactionSuperseded, BadEntry, BadReference, NoSuchSession, ForksDepend,
 │       EraseIncomplete, LedgerConflict, CannotReplay
-└── BudgetTooSmall, ContextOverflow, BadBudget, BadModelEntry, BadCall, EmptyEvent, BadEvent, BadReply,
+└── BudgetTooSmall, ContextOverflow, LimitReached, NotAccepted, AgentProgramFailed, BadBudget, BadModelEntry,
+    BadCall, EmptyEvent, BadEvent, BadReply,
     BadContext, PackageMissing, BadTool, BadPolicy, UnknownProfile, BadProfile, BadSessionKey, EmptyTask,
     WorkspaceMissing, BadConfig, OverCap, UnknownFormat, BadImage, BadSkill, NoSuchSkill,
     NoSuchFact, MemoryBusy
@@ -70,6 +71,18 @@ class BudgetTooSmall(NexusError):
         if kept_back:
             parts["rounding"] = kept_back
         return BudgetTooSmall(available_tokens, sum(parts.values()), parts, is_lower_bound=self.is_lower_bound)
+
+
+class LimitReached(NexusError):
+    """A limit of an agent's turn was reached (`nexus.agents.Limits`). Everything up to there is stored."""
+
+
+class AgentProgramFailed(NexusError):
+    """A program that runs turns (`nexus.agents.AgentProgram`) failed. What it had said is stored with the turn."""
+
+
+class NotAccepted(NexusError):
+    """A broker did not accept or does not know an event, or a watcher missed events."""
 
 
 class ContextOverflow(NexusError):

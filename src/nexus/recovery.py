@@ -15,10 +15,9 @@ from functools import partial
 from typing import Any, TypeAlias, Unpack
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from nexus.assembly.inputs import as_event
-from nexus.async_engine import AsyncEngine
+from nexus.async_engine import AsyncEngine, AsyncTurn
 from nexus.compaction import CompactionOutcome
 from nexus.context import AssembledContext
 from nexus.engine import Engine
@@ -27,13 +26,14 @@ from nexus.ledger.lease import WAIT_S, async_session_lease, session_lease
 from nexus.providers.errors import OverflowVerdict, classify, detect_silent_overflow, learned_window
 from nexus.providers.errors.failures import failure_of
 from nexus.providers.replies import read_reply
-from nexus.turn import Turn
+from nexus.turn import Turn, event_of_context, options_of
 from nexus.types.compaction_plan import RECOVER_TO, Trigger
 from nexus.types.ledger_entries import Committed
-from nexus.types.message import ATTACHED, Image, Message, Note, Text, ToolCall
+from nexus.types.message import Image, Message, Text, ToolCall
 from nexus.types.options import RequestOptions
 from nexus.types.request import AgentResult, Event
 from nexus.types.settings import ModelSettings, output_limit, request_settings, with_output_limit
+from nexus.types.stream_events import CompactionEnd, CompactionStart, Sink, StreamEvent, ignore_event
 from nexus.types.validation import check_options
 
 # Calls of one request: the first, one after compaction to 40 %, one after cutting to 40 % of the failed size.
@@ -143,18 +143,61 @@ async def acall(
     check_options("acall", options, RequestOptions, _CALL_ARGUMENTS)
     recovery = await nx.run(partial(_new_recovery, nx.engine, event, session, images, options, compact=compact))
     async with async_session_lease(nx.engine.store, recovery.session or "", nx.run, wait_s=wait):
-        steps = recovery.turn_steps()
-        step = await nx.run(_next_step, steps, None)
-        while isinstance(step, AssembledContext):
-            try:
-                outcome = _Outcome(await send(step))
-            except Exception as error:  # noqa: BLE001 - the steps decide what it means, and raise it again
-                outcome = _Outcome(error=error)
-            except BaseException as error:
-                await asyncio.shield(nx.run(_stop, steps, error))
-                raise
-            step = await nx.run(_next_step, steps, outcome)
-        return step
+        return await _await_all(nx, recovery.turn_steps(), send)
+
+
+async def next_reply(
+    nx: AsyncEngine,
+    turn: AsyncTurn,
+    send: Callable[[AssembledContext], Awaitable[Any]],
+    *,
+    compact_topic: str | None = None,
+    listen: Sink = ignore_event,
+    **changes: Unpack[RequestOptions],
+) -> Answer:
+    """Assemble the context of a turn's next call, send it with overflow recovery, and record its reply.
+
+    Unlike `acall` it begins no turn and closes none: if it raises, the caller ends the turn with `turn.fail`.
+
+    Args:
+        nx: The engine.
+        turn: The open turn.
+        send: As for `acall`.
+        compact_topic: Compact the session even if the context has room; the summary keeps this above all.
+        listen: Called on the event loop when a compaction starts and when it ends.
+        **changes: As for `Turn.assemble`.
+
+    Raises:
+        BudgetTooSmall, ContextOverflow, BadReply, Exception: As for `call`.
+    """
+    loop = asyncio.get_running_loop()
+
+    def pass_on(event: StreamEvent) -> None:
+        loop.call_soon_threadsafe(listen, event)
+
+    recovery = _Recovery(
+        nx.engine,
+        Event(),
+        turn.turn.session,
+        {**turn.turn.options, **changes},
+        turn=turn.turn,
+        listen=pass_on,
+    )
+    return await _await_all(nx, recovery.reply_steps(compact_topic, **changes), send)
+
+
+async def _await_all(nx: AsyncEngine, steps: _Steps, send: Callable[[AssembledContext], Awaitable[Any]]) -> Answer:
+    step = await nx.run(_next_step, steps, None)
+    while isinstance(step, AssembledContext):
+        try:
+            outcome = _Outcome(await send(step))
+        except Exception as error:  # noqa: BLE001 - the steps decide what it means, and raise it again
+            outcome = _Outcome(error=error)
+        except BaseException as error:
+            await asyncio.shield(nx.run(_stop, steps, error))
+            raise
+        step = await nx.run(_next_step, steps, outcome)
+    return step
 
 
 def _send_all(steps: _Steps, send: Callable[[AssembledContext], Any]) -> Answer:
@@ -218,7 +261,7 @@ def recover(
         BaseException: `error` itself, if it is an exception other than an overflow.
     """
     check_options("recover", options, RequestOptions)
-    recovery = _Recovery(nx, _event_of(ctx), ctx.session_label, {**_options_of(ctx), **options})
+    recovery = _Recovery(nx, event_of_context(ctx), ctx.session_label, {**options_of(ctx), **options})
     verdict = classify(error, provider=ctx.provider, window=ctx.accounting.model_info.context_tokens)
     if verdict.kind != "overflow":
         if isinstance(error, BaseException):
@@ -245,6 +288,7 @@ class _Recovery:
     limit_to_learn: int = 0
     least_budget: int = 1  # tokens of the parts that are never cut, once a budget was too small for them
     turn: Turn | None = None  # set if the event is stored
+    listen: Sink = ignore_event  # called when a compaction starts and ends
 
     def assemble(self, budget: int | None = None) -> AssembledContext:
         """Return the context, within a budget if one is passed."""
@@ -263,10 +307,7 @@ class _Recovery:
         if turn.status == "completed":
             return self._stored_answer(turn)
         try:
-            ctx = turn.assemble()
-            if self.may_compact and ctx.compaction_due and self.compact_history(ctx, None, "context_limit"):
-                ctx = self.assemble()
-            return (yield from self.send_until_it_fits(ctx))
+            return (yield from self.reply_steps())
         except Exception as error:
             failure = failure_of(error)
             turn.fail(failure.kind, failure.text)
@@ -274,6 +315,16 @@ class _Recovery:
         except BaseException:
             turn.cancel()
             raise
+
+    def reply_steps(self, compact_topic: str | None = None, **changes: Unpack[RequestOptions]) -> _Steps:
+        """Yield contexts of the turn's next call until one fits, and record its reply."""
+        ctx = self.turn.assemble(**changes) if self.turn is not None else self.assemble()
+        trigger: Trigger | None = (
+            "manual" if compact_topic is not None else "context_limit" if ctx.compaction_due else None
+        )
+        if self.may_compact and trigger is not None and self.compact_history(ctx, None, trigger, compact_topic or ""):
+            ctx = self.assemble()
+        return (yield from self.send_until_it_fits(ctx))
 
     def _begin(self) -> Turn:
         try:
@@ -353,15 +404,19 @@ class _Recovery:
             self.limit_to_learn = limit
         return smaller
 
-    def compact_history(self, ctx: AssembledContext, share: float | None, trigger: Trigger) -> bool:
+    def compact_history(self, ctx: AssembledContext, share: float | None, trigger: Trigger, topic: str = "") -> bool:
         """Compact to a share, by default the profile's; return whether the history became shorter."""
         plan = ctx.plan(trigger, share)
         if plan is None:
             return False
+        self.listen(CompactionStart(trigger))
+        outcome = CompactionOutcome()
         try:
-            outcome = self.nx.compact(ctx.session_label, plan=plan)
+            outcome = self.nx.compact(ctx.session_label, focus=topic, plan=plan)
         except (CompactionSuperseded, HeadMoved):
             return True  # another program's compaction landed first
+        finally:
+            self.listen(CompactionEnd(outcome.tokens_before, outcome.tokens_after))
         self.outcomes.append(outcome)
         return bool(outcome)
 
@@ -439,50 +494,3 @@ def _has_content(reply: Any) -> bool:
         for message in read_reply(reply).messages
         for part in message.parts
     )
-
-
-def _event_of(ctx: AssembledContext) -> Event:
-    """Return the event of a context at its time, reconstructed if the context was loaded from a file."""
-    at_ms = max((message.at_ms for message in ctx.event), default=0)
-    if ctx.provenance.request is not None:
-        return replace(ctx.provenance.request.event, at_ms=at_ms)
-    results = tuple(message for message in ctx.event if message.role == "tool")
-    others = [message for message in ctx.event if message.role != "tool"]
-    # Assembly adds all notes again except attached files, which are the user's.
-    content = tuple(
-        part
-        for message in others
-        for part in message.parts
-        if not isinstance(part, Note) or part.origin.startswith(ATTACHED)
-    )
-    source = next((message.source for message in others), "human")
-    received = others[0].received if len(others) == 1 else ""
-    event_id = ctx.source_event_id or ""
-    return Event(content, results, id=event_id, at_ms=at_ms, source=source, received=received)
-
-
-def _options_of(ctx: AssembledContext) -> RequestOptions:
-    """Return the arguments of `Engine.assemble` for a context, without event and session."""
-    options: RequestOptions = {
-        "model": ctx.model,
-        "profile": ctx.provenance.manifest.profile,
-        "tools": [
-            *(ctx.provenance.tool_definitions or [tool.definition() for tool in ctx.tools]),
-            *(tool.definition for tool in ctx.provenance.denied_tools),
-        ],
-        "model_config": ctx.model_config,
-        "role": ctx.role,
-        "task": ctx.provenance.routing.task,
-        "manager": ctx.provenance.routing.manager,
-        "principal": ctx.provenance.identity.principal or None,
-        "persona": ctx.provenance.identity.persona,
-        "user_profile": ctx.provenance.identity.user_profile,
-        "toolset": ctx.toolset_name,
-        "permissions": ctx.permissions_granted,
-        "skills": ctx.provenance.request.skills if ctx.provenance.request else (),
-        "blocks": ctx.provenance.request.blocks if ctx.provenance.request else {},
-        "system": ctx.provenance.request.system if ctx.provenance.request else "",
-    }
-    if ctx.token_budget.direct:
-        options["budget"] = ctx.token_budget.available
-    return options

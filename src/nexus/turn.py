@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 from msgspec.structs import replace
 
-from nexus.assembly.inputs import build_request
+from nexus.assembly.gather import event_messages
+from nexus.assembly.inputs import as_event, build_request
 from nexus.assembly.record import build_event_commit, new_session_metadata, with_sizes
 from nexus.context import AssembledContext, StoredEvent
-from nexus.errors import BadEvent, BadReply
+from nexus.errors import BadContext, BadEvent, BadReply
 from nexus.ledger.overlay import is_partial, open_event
 from nexus.ledger.replay import ABORTED, TurnStatus, entries_from_turn
 from nexus.providers.errors.failures import FailureKind
 from nexus.providers.replies import read_reply
 from nexus.types.ledger_entries import Commit, Committed, MessageRef, NewEntry
-from nexus.types.message import Message, Text, ToolCall, ToolResult, assistant, with_parts
+from nexus.types.message import ATTACHED, Message, Note, Text, ToolCall, ToolResult, assistant, with_parts
 from nexus.types.options import RequestOptions
 from nexus.types.request import AgentResult, Event, Request
 from nexus.types.tool_calls import ToolCallRecord, tool_call_records
@@ -77,7 +78,7 @@ class Turn:
         options: RequestOptions,
         ctx: AssembledContext | None = None,
     ) -> None:
-        self._engine, self._request, self._ctx = engine, request, ctx
+        self.engine, self._request, self._ctx = engine, request, ctx
         self._options: RequestOptions = options
         self._event = ctx.provenance.stored_event if ctx is not None else None
         self.session, self.number = request.routing.session, number
@@ -86,16 +87,21 @@ class Turn:
         return f"<Turn {self.number} of session {self.session!r}: {self.status}>"
 
     @property
+    def options(self) -> RequestOptions:
+        """The arguments of `Engine.assemble` for the turn's calls."""
+        return self._options
+
+    @property
     def status(self) -> TurnStatus:
         """`pending`, `streaming`, `completed`, `failed` or `interrupted`, read from the ledger."""
-        turns = self._engine.ledger.turns(self.session, self.number)
+        turns = self.engine.ledger.turns(self.session, self.number)
         statuses: list[TurnStatus] = [turn.status for turn in turns if turn.number == self.number]
         return statuses[0] if statuses else "interrupted"
 
     @property
     def is_open(self) -> bool:
         """True if a call, a result or the end of the turn is still to come."""
-        return self._engine.ledger.thread_info(self.session).open_turn and self.status not in ("completed", "failed")
+        return self.engine.ledger.thread_info(self.session).open_turn and self.status not in ("completed", "failed")
 
     @property
     def replies(self) -> tuple[Message, ...]:
@@ -122,7 +128,7 @@ class Turn:
             self._options = {**self._options, **changes}
             self._request, self._ctx = build_request(self._request.event, self.session, **self._options), None
         if self._ctx is None:
-            self._ctx = self._engine.assemble_stored(self._request, self._stored_event())
+            self._ctx = self.engine.assemble_stored(self._request, self._stored_event())
         return self._ctx
 
     def record(self, reply: object, ctx: AssembledContext | None = None) -> Committed:
@@ -141,7 +147,7 @@ class Turn:
         if result.error is None and not any(message.has_content() for message in result.messages):
             why = f"stop reason {result.stop_reason}" if result.stop_reason else "no stop reason"
             raise BadReply(f"reply is empty ({why}; call again, or end the turn with `turn.fail`; nothing was stored)")
-        committed = self._engine.record(ctx, reply)
+        committed = self.engine.record(ctx, reply)
         self._ctx = self._event = None
         return committed
 
@@ -173,8 +179,8 @@ class Turn:
             )
         self._ctx = self._event = None
         if not message.at_ms:
-            message = replace(message, at_ms=self._engine.clock_ms())
-        ledger = self._engine.ledger
+            message = replace(message, at_ms=self.engine.clock_ms())
+        ledger = self.engine.ledger
         thread = ledger.thread(self.session)
         waiting = open_event(ledger.store, thread)
         reply = (
@@ -183,8 +189,24 @@ class Turn:
         rows = (row for entry in waiting for row in entry.rows)
         if any(row.message.parts == message.parts for row in rows):
             return Committed(thread, ledger.store.head(thread)[0], 0, self.number)
-        entry = NewEntry(messages=with_sizes((message,), self._engine.counter), keys=(f"result:{reply}:{call_id}",))
+        entry = NewEntry(messages=with_sizes((message,), self.engine.counter), keys=(f"result:{reply}:{call_id}",))
         return ledger.commit(self.session, Commit((entry,)))
+
+    def add(self, event: str | Event) -> Committed:
+        """Store a further message of the user in the open turn, behind its results. The same `Event.id` adds nothing.
+
+        Raises BadEvent if a tool call waits for its result, or if the turn's last reply has ended it.
+        """
+        event = as_event(event, ())
+        ledger, now_ms = self.engine.ledger, self.engine.clock_ms()
+        if any(call.result is None for call in self.tool_calls):
+            raise BadEvent("turn waits for results (store them with `turn.result`, then add the message)")
+        thread = ledger.thread_info(self.session)
+        if not thread.open_turn or thread.turn != self.number:
+            raise BadEvent(f"turn {self.number} of session {self.session!r} has ended (begin another one)")
+        messages = with_sizes(event_messages(event, [], event.at_ms or now_ms), self.engine.counter)
+        self._ctx = self._event = None
+        return ledger.commit(self.session, Commit((NewEntry(messages=messages, at_ms=now_ms, keys=event_keys(event)),)))
 
     def fail(self, kind: FailureKind, text: str, *, partial: object = None) -> Committed:
         """End the turn as failed, with what had arrived of a reply.
@@ -194,29 +216,36 @@ class Turn:
             text: The error, for people.
             partial: Text, a message or a reply that broke off. Its tool calls were never run and are dropped.
         """
-        ledger, now_ms = self._engine.ledger, self._engine.clock_ms()
+        ledger, now_ms = self.engine.ledger, self.engine.clock_ms()
         messages = _partial_messages(partial)
         entries: list[NewEntry] = []
         if messages:
-            sized = with_sizes(messages, self._engine.counter)
+            sized = with_sizes(messages, self.engine.counter)
             entries.append(NewEntry(messages=sized, body={"partial": True}, at_ms=now_ms))
         entries.append(NewEntry("failed", body={"error": text, "kind": kind}, at_ms=now_ms))
         self._ctx = self._event = None
         return ledger.commit(self.session, Commit(tuple(entries)))
+
+    def fail_if_open(self, kind: FailureKind, text: str, *, partial: object = None) -> bool:
+        """End the turn as failed, unless it has ended; return whether it was open."""
+        is_open = self.engine.ledger.thread_info(self.session).open_turn
+        if is_open:
+            self.fail(kind, text, partial=partial)
+        return is_open
 
     def cancel(self, *, partial: object = None) -> Committed:
         """End the turn as interrupted by its user or its program; see `fail`."""
         return self.fail(ABORTED, "canceled", partial=partial)
 
     def _messages(self) -> list[Message]:
-        ledger = self._engine.ledger
+        ledger = self.engine.ledger
         entries = entries_from_turn(ledger.store, ledger.thread(self.session), self.number)
         return [row.message for entry in entries if entry.turn == self.number for row in entry.rows]
 
     def _stored_event(self) -> StoredEvent:
         if self._event is not None:  # others may have added messages behind it
             return self._event
-        ledger = self._engine.ledger
+        ledger = self.engine.ledger
         entries = open_event(ledger.store, ledger.thread(self.session))
         if any(map(is_partial, entries)):
             # The next try replaces what had arrived; the old thread still has it.
@@ -228,12 +257,21 @@ class Turn:
                 f"turn {self.number} of session {self.session!r} waits for no reply: neither a message nor a result came "
                 "after its last reply (add a result, or begin another turn)"
             )
+        first = entries_from_turn(ledger.store, ledger.thread(self.session), self.number)[0]
         return StoredEvent(
             tuple(row.message for entry in entries for row in entry.rows),
             tuple(entry.seq for entry in entries),  # marks of failures are between no call and its reply either
-            any(row.message.role == "user" for entry in entries for row in entry.rows),
+            entries[0].seq == first.seq,
             tuple(row.ref for entry in entries for row in entry.rows),
         )
+
+
+def turn_of(engine: TurnEngine, ctx: AssembledContext) -> Turn:
+    """Return the open turn whose next call a context is for. Raises BadContext for any other context."""
+    request = ctx.provenance.request
+    if ctx.provenance.stored_event is None or request is None:
+        raise BadContext("context is of no open turn (get it from a turn: `turn = nx.begin(…)`, `turn.assemble()`)")
+    return Turn(engine, request, engine.ledger.thread_info(ctx.session_label).turn, options_of(ctx), ctx)
 
 
 def begin_turn(engine: TurnEngine, event: Event, session: str | None, options: RequestOptions) -> Turn:
@@ -242,11 +280,10 @@ def begin_turn(engine: TurnEngine, event: Event, session: str | None, options: R
     ctx = engine.assemble_request(request)
     ledger, label = engine.ledger, ctx.session_label
     request = replace(request, routing=replace(request.routing, session=label, own=False))
-    event_id = event.id
-    key = f"event:{event_id}" if event_id else ""
-    if key and (number := _turn_with_key(ledger, label, key)):
+    keys = event_keys(event)
+    if event.id and (number := turn_with_event(ledger, label, event.id)):
         return Turn(engine, request, number, options)
-    commit = build_event_commit(ctx, engine.counter, engine.clock_ms(), key)
+    commit = build_event_commit(ctx, engine.counter, engine.clock_ms(), keys)
     committed = ledger.commit(label, commit, new_session_metadata(ctx, ledger.store))
     refs = tuple(MessageRef(committed.head, order) for order in range(len(ctx.event)))
     stored = StoredEvent(ctx.event, (committed.head,), ctx.provenance.starts_turn, refs)
@@ -254,13 +291,18 @@ def begin_turn(engine: TurnEngine, event: Event, session: str | None, options: R
     return Turn(engine, request, committed.turn, options, ctx)
 
 
-def _turn_with_key(ledger: Ledger, session: str, key: str) -> int:
-    """Return the turn that an event with this key began in a session; 0 if there is none."""
+def event_keys(event: Event) -> tuple[str, ...]:
+    """Return the idempotency keys of an event and of those that it includes."""
+    return tuple(dict.fromkeys(f"event:{name}" for name in (*event.included_ids, event.id) if name))
+
+
+def turn_with_event(ledger: Ledger, session: str, event_id: str) -> int:
+    """Return the turn of a session that has an event; 0 if there is none."""
     thread = ledger.store.thread_of(session)
     if thread is None:
         return 0
     path = {part.thread: part for part in ledger.store.path(thread)}
-    for holder, seq in ledger.store.holders(key):
+    for holder, seq in ledger.store.holders(f"event:{event_id}"):
         if holder in path and seq <= path[holder].high:
             return next(iter(ledger.store.entries(thread, seq - 1, seq))).turn
     return 0
@@ -288,3 +330,51 @@ def _partial_messages(partial: object) -> tuple[Message, ...]:
         for message in result.messages
     )
     return tuple(message for message in kept if message.has_content())
+
+
+def event_of_context(ctx: AssembledContext) -> Event:
+    """Return the event of a context at its time, reconstructed if the context was loaded from a file."""
+    at_ms = max((message.at_ms for message in ctx.event), default=0)
+    if ctx.provenance.request is not None:
+        return replace(ctx.provenance.request.event, at_ms=at_ms)
+    results = tuple(message for message in ctx.event if message.role == "tool")
+    others = [message for message in ctx.event if message.role != "tool"]
+    # Assembly adds all notes again except attached files, which are the user's.
+    content = tuple(
+        part
+        for message in others
+        for part in message.parts
+        if not isinstance(part, Note) or part.origin.startswith(ATTACHED)
+    )
+    source = next((message.source for message in others), "human")
+    received = others[0].received if len(others) == 1 else ""
+    event_id = ctx.source_event_id or ""
+    return Event(content, results, id=event_id, at_ms=at_ms, source=source, received=received)
+
+
+def options_of(ctx: AssembledContext) -> RequestOptions:
+    """Return the arguments of `Engine.assemble` for a context, without event and session."""
+    options: RequestOptions = {
+        "model": ctx.model,
+        "profile": ctx.provenance.manifest.profile,
+        "tools": [
+            *(ctx.provenance.tool_definitions or [tool.definition() for tool in ctx.tools]),
+            *(tool.definition for tool in ctx.provenance.denied_tools),
+        ],
+        "model_config": ctx.model_config,
+        "role": ctx.role,
+        "task": ctx.provenance.routing.task,
+        "manager": ctx.provenance.routing.manager,
+        "manager_call": ctx.provenance.routing.manager_call,
+        "principal": ctx.provenance.identity.principal or None,
+        "persona": ctx.provenance.identity.persona,
+        "user_profile": ctx.provenance.identity.user_profile,
+        "toolset": ctx.toolset_name,
+        "permissions": ctx.permissions_granted,
+        "skills": ctx.provenance.request.skills if ctx.provenance.request else (),
+        "blocks": ctx.provenance.request.blocks if ctx.provenance.request else {},
+        "system": ctx.provenance.request.system if ctx.provenance.request else "",
+    }
+    if ctx.token_budget.direct:
+        options["budget"] = ctx.token_budget.available
+    return options

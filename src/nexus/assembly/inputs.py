@@ -137,6 +137,7 @@ def build_request(event: Event, session: str | None, **options: Unpack[RequestOp
                 options.get("role", "unified"),
                 options.get("task", ""),
                 options.get("manager", ""),
+                options.get("manager_call", ""),
                 own=session is None,
             ),
             identity=Identity(principal or "", options.get("persona", ""), dict(options.get("user_profile") or {})),

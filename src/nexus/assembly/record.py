@@ -177,10 +177,15 @@ def new_session_metadata(ctx: AssembledContext, store: LedgerStore) -> SessionMe
     thread = store.thread_of(manager) if manager is not None else None
     if manager is None or thread is None:
         return None
-    return SessionMetadata(parent_session=manager, parent_turn=store.thread(thread).turn, task=routing.task)
+    return SessionMetadata(
+        parent_session=manager,
+        parent_turn=store.thread(thread).turn,
+        parent_call_id=routing.manager_call,
+        task=routing.task,
+    )
 
 
-def build_event_commit(ctx: AssembledContext, counter: TokenCounter, now_ms: int, key: str) -> Commit:
+def build_event_commit(ctx: AssembledContext, counter: TokenCounter, now_ms: int, keys: tuple[str, ...]) -> Commit:
     """Return the commit of a context's event alone, before its call. The turn stays open."""
     manifest = ctx.provenance.manifest
     entry = NewEntry(
@@ -188,7 +193,7 @@ def build_event_commit(ctx: AssembledContext, counter: TokenCounter, now_ms: int
         body={"model": ctx.model, **_call_fields(ctx)},
         at_ms=now_ms,
         starts_turn=ctx.provenance.starts_turn,
-        keys=(key,) if key else (),
+        keys=keys,
     )
     return Commit((entry,), follows=(manifest.head, bytes.fromhex(manifest.head_hash)) if manifest.head else None)
 

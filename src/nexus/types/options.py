@@ -10,13 +10,11 @@ from nexus.types.settings import ModelSettings
 from nexus.types.tool_definition import ToolSource
 
 
-class RequestOptions(ModelSettings, total=False):
-    """Arguments of `Engine.assemble`, and of every function that assembles, besides event and session."""
+class CallOptions(ModelSettings, total=False):
+    """Arguments of `Engine.assemble` besides event, session and tools."""
 
     model: str
     """The model's name; by default the engine's."""
-    tools: Sequence[dict[str, Any]] | ToolSource
-    """Tool definitions in any provider's format, or a tool registry."""
     budget: int | None
     """Available tokens; by default the model's context window less the reserves."""
     profile: str
@@ -31,6 +29,8 @@ class RequestOptions(ModelSettings, total=False):
     """A worker's task."""
     manager: str
     """Label of the session that spawned a worker."""
+    manager_call: str
+    """Id of the tool call that spawned it."""
     persona: str
     """Name of the persona that answers."""
     principal: str | None
@@ -45,3 +45,10 @@ class RequestOptions(ModelSettings, total=False):
     """Skills whose instructions are included."""
     blocks: Mapping[str, str] | None
     """The application's texts by name, shown where the profile places them."""
+
+
+class RequestOptions(CallOptions, total=False):
+    """Arguments of `Engine.assemble`, and of every function that assembles, besides event and session."""
+
+    tools: Sequence[dict[str, Any]] | ToolSource
+    """Tool definitions in any provider's format, or a tool registry."""

@@ -44,6 +44,8 @@ class Event(Struct, frozen=True):
     preceding: tuple[Message, ...] = ()
     """User messages that came before `content`, each with its own source, time and id."""
     id: str = ""
+    included_ids: tuple[str, ...] = ()
+    """Ids of the events whose messages are `preceding`: they are idempotency keys as `id` is."""
     at_ms: int = 0
     timezone: str | int = ""
     """An IANA name, or minutes as of a browser's `getTimezoneOffset` (-480 is +08:00)."""
@@ -88,6 +90,8 @@ class Routing(Struct, frozen=True):
     """A worker's task."""
     manager: str = ""
     """Label of the session that spawned a worker; its persona is the default for the worker."""
+    manager_call: str = ""
+    """Id of the call in that session that spawned it."""
     own: bool = False
     """Use the session that the policy assigns to the speaker, and `session` only without a policy."""
 
@@ -176,6 +180,10 @@ class AgentResult(Struct, frozen=True):
     permissions_used: tuple[str, ...] = ()
     provider_stop_reason: str = ""
     """The provider's own word for `stop_reason`."""
+    cost_usd: float | None = None
+    """Cost at list prices, of an agent's result; None if it is not known."""
+    calls: int = 0
+    """Number of calls of a model that an agent made."""
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:

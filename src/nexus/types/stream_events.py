@@ -7,6 +7,7 @@ completes or fails; every compaction that started ends. As JSON, `type` is an ev
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
@@ -95,3 +96,10 @@ class StreamError(Struct, frozen=True, tag="stream_error"):
 StreamEvent: TypeAlias = (
     StreamStart | Token | Reasoning | Retry | ToolStatus | CompactionStart | CompactionEnd | StreamEnd | StreamError
 )
+
+Sink: TypeAlias = Callable[[StreamEvent], None]
+"""Takes the events of a turn, on the event loop. It must not block."""
+
+
+def ignore_event(event: StreamEvent) -> None:
+    """Take an event that nobody watches."""

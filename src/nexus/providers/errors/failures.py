@@ -12,7 +12,15 @@ from typing import Literal, TypeAlias, cast
 
 from msgspec import Struct
 
-from nexus.errors import BadReply, ContextOverflow, LedgerBusy, ModelCallFailed, NoCredential, SessionBusy
+from nexus.errors import (
+    BadReply,
+    ContextOverflow,
+    LedgerBusy,
+    LimitReached,
+    ModelCallFailed,
+    NoCredential,
+    SessionBusy,
+)
 from nexus.providers.errors.classifier import classify
 from nexus.providers.errors.extract import extract_details
 from nexus.providers.errors.messages import normalize_code
@@ -28,6 +36,7 @@ FailureKind: TypeAlias = Literal[
     "bad_reply",
     "content",
     "aborted",
+    "limit",
     "error",
 ]
 
@@ -54,6 +63,13 @@ _CONTENT_CODES = frozenset({"contentfilter", "contentpolicyviolation", "responsi
 
 _RETRY_DELAY = re.compile(r"""["']?retryDelay["']?: ?["'](\d{1,9}(?:\.\d{1,9})?)s""")
 """Gemini's time to wait, in the details of an error (`google.rpc.RetryInfo`)."""
+
+_OWN_KINDS: tuple[tuple[type[Exception], FailureKind], ...] = (
+    (BadReply, "bad_reply"),
+    (ContextOverflow, "overflow"),
+    (LimitReached, "limit"),
+    (NoCredential, "auth"),
+)
 
 _MILLISECONDS = 1_000
 
@@ -85,12 +101,9 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def _kind(error: BaseException, status: int) -> FailureKind:
-    if isinstance(error, BadReply):
-        return "bad_reply"
-    if isinstance(error, ContextOverflow):
-        return "overflow"
-    if isinstance(error, NoCredential):
-        return "auth"
+    own: FailureKind | None = next((kind for types, kind in _OWN_KINDS if isinstance(error, types)), None)
+    if own is not None:
+        return own
     verdict = classify(error)
     if verdict.kind != "other":
         return verdict.kind
