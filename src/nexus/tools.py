@@ -30,6 +30,8 @@ class Tool(Struct, frozen=True, gc=False):
     category: str = ""  # Its purpose: `messaging`, `spawning`, …
     roles: tuple[AgentRole, ...] = ()  # The agents' roles that may have it; empty for all
     function: Callable[..., Any] | None = None  # None for a tool that runs elsewhere
+    repeatable: bool = False  # Whether an agent may run a call again whose result was lost
+    needs_confirmation: bool = False  # Whether an agent asks a person before each call
 
     def definition(self) -> dict[str, Any]:
         """Return the tool in OpenAI's dialect, as a new dict."""
@@ -166,6 +168,8 @@ class ToolOptions(TypedDict, total=False):
     parameters: Mapping[str, str] | None
     category: str
     roles: str | Iterable[str]
+    repeatable: bool
+    needs_confirmation: bool
 
 
 class ToolRegistry:
@@ -192,11 +196,14 @@ class ToolRegistry:
         parameters: Mapping[str, str] | None = None,
         category: str = "",
         roles: str | Iterable[str] = (),
+        repeatable: bool = False,
+        needs_confirmation: bool = False,
     ) -> Tool:
         """Add a function, or a definition in any provider's dialect with an optional `function` behind it.
 
         A function's schema comes from its signature, the descriptions from its docstring; `name`, `description` and
-        `parameters` (descriptions by name) override them. `roles` are those that may have the tool, none for all. Raises
+        `parameters` (descriptions by name) override them. `roles` are those that may have the tool, none for all.
+        `repeatable` and `needs_confirmation` are for agents (docs/agents.md). Raises
         BadTool for a missing schema, a duplicate name or an unknown role.
         """
         names: set[str] = {roles} if isinstance(roles, str) else set(roles)
@@ -229,7 +236,7 @@ class ToolRegistry:
         if key in self._tools:
             raise BadTool(f"tool {key!r} already exists (unregister it first, or use another name)")
         allowed: tuple[AgentRole, ...] = tuple(role for role in valid if role in names)
-        added = Tool(key, text, schema, category, allowed, function)
+        added = Tool(key, text, schema, category, allowed, function, repeatable, needs_confirmation)
         self._tools[key] = (added, kind)
         return added
 

@@ -112,7 +112,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "openai": ("compaction.openai_summarizer", "models.endpoints"),
     "anthropic": ("models.endpoints",),
     "google": ("models.endpoints",),
-    "httpx2": ("models.endpoints",),
+    "httpx2": ("agents.mcp_tools", "models.endpoints"),
     "xllamacpp": ("models.llama_process",),
 }
 """What comes from other distributions, and the only places that know it. A provider's package is known where models are

@@ -255,7 +255,9 @@ class _Connection:
             warnings.append(f"MCP server {self.server.name!r} has over {MAX_TOOLS} tools; the others are left out")
         for tool in self._tools[:MAX_TOOLS]:
             try:
-                registry.register(self._definition(tool), self._function(tool), category=CATEGORY)
+                repeatable = _may_repeat(tool)
+                function = self._function(tool, may_repeat=repeatable)
+                registry.register(self._definition(tool), function, category=CATEGORY, repeatable=repeatable)
             except BadTool as error:
                 name = self._line(tool.name)[:NAME_CHARS]
                 text = self._line(str(error))
@@ -294,10 +296,8 @@ class _Connection:
         text = printable_line(self._resolved.masked(value))
         return text if len(text) <= PARAMETER_CHARS else f"{text[:PARAMETER_CHARS]}…"
 
-    def _function(self, tool: mcp_types.Tool) -> Callable[..., Awaitable[ToolResult]]:
+    def _function(self, tool: mcp_types.Tool, *, may_repeat: bool) -> Callable[..., Awaitable[ToolResult]]:
         """Return the function that calls a tool. Its name in the server may differ from the one that is offered."""
-        hints = tool.annotations
-        may_repeat = bool(hints and (hints.read_only_hint or hints.idempotent_hint))
 
         async def call(**arguments: Any) -> ToolResult:
             return await self._call(tool.name, arguments, may_repeat=may_repeat)
@@ -443,3 +443,9 @@ def _image(media_type: str, data: str) -> Text | Image:
         if image.width:
             return image
     return Text(f"[{printable_line(media_type)[:80] or 'data'}, {len(data) * 3 // 4:,} bytes, cannot be shown]")
+
+
+def _may_repeat(tool: mcp_types.Tool) -> bool:
+    """Return True for a tool that its server declares as read-only or idempotent."""
+    hints = tool.annotations
+    return bool(hints and (hints.read_only_hint or hints.idempotent_hint))

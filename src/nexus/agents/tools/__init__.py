@@ -24,13 +24,13 @@ def builtin_tools(context: ToolContext) -> ToolRegistry:
     if context.root is not None:
         files = FileTools(context.root, context.engine)
         for function in (files.read_file, files.list_files, files.search_files):
-            registry.register(function, category="files")
-        registry.register(SkillTools(context).use_skill, category="skills")
+            registry.register(function, category="files", repeatable=True)
+        registry.register(SkillTools(context).use_skill, category="skills", repeatable=True)
         memory = MemoryTools(context)
         for function in (memory.search_memory, memory.add_memory, memory.forget_memory):
-            registry.register(function, category="memory")
+            registry.register(function, category="memory", repeatable=True)
     history = HistoryTools(context)
-    registry.register(history.recall, category="history")
+    registry.register(history.recall, category="history", repeatable=True)
     if context.request_compaction is not None:
-        registry.register(history.compact, category="history")
+        registry.register(history.compact, category="history", repeatable=True)
     return registry

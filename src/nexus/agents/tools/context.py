@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nexus.engine import Engine
-from nexus.types.options import RequestOptions
+from nexus.types.options import CallOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class ToolContext:
     session: str
     turn: int = 0
     """Number of the turn; 0 for none. Its own messages are not searched."""
-    options: RequestOptions = field(default_factory=RequestOptions)
+    options: CallOptions = field(default_factory=CallOptions)
     """Arguments of the turn's calls, as of `Engine.assemble`: principal, role, toolset, model and others."""
     request_compaction: Callable[[str], None] | None = None
     """Called with a topic when the model asks for a compaction. Without it there is no tool `compact`."""
