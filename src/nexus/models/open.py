@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping
-from typing import TypeAlias, TypedDict, Unpack, get_args
+from typing import Self, TypeAlias, TypedDict, Unpack, get_args
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -131,6 +131,7 @@ class Models:
     """A client for all models: each context goes to the client of its model, or of its provider.
 
     A fallback to another provider's model needs no other object. Clients are opened when they are first needed.
+    Use it in `async with`, or call `aclose`.
 
     Args:
         clients: Clients by name of a model or a provider, for example of a local server. They are closed with this one.
@@ -172,6 +173,12 @@ class Models:
     async def complete(self, ctx: AssembledContext) -> ModelReply:
         """Return the reply. Raises ModelCallFailed."""
         return await self.client_for(ctx).complete(ctx)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
 
     async def aclose(self) -> None:
         """Close all clients."""

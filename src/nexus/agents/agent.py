@@ -1,0 +1,241 @@
+"""An agent: an event in, its turn in the ledger and a stream of events out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import nullcontext, suppress
+from functools import partial
+from typing import Any, Unpack
+
+from msgspec import Struct
+
+from nexus.agents.engine import AgentEngine, BeforeStep, Confirm, Limits, Spending
+from nexus.agents.loop import ToolLoop
+from nexus.agents.stream import TurnStream
+from nexus.agents.tool_calls import run_calls
+from nexus.agents.turn_tools import TurnTools
+from nexus.agents.workers import WorkerLimits, WorkerOrder, Workers
+from nexus.assembly.inputs import as_event
+from nexus.async_engine import AsyncEngine, AsyncTurn
+from nexus.errors import BadSetting
+from nexus.ledger.lease import WAIT_S, async_session_lease
+from nexus.models import ModelClient
+from nexus.providers.errors.failures import failure_of
+from nexus.tools import ToolRegistry
+from nexus.turn import Turn, turn_with_event
+from nexus.types.message import Image, Message, ToolCall
+from nexus.types.options import CallOptions
+from nexus.types.request import AgentResult, Event
+from nexus.types.stream_events import (
+    Sink,
+    StreamEnd,
+    StreamError,
+    StreamEvent,
+    StreamStart,
+    Token,
+    ignore_event,
+)
+from nexus.types.validation import check_options
+
+
+class Agent:
+    """Runs events as turns of sessions: one turn of a session at a time, sessions at the same time.
+
+    Args:
+        nx: The engine, of `nexus.open_async`.
+        models: The clients of the models, of `nexus.models.open_models`.
+        tools: Functions, or a registry, that the model may call.
+        builtin: Offer the built-in tools too (files, skills, memory and history).
+        engine: Another agent engine in place of the tool loop, which then needs no `models`.
+        limits: Limits of one turn.
+        fallbacks: Models for turns whose model fails for good, in order.
+        confirm: Asks a person about calls of tools that need confirmation. Without it they are declined.
+        workers: Limits of the workers that the model may spawn. Without them it is offered no `spawn_worker`.
+        **options: Arguments of `Engine.assemble` for every turn.
+    """
+
+    def __init__(
+        self,
+        nx: AsyncEngine,
+        models: ModelClient | None = None,
+        *,
+        tools: ToolRegistry | Iterable[Callable[..., Any]] = (),
+        builtin: bool = True,
+        engine: AgentEngine | None = None,
+        limits: Limits | None = None,
+        fallbacks: Sequence[str] = (),
+        confirm: Confirm | None = None,
+        workers: WorkerLimits | None = None,
+        **options: Unpack[CallOptions],
+    ) -> None:
+        check_options("Agent", options, CallOptions, "models builtin engine limits fallbacks confirm workers")
+        self.nx, self.limits, self.confirm = nx, limits or Limits(), confirm
+        self._registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
+        self._builtin, self._options = builtin, options
+        self.before_step: BeforeStep | None = None
+        self.workers = Workers(nx, self._run_order, workers) if workers is not None else None
+        if engine is None:
+            if models is None:
+                raise BadSetting("agent has no models (pass models=nexus.models.open_models(), or an engine=)")
+            engine = ToolLoop(nx, models, limits=self.limits, fallbacks=fallbacks, before_step=self._between_steps)
+        self.engine = engine
+
+    async def run(
+        self,
+        event: str | Event | Iterable[Message],
+        *,
+        session: str | None = None,
+        images: Sequence[Image] = (),
+        sink: Sink = ignore_event,
+        cancel: asyncio.Event | None = None,
+        wait: float = WAIT_S,
+        spending: Spending | None = None,
+        lease: bool = True,
+        **options: Unpack[CallOptions],
+    ) -> AgentResult:
+        """Run an event's turn to its end. The event is stored first; the same `Event.id` continues its turn.
+
+        Args:
+            event: The user's text, an Event, or messages.
+            session: The session's label; without one as `Engine.assemble` chooses.
+            images: Images of the user's message.
+            sink: Takes the turn's events (`nexus.types.stream_events`), on the event loop.
+            cancel: Once it is set, the turn ends as interrupted.
+            wait: Seconds to wait for another turn of the session.
+            spending: Takes the turn's cost and limits it; by default to `Limits.cost_usd`.
+            lease: False if the caller holds the session's lease.
+            **options: Arguments of `Engine.assemble`.
+
+        Returns:
+            All messages of the turn. A model's failure is `error` in the result, and the turn is stored as failed.
+
+        Raises:
+            SessionBusy: Another turn of the session did not end in time. Nothing was stored.
+            BudgetTooSmall, BadSetting, LedgerError: As for `Engine.begin`. Nothing was stored.
+        """
+        check_options("run", options, CallOptions, "session images sink cancel wait spending lease")
+        merged: CallOptions = {**self._options, **options}
+        label = await self.nx.run(partial(self.nx.engine.session_label, session, **merged))
+        held = async_session_lease(self.nx.engine.store, label, self.nx.run, wait_s=wait) if lease else nullcontext()
+        async with held:
+            return await self._run_turn(as_event(event, images), label, merged, TurnStream(sink), cancel, spending)
+
+    async def stream(
+        self,
+        event: str | Event | Iterable[Message],
+        *,
+        session: str | None = None,
+        images: Sequence[Image] = (),
+        wait: float = WAIT_S,
+        **options: Unpack[CallOptions],
+    ) -> AsyncGenerator[StreamEvent]:
+        """Run an event's turn and yield its events. Closing the generator interrupts the turn. Arguments as of `run`."""
+        events: asyncio.Queue[StreamEvent | None] = asyncio.Queue()
+        run = self.run(event, session=session, images=images, sink=events.put_nowait, wait=wait, **options)
+        task = asyncio.ensure_future(run)
+        task.add_done_callback(lambda _: events.put_nowait(None))
+        try:
+            while (item := await events.get()) is not None:
+                yield item
+            await task  # raises what kept the turn from running
+        finally:
+            if not task.done():
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+
+    async def _run_turn(
+        self,
+        event: Event,
+        label: str,
+        options: CallOptions,
+        stream: TurnStream,
+        cancel: asyncio.Event | None,
+        spending: Spending | None,
+    ) -> AgentResult:
+        tools = await self.nx.run(self._tools_of, event, label, options, spending or Spending(self.limits.cost_usd))
+        model = options.get("model") or self.nx.engine.model
+        provider = self.nx.engine.resolve(model).provider
+        try:
+            turn = await self.nx.begin(event, session=label, **{**options, "tools": tools.registry})
+        except Exception as error:
+            failure = failure_of(error)
+            stream.emit(StreamStart(label, 0, model, provider))
+            stream.emit(StreamError(failure.kind, failure.text, failure.retryable))
+            raise
+        stream.emit(StreamStart(label, turn.turn.number, model, provider))
+        try:
+            result = await self._result_of(turn, tools, stream, cancel)
+        except BaseException as error:
+            failure = failure_of(error)
+            await asyncio.shield(turn.fail_if_open(failure.kind, failure.text))
+            stream.emit(StreamError(failure.kind, failure.text, failure.retryable))
+            raise
+        if result.error is None:
+            stream.emit(StreamEnd(result.stop_reason, result.usage, result.cost_usd, result.calls))
+        else:
+            stream.emit(StreamError(await self.nx.run(_failure_kind, turn.turn), result.error))
+        return result
+
+    async def _result_of(
+        self, turn: AsyncTurn, tools: TurnTools, stream: TurnStream, cancel: asyncio.Event | None
+    ) -> AgentResult:
+        state = await self.nx.run(_state_of, turn.turn)
+        if state.is_completed:  # the event came before
+            for message in state.replies:
+                stream.emit(Token(message.text()))
+            return AgentResult(state.replies, stop_reason="end_turn")
+        if state.unanswered:
+            await run_calls(state.unanswered, tools.run_again, turn, stream.emit)
+        result = await self.engine.run(await turn.assemble(), tools, stream.emit, cancel)
+        if await self.nx.run(lambda: turn.turn.is_open):  # by an engine that stores nothing itself
+            if result.error is None:
+                await turn.record(result)
+            else:
+                await turn.fail("aborted" if result.stop_reason == "aborted" else "error", result.error)
+        return result
+
+    async def _run_order(self, order: WorkerOrder, spending: Spending) -> AgentResult:
+        return await self.run(order.event, session=order.session, spending=spending, **order.options)
+
+    async def _between_steps(self, turn: AsyncTurn) -> None:
+        if self.before_step is not None:
+            await self.before_step(turn)
+
+    def _tools_of(self, event: Event, label: str, options: CallOptions, spending: Spending) -> TurnTools:
+        engine = self.nx.engine
+        thread = engine.store.thread_of(label)
+        begun = turn_with_event(engine.ledger, label, event.id) if event.id else 0
+        number = begun or (engine.store.thread(thread).turn + 1 if thread is not None else 1)
+        return TurnTools(
+            self.nx,
+            label,
+            number,
+            options,
+            self._registry,
+            builtin=self._builtin,
+            confirm=self.confirm,
+            seconds=self.limits.tool_seconds,
+            spending=spending,
+            workers=self.workers,
+        )
+
+
+class _TurnState(Struct, frozen=True):
+    """A turn that was begun, maybe before."""
+
+    is_completed: bool
+    replies: tuple[Message, ...]
+    unanswered: tuple[ToolCall, ...]
+    """Calls of a turn that was interrupted while its tools ran."""
+
+
+def _failure_kind(turn: Turn) -> str:
+    turns = turn.engine.ledger.turns(turn.session, turn.number)
+    return turns[0].failure_kind if turns else "error"
+
+
+def _state_of(turn: Turn) -> _TurnState:
+    calls = tuple(ToolCall(call.id, call.name, call.arguments) for call in turn.tool_calls if call.result is None)
+    return _TurnState(turn.status == "completed", turn.replies, calls)

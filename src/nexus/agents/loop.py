@@ -1,0 +1,200 @@
+"""The default agent engine: calls the model, runs the tools that it asks for, and again until it asks for none.
+
+Every step is in the ledger before the next one begins: the reply before its tools run, each result as it arrives. A
+program that stops loses nothing that was paid for; `Agent` continues the turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from nexus.agents.engine import AgentTools, BeforeStep, Limits
+from nexus.agents.tool_calls import run_calls
+from nexus.async_engine import AsyncEngine, AsyncTurn
+from nexus.context import AssembledContext
+from nexus.errors import ContextOverflow, LimitReached, ModelCallFailed
+from nexus.models import ModelClient, ModelReply
+from nexus.providers.errors.failures import failure_of
+from nexus.recovery import next_reply
+from nexus.types.message import Message
+from nexus.types.options import RequestOptions
+from nexus.types.request import AgentResult, TokenUsage
+from nexus.types.stream_events import Retry, Sink, Token
+
+
+class ToolLoop:
+    """The default `AgentEngine`.
+
+    Args:
+        nx: The engine whose ledger has the turn.
+        models: The clients of the models.
+        limits: Limits of a turn.
+        fallbacks: Models for the rest of a turn whose model fails for good, in order. The context is assembled again
+            for each one's window and format.
+        before_step: Called between two calls of a model.
+    """
+
+    def __init__(
+        self,
+        nx: AsyncEngine,
+        models: ModelClient,
+        *,
+        limits: Limits | None = None,
+        fallbacks: Sequence[str] = (),
+        before_step: BeforeStep | None = None,
+    ) -> None:
+        self.nx, self.models, self.limits = nx, models, limits or Limits()
+        self.fallbacks, self.before_step = tuple(fallbacks), before_step
+
+    async def run(
+        self, ctx: AssembledContext, tools: AgentTools, sink: Sink, cancel: asyncio.Event | None = None
+    ) -> AgentResult:
+        """Run a turn; see `AgentEngine.run`. A canceled task leaves an interrupted turn."""
+        run = _Run(self, ctx, tools, sink, await self.nx.turn_of(ctx))
+        return await until_canceled(run.to_end(), cancel)
+
+
+async def until_canceled(work: Coroutine[Any, Any, AgentResult], cancel: asyncio.Event | None) -> AgentResult:
+    """Await work. Once the event is set the work is canceled, and the result is an interrupted one."""
+    task = asyncio.ensure_future(work)
+    canceled = asyncio.ensure_future(cancel.wait()) if cancel is not None else task
+    try:
+        await asyncio.wait((task, canceled), return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return await task
+    finally:
+        if canceled is not task:
+            canceled.cancel()
+        if not task.done():
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+    return AgentResult((), stop_reason="aborted", error="canceled") if task.cancelled() else task.result()
+
+
+@dataclass(slots=True)
+class _Run:
+    """One turn under way."""
+
+    loop: ToolLoop
+    ctx: AssembledContext
+    tools: AgentTools
+    sink: Sink
+    turn: AsyncTurn
+    messages: list[Message] = field(default_factory=list[Message])
+    usage: TokenUsage = field(default_factory=TokenUsage)
+    calls: int = 0
+    model: str = ""
+    arriving: str = ""  # text of the reply that is arriving, which a break would leave
+    unrecorded: AgentResult | None = None  # a whole reply that is not stored yet
+    has_streamed: bool = False  # True if a reply of this step was passed on, which a further try withdraws
+    untried: list[str] = field(default_factory=list[str])
+
+    async def to_end(self) -> AgentResult:
+        """Run all steps. Every way out but the last reply closes the turn as failed or interrupted."""
+        self.model = self.ctx.model
+        self.untried = [name for name in self.loop.fallbacks if name != self.model]
+        try:
+            async with asyncio.timeout(self.loop.limits.seconds):
+                return await self._steps()
+        except asyncio.CancelledError:
+            await asyncio.shield(self.turn.fail_if_open("aborted", "canceled", partial=self._partial))
+            raise
+        except Exception as error:  # noqa: BLE001 - a failed turn is a result (document 002)
+            failure = failure_of(error)
+            await self.turn.fail_if_open(failure.kind, failure.text, partial=self._partial)
+            return self._result("timeout" if failure.kind == "timeout" else "error", failure.text)
+
+    async def _steps(self) -> AgentResult:
+        while True:
+            self._check_limits()
+            reply = await self._next_reply()
+            answered = {answer.call_id for answer in reply.tool_results}
+            calls = [call for call in reply.tool_calls if call.id not in answered]
+            if calls:
+                self.messages.extend(
+                    await run_calls(calls, partial(self.tools.run, ctx=self.ctx), self.turn, self.sink)
+                )
+                if self.loop.before_step is not None:
+                    await self.loop.before_step(self.turn)
+            elif reply.stop_reason != "pause_turn":
+                return self._result(reply.stop_reason)
+
+    def _check_limits(self) -> None:
+        self.tools.spending.check()
+        if self.calls >= self.loop.limits.steps:
+            raise LimitReached(
+                f"the turn made {self.calls} calls of a model (raise Limits.steps, or send a message to go on)"
+            )
+
+    async def _next_reply(self) -> AgentResult:
+        """Return the next reply, which is stored, of the model or else of a fallback."""
+        self.has_streamed = False
+        changes: RequestOptions = {"model": self.model} if self.model != self.ctx.model else {}
+        topic = self.tools.take_compaction_request()
+        while True:
+            try:
+                answer = await next_reply(
+                    self.loop.nx, self.turn, self._send, compact_topic=topic, listen=self.sink, **changes
+                )
+            except (ModelCallFailed, ContextOverflow) as error:
+                kind = failure_of(error).kind
+                if not self.untried or (isinstance(error, ModelCallFailed) and error.kind == "content"):
+                    raise
+                self.model = self.untried.pop(0)
+                changes = {"model": self.model}
+                self._withdraw(kind, f"{error}; {self.model} goes on")
+            else:
+                self.ctx, self.unrecorded = answer.ctx, None
+                self.messages.extend(answer.result.messages)
+                return answer.result
+
+    async def _send(self, ctx: AssembledContext) -> AgentResult:
+        """Call the model, pass its tokens on, and return the reply."""
+        if self.has_streamed:
+            self._withdraw("context_overflow", "the prompt did not fit, and is sent again")
+        self.calls += 1
+        async with aclosing(self.loop.models.stream(ctx)) as items:
+            async for item in items:
+                if isinstance(item, ModelReply):
+                    self.arriving, self.unrecorded = "", item.result
+                    self._add_usage(item)
+                    return item.result
+                if isinstance(item, Retry):
+                    self.arriving, self.has_streamed = "", False
+                else:
+                    self.has_streamed = True
+                    self.arriving += item.text if isinstance(item, Token) else ""
+                self.sink(item)
+        raise ModelCallFailed("the stream of the client ended without a reply", "error")
+
+    @property
+    def _partial(self) -> object:
+        """What has arrived and is not stored."""
+        return self.unrecorded or self.arriving
+
+    def _withdraw(self, kind: str, text: str) -> None:
+        self.arriving, self.has_streamed = "", False
+        self.sink(Retry(kind, text))
+
+    def _add_usage(self, reply: ModelReply) -> None:
+        usage, total = reply.result.usage, self.usage
+        names = TokenUsage.__struct_fields__
+        self.usage = TokenUsage(*(getattr(total, name) + getattr(usage, name) for name in names))
+        self.tools.spending.add(reply.cost_usd)
+
+    def _result(self, stop_reason: str, error: str | None = None) -> AgentResult:
+        return AgentResult(
+            tuple(self.messages),
+            self.usage,
+            stop_reason,
+            error,
+            self.model,
+            cost_usd=self.tools.spending.cost_usd,
+            calls=self.calls,
+        )

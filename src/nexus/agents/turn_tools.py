@@ -1,0 +1,98 @@
+"""The tools of one turn: checked by policy when they run, confirmed by a person where that is needed, limited in time."""
+
+from __future__ import annotations
+
+import asyncio
+
+from nexus.agents.engine import Confirm, Spending
+from nexus.agents.tool_calls import error_result
+from nexus.agents.tools import builtin_tools
+from nexus.agents.tools.calls import run_call
+from nexus.agents.tools.context import ToolContext
+from nexus.agents.workers import CATEGORY, Workers, current_call_id
+from nexus.async_engine import AsyncEngine
+from nexus.context import AssembledContext
+from nexus.tools import ToolRegistry
+from nexus.types.message import ToolCall, ToolResult
+from nexus.types.options import CallOptions
+
+DECLINED = "the user declined this call: do not repeat it, ask how to go on"
+INTERRUPTED = (
+    "the program stopped while this call ran, and its result is lost: it may have had its effect (check before you "
+    "call it again)"
+)
+
+
+class TurnTools:
+    """The `AgentTools` of a turn: the program's and the built-in ones.
+
+    Attributes:
+        registry: All of them.
+    """
+
+    def __init__(
+        self,
+        nx: AsyncEngine,
+        session: str,
+        turn: int,
+        options: CallOptions,
+        tools: ToolRegistry,
+        *,
+        builtin: bool,
+        confirm: Confirm | None,
+        seconds: float,
+        spending: Spending,
+        workers: Workers | None,
+    ) -> None:
+        self.context = ToolContext(nx.engine, session, turn, options, self._request_compaction, nx.run)
+        self.registry = builtin_tools(self.context) if builtin else ToolRegistry()
+        self.registry.include(tools)
+        self.spending, self._workers = spending, workers
+        if workers is not None:
+            self.registry.register(self.spawn_worker, category=CATEGORY, repeatable=True)
+        self._confirm, self._seconds = confirm, seconds
+        self._compaction_topic: str | None = None
+
+    async def run(self, call: ToolCall, ctx: AssembledContext | None) -> ToolResult:
+        """Check and run a call; see `AgentTools.run`."""
+        if self._needs_confirmation(call.name) and not (self._confirm and await self._confirm(call)):
+            return error_result(call, DECLINED)
+        current_call_id.set(call.id)
+        try:
+            # A worker has the limits of its own turn.
+            async with asyncio.timeout(self._seconds if call.name != self.spawn_worker.__name__ else None):
+                return await run_call(self.registry, call, self.context, ctx)
+        except TimeoutError:
+            return error_result(call, f"{call.name} did not end within {self._seconds:g} seconds and was stopped")
+
+    async def run_again(self, call: ToolCall) -> ToolResult:
+        """Run a call whose result was lost when a program stopped, if its tool may run twice."""
+        if call.name in self.registry and not self.registry.get(call.name).repeatable:
+            return error_result(call, INTERRUPTED)
+        return await self.run(call, None)
+
+    async def spawn_worker(self, task: str, toolset: str = "", model: str = "", wait: bool = True) -> str:  # noqa: FBT002 - a model's argument
+        """Let a worker do a task in a conversation of its own, and get its report.
+
+        Use it for a part of the work that is well defined, or that would fill this conversation. The worker knows
+        nothing of this conversation: say all that it needs. Several workers of one reply run at the same time.
+
+        Args:
+            task: What to do, and what to report.
+            toolset: Name of the tools that it may use; by default yours. It never has more than you.
+            model: Name of its model; by default yours.
+            wait: False to go on at once; its report then comes as a message.
+        """
+        assert self._workers is not None
+        return await self._workers.spawn(self.context, self.spending, task, toolset=toolset, model=model, wait=wait)
+
+    def take_compaction_request(self) -> str | None:
+        """Return the topic, once, after a tool asked for a compaction; see `AgentTools`."""
+        topic, self._compaction_topic = self._compaction_topic, None
+        return topic
+
+    def _request_compaction(self, topic: str) -> None:
+        self._compaction_topic = topic
+
+    def _needs_confirmation(self, name: str) -> bool:
+        return name in self.registry and self.registry.get(name).needs_confirmation

@@ -1,0 +1,187 @@
+"""Workers: links, limits, and answers that are stored once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+
+import pytest
+
+import nexus
+from nexus import Event, Text, ToolCall
+from nexus.agents import Agent, Limits, WorkerLimits
+from nexus.async_engine import AsyncEngine
+from nexus.context import AssembledContext
+from nexus.turn import Turn
+from nexus.types.stream_events import StreamEvent
+from support.scripted_agent import Scenario, check_laws, said
+
+
+def spawn(id_: str, task: str, **more: Any) -> ToolCall:
+    return ToolCall(id_, "spawn_worker", json.dumps({"task": task, **more}))
+
+
+def run(work: Callable[[AsyncEngine], Any], **options: Any) -> None:
+    async def main() -> None:
+        async with nexus.open_async(ledger=":memory:", model="gpt-4o", **options) as nx:
+            await work(nx)
+
+    asyncio.run(main())
+
+
+def manager_and_workers(ctx: AssembledContext) -> list[Any]:
+    if ctx.role == "worker":
+        return said(f"Report: {ctx.current_message.text()}")
+    if ctx.current_message.role == "tool":
+        return said("Both are done.")
+    return said("", spawn("a", "count apples"), spawn("b", "count pears"))
+
+
+def test_worker_answers_the_spawning_call_in_a_linked_session() -> None:
+    async def work(nx: AsyncEngine) -> None:
+        client, events = Scenario(manager_and_workers), list[StreamEvent]()
+        agent = Agent(nx, client, workers=WorkerLimits())
+        result = await agent.run("Count.", session="boss", sink=events.append)
+        check_laws(events)
+        assert result.error is None
+        texts = [item.content[0].text for item in result.tool_results]
+        assert texts == ["Report: count apples", "Report: count pears"]
+        workers = [info for info in nx.engine.sessions() if info.label.startswith("worker:boss.1.")]
+        assert len(workers) == 2
+        facts = [nx.engine.store.session(info.label).facts for info in workers]
+        assert {(fact.parent_session, fact.parent_turn) for fact in facts} == {("boss", 1)}
+        assert {(fact.parent_call_id, fact.task) for fact in facts} == {("a", "count apples"), ("b", "count pears")}
+        assert result.cost_usd == 0.004, "the workers' cost is the manager's"
+
+    run(work)
+
+
+def test_worker_prompt_names_its_task_and_nothing_of_the_manager() -> None:
+    prompts: list[str] = []
+
+    def answer(ctx: AssembledContext) -> list[Any]:
+        if ctx.role == "worker":
+            prompts.append(ctx.system_prompt)
+            assert [message.text() for message in ctx.messages if "secret plan" in message.text()] == []
+        return manager_and_workers(ctx)
+
+    async def work(nx: AsyncEngine) -> None:
+        await Agent(nx, Scenario(answer), workers=WorkerLimits()).run("Our secret plan.")
+        assert all("# Subagent Context" in prompt for prompt in prompts)
+        assert ["count apples" in prompt or "count pears" in prompt for prompt in prompts] == [True, True]
+
+    run(work)
+
+
+def test_spawning_call_that_runs_again_finds_the_same_worker_and_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: Any, **__: Any) -> None:
+        raise RuntimeError("the program stopped")
+
+    async def work(nx: AsyncEngine) -> None:
+        client = Scenario(manager_and_workers)
+        agent = Agent(nx, client, workers=WorkerLimits())
+        event = Event((Text("Count."),), id="e1")
+        with monkeypatch.context() as stopped:
+            stopped.setattr(Turn, "result", stop)
+            assert (await agent.run(event, session="boss")).error is not None
+        assert any(name.startswith("worker:") for name in client.sessions)
+        assert (await agent.run(event, session="boss")).error is None
+        assert len({name for name in client.sessions if name.startswith("worker:")}) == 2
+        results = [item for message in nx.engine.history("boss") for item in message.results()]
+        assert sorted(item.call_id for item in results) == ["a", "b"]
+
+    run(work)
+
+
+def test_workers_may_be_nested_as_deep_as_the_limit() -> None:
+    depths: list[str] = []
+
+    def answer(ctx: AssembledContext) -> list[Any]:
+        depths.append(ctx.session_label)
+        if ctx.current_message.role == "tool":
+            return said(next(iter(ctx.current_message.results())).content[0].text)
+        return said("", spawn("deeper", "go deeper"))
+
+    async def work(nx: AsyncEngine) -> None:
+        agent = Agent(nx, Scenario(answer), workers=WorkerLimits(depth=2))
+        result = await agent.run("Go.", session="boss")
+        assert len({name for name in depths if name.startswith("worker:")}) == 2
+        assert "nested 2 deep" in result.messages[-1].text()
+
+    run(work)
+
+
+def test_workers_of_one_depth_run_at_most_n_at_once() -> None:
+    running: list[int] = [0, 0]
+
+    class Slow(Scenario):
+        async def stream(self, ctx: AssembledContext) -> AsyncGenerator[Any]:
+            if ctx.role == "worker":
+                running[0] += 1
+                running[1] = max(running)
+                await asyncio.sleep(0.02)
+                running[0] -= 1
+            async for item in super().stream(ctx):
+                yield item
+
+    def answer(ctx: AssembledContext) -> list[Any]:
+        if ctx.role == "worker" or ctx.current_message.role == "tool":
+            return said("Done.")
+        return said("", *(spawn(f"c{number}", f"task {number}") for number in range(7)))
+
+    async def work(nx: AsyncEngine) -> None:
+        result = await Agent(nx, Slow(answer), workers=WorkerLimits(at_once=2)).run("Go.")
+        assert ([item.is_error for item in result.tool_results], running[1]) == ([False] * 7, 2)
+
+    run(work)
+
+
+def test_cost_limit_of_the_manager_bounds_its_workers() -> None:
+    def answer(ctx: AssembledContext) -> list[Any]:
+        return said("", spawn("w", "work") if ctx.role != "worker" else ToolCall("r", "recall", '{"query": "x"}'))
+
+    async def work(nx: AsyncEngine) -> None:
+        client = Scenario(answer)
+        agent = Agent(nx, client, workers=WorkerLimits(depth=1), limits=Limits(cost_usd=0.0045))
+        result = await agent.run("Go.", session="boss")
+        assert "the turn cost" in (result.error or "")
+        assert len(client.sessions) <= 6
+
+    run(work)
+
+
+def test_worker_has_at_most_its_managers_permissions() -> None:
+    seen: dict[str, tuple[str, ...]] = {}
+
+    def answer(ctx: AssembledContext) -> list[Any]:
+        seen[ctx.role] = ctx.permissions_granted
+        return manager_and_workers(ctx)
+
+    async def work(nx: AsyncEngine) -> None:
+        agent = Agent(nx, Scenario(answer), workers=WorkerLimits(), role="manager")
+        await agent.run("Go.", permissions=("read",))
+        assert seen == {"manager": ("read",), "worker": ("read",)}
+
+    run(work)
+
+
+def test_empty_task_and_failed_worker_are_error_results() -> None:
+    from nexus.errors import ModelCallFailed
+
+    def answer(ctx: AssembledContext) -> list[Any]:
+        if ctx.role == "worker":
+            return [ModelCallFailed("no credit", "auth")]
+        if ctx.current_message.role == "tool":
+            return said("Sorry.")
+        return said("", spawn("a", " "), spawn("b", "try"), spawn("c", "later", wait=False))
+
+    async def work(nx: AsyncEngine) -> None:
+        result = await Agent(nx, Scenario(answer), workers=WorkerLimits()).run("Go.")
+        texts = [item.content[0].text for item in result.tool_results if item.is_error]
+        assert "needs a task" in texts[0]
+        assert "failed: no credit" in texts[1]
+        assert "wait=true" in texts[2]
+
+    run(work)
