@@ -17,6 +17,8 @@ from typing import Any, Unpack
 from msgspec import Struct
 
 from nexus.assembly.gather import event_messages
+from nexus.broker.broker import Broker, EventResult, SessionEvent
+from nexus.broker.queue_modes import QueueMode
 from nexus.compaction import CompactionOutcome
 from nexus.context import AssembledContext
 from nexus.engine import Engine
@@ -45,7 +47,11 @@ from nexus.workspace.sources.session_blocks import subagent_instructions
 
 __all__ = [
     "MODEL_LIMITS",
+    "Broker",
+    "EventResult",
     "PersonaContext",
+    "QueueMode",
+    "SessionEvent",
     "WorkspaceContext",
     "build_current_message",
     "build_history_messages",

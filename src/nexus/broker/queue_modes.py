@@ -1,0 +1,114 @@
+"""Queue modes: what becomes of events that arrive while a turn of their session runs.
+
+| Mode | While a turn runs | Afterward |
+|---|---|---|
+| `followup` | waits | one turn each, in order |
+| `collect` | waits | all that wait are one turn of separate messages |
+| `steer` | joins the running turn after its tool results | what came too late is one turn of separate messages |
+| `steer-backlog` | joins the running turn after its tool results | what came too late is one turn each, in order |
+| `interrupt` | ends the running turn, which keeps what was said | all that wait are one turn of separate messages |
+
+Each event has its own mode. Events of one mode in a row are collected; one of another mode ends the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias, cast, get_args
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nexus.errors import BadSetting
+from nexus.ledger.sessions import QueuedEvent
+from nexus.types.message import Message, Text, user
+from nexus.types.options import CallOptions
+from nexus.types.request import Event
+
+QueueMode: TypeAlias = Literal["followup", "collect", "steer", "steer-backlog", "interrupt"]
+DropPolicy: TypeAlias = Literal["old", "new", "summarize"]
+
+MODES: tuple[QueueMode, ...] = get_args(QueueMode)
+STEERING: tuple[QueueMode, ...] = ("steer", "steer-backlog")
+_JOINED: tuple[QueueMode, ...] = ("collect", "steer", "interrupt")
+
+EXCERPT_CHARS = 160
+"""Characters of each message in the summary of those that a full queue left out."""
+
+
+class EventBody(Struct, frozen=True, omit_defaults=True):
+    """An accepted event as its row in the queue has it."""
+
+    event: Event
+    mode: QueueMode = "followup"
+    options: dict[str, Any] = {}
+    """Arguments of the turn's calls, as of `Engine.assemble`."""
+    reply_to: str = ""
+    """Label of the session that gets the turn's answer as an event."""
+
+
+class QueueRow(Struct, frozen=True):
+    """A row of the queue, decoded."""
+
+    row: QueuedEvent
+    body: EventBody
+
+
+_BODY = msgspec.json.Decoder(EventBody)
+
+
+def encode_body(body: EventBody) -> str:
+    """Return the text of a row. Raises BadSetting for arguments that are no JSON values."""
+    try:
+        return msgspec.json.encode(body).decode()
+    except (TypeError, ValueError) as error:
+        text = f"event cannot be queued: {error} (its arguments must be JSON values; give tools to the agent)"
+        raise BadSetting(text) from error
+
+
+def decode_row(row: QueuedEvent) -> QueueRow:
+    """Return a row with its body."""
+    return QueueRow(row, _BODY.decode(row.body))
+
+
+def next_batch(rows: Sequence[QueueRow]) -> list[QueueRow]:
+    """Return the queued events that the session's next turn answers, in order."""
+    if not rows:
+        return []
+    mode = rows[0].body.mode
+    if any(row.body.mode == "interrupt" for row in rows):
+        return list(rows)
+    if mode not in _JOINED:
+        return [rows[0]]
+    length = next((at for at, row in enumerate(rows) if row.body.mode != mode), len(rows))
+    return list(rows[:length])
+
+
+def joined_event(rows: Sequence[QueueRow], left_out: Sequence[QueueRow] = ()) -> Event:
+    """Return the event of one turn: the last row's, with the others before it as separate messages."""
+    last = rows[-1].body.event
+    before = [message for row in rows[:-1] for message in _messages(row.body.event)]
+    if left_out:
+        before.insert(0, _summary(left_out))
+    included = tuple(row.row.id for row in rows[:-1])
+    return replace(last, preceding=(*before, *last.preceding), included_ids=(*included, *last.included_ids))
+
+
+def call_options(rows: Sequence[QueueRow]) -> CallOptions:
+    """Return the arguments of a turn's calls: those of its last event."""
+    return cast("CallOptions", rows[-1].body.options)
+
+
+def _messages(event: Event) -> tuple[Message, ...]:
+    message = Message("user", event.content, event.id, event.at_ms, source=event.source, received=event.received)
+    return (*event.preceding, message)
+
+
+def _summary(rows: Sequence[QueueRow]) -> Message:
+    """Return a message with the beginnings of events that a full queue left out."""
+    lines = [f"[{len(rows)} earlier messages were left out because too many waited. They began:"]
+    for row in rows:
+        text = " ".join(part.text for part in row.body.event.content if isinstance(part, Text)).split()
+        lines.append(f"- {' '.join(text)[:EXCERPT_CHARS]}")
+    return user("\n".join([*lines[:-1], f"{lines[-1]}]"]))
