@@ -205,12 +205,16 @@ def test_worker_without_session_is_rejected(nx: Engine) -> None:
         nx.assemble(EVENT, role="worker", task="x")
 
 
-def test_row_memory_is_in_current_message_for_both_roles(tmp_path: Path) -> None:
-    """`Memory injection | Future: relevant memories | Future: task-specific only`: until then, the memory file."""
-    (tmp_path / "MEMORY.md").write_text("the index is GIN")
+def test_row_memory_is_whole_for_managers_and_chosen_by_task_for_workers(tmp_path: Path) -> None:
+    """`Memory injection | Future: relevant memories | Future: task-specific only`."""
+    (tmp_path / "MEMORY.md").write_text("- the index is GIN\n- Ann likes tea\n")
     nx = nexus.open(tmp_path)
-    for ctx in (nx.assemble(EVENT, role="manager"), worker(nx)):
-        assert "the index is GIN" in json.dumps(ctx.to_openai()["messages"][-1])
+    manager = nx.assemble(EVENT, role="manager")
+    task = nx.assemble(EVENT, session="worker:index", role="worker", task="Rebuild the index.")
+    other = nx.assemble(EVENT, session="worker:poem", role="worker", task="Write a poem.")
+    shown = [json.dumps(ctx.to_openai()["messages"][-1]) for ctx in (manager, task, other)]
+    assert ["the index is GIN" in text for text in shown] == [True, True, False]
+    assert ["Ann likes tea" in text for text in shown] == [True, False, False]
 
 
 TOOLS = [

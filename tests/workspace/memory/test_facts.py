@@ -10,6 +10,7 @@ from nexus.errors import BadFact, NoSuchFact
 from nexus.workspace.memory.facts import (
     Fact,
     comparison_key,
+    facts_for_task,
     facts_of,
     log_entries,
     log_line,
@@ -215,3 +216,23 @@ def test_invisible_characters_are_escaped_and_line_breaks_kept() -> None:
 def test_empty_and_too_long_facts_are_rejected(text: str) -> None:
     with pytest.raises(BadFact, match=r"empty|101 characters, over the limit of 100"):
         normalize_fact(text, 100)
+
+
+def test_task_chooses_the_facts_that_share_its_words_in_order() -> None:
+    text = "# Memory\n\n## Deploy\n- The staging server is hera.\n- Ann likes tea.\n\n## Billing\n- Invoices are sent on Mondays.\n"
+    chosen = facts_for_task(text, "Restart the staging server, then check deploy logs")
+    assert [fact.text for fact in chosen] == ["The staging server is hera.", "Ann likes tea."], (
+        "a section names its facts"
+    )
+    assert [fact.text for fact in facts_for_task(text, "Send the invoices")] == ["Invoices are sent on Mondays."]
+    assert facts_for_task(text, "Write a poem") == []
+    assert [fact.number for fact in facts_for_task("- 東京で会議\n- パリ\n", "東京の予定")] == [1]
+
+
+def test_task_of_a_large_memory_chooses_the_facts_with_most_of_its_words() -> None:
+    lines = [f"- Customer number {number} pays by card." for number in range(100)]
+    lines[70] = "- Customer Meier pays by invoice, reminder in October."
+    lines[30] = "- Customer Schulz got a reminder."
+    chosen = facts_for_task("\n".join(lines), "Send customer Meier the October reminder", limit=2)
+    assert [fact.number for fact in chosen] == [31, 71]
+    assert len(facts_for_task("\n".join(lines), "number card pays")) == 0, "words of over half of the facts say nothing"

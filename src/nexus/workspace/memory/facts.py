@@ -8,15 +8,21 @@ position that would alter other facts is rejected. Log entries are `[2026-03-06 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
 from nexus.errors import BadFact, NoSuchFact
+from nexus.ledger.search_text import words
 from nexus.render.console import printable
 from nexus.text.one_line import collapse_whitespace
 
 SECTION = "Facts"
+TASK_FACTS = 20
+"""Facts that a worker is shown, at most."""
+SHORTEST_WORD = 4
+"""Letters of a word that says what a task is about; shorter ones are mostly grammar, except in scripts like Chinese."""
 TITLE = "# Long-term memory"
 INDENT = "  "  # prefix of each further line of a text, so that it can begin neither an entry nor a heading
 
@@ -90,6 +96,22 @@ def facts_of(text: str) -> list[Fact]:
         if plain:
             facts.append(Fact(len(facts) + 1, section, date[1] if date else "", plain, first, end, kind == "item"))
     return facts
+
+
+def facts_for_task(text: str, task: str, limit: int = TASK_FACTS) -> list[Fact]:
+    """Return the facts of a memory file that share words with a task, at most `limit` of them, in order.
+
+    Those with more of the task's words are preferred. A word that over half of many facts have says nothing about one.
+    """
+    facts = facts_of(text)
+    words_of = [set(words(f"{fact.section} {fact.text}")) for fact in facts]
+    count = Counter(word for found in words_of for word in found)
+    wanted = {word for word in words(task) if len(word) >= SHORTEST_WORD or not word.isascii()}
+    if len(facts) > limit:
+        wanted = {word for word in wanted if 2 * count[word] <= len(facts)}
+    shared = [(len(wanted & found), -index) for index, found in enumerate(words_of)]
+    chosen = sorted((row for row in shared if row[0]), reverse=True)[:limit]
+    return [facts[-index] for _, index in sorted(chosen, key=lambda row: -row[1])]
 
 
 def with_fact(text: str, fact: str, date: str, section: str = SECTION) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path, PurePosixPath
 from nexus.text.one_line import collapse_whitespace
 from nexus.types.block import Block, ContextWarning
 from nexus.workspace.files.reader import Files, FileText
+from nexus.workspace.memory.facts import facts_for_task
 from nexus.workspace.skills.discovery import FILE, SKILLS
 from nexus.workspace.source_context import SourceContext, SourceResult, check_cap, file_block
 from nexus.workspace.sources.instructions import with_includes, within_total
@@ -39,7 +40,10 @@ LOG = "HISTORY.md"  # name of the log, in the folder of the memory file
 
 
 def memory(context: SourceContext) -> SourceResult:
-    """Return the memory file for the current message (`layered`); two memory files are a warning."""
+    """Return the memory file for the current message (`layered`); two memory files are a warning.
+
+    A worker is shown the facts that its task names.
+    """
     return _memory_block(context, f"{HEADING}\n")
 
 
@@ -81,7 +85,13 @@ def _memory_block(context: SourceContext, heading: str) -> SourceResult:
     if file is None:
         return [], warnings
     check_cap(context, file)
-    text, hashes = f"{heading}{file.text}", (file.hash,)
+    shown, routing = file.text, context.request.routing
+    if routing.role == "worker" and routing.task:
+        chosen = facts_for_task(file.text, routing.task)
+        if not chosen:
+            return [], warnings
+        shown = "\n".join(f"- {fact.text}" for fact in chosen)
+    text, hashes = f"{heading}{shown}", (file.hash,)
     return [Block("Memory", "memory", text, file.origin, "current", "user", file.omitted_chars, hashes)], warnings
 
 
