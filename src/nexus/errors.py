@@ -136,6 +136,7 @@ MODEL_CALL_KINDS = {
     "bad_request": "model_error",
     "bad_reply": "model_error",
     "aborted": "unknown",
+    "limit": "unknown",
     "error": "unknown",
 }
 """`ModelCallFailed.kind` by kind of failure (`nexus.failure_of`)."""

@@ -107,6 +107,8 @@ class _Run:
             raise
         except Exception as error:  # noqa: BLE001 - a failed turn is a result (document 002)
             failure = failure_of(error)
+            if isinstance(error, ModelCallFailed) and error.reply is not None:  # withheld, and paid
+                self._add_usage(error.reply)
             await self.turn.fail_if_open(failure.kind, failure.text, partial=self._partial)
             return self._result("timeout" if failure.kind == "timeout" else "error", failure.text)
 
