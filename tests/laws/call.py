@@ -65,7 +65,7 @@ class Call:
         self.expected = Pairing(
             plain_until, bool(self.opening), noted=self.is_noted, hides_start=self.first > MessageRef(1, 0)
         )
-        self.expected.follows(self.opening)
+        self.expected.follows([*self.lead, *self.hidden_pins])
         for row in self.path.talk(self.first):
             self.expected.add(row.message, row.ref)
         for message in self.event:
@@ -125,6 +125,13 @@ class Call:
     def first(self) -> MessageRef:
         """The first message that is shown in its place."""
         return self.cut.first if self.cut is not None else self.path.begin
+
+    @property
+    def hidden_pins(self) -> list[StoredMessage]:
+        """The messages of the groups that are shown in the opening, as one of theirs is pinned."""
+        groups = (self.path.group_of.get(place, [place]) for place in self.path.pins())
+        shown = {place for group in groups if group[0] < self.first for place in group}
+        return [row for row in self.path.talk() if row.ref in shown]
 
     @property
     def lead(self) -> list[StoredMessage]:

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from laws.frame_laws import Case
 from laws.scripts import Script, Step
+from nexus.types.message import Message, Text, ToolCall, ToolResult
 
 
 class Mutant(Struct, frozen=True):
@@ -36,6 +37,9 @@ class Mutant(Struct, frozen=True):
 
 ASK = Step("ask")
 
+CALL = Message("assistant", (ToolCall("call 1", "read_file", "{}"),))
+OTHER_RESULT = Message("tool", (ToolResult("call_1", (Text("found"),), "read_file"),))
+
 MUTANTS = (
     Mutant(
         "calls are not closed when somebody else speaks",
@@ -48,6 +52,11 @@ MUTANTS = (
         "nexus.assembly.fit.repair:preview", "return [*visible, *closing_messages(after)], after.changes",
         "return [*visible, *closing_messages(after), *closing_messages(after)], after.changes", ("valid",),
         Script("gpt-4o", 300, "oldest_first", None, 0, (*[ASK] * 4, Step("ask", 94), Step("answer", 6, 1))),
+    ),
+    Mutant(
+        "a result is taken for a second one by an id as shown",
+        "nexus.assembly.fit.repair:_add_displaced", "fold.render >= STORED_IDS_RENDER", "False", ("nothing vanishes",),
+        Script("gpt-4o", 300, "oldest_first", None, 0, (*[ASK] * 5, Step("raw", messages=(CALL, OTHER_RESULT)))),
     ),
     Mutant(
         "a user's pin is dropped",

@@ -63,15 +63,16 @@ class Pairing:
     pending: list[tuple[Atom, MessageRef | None]] = field(default_factory=list["tuple[Atom, MessageRef | None]"])
     answered: set[str] = field(default_factory=set[str])
     met: set[str] = field(default_factory=set[str])
-    """Ids of the calls so far, and as a provider takes them."""
+    """Ids of the calls so far, as they are stored."""
     noted: Callable[[MessageRef], bool] = field(default=lambda _: False)
 
-    def follows(self, opening: Iterable[Message]) -> None:
-        """Reads the calls of pinned messages that are shown before these: their results are shown, or may come late."""
-        for message in opening:
-            self.met |= {call.id for call in message.calls()}
-            lost = (result for result in message.results() if _content(result) == (LOST, 0) and not result.is_error)
-            self.late |= {result.call_id: _name(result.name) for result in lost}
+    def follows(self, rows: Iterable[StoredMessage]) -> None:
+        """Reads the messages shown before these: their calls are met, and their results are shown or may come late."""
+        before = Pairing(started=True, hides_start=True)
+        for row in rows:
+            before.add(row.message, row.ref)
+        before.closed()
+        self.met, self.late = before.met, before.late
 
     def add(self, message: Message, place: MessageRef | None) -> None:
         """Reads the next message."""
@@ -111,9 +112,8 @@ class Pairing:
 
     def _displaced(self, result: ToolResult, place: MessageRef | None) -> bool:
         """A result that no call waits for: shown as text if its call was passed over, kept if its call may come."""
-        safe = _safe(result.call_id)
-        name = self.late.pop(result.call_id, None) or self.late.pop(safe, None)
-        if name is None and self.met & {result.call_id, safe}:
+        name = self.late.pop(result.call_id, None)
+        if name is None and result.call_id in self.met:
             return False
         if name is None and not self.hides_start:
             self.early[result.call_id] = (result, place)
@@ -122,7 +122,7 @@ class Pairing:
         name = name or (_name(result.name) if result.name else "a tool")
         noted = self._is_noted(place) and _content(result)[1] > 0
         text = _noted_content(result)[0] if noted else _content(result)[0]
-        heading = f"[Late {kind} of {name} ({safe}): it came after the conversation went on]\n"
+        heading = f"[Late {kind} of {name} ({_safe(result.call_id)}): it came after the conversation went on]\n"
         self.pending.append((("late", heading, text, 0 if noted else _content(result)[1]), place))
         return True
 
@@ -161,7 +161,7 @@ class Pairing:
             self._said(("assistant", seen(part.text)), place)
         elif isinstance(part, ToolCall) and part.id not in self.waiting:
             self.waiting[part.id] = (self.calls, part)
-            self.met |= {part.id, _safe(part.id)}
+            self.met.add(part.id)
             self._said(("call", self.calls), place)
             self.calls += 1
 

@@ -99,6 +99,9 @@ LENGTHS = (1, 1, 2, 3, 5, 8, 14, 24)
 IDS = ("", "a", "call 1", "é", "x" * 70)
 """Ids of calls that come again and again; the first stands for one of the step's own."""
 
+ORPHANS = ("nobody", "a_2", "call_1")
+"""Ids of results without a call; a second `a` and `call 1` are shown under the last two."""
+
 NAMES = ("read_file", "read_file", "run", "bad name!", "")
 PICTURE = Image("image/png", PIXEL, width=1, height=1)
 
@@ -173,9 +176,14 @@ def results_of(calls: list[ToolCall], label: str, a: int, b: int) -> tuple[Messa
     ]
     if b % 16 == 7 and rows:
         rows.append(rows[0])
-    if b % 16 == 8:
-        rows.insert(0, Message("tool", (ToolResult("nobody", (Text("an orphan"),)),)))
+    if b % 16 in (8, 12):
+        rows.insert(0, orphan(a))
     return tuple(rows)
+
+
+def orphan(a: int) -> Message:
+    """A result of no call."""
+    return Message("tool", (ToolResult(ORPHANS[a % len(ORPHANS)], (Text("an orphan"),)),))
 
 
 def tools_of(count: int) -> list[dict[str, Any]]:

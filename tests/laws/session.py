@@ -12,7 +12,7 @@ from laws import checks
 from laws.call import Call, bodies, broken, text
 from laws.figures import tell
 from laws.oracle import Path, size_class
-from laws.scripts import LINES, MODELS, PICTURE, Script, Step, calls_of, replied, results_of, said, tools_of
+from laws.scripts import LINES, MODELS, PICTURE, Script, Step, calls_of, orphan, replied, results_of, said, tools_of
 from laws.summarizers import Scripted, Watched
 from nexus.assembly.record import with_sizes
 from nexus.engine import Engine
@@ -21,7 +21,7 @@ from nexus.ledger.sqlite import SqliteLedger
 from nexus.types.compaction_plan import CompactionPlan
 from nexus.types.config import Config, ImagesConfig
 from nexus.types.ledger_entries import Commit, Compaction, NewEntry
-from nexus.types.message import Message, Text, ToolResult, tool
+from nexus.types.message import Message, Text, tool
 from nexus.types.request import AgentResult, Event
 
 NOW_MS = 1_760_000_000_000
@@ -76,8 +76,7 @@ class Session:
         if not waiting and step.a % 8:
             self.ask(step)
             return
-        orphan = (Message("tool", (ToolResult("nobody", (Text("an orphan"),)),)),)
-        results = results_of(waiting, f"{self.number}", step.a, step.b) if waiting else orphan
+        results = results_of(waiting, f"{self.number}", step.a, step.b) if waiting else (orphan(step.b),)
         content = (Text(f"u{self.number} and besides"),) if step.b % 11 == 0 else ()
         many = (0, 1, 1, 2, 3)[step.b % 5]
         self.called(Event(content=content, results=results), replied(str(self.number), step.b, step.a, many), step)

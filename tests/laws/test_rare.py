@@ -12,11 +12,17 @@ from nexus.types.message import Image, Message, Note, Text, ToolCall, ToolResult
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 ASKED = Step("ask")
+FOUND = (Text("found"),)
 SAID = Message("assistant", (Text("ok"),), "m9")
 
 
 def answering(*parts: Note | ToolResult) -> Step:
     return Step("raw", messages=(Message("user", parts), SAID))
+
+
+def answered(call_id: str) -> tuple[Message, Message]:
+    call = ToolCall(call_id, "read_file", "{}")
+    return Message("assistant", (call,)), Message("tool", (ToolResult(call_id, FOUND),))
 
 
 PICTURED = {
@@ -68,6 +74,11 @@ RARE = {
         Step("pin", 130, 144),
         *[Step("mark", 38, 180)] * 2,
         Step("answer", 14, 7),
+    ),
+    "a late result under the id that the second of two calls is shown with": (
+        ASKED,
+        Step("mark"),
+        Step("raw", messages=(*answered("a"), *answered("a"), Message("tool", (ToolResult("a_2", FOUND),)))),
     ),
 }
 

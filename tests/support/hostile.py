@@ -14,7 +14,7 @@ TEXTS = st.one_of(
     )
     | st.text(max_size=40)
 )
-IDS = st.sampled_from(["a", "b", "c", "", "call 1", "é", "x" * 70, "a_2", "toolu_01AbC"])
+IDS = st.sampled_from(["a", "b", "c", "", "call 1", "call_1", "é", "x" * 70, "a_2", "toolu_01AbC"])
 NAMES = st.sampled_from(["read_file", "", "bad name!", "9lives", "n" * 80, "日本"])
 ARGUMENTS = st.sampled_from(
     ['{"path": "x"}', "{}", "", "null", "[1]", '{"a": NaN}', '{"cut": "of', '"text"', '{"n": 1' + "0" * 5000 + "}",

@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 import random
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nexus
-from nexus import AgentResult, Message, Text, ToolCall, assistant, repaired, tool, user
+from nexus import AgentResult, Message, Text, ToolCall, ToolResult, assistant, repaired, tool, user
 from nexus.assembly.fit.repair import LATE_SOURCE, NO_RESULT
 from nexus.engine import Engine
 from nexus.errors import EmptyEvent
-from support.replay import append
+from nexus.ledger.jsonl import load
+from nexus.ledger.sqlite import SqliteLedger
+from nexus.tokens.counter import get_counter
+from support.replay import Mark, append, mark
 from support.validity import CHECKS
 
 
@@ -92,6 +96,41 @@ def test_result_before_its_call_moves_behind_it() -> None:
     assert [message.role for message in visible] == ["user", "assistant", "tool", "user"]
     assert texts_of(visible) == ["Go", "result a", "Thanks"]
     assert report.clean
+
+
+def test_early_result_keeps_its_call_when_its_id_was_given_to_another() -> None:
+    """The second call `a` is shown as `a_2`."""
+    answered = [assistant("", call("a")), tool("a", "result a")]
+    visible, report = repaired([user("Go"), *answered, *answered, tool("a_2", "other"), assistant("", call("a_2"))])
+    assert visible[-1].parts == (ToolResult("a_2_2", (Text("other"),), "run"),)
+    assert report.changes == {"call id, name or arguments made valid": 2}
+
+
+@pytest.mark.parametrize(
+    ("stored", "late"), [("a", "a_2"), ("call 1", "call_1"), ("x" * 70, "x" * 80)], ids=["suffix", "unsafe", "long"]
+)
+def test_late_result_is_shown_when_its_id_was_given_to_another_call(stored: str, late: str) -> None:
+    """Its own call is hidden, and a visible call is shown under the same safe id."""
+    with opened() as nx:
+        append(nx, "s", user("Go"), assistant("", call(late)))
+        mark(nx, "s", Mark("A summary."))
+        answered = [assistant("", call(stored)), tool(stored, "seen")]
+        append(nx, "s", user("Go on."), *answered, *answered, tool(late, "came late"))
+        ctx = nx.assemble("And now?", session="s")
+        assert ctx.messages[-2].text().endswith("\ncame late")
+
+
+def test_context_of_render_version_4_replays_without_the_result() -> None:
+    """`late_results_version_4.jsonl` was recorded when such a result was omitted as the second one of `a`."""
+    store = SqliteLedger()
+    load(store, Path(__file__).with_name("late_results_version_4.jsonl"))
+    with nexus.open(ledger=store, counter=get_counter("estimate"), model="gpt-4o") as nx:
+        replayed = nx.replay("s", 1)
+        assert replayed.provenance.manifest.render == 4
+        assert "came late" not in "".join(texts_of(replayed.messages))
+        ctx = nx.assemble("And now?", session="s", profile="bare")
+        assert "came late" in "".join(texts_of(ctx.messages))
+        assert ctx.accounting.prefix.causes == ("another version of Nexus renders differently",)
 
 
 def test_late_result_cannot_imitate_a_frame() -> None:

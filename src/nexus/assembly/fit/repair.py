@@ -56,6 +56,8 @@ INTERRUPTED = "[result unavailable: interrupted]"
 LATE_RESULTS_RENDER = 3
 """Render version from which on late and early results are shown. Earlier ones omit them."""
 
+STORED_IDS_RENDER = 5  # from this render version on, a second result has the stored id of a call, not its id as shown
+
 LATE_SOURCE = "nexus:late-result"
 """Source of a message that shows late results."""
 
@@ -83,6 +85,8 @@ class Fold:
 
     used_ids: dict[str, int] = field(default_factory=dict[str, int])
     """Call ids that the conversation shows, with the number of the last suffix."""
+
+    stored_ids: set[str] = field(default_factory=set[str])  # of the calls that the conversation shows
 
     last_assistant: Message | None = None
     """The last message, if it is an assistant message that a later piece may join."""
@@ -196,8 +200,7 @@ def step(fold: Fold, message: Message, *, plain: bool) -> list[ShownMessage]:
         if shown_messages and shown_messages[-1][0].role == "assistant":
             fold.pieces = stored
     elif others and (message.role != "tool" or _is_visible(others)):
-        has_notes = any(map(unsendable_kind, stored.parts))
-        shown_messages.extend(_user(fold, message, others, has_notes=has_notes))
+        shown_messages.extend(_user(fold, message, others, has_notes=any(map(unsendable_kind, stored.parts))))
     elif not results:
         fold.changes[_EMPTY] += 1
     return shown_messages
@@ -368,9 +371,8 @@ def _answers(fold: Fold, message: Message, results: tuple[ToolResult, ...]) -> l
     shown_messages: list[ShownMessage] = []
     if accepted:
         fold.last_assistant = None
-        parts = tuple(accepted)
+        parts, view = tuple(accepted), message
         same = message.role == "tool" and parts == message.parts
-        view = message
         if not same:
             keeps = with_neutral_parts if _same_results(message, parts) else with_parts
             call_ids = {result.call_id for result in message.results()}
@@ -388,17 +390,18 @@ def _add_displaced(fold: Fold, result: ToolResult) -> None:
     if fold.render < LATE_RESULTS_RENDER:
         fold.changes[_NO_CALL] += 1
         return
-    call = fold.late.pop(result.call_id, None)
-    if call is None and (result.call_id in fold.used_ids or safe_id(result.call_id) in fold.used_ids):
+    call_id, call = result.call_id, fold.late.pop(result.call_id, None)
+    is_shown = call_id in fold.stored_ids if fold.render >= STORED_IDS_RENDER else safe_id(call_id) in fold.used_ids
+    if call is None and is_shown:
         fold.changes["second result left out"] += 1
     elif call is None and not fold.hides_start:
-        fold.early[result.call_id] = result
+        fold.early[call_id] = result
         fold.changes[_NO_CALL] += 1
     else:
         name = call.name if call is not None else short_name(result.name) if result.name else "a tool"
         text = "\n".join(item.text for item in result.content if isinstance(item, Text))
         kind = "error" if result.is_error else "result"
-        heading = f"[Late {kind} of {name} ({safe_id(result.call_id)}): it came after the conversation went on]"
+        heading = f"[Late {kind} of {name} ({safe_id(call_id)}): it came after the conversation went on]"
         fold.pending.append(Text(fold.late_text(f"{heading}\n{text}")))
         fold.pending += [item for item in result.content if isinstance(item, Image)]
         fold.changes["late result shown as text"] += 1
@@ -422,8 +425,8 @@ def _calls(fold: Fold, parts: tuple[Part, ...]) -> tuple[tuple[Part, ...], bool]
         if (shown_id, name, arguments) != (part.id, part.name, part.arguments):
             fold.changes["call id, name or arguments made valid"] += 1
             altered = True
-        view = ToolCall(shown_id, name, arguments)
-        fold.waiting[part.id] = view
+        fold.stored_ids.add(part.id)
+        fold.waiting[part.id] = view = ToolCall(shown_id, name, arguments)
         valid.append(view)
     return tuple(valid), altered
 
