@@ -9,9 +9,16 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture.providers import HypothesisProvider
+from hypothesis.internal.constants_ast import Constants
 
 # How long an example takes says nothing on a machine that does other work, so there is no deadline.
 _ALWAYS = {"deadline": None, "database": None, "suppress_health_check": [HealthCheck.too_slow]}
+
+# Hypothesis also draws constants of the modules imported so far, so examples would depend on the tests that ran before.
+# It has no setting for this. If a later version renames the attribute, this line raises AttributeError.
+pytest.MonkeyPatch().setattr(HypothesisProvider, "_local_constants", Constants())
+
 settings.register_profile("fixed", derandomize=True, **_ALWAYS)
 settings.register_profile("random", derandomize=False, print_blob=True, **_ALWAYS)
 settings.load_profile("fixed")  # `make test`: the same examples in every run. `make test-all` chooses the other one

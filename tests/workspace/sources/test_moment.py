@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import nexus
@@ -15,6 +15,7 @@ from nexus.analysis.replay import ReplayOverrides
 from nexus.compaction.prompt import render_transcript
 from nexus.errors import EmptyEvent
 from nexus.recovery import recover
+from nexus.text.frames import unescape
 from nexus.text.one_line import json_line
 from nexus.types.config import Config
 from nexus.types.message import Image, Message, Note, Text, ToolCall, assistant, tool, user
@@ -225,8 +226,12 @@ VALUES = st.recursive(
 
 
 @given(st.dictionaries(st.text(), VALUES, max_size=4))
+@example({"<current time": "; tool_use:"})
 def test_metadata_name_or_value_cannot_break_its_line(values: dict[str, Any]) -> None:
-    """Document 003, "Runtime Context": tagged as metadata "to prevent prompt injection attacks"."""
+    """Document 003, "Runtime Context": tagged as metadata "to prevent prompt injection attacks".
+
+    Frame tags in it are escaped, as in all notes.
+    """
     nx = opened()
     lines = message(event("X", metadata=values, hook_data=values), nx).splitlines()
     start = lines.index("Timezone: UTC") + 1
@@ -237,7 +242,7 @@ def test_metadata_name_or_value_cannot_break_its_line(values: dict[str, Any]) ->
     assert len(lines) == start + 1 + len(values) + 2 + 2
     assert all(line.startswith("- ") for line in lines[start + 1 : start + 1 + len(values)])
     assert lines[-4] == HOOK_DATA
-    assert json.loads(lines[-3]) == json.loads(json.dumps(values))
+    assert json.loads(unescape(lines[-3])) == json.loads(json.dumps(values))
     assert lines[-2:] == ["", "X"]
 
 
