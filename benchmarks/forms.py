@@ -124,7 +124,7 @@ def _size(sessions: Sequence[Session]) -> str:
 
 _NOTES = (
     f"Averages per session, in US cents for prompts only. Models: {', '.join(MODELS.values())}. Cache rules and prices are",
-    "  those of nexus cache-sim, with five idle minutes. Nothing is cut.",
+    "  those of nexus cache simulate, with five idle minutes. Nothing is cut.",
     "prompt tokens: all tokens sent, in Claude's tokens. / layered: ratio of cents.",
     "tagged and tagged_stable are shorter because they show at most 20 truncated entries of earlier turns.",
     f"Workspace: examples/agent with examples/tools.json, zone {TIMEZONE}. Its memory file grows by one line every",

@@ -1,4 +1,4 @@
-"""The bench of what each form costs: it plays a session as `nexus cache-sim` does, and asks a real server."""
+"""The bench of what each form costs: it plays a session as `nexus cache simulate` does, and asks a real server."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def session(said: list[Message]) -> Session:
 
 
 @pytest.mark.parametrize("model", [CLAUDE, GPT])
-def test_a_session_costs_what_cache_sim_says_of_it(model: str, tmp_path: Path) -> None:
+def test_a_session_costs_what_the_simulation_says(model: str, tmp_path: Path) -> None:
     root, said, counter = tmp_path / "agent", talk(4), Remembered()
     shutil.copytree(ROOT / "examples" / "agent", root)
     tools = msgspec.json.decode((ROOT / "examples" / "tools.json").read_bytes())["tools"]

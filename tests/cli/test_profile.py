@@ -148,7 +148,7 @@ def test_the_cost_of_a_profile_is_simulated(mine: Path) -> None:
     run("import", write_json(mine / "said.json", said), "--session", "said", folder=mine)
     put(mine / "clock.toml", 'system = ["moment", "rules"]\ncurrent = ["attachments"]\n')
     sums = {
-        name: run("cache-sim", "said", "--profile", name, "--json", folder=mine).json["policies"][0]
+        name: run("cache", "simulate", "said", "--profile", name, "--json", folder=mine).json["policies"][0]
         for name in ("bare", "clock.toml")
     }
     assert sums["clock.toml"]["cached_share"] == 0

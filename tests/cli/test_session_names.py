@@ -29,7 +29,7 @@ def ids(empty: Path) -> Path:
 COMMANDS = [
     ("history", "53ea1"), ("session", "show", "53ea1"), ("session", "turns", "53ea1"), ("context", "53ea1"),
     ("replay", "53ea1", "1"), ("explain", "53ea1"), ("diff", "53ea1", "1", "1"), ("search", "index", "-s", "53ea1"),
-    ("cache-sim", "53ea1"), ("pin", "53ea1"), ("fork", "copy", "53ea1"), ("rewind", "53ea1", "--turn", "1"),
+    ("cache", "simulate", "53ea1"), ("pin", "53ea1"), ("fork", "copy", "53ea1"), ("rewind", "53ea1", "--turn", "1"),
     ("session", "archive", "53ea1"), ("assemble", "Why?", "-s", "53ea1"), ("assemble", "-s", "53ea1", "--turn", "1"),
 ]  # fmt: skip
 

@@ -43,7 +43,7 @@ def test_cost_has_the_prices_of_the_models_in_the_file(empty: Path, tmp_path: Pa
     assert "0.0450 for 1 call to claude-opus-4-5, unknown for 1 call to model-x" in shown
     models = run("session", "show", "s", "--json", folder=empty).json["reported"]["models"]
     assert [(one["model"], one["dollars"]) for one in models] == [("model-x", None), ("claude-opus-4-5", 0.045)]
-    assert "claude-opus-4-5" in run("cache-sim", "s", folder=empty).out.splitlines()[0]
+    assert "claude-opus-4-5" in run("cache", "simulate", "s", folder=empty).out.splitlines()[0]
 
 
 def test_usage_of_a_recorded_call_lacks_nothing(empty: Path) -> None:

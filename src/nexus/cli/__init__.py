@@ -37,7 +37,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "explain": "Explain why a call includes, truncates and omits content.",
         "replay": "Rebuild a recorded call and verify it by its hash.",
         "diff": "Compare a call's prompt with an earlier one.",
-        "cache-sim": "Simulate prompt-cache cost under different truncation policies.",
+        "cache": "Simulate prompt-cache cost under different truncation policies.",
     },
     "Change": {
         "compact": "Replace older messages with a summary.",
@@ -79,6 +79,7 @@ SHARED_MODULES = {
 
 OTHER_WORDS = {
     "plugin": "plugins", "session list": "sessions", "config show": "config", "assemble --explain": "explain",
+    "cache-sim": "cache simulate",
     "list": "sessions", "ls": "sessions", "log": "history", "show": "history", "chat": "history", "cat": "history",
     "find": "search", "grep": "search", "new": "init", "summarize": "compact", "branch": "fork", "revert": "undo",
     "reset": "rewind", "settings": "config", "env": "status", "usage": "context", "help": "--help",

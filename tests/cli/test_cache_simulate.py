@@ -1,4 +1,4 @@
-"""`nexus cache-sim`: a table of what a session costs by how it is trimmed, and clear words for what cannot be."""
+"""`nexus cache simulate`: a table of what a session costs by how it is trimmed, and clear words for what cannot be."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAMES = ["nexus", "window", "refill", "nothing"]
 
 
 def test_the_table_has_a_row_for_each_policy_and_nexus_is_the_measure(example: Path) -> None:
-    ran = run("cache-sim", "main", "--budget", "16000", folder=example)
+    ran = run("cache", "simulate", "main", "--budget", "16000", folder=example)
     assert (ran.code, ran.err) == (0, "")
     lines = ran.out.splitlines()
     assert lines[0] == "'main': 115 calls to claude-sonnet-5-5 (anthropic), budget 16,000 tokens"
@@ -25,7 +25,7 @@ def test_the_table_has_a_row_for_each_policy_and_nexus_is_the_measure(example: P
 
 
 def test_table_and_json_say_the_same(example: Path) -> None:
-    options = ("cache-sim", "main", "--budget", "16000", "--provider", "openai")
+    options = ("cache", "simulate", "main", "--budget", "16000", "--provider", "openai")
     shown, value = run(*options, folder=example).out, run(*options, "--json", folder=example).json
     assert (value["model"], value["provider"], value["budget"], value["calls"]) == ("gpt-5.5", "openai", 16_000, 115)
     assert value["cache"]["step_tokens"] == 128
@@ -45,7 +45,7 @@ def test_table_and_json_say_the_same(example: Path) -> None:
 @pytest.mark.parametrize("provider", ["anthropic", "deepseek", "gemini", "groq", "openai"])
 def test_every_provider_has_a_model_with_prices(talk: Path, empty: Path, provider: str) -> None:
     assert run("import", talk, "--session", "s", folder=empty).code == 0
-    value = run("cache-sim", "s", "--provider", provider, "--json", folder=empty).json
+    value = run("cache", "simulate", "s", "--provider", provider, "--json", folder=empty).json
     assert value["provider"] == provider
     assert value["cache"]["priced"] is True
     assert value["policies"][0]["input_dollars"] > 0
@@ -54,7 +54,7 @@ def test_every_provider_has_a_model_with_prices(talk: Path, empty: Path, provide
 def test_an_hour_bridges_pauses(talk: Path, empty: Path) -> None:
     (empty / "AGENTS.md").write_text("# Rules\n\n" + "Say what you do not know. " * 400)
     assert run("import", talk, "--session", "main", folder=empty).code == 0
-    options = ("cache-sim", "--interval", "400", "--json")
+    options = ("cache", "simulate", "--interval", "400", "--json")
     short, hour = (run(*options, "--ttl", ttl, folder=empty).json["policies"][0] for ttl in ("5m", "1h"))
     assert short["outcomes"] == {"first": 1, "expired": 1}
     assert hour["outcomes"] == {"first": 1, "hit": 1}
@@ -63,11 +63,11 @@ def test_an_hour_bridges_pauses(talk: Path, empty: Path) -> None:
 
 def test_a_model_without_prices_has_relative_costs_alone(talk: Path, empty: Path) -> None:
     assert run("import", talk, "--session", "main", folder=empty).code == 0
-    ran = run("cache-sim", "main", "-m", "no-such-model", folder=empty)
+    ran = run("cache", "simulate", "main", "-m", "no-such-model", folder=empty)
     assert ran.code == 0
     assert "Prices unknown" in ran.out
     assert "USD" not in ran.out
-    value = run("cache-sim", "main", "-m", "no-such-model", "--json", folder=empty).json
+    value = run("cache", "simulate", "main", "-m", "no-such-model", "--json", folder=empty).json
     assert {row["input_dollars"] for row in value["policies"]} == {None}
     assert value["policies"][0]["relative_cost"] == 1.0
     assert value["cheapest_marks"]["dollars_per_new_token"] is None
@@ -77,20 +77,20 @@ def test_an_empty_session_is_said_to_have_no_calls(empty: Path, tmp_path: Path) 
     file = tmp_path / "talk.json"
     file.write_text('[{"role": "user", "content": "Is anybody there?"}]')
     assert run("import", file, "--session", "quiet", folder=empty).code == 0
-    ran = run("cache-sim", "quiet", folder=empty)
+    ran = run("cache", "simulate", "quiet", folder=empty)
     assert ran.code == 0
     assert "No calls to simulate" in ran.out
     assert "policy" not in ran.out
-    value = run("cache-sim", "quiet", "--json", folder=empty).json
+    value = run("cache", "simulate", "quiet", "--json", folder=empty).json
     assert (value["calls"], value["cheapest_marks"]) == (0, None)
 
 
-def test_cache_sim_rejects_all_calls_but_untruncated_when_budget_is_tiny(talk: Path, empty: Path) -> None:
+def test_simulation_rejects_all_calls_but_untruncated_when_budget_is_tiny(talk: Path, empty: Path) -> None:
     assert run("import", talk, "--session", "s", folder=empty).code == 0
-    ran = run("cache-sim", "s", "--budget", "1", folder=empty)
+    ran = run("cache", "simulate", "s", "--budget", "1", folder=empty)
     assert ran.code == 0
     assert "nexus: 2 calls rejected" in ran.out
-    value = run("cache-sim", "s", "--budget", "1", "--json", folder=empty).json
+    value = run("cache", "simulate", "s", "--budget", "1", "--json", folder=empty).json
     assert [row["refused"] for row in value["policies"]] == [2, 2, 2, 0]
     assert value["policies"][0]["relative_cost"] is None
 
@@ -112,20 +112,20 @@ def test_cache_sim_rejects_all_calls_but_untruncated_when_budget_is_tiny(talk: P
     ids=str,
 )
 def test_wrong_usage_ends_with_2_and_says_what_was_wrong(example: Path, options: tuple[str, ...], said: str) -> None:
-    ran = run("cache-sim", *options, folder=example)
+    ran = run("cache", "simulate", *options, folder=example)
     assert ran.code == 2
     assert said in ran.err
 
 
 def test_a_missing_tools_file_ends_with_4(example: Path) -> None:
-    assert run("cache-sim", "main", "--tools", "none.json", folder=example).code == 4
+    assert run("cache", "simulate", "main", "--tools", "none.json", folder=example).code == 4
 
 
 def test_tools_are_part_of_the_prompt(talk: Path, empty: Path) -> None:
     assert run("import", talk, "--session", "main", folder=empty).code == 0
     (empty / "tools.json").write_text('[{"name": "search", "description": "Finds.", "parameters": {"type": "object"}}]')
     plain, tools = (
-        run("cache-sim", "--json", *more, folder=empty).json["policies"][3]["input"]
+        run("cache", "simulate", "--json", *more, folder=empty).json["policies"][3]["input"]
         for more in ((), ("--tools", "tools.json"))
     )
     assert tools > plain
@@ -133,6 +133,6 @@ def test_tools_are_part_of_the_prompt(talk: Path, empty: Path) -> None:
 
 def test_it_writes_nothing_and_the_same_twice_is_the_same(example: Path) -> None:
     before = rows_of(example)
-    first, second = (run("cache-sim", "main", "--budget", "8000", folder=example).out for _ in range(2))
+    first, second = (run("cache", "simulate", "main", "--budget", "8000", folder=example).out for _ in range(2))
     assert first == second
     assert rows_of(example) == before

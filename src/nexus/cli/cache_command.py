@@ -1,4 +1,4 @@
-"""`nexus cache-sim`: prompt-cache cost of a recorded session under different truncation policies."""
+"""`nexus cache`: prompt-cache cost of a recorded session under different truncation policies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nexus.cli._options import (
     SESSION,
     TOOLS_OPTION,
     CommandOptions,
-    nexus_command,
+    NexusGroup,
 )
 from nexus.cli._output import emit, print_lines, progress_bar, quoted
 from nexus.cli._parameters import Choice
@@ -48,7 +48,18 @@ MISS_REASONS = {
 }
 
 
-@nexus_command("cache-sim")
+EXAMPLES = """\b
+Examples:
+  nexus cache simulate main --budget 16000   compare truncation policies
+"""
+
+
+@click.group("cache", cls=NexusGroup, epilog=EXAMPLES)
+def command() -> None:
+    """Simulate a session's use of the prompt cache."""
+
+
+@command.subcommand("simulate")
 @click.argument("session", type=SESSION, default="main")
 @click.option("--provider", type=Choice(list(PROVIDER_MODELS)), help="Provider, with a usual model of it.")
 @MODEL_OPTION
@@ -64,7 +75,7 @@ MISS_REASONS = {
 @click.option("--keep", type=click.IntRange(min=0), help="History that a cut must keep [a quarter of the budget].")
 @TOOLS_OPTION
 @PROFILE_OPTION
-def command(
+def simulate(
     session: str, provider: str | None, ttl: str | None, interval: int, keep: int | None, options: CommandOptions
 ) -> None:
     """Simulate prompt-cache cost of SESSION under different truncation policies.
@@ -72,7 +83,7 @@ def command(
     Policies: nexus; window (the newest messages that fit); refill (fills the budget in each call); nothing (no
     truncation).
 
-    Example: nexus cache-sim main --budget 16000
+    Example: nexus cache simulate main --budget 16000
     """
     definitions = options.tool_definitions()
     with options.session(session) as (nx, label), progress_bar("Simulating") as progress:
