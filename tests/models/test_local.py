@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.cached_tokens import conversations, measure
 
 import nexus
 from models.calls import LOOK, shown
@@ -122,6 +123,19 @@ def test_predicted_tokens_of_real_dialogue_are_near_the_servers(server: LocalSer
             errors.append(ctx.token_budget.used.total / usage.input_tokens - 1)
     assert max(map(abs, errors)) < 0.08, errors
     assert abs(sum(errors)) / len(errors) < 0.05, errors
+
+
+@slow
+@pytest.mark.usefixtures("server")
+def test_predicted_cache_reads_of_a_cut_dialogue_are_near_the_servers(
+    monkeypatch: pytest.MonkeyPatch, data: Path
+) -> None:
+    monkeypatch.setenv("NEXUS_DATA", str(data))
+    ((_, texts, window, _), _) = conversations(chats=(3,), tau=())
+    sums = measure(texts, window)
+    assert (sums.calls, sums.breaks > 1) == (len(texts) - 1, True)
+    assert sums.cached >= 0.95 * sums.reusable
+    assert sums.predicted == pytest.approx(sums.cached, rel=0.05)
 
 
 @slow

@@ -10,6 +10,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from nexus.assembly.fit.result import FitResult
+from nexus.assembly.gather import REQUEST_TOKENS
 from nexus.assembly.manifest_store import StoredManifest
 from nexus.assembly.prefix import PrefixCosts, block_tokens, compare_manifests, locate_break
 from nexus.context import AssembledContext
@@ -99,6 +100,9 @@ def diff_prompts(old: Side, new: Side, counter: TokenCounter) -> Difference:
             earlier_messages=old.ctx.messages,
             counter=counter,
             factor=manifest.factor,
+            content_factor=manifest.content_factor,
+            request=REQUEST_TOKENS,
+            system_text=new.ctx.system_prompt,
             model=new.ctx.accounting.model_info,
             current=fitted.current_tokens,
         )

@@ -10,7 +10,7 @@ import msgspec
 
 from nexus.assembly.fit.choose import ChosenFit
 from nexus.assembly.fit.repair import is_synthetic_result
-from nexus.assembly.gather import SystemPrompt
+from nexus.assembly.gather import REQUEST_TOKENS, SystemPrompt
 from nexus.assembly.inputs import AssemblyInputs
 from nexus.assembly.prefix import (
     PrefixCosts,
@@ -19,6 +19,7 @@ from nexus.assembly.prefix import (
     locate_break,
     pinned_places,
     previously_visible,
+    stable_tokens_if_extended,
 )
 from nexus.context import Manifest, PrefixReport
 from nexus.providers.prompt_cache import cached_settings
@@ -133,8 +134,11 @@ def prefix_report(inputs: AssemblyInputs, manifest: Manifest, system: SystemProm
     last, result, fixed = inputs.last_manifest, chosen.result, chosen.preamble.fixed
     report = compare_manifests(last, manifest, result.window)
     if last is None or report.state != "broken":
-        stable = fixed.total + result.window.tokens
-        return msgspec.structs.replace(report, stable_tokens=int(stable * inputs.factor))
+        prefix_tokens = fixed.total + result.window.tokens
+        stable_tokens = int(prefix_tokens * inputs.factor)
+        if last is not None:
+            stable_tokens = stable_tokens_if_extended(last, prefix_tokens, inputs.factor)
+        return msgspec.structs.replace(report, stable_tokens=stable_tokens)
     costs = PrefixCosts(
         tools=fixed.tools,
         system=fixed.system,
@@ -144,7 +148,10 @@ def prefix_report(inputs: AssemblyInputs, manifest: Manifest, system: SystemProm
         earlier_messages=previously_visible(last, inputs.window, inputs.mark) if result.cut is not None else None,
         counter=inputs.counter,
         factor=inputs.factor,
+        content_factor=inputs.content_factor,
         model=inputs.model,
+        request=REQUEST_TOKENS,
+        system_text=system.text,
         current=result.current_tokens,
     )
     return locate_break(report, last, manifest, costs)

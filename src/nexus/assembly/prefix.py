@@ -3,6 +3,9 @@
 A provider's prompt cache hits as long as a call extends the last one. A manifest holds hashes and chain values, so the
 comparison does not depend on the length of the history. The location of a break is computed only where there is one.
 Tokens count as lost if the earlier prompt is unknown, so that the tokens reported as stable are stable.
+
+Stable and lost tokens are estimates that err to neither side, unlike the budget's: the last prompt counts as its provider
+reported, and a part of it by its own content, without the allowance for framing and the calibration's headroom.
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ from nexus.assembly.formats.registry import FORMATS
 from nexus.assembly.manifest_store import StoredManifest
 from nexus.context import Manifest, PrefixReport
 from nexus.providers.prompt_cache import price_of_break
+from nexus.tokens.calibration import is_plausible
+from nexus.tokens.content import MeasuredContent
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import message_tokens, text_tokens_json
 from nexus.tokens.model import Model
@@ -129,7 +134,13 @@ class PrefixCosts:
     counter: TokenCounter
     factor: float
     model: Model
+    request: int
+    """The part of `system` that is an allowance for the rest of the request body."""
+
+    system_text: str
     current: int = 0
+    content_factor: float = 1.0
+    """The part of `factor` that was estimated by content."""
 
     preamble_blocks: Mapping[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
     """Tokens and UTF-8 bytes of the blocks that are messages, by name."""
@@ -168,7 +179,18 @@ def previously_visible(before: StoredManifest, window: Window, mark: Entry | Non
         return None
     messages = [*window.opening.messages, *window.messages]
     interrupted = before.recorded_at != before.head + 1 or (before.synthetic_results and not before.answered)
-    return messages[: _until(window, before.head)[0]] if interrupted else messages
+    return messages[: _until(window, before.head)] if interrupted else messages
+
+
+def stable_tokens_if_extended(before: StoredManifest, prefix_tokens: int, factor: float) -> int:
+    """Return the tokens of the last prompt, which this one extends: as reported, else as counted.
+
+    `prefix_tokens` are the base tokens before the current message. They are fewer than the last prompt's in formats in
+    which earlier turns are not messages, and the only count of a manifest of an earlier version.
+    """
+    if not before.base or prefix_tokens < before.base:
+        return int(prefix_tokens * factor)
+    return before.reported if is_plausible(before.base, before.reported) else int(before.base * factor)
 
 
 def locate_break(report: PrefixReport, before: StoredManifest, now: Manifest, costs: PrefixCosts) -> PrefixReport:
@@ -176,67 +198,131 @@ def locate_break(report: PrefixReport, before: StoredManifest, now: Manifest, co
 
     `byte` is the start of the first different block in the text of the system prompt; None for any other difference.
     """
-    at, stable, byte = _first_difference(before, now, costs)
+    difference = _first_difference(before, now, costs)
     prompt = costs.tools + costs.system + costs.preamble + costs.window.tokens
-    lost_tokens = int(max(min(before.base, prompt) - stable, 0) * costs.factor)
+    is_same_model = before.model == now.model
+    is_reported = is_same_model and is_plausible(before.base, before.reported)
+    last_tokens = before.reported if is_reported else before.base * (before.factor if is_same_model else costs.factor)
+    tokens = int(min(last_tokens, _without_current(prompt, costs)))
+    stable_tokens = min(int(_estimated_tokens(difference, costs) * _scale(before, costs, is_reported)), tokens)
+    lost_tokens = tokens - stable_tokens
     price = price_of_break(lost_tokens, costs.model, prompt_tokens=int((prompt + costs.current) * costs.factor))
     return replace(
         report,
-        at=at,
-        byte=byte,
-        stable_tokens=int(stable * costs.factor),
+        at=difference.at,
+        byte=difference.byte,
+        stable_tokens=stable_tokens,
         lost_tokens=lost_tokens,
         price=None if price is None else float(price),
     )
 
 
-def _first_difference(before: Manifest, now: Manifest, costs: PrefixCosts) -> tuple[str, int, int | None]:
-    """Return the first difference, the base tokens before it, and its byte in the system prompt."""
+@dataclass(frozen=True, slots=True)
+class _Difference:
+    """The first difference of two prompts, and the part before it."""
+
+    at: str
+    tokens: int  # base tokens before it
+    byte: int | None = None  # in the system prompt
+    messages: int = 0  # messages of the history before it
+
+
+def _estimated_tokens(difference: _Difference, costs: PrefixCosts) -> float:
+    """Return the tokens before a difference: by content for a model with rates for it, else in base tokens."""
+    stable = difference.tokens
+    rates = costs.model.content
+    if rates is None or not stable:
+        return stable
+    tools, system = min(stable, costs.tools), min(max(stable - costs.tools, 0), costs.system - costs.request)
+    content = MeasuredContent()
+    text = costs.system_text.encode("utf-8", "replace")[: difference.byte].decode("utf-8", "replace")
+    content.add_text([text], system)
+    remaining = stable - tools - system
+    if difference.messages:
+        window, wire, count = costs.window, costs.model.provider_format, len(costs.window.opening.messages)
+        history = _tokens_of_messages(window, difference.messages, costs.counter)
+        remaining -= history
+        opening = min(window.opening.tokens, history)
+        content.add_messages(window.opening.messages[: difference.messages], opening, wire)
+        for index in range(difference.messages - count):
+            content.add_messages((window.messages[index],), window.sums[index + 1] - window.sums[index], wire)
+    content.texts["words"] = content.texts.get("words", 0) + remaining  # blocks that are messages
+    fixed = _framing(costs) + tools * costs.model.token_factor
+    return fixed + content.estimated_tokens(rates, costs.model.token_factor)
+
+
+def _framing(costs: PrefixCosts) -> int:
+    """Return the tokens that a provider adds to every request, and to one with tools."""
+    rates = costs.model.content
+    return 0 if rates is None else rates.request + (rates.tools if costs.tools else 0)
+
+
+def _without_current(prompt: int, costs: PrefixCosts) -> float:
+    """Return the provider's tokens of the prompt before the current message, which has no part of the framing."""
+    framing, whole = _framing(costs), max(prompt + costs.current, 1)
+    return framing + prompt * max(costs.factor - framing / whole, 0)
+
+
+def _scale(before: StoredManifest, costs: PrefixCosts, is_reported: bool) -> float:
+    """Return the provider's tokens per estimated token: of the last prompt if it was reported, else as calibrated."""
+    if not is_reported:
+        return costs.factor / costs.content_factor
+    estimated = before.base * before.content_factor if costs.model.content else max(before.base - costs.request, 1)
+    return before.reported / estimated
+
+
+def _first_difference(before: Manifest, now: Manifest, costs: PrefixCosts) -> _Difference:
+    """Return the first difference."""
     # Whatever precedes everything else, or changes all of it.
     if before.model != now.model:
-        return "the model", 0, None
+        return _Difference("the model", 0)
     if before.render != now.render:
-        return "the rendering", 0, None
+        return _Difference("the rendering", 0)
     if before.tools != now.tools:
-        return "the tool definitions", 0, None
+        return _Difference("the tool definitions", 0)
     differs_at_start, differs_at_messages = _settings_differ(before, now)
     if differs_at_start:
-        return "the settings", 0, None
+        return _Difference("the settings", 0)
     if before.system != now.system:
         name, tokens, byte = _first_block(before.blocks, now.blocks, costs.blocks, costs.tools)
-        return f"{name} in the system slot" if name else "the end of the system slot", tokens, byte
-    fixed = costs.tools + costs.system
+        return _Difference(f"{name} in the system slot" if name else "the end of the system slot", tokens, byte)
+    fixed = costs.tools + costs.system - costs.request
     if differs_at_messages:
-        return "the settings", fixed, None
+        return _Difference("the settings", fixed)
     if list(before.preamble_blocks.items()) != list(now.preamble_blocks.items()):
         name, tokens, _ = _first_block(before.preamble_blocks, now.preamble_blocks, costs.preamble_blocks, fixed)
-        return f"{name or 'the end of the blocks'} before the conversation", tokens, None
+        return _Difference(f"{name or 'the end of the blocks'} before the conversation", tokens)
     fixed += costs.preamble
     window = costs.window
     if before.message_format != now.message_format:
-        return _BEGINNING, fixed, None
+        return _Difference(_BEGINNING, fixed)
     if costs.earlier_messages is not None:
-        index, tokens = common_prefix_tokens(costs.earlier_messages, window, costs.counter)
-        return f"message {index + 1} of the history", fixed + tokens, None
-    if _moved(before, now) or not window.has_hash(before.head, before.head_hash):
-        return _BEGINNING, fixed, None
-    index, tokens = _until(window, before.head)
-    return f"message {index + 1} of the history", fixed + tokens, None
+        index = common_prefix_length(costs.earlier_messages, window)
+    elif _moved(before, now) or not window.has_hash(before.head, before.head_hash):
+        return _Difference(_BEGINNING, fixed)
+    else:
+        index = _until(window, before.head)
+    tokens = fixed + _tokens_of_messages(window, index, costs.counter)
+    return _Difference(f"message {index + 1} of the history", tokens, messages=index)
 
 
-def common_prefix_tokens(earlier: Sequence[Message], window: Window, counter: TokenCounter) -> tuple[int, int]:
-    """Return the number of messages that an earlier prompt and a window both begin with, and their base tokens."""
-    opening = window.opening
+def common_prefix_length(earlier: Sequence[Message], window: Window) -> int:
+    """Return the number of messages that an earlier prompt and a window both begin with."""
     index = 0
-    for old, new in zip(earlier, chain(opening.messages, window.messages), strict=False):
+    for old, new in zip(earlier, chain(window.opening.messages, window.messages), strict=False):
         if old is not new and old != new:
             break
         index += 1
-    count = len(opening.messages)
-    if index < count:
-        common = opening.messages[:index]
-        return index, sum(window.rules.weight(message, message_tokens(message, counter)) for message in common)
-    return index, opening.tokens + window.sums[index - count]
+    return index
+
+
+def _tokens_of_messages(window: Window, count: int, counter: TokenCounter) -> int:
+    """Return the base tokens of a window's first messages."""
+    opening = window.opening
+    if count < len(opening.messages):
+        common = opening.messages[:count]
+        return sum(window.rules.weight(message, message_tokens(message, counter)) for message in common)
+    return opening.tokens + window.sums[count - len(opening.messages)]
 
 
 def _first_block(
@@ -257,8 +343,7 @@ def _moved(before: Manifest, now: Manifest) -> bool:
     return not (same and same_pins(before, now))
 
 
-def _until(window: Window, head: int) -> tuple[int, int]:
-    """Return the number of messages for entries up to `head`, opening included, and their base tokens."""
+def _until(window: Window, head: int) -> int:
+    """Return the number of messages for entries up to `head`, opening included."""
     rows = bisect_right(window.rows, head, key=lambda row: row.ref.seq)
-    index = bisect_left(window.shown_by, rows)
-    return len(window.opening.messages) + index, window.opening.tokens + window.sums[index]
+    return len(window.opening.messages) + bisect_left(window.shown_by, rows)
