@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
-from nexus.context import AssembledContext, Manifest
+from nexus.context import AssembledContext, Manifest, PrefixReport
 from nexus.errors import BadEntry, LedgerError
 from nexus.ledger.codec import body_json
 from nexus.ledger.text_encoding import to_json
@@ -83,6 +83,9 @@ class StoredManifest(Manifest, frozen=True):
     context_json: dict[str, Any] = field(default_factory=dict[str, Any])
     """Record of the system prompt's parts (see `nexus.types.request.system_record`)."""
 
+    prefix: PrefixReport | None = None
+    """How the prompt follows the last one, as reported before the call."""
+
     recorded_at: int = 0
     """Seq of the call's entry. It is read from the ledger row, not stored in the manifest."""
 
@@ -136,6 +139,7 @@ def stored_manifest(ctx: AssembledContext, *, answered: bool, reported: int) -> 
         new_cut=ctx.cut,
         uncut=ctx.token_budget.uncut,
         context_json=ctx.provenance.context_json,
+        prefix=ctx.accounting.prefix,
     )
     stored = msgspec.to_builtins(manifest)
     del stored["recorded_at"]

@@ -37,7 +37,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "explain": "Explain why a call includes, truncates and omits content.",
         "replay": "Rebuild a recorded call and verify it by its hash.",
         "diff": "Compare a call's prompt with an earlier one.",
-        "cache": "Simulate prompt-cache cost under different truncation policies.",
+        "cache": "Show reported use of the prompt cache, or simulate its cost.",
     },
     "Change": {
         "compact": "Replace older messages with a summary.",

@@ -1,4 +1,4 @@
-"""`nexus cache`: prompt-cache cost of a recorded session under different truncation policies."""
+"""`nexus cache`: a session's use of the prompt cache as reported, and its cost under different truncation policies."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import click
 import msgspec
 
+from nexus.analysis.cache_use import CachedCall, CacheUse, cached_calls, sum_calls
 from nexus.cli._options import (
     BUDGET_OPTION,
     MODEL_OPTION,
@@ -18,7 +19,7 @@ from nexus.cli._options import (
     CommandOptions,
     NexusGroup,
 )
-from nexus.cli._output import emit, print_lines, progress_bar, quoted
+from nexus.cli._output import emit, emit_with_list, format_time, print_lines, progress_bar, quoted
 from nexus.cli._parameters import Choice
 from nexus.cli._tables import print_table
 from nexus.cli._usage import reported_usage
@@ -38,6 +39,8 @@ PROVIDER_MODELS = {
 }
 """Model to use for a provider when none is named."""
 
+CALL_COLUMNS = ("turn", "time", "model", "input", "read", "written", "cached", "predicted", "lost", "USD", "break")
+
 COLUMNS = ("policy", "calls", "input", "read", "written", "fresh", "cached", "input $", "relative", "breaks", "mean")
 
 MISS_REASONS = {
@@ -50,13 +53,74 @@ MISS_REASONS = {
 
 EXAMPLES = """\b
 Examples:
+  nexus cache show main                      what was read from the cache, and each prefix break
   nexus cache simulate main --budget 16000   compare truncation policies
 """
 
 
 @click.group("cache", cls=NexusGroup, epilog=EXAMPLES)
 def command() -> None:
-    """Simulate a session's use of the prompt cache."""
+    """Show a session's use of the prompt cache, or simulate it."""
+
+
+@command.subcommand("show", epilog="Example: nexus cache show main")
+@click.argument("session", type=SESSION)
+@click.option("--breaks", "breaks_only", is_flag=True, help="List only calls with a prefix break.")
+def show(session: str, breaks_only: bool, options: CommandOptions) -> None:
+    """Show the reported cache use of each call of SESSION, next to the prediction, and each prefix break with its price.
+
+    read and written are input tokens that the provider read from its cache and stored there. predicted is the part of
+    the last prompt that a warm cache can reuse. lost tokens were sent before and processed again.
+    """
+    with options.session(session) as (nx, label), progress_bar("Reading") as progress:
+        calls = list(cached_calls(nx.store, nx.ledger.thread(label), nx.resolve, progress))
+    use = sum_calls(calls)
+    listed = [call for call in calls if call.causes] if breaks_only else calls
+    if options.as_json:
+        emit_with_list({"session": label, "totals": use}, "calls", map(_call_value, listed))
+        return
+    click.echo(f"{quoted(label)}: {_count_calls(use.calls)}, {use.reported_calls:,} with reported usage")
+    if listed:
+        print_table(CALL_COLUMNS, map(_call_row, listed), numbers=CALL_COLUMNS[3:10], wraps=("break",))
+    print_lines(_use_lines(use, {call.model for call in calls}))
+
+
+def _call_value(call: CachedCall) -> dict[str, Any]:
+    return {**msgspec.to_builtins(call), "share": call.share}
+
+
+def _call_row(call: CachedCall) -> tuple[str, ...]:
+    if call.input_tokens is None:
+        figures = ("not reported", "", "", "")
+    else:
+        figures = (f"{call.input_tokens:,}", f"{call.read_tokens:,}", f"{call.written_tokens:,}", f"{call.share:.1%}")
+    return (
+        f"{call.turn:,}",
+        format_time(call.at_ms, seconds=True),
+        call.model,
+        *figures,
+        "" if call.predicted_tokens is None else f"{call.predicted_tokens:,}",
+        f"{call.lost_tokens:,}" if call.lost_tokens else "",
+        _format_usd(Decimal(call.lost_dollars)) if call.lost_tokens and call.lost_dollars is not None else "",
+        "; ".join(call.causes),
+    )
+
+
+def _use_lines(use: CacheUse, models: set[str]) -> Iterator[str]:
+    if use.share is None:
+        if use.calls:
+            yield "Cache use unknown: no call has reported usage"
+        return
+    predicted = "" if use.predicted_share is None else f"; {use.predicted_share:.1%} predicted with a warm cache"
+    yield f"Read from the cache: {use.read_tokens:,} of {use.input_tokens:,} input tokens, {use.share:.1%}{predicted}"
+    if use.dollars is not None:
+        unpriced = f", unknown for {_count_calls(use.unpriced_calls)}" if use.unpriced_calls else ""
+        yield f"Cost at list prices: {use.dollars:,.4f} USD{unpriced}"
+    else:
+        yield f"Prices unknown for {', '.join(sorted(map(printable, models - {''}))) or 'unnamed models'}"
+    price = "" if use.lost_dollars is None else f", {use.lost_dollars:,.4f} USD more than reading them"
+    lost = f"{use.lost_tokens:,} tokens processed again{price}" if use.breaks else "nothing processed again"
+    yield f"Prefix breaks: {use.breaks:,}, {lost}"
 
 
 @command.subcommand("simulate")
