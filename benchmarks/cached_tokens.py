@@ -79,7 +79,7 @@ def run() -> Outcome:
         "predicted: stable_tokens of the prefix report. bias: predicted over cached. error: mean absolute difference, as",
         "  a share of cached.",
     )
-    data = "LoCoMo: the user's texts; tau airline: recorded calls and results, joined. Not used while it was written"
+    data = "LoCoMo: the user's texts; tau airline: recorded calls and results, joined. None was used while the prediction was written"
     table = Table("Cached tokens of a local server", COMMAND, data, ("conversation", *COLUMNS), rows, notes)
     targets: list[Target] = []
     for name, sums in measured.items():

@@ -43,6 +43,7 @@ TITLES: Mapping[str, str] = {
     "survival": "What survives in real sessions",
     "equal_prompt": "Cost and survival at an equal prompt",
     "frames": "Frames",
+    "cached_tokens": "Predicted cache reads",
 }
 
 ANCHORS: Mapping[str, str] = {"forms": "what-each-form-costs"}

@@ -25,6 +25,7 @@ NAMES = (
     "survival",
     "equal_prompt",
     "frames",
+    "cached_tokens",
 )
 RESULTS = ROOT / ".bench" / "results.json"
 

@@ -77,7 +77,7 @@ def sum_calls(calls: list[CachedCall]) -> CacheUse:
     predicted_input = sum(call.input_tokens or 0 for call in predicted)
     priced = [call.dollars for call in reported if call.dollars is not None]
     broken = [call for call in calls if call.lost_tokens]
-    lost = [call.lost_dollars for call in broken if call.lost_dollars is not None]
+    prices = [call.lost_dollars for call in broken if call.lost_dollars is not None]
     return CacheUse(
         calls=len(calls),
         reported_calls=len(reported),
@@ -90,7 +90,7 @@ def sum_calls(calls: list[CachedCall]) -> CacheUse:
         unpriced_calls=len(reported) - len(priced),
         breaks=len(broken),
         lost_tokens=sum(call.lost_tokens for call in broken),
-        lost_dollars=sum(lost) if lost or not broken else None,
+        lost_dollars=sum(prices) if prices or not broken else None,
     )
 
 
@@ -185,11 +185,11 @@ class _Reader:
         if prefix is not None and prefix.state == "first":
             causes.append("first call with this profile, provider format or budget")
         if last is None or not last.input_tokens:
-            lost = prefix.lost_tokens if prefix is not None else 0
-            return _with_loss(call, tuple(causes), lost, self._price(lost, tokens)) if causes else call
+            lost_tokens = prefix.lost_tokens if prefix is not None else 0
+            return _with_loss(call, tuple(causes), lost_tokens, self._price(lost_tokens, tokens)) if causes else call
         reusable = min(last.input_tokens, tokens)
-        lost = max(reusable - call.read_tokens, 0)
-        is_loss = lost > max(rule.step_tokens, _LEAST_LOST * reusable)
+        lost_tokens = max(reusable - call.read_tokens, 0)
+        is_loss = lost_tokens > max(rule.step_tokens, _LEAST_LOST * reusable)
         if not causes and not is_loss:
             return call
         if prefix is None and last.model != call.model:
@@ -207,7 +207,7 @@ class _Reader:
             causes.append("unknown: the prompt extends the last one" if prefix else "unknown: not stored with the call")
         if not causes:
             causes.append("unknown: the file does not contain the prompt")
-        return _with_loss(call, tuple(causes), lost, self._price(lost, tokens))
+        return _with_loss(call, tuple(causes), lost_tokens, self._price(lost_tokens, tokens))
 
     def _price(self, lost_tokens: int, prompt_tokens: int) -> float | None:
         price = price_of_break(lost_tokens, self._rules[self._model][0], prompt_tokens=prompt_tokens)

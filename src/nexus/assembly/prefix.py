@@ -259,8 +259,8 @@ def _framing(costs: PrefixCosts) -> int:
 
 def _without_current(prompt: int, costs: PrefixCosts) -> float:
     """Return the provider's tokens of the prompt before the current message, which has no part of the framing."""
-    framing, whole = _framing(costs), max(prompt + costs.current, 1)
-    return framing + prompt * max(costs.factor - framing / whole, 0)
+    framing, total = _framing(costs), max(prompt + costs.current, 1)
+    return framing + prompt * max(costs.factor - framing / total, 0)
 
 
 def _scale(before: StoredManifest, costs: PrefixCosts, is_reported: bool) -> float:

@@ -53,7 +53,7 @@ MISS_REASONS = {
 
 EXAMPLES = """\b
 Examples:
-  nexus cache show main                      what was read from the cache, and each prefix break
+  nexus cache show main                      list reported cache reads and each prefix break
   nexus cache simulate main --budget 16000   compare truncation policies
 """
 
@@ -119,8 +119,8 @@ def _use_lines(use: CacheUse, models: set[str]) -> Iterator[str]:
     else:
         yield f"Prices unknown for {', '.join(sorted(map(printable, models - {''}))) or 'unnamed models'}"
     price = "" if use.lost_dollars is None else f", {use.lost_dollars:,.4f} USD more than reading them"
-    lost = f"{use.lost_tokens:,} tokens processed again{price}" if use.breaks else "nothing processed again"
-    yield f"Prefix breaks: {use.breaks:,}, {lost}"
+    loss = f"{use.lost_tokens:,} tokens processed again{price}" if use.breaks else "nothing processed again"
+    yield f"Prefix breaks: {use.breaks:,}, {loss}"
 
 
 @command.subcommand("simulate")
