@@ -321,7 +321,8 @@ class Engine:
         """Return the label of the session that a call with these arguments of `assemble` belongs to."""
         check_options("session_label", options, RequestOptions, "session")
         prepared = self._prepare(build_request(Event(), session, **options), moment=False)
-        return self._authorize(prepared).request.routing.session
+        with self.store.snapshot():
+            return self._authorize(prepared).request.routing.session
 
     def current_turn(self, session: str, **options: Unpack[RequestOptions]) -> Turn | None:
         """Return the session's newest turn to continue it, None if it is closed. Arguments as for `assemble`.

@@ -68,6 +68,7 @@ class Turn:
     Attributes:
         session: The session's label.
         number: Number of the turn in its session.
+        is_new: True if `Engine.begin` stored its event, which did not come before.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class Turn:
         self.engine, self._request, self._ctx = engine, request, ctx
         self._options: RequestOptions = options
         self._event = ctx.provenance.stored_event if ctx is not None else None
+        self.is_new = False
         self.session, self.number = request.routing.session, number
 
     def __repr__(self) -> str:
@@ -101,7 +103,8 @@ class Turn:
     @property
     def is_open(self) -> bool:
         """True if a call, a result or the end of the turn is still to come."""
-        return self.engine.ledger.thread_info(self.session).open_turn and self.status not in ("completed", "failed")
+        with self.engine.ledger.snapshot():
+            return self.engine.ledger.thread_info(self.session).open_turn and self.status not in ("completed", "failed")
 
     @property
     def replies(self) -> tuple[Message, ...]:
@@ -181,11 +184,11 @@ class Turn:
         if not message.at_ms:
             message = replace(message, at_ms=self.engine.clock_ms())
         ledger = self.engine.ledger
-        thread = ledger.thread(self.session)
-        waiting = open_event(ledger.store, thread)
-        reply = (
-            waiting[0].seq - 1 if waiting else ledger.store.head(thread)[0]
-        )  # models use an id again in later replies
+        with ledger.snapshot():
+            thread = ledger.thread(self.session)
+            waiting = open_event(ledger.store, thread)
+            # Models use an id again in later replies.
+            reply = waiting[0].seq - 1 if waiting else ledger.store.head(thread)[0]
         rows = (row for entry in waiting for row in entry.rows)
         if any(row.message.parts == message.parts for row in rows):
             return Committed(thread, ledger.store.head(thread)[0], 0, self.number)
@@ -288,7 +291,9 @@ def begin_turn(engine: TurnEngine, event: Event, session: str | None, options: R
     refs = tuple(MessageRef(committed.head, order) for order in range(len(ctx.event)))
     stored = StoredEvent(ctx.event, (committed.head,), ctx.provenance.starts_turn, refs)
     ctx = dataclasses.replace(ctx, provenance=dataclasses.replace(ctx.provenance, stored_event=stored))
-    return Turn(engine, request, committed.turn, options, ctx)
+    turn = Turn(engine, request, committed.turn, options, ctx)
+    turn.is_new = True
+    return turn
 
 
 def event_keys(event: Event) -> tuple[str, ...]:

@@ -293,6 +293,19 @@ def test_unknown_part_kinds_are_read_as_unknown() -> None:
 # ---------------------------------------------------------------------------------------------------- the file itself
 
 
+def test_append_waits_for_the_disk_after_a_lease_that_did_not(tmp_path: Path) -> None:
+    ledger = filled(tmp_path / "l.db", 1)
+    ledger.take_lease("main", "somebody", 1_000)
+    writer = ledger._pool._own_writer()._db
+    assert writer.value("PRAGMA synchronous") == 1, "NORMAL"
+    ledger.update_events(["none"], "failed", expected=("running",))
+    assert writer.value("PRAGMA synchronous") == 2, "FULL"
+    ledger.update_events(["none"], "running", expected=("queued",))
+    assert writer.value("PRAGMA synchronous") == 1, "NORMAL"
+    append(ledger, "main", user("further"))
+    assert writer.value("PRAGMA synchronous") == 2, "FULL"
+
+
 def test_file_has_the_settings_of_durable_appends(tmp_path: Path) -> None:
     ledger = filled(tmp_path / "l.db", 1)
     assert on_writer(ledger, "PRAGMA synchronous") == 2, "FULL"

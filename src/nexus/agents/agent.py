@@ -104,7 +104,7 @@ class Agent:
             cancel: Once it is set, the turn ends as interrupted.
             wait: Seconds to wait for another turn of the session.
             spending: Takes the turn's cost and limits it; by default to `Limits.cost_usd`.
-            lease: False if the caller holds the session's lease.
+            lease: False if the caller holds the lease of `session`, which then is its label.
             **options: Arguments of `Engine.assemble`.
 
         Returns:
@@ -116,7 +116,10 @@ class Agent:
         """
         check_options("run", options, CallOptions, "session images sink cancel wait spending lease")
         merged: CallOptions = {**self._options, **options}
-        label = await self.nx.run(partial(self.nx.engine.session_label, session, **merged))
+        if session is not None and not lease:
+            label = session
+        else:
+            label = await self.nx.run(partial(self.nx.engine.session_label, session, **merged))
         held = async_session_lease(self.nx.engine.store, label, self.nx.run, wait_s=wait) if lease else nullcontext()
         async with held:
             return await self._run_turn(as_event(event, images), label, merged, TurnStream(sink), cancel, spending)
@@ -154,16 +157,16 @@ class Agent:
         cancel: asyncio.Event | None,
         spending: Spending | None,
     ) -> AgentResult:
-        tools = await self.nx.run(self._tools_of, event, label, options, spending or Spending(self.limits.cost_usd))
+        begin = partial(self._begin, event, label, options, spending or Spending(self.limits.cost_usd))
+        tools, begun = await self.nx.run(begin)
         model = options.get("model") or self.nx.engine.model
         provider = self.nx.engine.resolve(model).provider
-        try:
-            turn = await self.nx.begin(event, session=label, **{**options, "tools": tools.registry})
-        except Exception as error:
-            failure = failure_of(error)
+        if isinstance(begun, Exception):
+            failure = failure_of(begun)
             stream.emit(StreamStart(label, 0, model, provider))
             stream.emit(StreamError(failure.kind, failure.text, failure.retryable))
-            raise
+            raise begun
+        turn = AsyncTurn(self.nx, begun)
         stream.emit(StreamStart(label, turn.turn.number, model, provider))
         try:
             result = await self._result_of(turn, tools, stream, cancel)
@@ -181,13 +184,14 @@ class Agent:
     async def _result_of(
         self, turn: AsyncTurn, tools: TurnTools, stream: TurnStream, cancel: asyncio.Event | None
     ) -> AgentResult:
-        state = await self.nx.run(_state_of, turn.turn)
-        if state.is_completed:  # the event came before
-            for message in state.replies:
-                stream.emit(Token(message.text()))
-            return AgentResult(state.replies, stop_reason="end_turn")
-        if state.unanswered:
-            await run_calls(state.unanswered, tools.run_again, turn, stream.emit)
+        if not turn.turn.is_new:
+            state = await self.nx.run(_state_of, turn.turn)
+            if state.is_completed:
+                for message in state.replies:
+                    stream.emit(Token(message.text()))
+                return AgentResult(state.replies, stop_reason="end_turn")
+            if state.unanswered:
+                await run_calls(state.unanswered, tools.run_again, turn, stream.emit)
         result = await self.engine.run(await turn.assemble(), tools, stream.emit, cancel)
         if await self.nx.run(lambda: turn.turn.is_open):  # by an engine that stores nothing itself
             if result.error is None:
@@ -202,6 +206,17 @@ class Agent:
     async def _between_steps(self, turn: AsyncTurn) -> None:
         if self.before_step is not None:
             await self.before_step(turn)
+
+    def _begin(
+        self, event: Event, label: str, options: CallOptions, spending: Spending
+    ) -> tuple[TurnTools, Turn | Exception]:
+        """Store an event; return its tools, and its turn or the reason why it has none."""
+        with self.nx.engine.store.snapshot():
+            tools = self._tools_of(event, label, options, spending)
+        try:
+            return tools, self.nx.engine.begin(event, session=label, **{**options, "tools": tools.registry})
+        except Exception as error:  # noqa: BLE001 - raised where the turn's events are emitted
+            return tools, error
 
     def _tools_of(self, event: Event, label: str, options: CallOptions, spending: Spending) -> TurnTools:
         engine = self.nx.engine
@@ -237,5 +252,6 @@ def _failure_kind(turn: Turn) -> str:
 
 
 def _state_of(turn: Turn) -> _TurnState:
-    calls = tuple(ToolCall(call.id, call.name, call.arguments) for call in turn.tool_calls if call.result is None)
-    return _TurnState(turn.status == "completed", turn.replies, calls)
+    with turn.engine.ledger.snapshot():
+        calls = tuple(ToolCall(call.id, call.name, call.arguments) for call in turn.tool_calls if call.result is None)
+        return _TurnState(turn.status == "completed", turn.replies, calls)

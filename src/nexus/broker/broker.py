@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from math import inf
@@ -61,7 +61,7 @@ SessionState: TypeAlias = Literal["idle", "processing", "streaming", "compacting
 WATCHED_EVENTS = 10_000
 """Events that wait for a slow watcher, at most; then it is told that it missed some."""
 
-_POLL_S = 0.2
+_POLL_S, _MAX_POLL_S = 0.2, 2.0
 SUMMARIZED = "queue full: left out, and summarized for the next turn"
 
 
@@ -128,6 +128,7 @@ class Broker:
         self._slots = asyncio.Semaphore(at_once)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._woken: set[str] = set()
+        self._leased: set[str] = set()
         self._running: dict[str, _Running] = {}
         self._states: dict[str, SessionState] = {}
         self._waiting: dict[str, list[asyncio.Future[None]]] = defaultdict(list)
@@ -200,8 +201,8 @@ class Broker:
     ) -> QueuedEvent:
         accepted = replace(event, id=event.id or uuid.uuid4().hex, at_ms=event.at_ms or self.nx.engine.clock_ms())
         body = EventBody(accepted, _known_mode(mode), dict(options), reply_to)
-        label = await self.nx.run(partial(self._route, accepted.id, session, turn, options))
-        row, is_new, dropped = await self.nx.run(partial(self._accept, label, accepted.id, encode_body(body)))
+        route = partial(self._route, accepted.id, session, turn, options)
+        row, is_new, dropped = await self.nx.run(self._accept, route, accepted.id, encode_body(body))
         for event_id in dropped:
             self._settle(event_id)
         running = self._running.get(row.session)
@@ -217,6 +218,7 @@ class Broker:
 
         Raises NotAccepted for an unknown id, TimeoutError.
         """
+        pause_s = _POLL_S
         async with asyncio.timeout(timeout_s):
             while True:
                 settled = asyncio.get_running_loop().create_future()
@@ -225,11 +227,11 @@ class Broker:
                     found = await self.nx.run(self._result_of, event_id)
                     if found.event.state not in PENDING:
                         return found
-                    running = self._running.get(found.event.session)
-                    # Another process may be the one that runs it.
-                    is_here = running is not None and event_id in running.ids
+                    # Another process may run it, unless this one has the session's lease.
+                    is_here = found.event.session in self._leased
                     with suppress(TimeoutError):
-                        await asyncio.wait_for(settled, None if is_here else _POLL_S)
+                        await asyncio.wait_for(settled, None if is_here else pause_s)
+                    pause_s = min(2 * pause_s, _MAX_POLL_S)
                 finally:
                     self._waiting[event_id].remove(settled)
                     if not self._waiting[event_id]:
@@ -280,8 +282,9 @@ class Broker:
             engine.ledger.fork(fork, label, turn=turn)
         return fork
 
-    def _accept(self, label: str, event_id: str, body: str) -> tuple[QueuedEvent, bool, list[str]]:
+    def _accept(self, route: Callable[[], str], event_id: str, body: str) -> tuple[QueuedEvent, bool, list[str]]:
         """Store an event, and drop one if the queue is full. Returns its row, whether it is new, and dropped ids."""
+        label = route()
         waiting = [row.id for row in self._store.queued_events(label, ("queued",)) if row.id != event_id]
         is_full = len(waiting) >= self.cap
         refused = is_full and self.drop == "new"
@@ -296,14 +299,15 @@ class Broker:
         return accepted.event, accepted.added, dropped
 
     def _result_of(self, event_id: str) -> EventResult:
-        row = self._store.queued_event(event_id)
-        if row is None:
-            raise NotAccepted(f"event {event_id!r} was never accepted (submit it)")
-        if row.state != "done":
-            return EventResult(row)
-        label = self._store.resolve(row.session)
-        thread = self._store.thread_of(label) if label is not None else None
-        entries = entries_from_turn(self._store, thread, row.turn) if thread is not None else []
+        with self._store.snapshot():
+            row = self._store.queued_event(event_id)
+            if row is None:
+                raise NotAccepted(f"event {event_id!r} was never accepted (submit it)")
+            if row.state != "done":
+                return EventResult(row)
+            label = self._store.resolve(row.session)
+            thread = self._store.thread_of(label) if label is not None else None
+            entries = entries_from_turn(self._store, thread, row.turn) if thread is not None else []
         messages = (stored.message for entry in entries if entry.turn == row.turn for stored in entry.rows)
         return EventResult(row, tuple(message for message in messages if message.role == "assistant"))
 
@@ -327,13 +331,16 @@ class Broker:
 
     async def _run_session(self, label: str) -> None:
         async with self._slots, async_session_lease(self._store, label, self.nx.run, wait_s=inf):
-            await self.nx.run(self._requeue, label)
-            while True:
+            self._leased.add(label)
+            try:
                 self._woken.discard(label)
-                batch = await self._next_batch(label)
-                if not batch:
-                    return
-                await self._run_batch(label, batch)
+                batch = await self._next_batch(label, requeue=True)
+                while batch:
+                    await self._run_batch(label, batch)
+                    self._woken.discard(label)
+                    batch = await self._next_batch(label)
+            finally:
+                self._leased.discard(label)
 
     def _requeue(self, label: str) -> None:
         """Settle what a process that stopped left running: events whose turn has ended, and those that none has."""
@@ -350,23 +357,36 @@ class Broker:
                     [row.id], "failed", expected=("running",), turn=turn, reason=found[0].error or "failed"
                 )
 
-    async def _next_batch(self, label: str) -> list[QueueRow]:
+    async def _next_batch(self, label: str, *, requeue: bool = False) -> list[QueueRow]:
         """Return the events of the next turn, marked as running."""
-        rows = await self.nx.run(self._queued, label)
+        batch, taken = await self.nx.run(self._take_batch, label, requeue=requeue)
+        while batch and not taken:
+            await asyncio.sleep(self.collect_s)
+            batch, taken = await self.nx.run(self._take_batch, label, least=len(batch))
+        return taken
+
+    def _take_batch(
+        self, label: str, *, requeue: bool = False, least: int = 0
+    ) -> tuple[Sequence[QueueRow], list[QueueRow]]:
+        """Return the next turn's events, and those of them that are marked as running now: none while more are collected.
+
+        Collected events are taken once their number is still `least`.
+        """
+        if requeue:
+            self._requeue(label)
+        rows = self._queued(label)
         running = [row for row in rows if row.row.state == "running"]
         if running:
-            return running
+            return running, running
         batch = next_batch(rows)
-        while batch and batch[0].body.mode == "collect" and self.collect_s:
-            await asyncio.sleep(self.collect_s)
-            more = next_batch(await self.nx.run(self._queued, label))
-            if len(more) == len(batch):
-                break
-            batch = more
+        if batch and batch[0].body.mode == "collect" and self.collect_s and len(batch) != least:
+            return batch, []
+        if not batch:
+            return [], []
         ids = [row.row.id for row in batch]
-        changed = await self.nx.run(partial(self._store.update_events, ids, "running", expected=("queued",)))
-        taken = {row.id for row in changed}
-        return [row for row in batch if row.row.id in taken]
+        taken = {row.id for row in self._store.update_events(ids, "running", expected=("queued",))}
+        batch = [row for row in batch if row.row.id in taken]
+        return batch, batch
 
     def _queued(self, label: str) -> list[QueueRow]:
         return [decode_row(row) for row in self._store.queued_events(label)]
@@ -375,7 +395,7 @@ class Broker:
         """Run one turn for a batch, and settle its events."""
         running = self._running[label] = _Running([row.row.id for row in batch])
         try:
-            left_out = await self.nx.run(self._left_out, label)
+            left_out = await self.nx.run(self._left_out, label) if self.drop == "summarize" else []
             event = joined_event(batch, left_out)
             reason = ""
             try:
@@ -400,7 +420,7 @@ class Broker:
             self._settle(event_id)
 
     def _left_out(self, label: str) -> list[QueueRow]:
-        rows = self._store.queued_events(label, ("dropped",)) if self.drop == "summarize" else []
+        rows = self._store.queued_events(label, ("dropped",))
         return [decode_row(row) for row in rows if row.reason == SUMMARIZED and not row.turn]
 
     def _finish(self, running: _Running, left_out: Sequence[QueueRow], reason: str) -> None:

@@ -128,7 +128,7 @@ class LedgerStore(Protocol):
         """Take the lease of a session for some milliseconds, or renew one's own. Returns the lease that applies now.
 
         It is another holder's if that one has not expired. A session need not exist. Leases restrict nobody who does not
-        take one.
+        take one. A loss of power, which ends its holder, may undo it.
         """
         ...
 
@@ -155,7 +155,8 @@ class LedgerStore(Protocol):
     ) -> list[QueuedEvent]:
         """Give events that are in an expected state another one, with this reason and turn, in one transaction.
 
-        Returns the changed events by number; unknown ids and events in other states stay as they are.
+        Returns the changed events by number; unknown ids and events in other states stay as they are. A loss of power may
+        undo a change to `running`.
         """
         ...
 
@@ -167,7 +168,7 @@ class LedgerStore(Protocol):
         ...
 
     def calibrate(self, provider: str, model: str, calibration: StoredCalibration) -> None:
-        """Store a newer calibration for a provider and model."""
+        """Store a newer calibration for a provider and model. A loss of power may undo it."""
         ...
 
     def erase(self, threads: Sequence[int] | None, labels: Sequence[str] = ()) -> EraseResult:

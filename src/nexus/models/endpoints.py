@@ -21,6 +21,8 @@ NO_KEY = "none"
 """Sent to servers without a key: the packages demand one, and would take another provider's from the environment."""
 
 _CONNECTIONS = 1_000
+_IDLE_CONNECTIONS = 20
+"""The packages look at each idle connection at every request, on the event loop."""
 
 
 class Endpoint(Protocol):
@@ -75,8 +77,9 @@ class OpenAIEndpoint(_KeyedEndpoint):
         import openai
 
         timeout = openai.Timeout(None, connect=connect_s)
+        http = openai.DefaultAsyncHttpxClient(limits=_limits(), timeout=timeout)
         self._client: Any = openai.AsyncOpenAI(
-            base_url=base_url, api_key=api_key or NO_KEY, timeout=timeout, max_retries=0
+            base_url=base_url, api_key=api_key or NO_KEY, timeout=timeout, max_retries=0, http_client=http
         )
 
     async def events(self, ctx: AssembledContext) -> AsyncGenerator[object, None]:
@@ -106,8 +109,9 @@ class AnthropicEndpoint(_KeyedEndpoint):
         import anthropic
 
         timeout = anthropic.Timeout(None, connect=connect_s)
+        http = anthropic.DefaultAsyncHttpxClient(limits=_limits(), timeout=timeout)
         self._client: Any = anthropic.AsyncAnthropic(
-            base_url=base_url, api_key=api_key or NO_KEY, timeout=timeout, max_retries=0
+            base_url=base_url, api_key=api_key or NO_KEY, timeout=timeout, max_retries=0, http_client=http
         )
 
     async def events(self, ctx: AssembledContext) -> AsyncGenerator[object, None]:
@@ -133,8 +137,7 @@ class GeminiEndpoint(_KeyedEndpoint):
         from google import genai
         from google.genai import types
 
-        limits = httpx2.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=100)
-        self._http = httpx2.AsyncClient(limits=limits, timeout=None, follow_redirects=True)
+        self._http = httpx2.AsyncClient(limits=_limits(), timeout=None, follow_redirects=True)
         options = types.HttpOptions(
             base_url=base_url,
             api_version="v1beta",
@@ -172,6 +175,12 @@ class GeminiEndpoint(_KeyedEndpoint):
         """Close all connections."""
         await self._http.aclose()
         await self._client.aio.aclose()
+
+
+def _limits() -> Any:
+    import httpx2
+
+    return httpx2.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=_IDLE_CONNECTIONS)
 
 
 def _require(package: str, extra: str) -> None:

@@ -49,7 +49,9 @@ def check_call(registry: ToolRegistry, name: str, context: ToolContext, ctx: Ass
         context.engine.check_tool(ctx, name)
     options: RequestOptions = {**context.options, "tools": (tool.offer(),)}
     engine = context.engine
-    authorized = authorize(build_request(Event(), context.session, **options), engine.policies.read(), engine.store)
+    request, policy = build_request(Event(), context.session, **options), engine.policies.read()
+    with engine.store.snapshot():
+        authorized = authorize(request, policy, engine.store)
     for denied in authorized.denied_tools:
         permissions, role = authorized.request.permissions, authorized.request.routing.role
         raise ToolNotAllowed(denied.name, permissions.toolset, role, denied.reason)

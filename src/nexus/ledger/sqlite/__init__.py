@@ -148,8 +148,8 @@ class SqliteLedger:
                 "it: nexus sessions, nexus history; accept it: nexus ledger trust; or use another one: --ledger FILE)"
             )
 
-    def _write(self, call: Callable[[Writing], T], *, alone: bool = False) -> T:
-        """Run a write in the writer's transaction and wait until it is on the disk."""
+    def _write(self, call: Callable[[Writing], T], *, alone: bool = False, durable: bool = True) -> T:
+        """Run a write in the writer's transaction and wait until it is on the disk; see `Writer.run`."""
         self._pool.check()
         self.check_trusted()
         tenant, path, clock_ms = self._name, self.file, self.clock_ms
@@ -159,7 +159,7 @@ class SqliteLedger:
             return call(Writing(db, Reader(db, tenant, path, {}, is_writing=True), clock_ms))
 
         with typed(self.file):
-            return self._pool.write(work, alone=alone)
+            return self._pool.write(work, alone=alone, durable=durable)
 
     # sessions ----------------------------------------------------------------------------------------------------
 
@@ -201,11 +201,11 @@ class SqliteLedger:
 
     def take_lease(self, session: str, holder: str, ms: int) -> Lease:
         """Take or renew the lease of a session."""
-        return self._write(lambda writing: writing.take_lease(session, holder, ms))
+        return self._write(lambda writing: writing.take_lease(session, holder, ms), durable=False)
 
     def release_lease(self, session: str, holder: str) -> None:
         """Give a session's lease back."""
-        self._write(lambda writing: writing.release_lease(session, holder))
+        self._write(lambda writing: writing.release_lease(session, holder), durable=False)
 
     def accept_events(self, events: Sequence[NewQueuedEvent]) -> list[AcceptedEvent]:
         """Store the events whose id is new, in one transaction."""
@@ -221,7 +221,10 @@ class SqliteLedger:
         turn: int = 0,
     ) -> list[QueuedEvent]:
         """Change the events that are in an expected state."""
-        return self._write(lambda writing: sqlite_queue.update(writing, ids, state, reason, turn, expected))
+        durable = state != "running"  # or the event is found queued, and taken again
+        return self._write(
+            lambda writing: sqlite_queue.update(writing, ids, state, reason, turn, expected), durable=durable
+        )
 
     def delete_finished_events(self, age_ms: int) -> int:
         """Delete the events that were finished longer ago."""
@@ -229,7 +232,7 @@ class SqliteLedger:
 
     def calibrate(self, provider: str, model: str, calibration: StoredCalibration) -> None:
         """Store a newer calibration."""
-        self._write(lambda writing: writing.calibrate(provider, model, calibration))
+        self._write(lambda writing: writing.calibrate(provider, model, calibration), durable=False)
 
     def erase(self, threads: Sequence[int] | None, labels: Sequence[str] = ()) -> EraseResult:
         """Delete rows, empty the log and search the file for the deleted text."""

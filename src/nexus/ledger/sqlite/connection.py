@@ -59,6 +59,7 @@ class Database:
     def __init__(self, path: str, flags: int, vfs: str = "") -> None:
         self._db: Any = apsw.Connection(path, flags=flags, vfs=vfs or None)
         self.memo: dict[Any, Any] = {}
+        self._is_durable = True
 
     def run(self, sql: str, values: tuple[Value, ...] = ()) -> None:
         """Run a statement (or a script) and reads it to its end."""
@@ -99,8 +100,11 @@ class Database:
         """True while a transaction is open."""
         return bool(self._db.in_transaction)
 
-    def begin(self) -> None:
-        """Begin a write transaction."""
+    def begin(self, *, durable: bool = True) -> None:
+        """Begin a write transaction. One that is not durable is on the disk with the next one that is, in order."""
+        if durable != self._is_durable:
+            self.run(f"PRAGMA synchronous={SYNCHRONOUS if durable else 'NORMAL'}")
+            self._is_durable = durable
         self.run(BEGIN)
 
     def roll_back(self) -> None:
@@ -109,13 +113,13 @@ class Database:
         self.run("ROLLBACK")
 
     @contextmanager
-    def transaction(self) -> Generator[None]:
-        """Run a write transaction that is committed whole or rolled back. A nested one is a savepoint."""
+    def transaction(self, *, durable: bool = True) -> Generator[None]:
+        """Run a write transaction that is committed whole or rolled back; see `begin`. A nested one is a savepoint."""
         if self.in_transaction:
             with self.savepoint():
                 yield
             return
-        self.begin()
+        self.begin(durable=durable)
         try:
             yield
             self.run("COMMIT")

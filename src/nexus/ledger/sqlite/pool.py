@@ -112,8 +112,8 @@ class Pool:
         finally:
             self._give_back(db, spoilt=spoilt)
 
-    def write(self, work: Callable[[Database], T], *, alone: bool) -> T:
-        """Run work in a write transaction and return once it is on the disk; see `Writer.run` for `alone`."""
+    def write(self, work: Callable[[Database], T], *, alone: bool, durable: bool = True) -> T:
+        """Run work in a write transaction and return once it is on the disk; see `Writer.run`."""
         if self._memory is not None:
             with self._lock:
                 if not self._memory.in_transaction:
@@ -123,7 +123,7 @@ class Pool:
         while True:
             writer = self._own_writer()
             try:
-                return writer.run(work, alone=alone)
+                return writer.run(work, alone=alone, durable=durable)
             except WriterClosed:
                 continue
             except BaseException as error:

@@ -27,10 +27,10 @@ class WriterClosed(Exception):
 class _Work(Generic[T]):
     """Piece of work with its result. `done` is released when the result is set."""
 
-    __slots__ = ("call", "done", "error", "result")
+    __slots__ = ("call", "done", "durable", "error", "result")
 
-    def __init__(self, call: Callable[[Database], T]) -> None:
-        self.call = call
+    def __init__(self, call: Callable[[Database], T], *, durable: bool) -> None:
+        self.call, self.durable = call, durable
         self.done = threading.Lock()
         self.done.acquire()
         self.result: T | None = None
@@ -48,18 +48,19 @@ class Writer:
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    def run(self, call: Callable[[Database], T], *, alone: bool = False) -> T:
+    def run(self, call: Callable[[Database], T], *, alone: bool = False, durable: bool = True) -> T:
         """Return the result of the work, once it is committed. Its error is raised here.
 
         Work that waited with others may run twice, if their transaction fails; `alone` is for what can run only once.
+        Work that is not `durable` does not wait for the disk: a loss of power may undo it, with all that came after it.
         Raises WriterClosed.
         """
         if alone or (not self._seat.locked() and self._queue.empty()):
             with self._seat:
                 if self._closed:
                     raise WriterClosed
-                return run_alone(self._db, call)
-        work = _Work(call)
+                return run_alone(self._db, call, durable=durable)
+        work = _Work(call, durable=durable)
         with self._starting:
             if self._closed:
                 raise WriterClosed
@@ -93,10 +94,10 @@ class Writer:
         self._queue.put(None)
 
 
-def run_alone(db: Database, call: Callable[[Database], T]) -> T:
+def run_alone(db: Database, call: Callable[[Database], T], *, durable: bool = True) -> T:
     """Run one piece of work in a transaction of its own. An interrupt leaves no transaction open."""
     try:
-        db.begin()
+        db.begin(durable=durable)
         result = call(db)
         db.run("COMMIT")
     except BaseException:
@@ -131,7 +132,7 @@ def _commit(db: Database, group: list[_Work[object]]) -> None:
     """Run and commit a group. If the transaction as a whole fails, each piece gets its own."""
     if len(group) > 1:
         try:
-            with db.transaction():
+            with db.transaction(durable=any(work.durable for work in group)):
                 for work in group:
                     try:
                         with db.savepoint():
@@ -148,6 +149,6 @@ def _commit(db: Database, group: list[_Work[object]]) -> None:
     for work in group:
         work.result = work.error = None
         try:
-            work.result = run_alone(db, work.call)
+            work.result = run_alone(db, work.call, durable=work.durable)
         except BaseException as error:  # noqa: BLE001 - it is raised again where the work came from
             work.error = error
