@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from statistics import median
 from typing import TypeVar
 
 from msgspec import Struct
 
 T = TypeVar("T")
+
+TICK_S = 0.001
 
 
 class Spent(Struct, frozen=True):
@@ -46,3 +49,26 @@ def process(arguments: Sequence[str]) -> Spent:
 def middle(runs: Sequence[Spent]) -> Spent:
     """The medians of both times."""
     return Spent(median(run.cpu_ms for run in runs), median(run.wall_ms for run in runs))
+
+
+async def loop_lag(work: Callable[[], Awaitable[object]]) -> tuple[list[float], float]:
+    """Run work beside a task that sleeps again and again; return how late that woke, and the work's time, in seconds."""
+    lags: list[float] = []
+
+    async def tick() -> None:
+        while True:
+            due = time.perf_counter() + TICK_S
+            await asyncio.sleep(TICK_S)
+            lags.append(time.perf_counter() - due)
+
+    ticking = asyncio.create_task(tick())
+    begun = time.perf_counter()
+    await work()
+    seconds = time.perf_counter() - begun
+    ticking.cancel()
+    return lags, seconds
+
+
+def share_of(lags: Sequence[float], share: float) -> float:
+    """The lag that a share of all lags does not exceed, in milliseconds."""
+    return 1000 * sorted(lags)[min(int(share * len(lags)), len(lags) - 1)]

@@ -35,6 +35,7 @@ TITLES: Mapping[str, str] = {
     "ledger": "Ledger",
     "start": "Start",
     "serving": "Many clients",
+    "agents": "Many sessions",
     "system_slot": "System slot",
     "counting": "Token counts",
     "counter_error": "Token counts by content",

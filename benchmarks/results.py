@@ -17,6 +17,7 @@ NAMES = (
     "ledger",
     "start",
     "serving",
+    "agents",
     "system_slot",
     "counting",
     "counter_error",

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import nexus
+from benchmarks.measure import loop_lag, share_of
 from benchmarks.report import Cell, Outcome, Table, Target
 from nexus.assembly.record import with_sizes
 from nexus.types.ledger_entries import Commit, NewEntry
 
 COMMAND = "python -m benchmarks serving"
 CLIENTS, CALLS, TURNS, BUDGET = 100, 5, 60, 4_000
-MODEL_S, TICK_S = 0.05, 0.001
+MODEL_S = 0.05
 MOST_LAG_MS = 10.0
 TEXT = "The planner reads the index, the worker writes the report, and the reviewer asks for figures. "
 
@@ -27,7 +26,7 @@ TEXT = "The planner reads the index, the worker writes the report, and the revie
 def run() -> Outcome:
     """The lag of the loop and the calls per second: nothing, the engine on the loop, and `open_async`."""
     with tempfile.TemporaryDirectory() as folder:
-        idle = asyncio.run(_measured(lambda: asyncio.sleep(2.0)))
+        idle = asyncio.run(loop_lag(lambda: asyncio.sleep(2.0)))
         rows: list[tuple[Cell, ...]] = [("an idle loop", *_figures(idle, 0))]
         blocking = asyncio.run(_blocking(_ledger(Path(folder) / "blocking.db")))
         rows.append(("engine on the loop", *_figures(*blocking)))
@@ -42,7 +41,7 @@ def run() -> Outcome:
     )
     header = ("clients", "lag p50 ms", "lag p99 ms", "lag max ms", "calls/s")
     table = Table("Many clients on one event loop", COMMAND, "none", header, tuple(rows), notes)
-    lag = _lag(awaited[0], 0.99)
+    lag = share_of(awaited[0][0], 0.99)
     target = Target(
         "lag of the loop with 100 clients, p99", f"under {MOST_LAG_MS:.0f} ms", f"{lag:.1f} ms", lag < MOST_LAG_MS
     )
@@ -52,12 +51,7 @@ def run() -> Outcome:
 def _figures(measured: tuple[list[float], float], calls: int) -> tuple[Cell, ...]:
     _, seconds = measured
     rate = calls / seconds if calls else ""
-    return (*(_lag(measured, share) for share in (0.5, 0.99, 1.0)), rate)
-
-
-def _lag(measured: tuple[list[float], float], share: float) -> float:
-    lags = sorted(measured[0])
-    return 1000 * lags[min(int(share * len(lags)), len(lags) - 1)]
+    return (*(share_of(measured[0], share) for share in (0.5, 0.99, 1.0)), rate)
 
 
 def _ledger(path: Path) -> Path:
@@ -73,24 +67,6 @@ def _ledger(path: Path) -> Path:
             if client % 10 == 0:
                 nx.store.commit(f"shared{client}", Commit(tuple(entries)))
     return path
-
-
-async def _measured(work: Callable[[], Awaitable[object]]) -> tuple[list[float], float]:
-    """Run work beside a task that sleeps again and again; return how late that woke, and the seconds of the work."""
-    lags: list[float] = []
-
-    async def tick() -> None:
-        while True:
-            due = time.perf_counter() + TICK_S
-            await asyncio.sleep(TICK_S)
-            lags.append(time.perf_counter() - due)
-
-    ticking = asyncio.create_task(tick())
-    begun = time.perf_counter()
-    await work()
-    seconds = time.perf_counter() - begun
-    ticking.cancel()
-    return lags, seconds
 
 
 async def _answer(_ctx: nexus.AssembledContext) -> nexus.AgentResult:
@@ -109,7 +85,7 @@ async def _blocking(path: Path) -> tuple[tuple[list[float], float], int]:
                 ctx.to_openai()
                 nx.record(ctx, await _answer(ctx))
 
-        return await _measured(lambda: asyncio.gather(*map(client, range(CLIENTS)))), CLIENTS * CALLS
+        return await loop_lag(lambda: asyncio.gather(*map(client, range(CLIENTS)))), CLIENTS * CALLS
 
 
 async def _awaited(path: Path, sessions: str) -> tuple[tuple[list[float], float], int]:
@@ -122,4 +98,4 @@ async def _awaited(path: Path, sessions: str) -> tuple[tuple[list[float], float]
             for call in range(CALLS):
                 await nexus.acall(nx, f"And {call}?", _answer, session=session, budget=BUDGET, wait=300)
 
-        return await _measured(lambda: asyncio.gather(*map(client, range(CLIENTS)))), CLIENTS * CALLS
+        return await loop_lag(lambda: asyncio.gather(*map(client, range(CLIENTS)))), CLIENTS * CALLS
