@@ -77,7 +77,7 @@ class OpenAIEndpoint(_KeyedEndpoint):
         import openai
 
         timeout = openai.Timeout(None, connect=connect_s)
-        http = openai.DefaultAsyncHttpxClient(limits=_limits(), timeout=timeout)
+        http = openai.DefaultAsyncHttpxClient(limits=_limits(type(openai.DEFAULT_CONNECTION_LIMITS)), timeout=timeout)
         self._client: Any = openai.AsyncOpenAI(
             base_url=base_url, api_key=api_key or NO_KEY, timeout=timeout, max_retries=0, http_client=http
         )
@@ -109,7 +109,9 @@ class AnthropicEndpoint(_KeyedEndpoint):
         import anthropic
 
         timeout = anthropic.Timeout(None, connect=connect_s)
-        http = anthropic.DefaultAsyncHttpxClient(limits=_limits(), timeout=timeout)
+        http = anthropic.DefaultAsyncHttpxClient(
+            limits=_limits(type(anthropic.DEFAULT_CONNECTION_LIMITS)), timeout=timeout
+        )
         self._client: Any = anthropic.AsyncAnthropic(
             base_url=base_url, api_key=api_key or NO_KEY, timeout=timeout, max_retries=0, http_client=http
         )
@@ -137,7 +139,7 @@ class GeminiEndpoint(_KeyedEndpoint):
         from google import genai
         from google.genai import types
 
-        self._http = httpx2.AsyncClient(limits=_limits(), timeout=None, follow_redirects=True)
+        self._http = httpx2.AsyncClient(limits=_limits(httpx2.Limits), timeout=None, follow_redirects=True)
         options = types.HttpOptions(
             base_url=base_url,
             api_version="v1beta",
@@ -177,10 +179,9 @@ class GeminiEndpoint(_KeyedEndpoint):
         await self._client.aio.aclose()
 
 
-def _limits() -> Any:
-    import httpx2
-
-    return httpx2.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=_IDLE_CONNECTIONS)
+def _limits(kind: Any) -> Any:
+    """Return limits of the HTTP package that a provider's package uses."""
+    return kind(max_connections=_CONNECTIONS, max_keepalive_connections=_IDLE_CONNECTIONS)
 
 
 def _require(package: str, extra: str) -> None:
