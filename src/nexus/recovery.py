@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeAlias, Unpack
+from typing import Any, TypeAlias, TypeVar, Unpack
 
 from msgspec import Struct
 
@@ -36,6 +36,7 @@ from nexus.types.settings import ModelSettings, output_limit, request_settings, 
 from nexus.types.stream_events import CompactionEnd, CompactionStart, Sink, StreamEvent, ignore_event
 from nexus.types.validation import check_options
 
+T = TypeVar("T")
 # Calls of one request: the first, one after compaction to 40 %, one after cutting to 40 % of the failed size.
 MOST_CALLS = 3
 # Maximum size of a retry, as a share of the tokens that did not fit.
@@ -228,6 +229,16 @@ def _stop(steps: _Steps, error: BaseException) -> None:
         steps.throw(error)
 
 
+def despite_learned_limit(nx: Engine, model: str | None, assemble: Callable[[], T]) -> T:
+    """Assemble, and again without the model's learned limit if the parts that are never cut exceed it."""
+    try:
+        return assemble()
+    except BudgetTooSmall:
+        if not nx.forget_limit(model or nx.model):
+            raise
+        return assemble()
+
+
 def _new_recovery(
     nx: Engine,
     event: str | Event | Iterable[Message],
@@ -303,7 +314,8 @@ class _Recovery:
 
     def turn_steps(self) -> _Steps:
         """Store the event, then yield contexts until one fits. Every way out but the answer closes the turn as failed."""
-        turn = self._begin()
+        begin = partial(self.nx.begin, self.event, session=self.session, **self.options)
+        turn = self.turn = despite_learned_limit(self.nx, self.options.get("model"), begin)
         if turn.status == "completed":
             return self._stored_answer(turn)
         try:
@@ -318,23 +330,14 @@ class _Recovery:
 
     def reply_steps(self, compact_topic: str | None = None, **changes: Unpack[RequestOptions]) -> _Steps:
         """Yield contexts of the turn's next call until one fits, and record its reply."""
-        ctx = self.turn.assemble(**changes) if self.turn is not None else self.assemble()
+        assemble = partial(self.turn.assemble, **changes) if self.turn is not None else self.assemble
+        ctx = despite_learned_limit(self.nx, self.options.get("model"), assemble)
         trigger: Trigger | None = (
             "manual" if compact_topic is not None else "context_limit" if ctx.compaction_due else None
         )
         if self.may_compact and trigger is not None and self.compact_history(ctx, None, trigger, compact_topic or ""):
             ctx = self.assemble()
         return (yield from self.send_until_it_fits(ctx))
-
-    def _begin(self) -> Turn:
-        try:
-            self.turn = self.nx.begin(self.event, session=self.session, **self.options)
-        except BudgetTooSmall:
-            # The parts that are never cut exceed a learned limit: drop it and let the provider decide.
-            if not self.nx.forget_limit(self.options.get("model") or self.nx.model):
-                raise
-            self.turn = self.nx.begin(self.event, session=self.session, **self.options)
-        return self.turn
 
     def _stored_answer(self, turn: Turn) -> Answer:
         """Return the answer of a turn that was completed before, without a call."""

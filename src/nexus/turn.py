@@ -69,6 +69,7 @@ class Turn:
         session: The session's label.
         number: Number of the turn in its session.
         is_new: True if `Engine.begin` stored its event, which did not come before.
+        last_reply: The reply that `record` stored last; None before.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class Turn:
         self._event = ctx.provenance.stored_event if ctx is not None else None
         self.is_new = False
         self.session, self.number = request.routing.session, number
+        self.last_reply: object = None
 
     def __repr__(self) -> str:
         return f"<Turn {self.number} of session {self.session!r}: {self.status}>"
@@ -151,7 +153,7 @@ class Turn:
             why = f"stop reason {result.stop_reason}" if result.stop_reason else "no stop reason"
             raise BadReply(f"reply is empty ({why}; call again, or end the turn with `turn.fail`; nothing was stored)")
         committed = self.engine.record(ctx, reply)
-        self._ctx = self._event = None
+        self._ctx, self._event, self.last_reply = None, None, reply
         return committed
 
     def result(

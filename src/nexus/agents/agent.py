@@ -11,7 +11,7 @@ from typing import Any, Unpack
 from msgspec import Struct
 
 from nexus.agents.engine import AgentEngine, BeforeStep, Confirm, Limits, Spending
-from nexus.agents.loop import ToolLoop
+from nexus.agents.loop import CANCELED, ToolLoop, until_canceled
 from nexus.agents.stream import TurnStream
 from nexus.agents.tool_calls import run_calls
 from nexus.agents.turn_tools import TurnTools
@@ -20,8 +20,10 @@ from nexus.assembly.inputs import as_event
 from nexus.async_engine import AsyncEngine, AsyncTurn
 from nexus.errors import BadSetting
 from nexus.ledger.lease import WAIT_S, async_session_lease
+from nexus.ledger.replay import Turn as StoredTurn
 from nexus.models import ModelClient
-from nexus.providers.errors.failures import failure_of
+from nexus.providers.errors.failures import FailureKind, failure_of
+from nexus.recovery import despite_learned_limit
 from nexus.tools import ToolRegistry
 from nexus.turn import Turn, turn_with_event
 from nexus.types.message import Image, Message, ToolCall
@@ -169,20 +171,35 @@ class Agent:
         turn = AsyncTurn(self.nx, begun)
         stream.emit(StreamStart(label, turn.turn.number, model, provider))
         try:
-            result = await self._result_of(turn, tools, stream, cancel)
+            result = await self._result_of(turn, tools, options, stream, cancel)
+            if result.error is None:
+                stream.emit(StreamEnd(result.stop_reason, result.usage, result.cost_usd, result.calls))
+            else:
+                kind = "aborted" if result.stop_reason == "aborted" else "error"
+                ended = await self.nx.run(_end_turn, turn.turn, kind, result.error)
+                stream.emit(StreamError(ended.failure_kind, ended.error))
         except BaseException as error:
             failure = failure_of(error)
-            await asyncio.shield(turn.fail_if_open(failure.kind, failure.text))
-            stream.emit(StreamError(failure.kind, failure.text, failure.retryable))
+            text = "canceled" if failure.kind == "aborted" else failure.text
+            ending = asyncio.ensure_future(self.nx.run(_end_turn, turn.turn, failure.kind, text))
+            raised = await _finish(ending, error)
+            ended = ending.result()
+            if ended.status == "completed":  # a cancellation came behind its last step
+                stream.emit(StreamEnd("end_turn"))
+            else:
+                stream.emit(StreamError(ended.failure_kind, text, failure.retryable))
+            if raised is not error:
+                raise raised from error
             raise
-        if result.error is None:
-            stream.emit(StreamEnd(result.stop_reason, result.usage, result.cost_usd, result.calls))
-        else:
-            stream.emit(StreamError(await self.nx.run(_failure_kind, turn.turn), result.error))
         return result
 
     async def _result_of(
-        self, turn: AsyncTurn, tools: TurnTools, stream: TurnStream, cancel: asyncio.Event | None
+        self,
+        turn: AsyncTurn,
+        tools: TurnTools,
+        options: CallOptions,
+        stream: TurnStream,
+        cancel: asyncio.Event | None,
     ) -> AgentResult:
         if not turn.turn.is_new:
             state = await self.nx.run(_state_of, turn.turn)
@@ -191,13 +208,13 @@ class Agent:
                     stream.emit(Token(message.text()))
                 return AgentResult(state.replies, stop_reason="end_turn")
             if state.unanswered:
-                await run_calls(state.unanswered, tools.run_again, turn, stream.emit)
-        result = await self.engine.run(await turn.assemble(), tools, stream.emit, cancel)
-        if await self.nx.run(lambda: turn.turn.is_open):  # by an engine that stores nothing itself
-            if result.error is None:
-                await turn.record(result)
-            else:
-                await turn.fail("aborted" if result.stop_reason == "aborted" else "error", result.error)
+                running = run_calls(state.unanswered, tools.run_again, turn, stream.emit)
+                if await until_canceled(running, cancel) is None:
+                    return CANCELED  # `_run_turn` ends the turn
+        ctx = await self.nx.run(despite_learned_limit, self.nx.engine, options.get("model"), turn.turn.assemble)
+        result = await self.engine.run(ctx, tools, stream.emit, cancel)
+        if result.error is None and await self.nx.run(lambda: turn.turn.is_open):  # the engine stores nothing itself
+            await turn.record(result)
         return result
 
     async def _run_order(self, order: WorkerOrder, spending: Spending) -> AgentResult:
@@ -213,8 +230,10 @@ class Agent:
         """Store an event; return its tools, and its turn or the reason why it has none."""
         with self.nx.engine.store.snapshot():
             tools = self._tools_of(event, label, options, spending)
+        model = options.get("model") or self.nx.engine.model
+        begin = partial(self.nx.engine.begin, event, session=label, **{**options, "tools": tools.registry})
         try:
-            return tools, self.nx.engine.begin(event, session=label, **{**options, "tools": tools.registry})
+            return tools, despite_learned_limit(self.nx.engine, model, begin)
         except Exception as error:  # noqa: BLE001 - raised where the turn's events are emitted
             return tools, error
 
@@ -246,9 +265,20 @@ class _TurnState(Struct, frozen=True):
     """Calls of a turn that was interrupted while its tools ran."""
 
 
-def _failure_kind(turn: Turn) -> str:
-    turns = turn.engine.ledger.turns(turn.session, turn.number)
-    return turns[0].failure_kind if turns else "error"
+async def _finish(work: asyncio.Future[Any], error: BaseException) -> BaseException:
+    """Wait for the end of work, also while canceled; return the error to raise then: a cancellation before another."""
+    while not work.done():
+        try:
+            await asyncio.wait([work])
+        except asyncio.CancelledError as canceled:
+            error = canceled
+    return error
+
+
+def _end_turn(turn: Turn, kind: FailureKind, text: str) -> StoredTurn:
+    """End a turn as failed unless it has ended, and return it as stored."""
+    turn.fail_if_open(kind, text)
+    return turn.engine.ledger.turns(turn.session, turn.number)[0]
 
 
 def _state_of(turn: Turn) -> _TurnState:

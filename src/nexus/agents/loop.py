@@ -11,7 +11,9 @@ from collections.abc import Coroutine, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
 
 from nexus.agents.engine import AgentTools, BeforeStep, Limits
 from nexus.agents.tool_calls import run_calls
@@ -19,12 +21,16 @@ from nexus.async_engine import AsyncEngine, AsyncTurn
 from nexus.context import AssembledContext
 from nexus.errors import ContextOverflow, LimitReached, ModelCallFailed
 from nexus.models import ModelClient, ModelReply
-from nexus.providers.errors.failures import failure_of
+from nexus.providers.errors.failures import FailureKind, failure_of
 from nexus.recovery import next_reply
-from nexus.types.message import Message
+from nexus.types.message import Message, Part, ToolCall, with_parts
 from nexus.types.options import RequestOptions
 from nexus.types.request import AgentResult, TokenUsage
 from nexus.types.stream_events import Retry, Sink, Token
+
+T = TypeVar("T")
+
+CANCELED = AgentResult((), stop_reason="aborted", error="canceled")
 
 
 class ToolLoop:
@@ -56,11 +62,11 @@ class ToolLoop:
     ) -> AgentResult:
         """Run a turn; see `AgentEngine.run`. A canceled task leaves an interrupted turn."""
         run = _Run(self, ctx, tools, sink, await self.nx.turn_of(ctx))
-        return await until_canceled(run.to_end(), cancel)
+        return await until_canceled(run.to_end(), cancel) or CANCELED
 
 
-async def until_canceled(work: Coroutine[Any, Any, AgentResult], cancel: asyncio.Event | None) -> AgentResult:
-    """Await work. Once the event is set the work is canceled, and the result is an interrupted one."""
+async def until_canceled(work: Coroutine[Any, Any, T], cancel: asyncio.Event | None) -> T | None:
+    """Await work. Once the event is set the work is canceled, and the result is None."""
     task = asyncio.ensure_future(work)
     canceled = asyncio.ensure_future(cancel.wait()) if cancel is not None else task
     try:
@@ -74,7 +80,7 @@ async def until_canceled(work: Coroutine[Any, Any, AgentResult], cancel: asyncio
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
-    return AgentResult((), stop_reason="aborted", error="canceled") if task.cancelled() else task.result()
+    return None if task.cancelled() else task.result()
 
 
 @dataclass(slots=True)
@@ -103,14 +109,18 @@ class _Run:
             async with asyncio.timeout(self.loop.limits.seconds):
                 return await self._steps()
         except asyncio.CancelledError:
-            await asyncio.shield(self.turn.fail_if_open("aborted", "canceled", partial=self._partial))
-            raise
+            if await self._fail("aborted", "canceled"):
+                raise
         except Exception as error:  # noqa: BLE001 - a failed turn is a result (document 002)
             failure = failure_of(error)
             if isinstance(error, ModelCallFailed) and error.reply is not None:  # withheld, and paid
                 self._add_usage(error.reply)
-            await self.turn.fail_if_open(failure.kind, failure.text, partial=self._partial)
-            return self._result("timeout" if failure.kind == "timeout" else "error", failure.text)
+            if await self._fail(failure.kind, failure.text):
+                return self._result("timeout" if failure.kind == "timeout" else "error", failure.text)
+        # The last reply was being stored meanwhile, and has completed the turn.
+        assert self.unrecorded is not None
+        self.messages.extend(self.unrecorded.messages)
+        return self._result(self.unrecorded.stop_reason)
 
     async def _steps(self) -> AgentResult:
         while True:
@@ -160,13 +170,14 @@ class _Run:
         """Call the model, pass its tokens on, and return the reply."""
         if self.has_streamed:
             self._withdraw("context_overflow", "the prompt did not fit, and is sent again")
+        self.arriving, self.unrecorded = "", None
         self.calls += 1
         async with aclosing(self.loop.models.stream(ctx)) as items:
             async for item in items:
                 if isinstance(item, ModelReply):
-                    self.arriving, self.unrecorded = "", item.result
+                    self.arriving, self.unrecorded = "", _without_repeated_calls(item.result)
                     self._add_usage(item)
-                    return item.result
+                    return self.unrecorded
                 if isinstance(item, Retry):
                     self.arriving, self.has_streamed = "", False
                 else:
@@ -175,13 +186,18 @@ class _Run:
                 self.sink(item)
         raise ModelCallFailed("the stream of the client ended without a reply", "error")
 
-    @property
-    def _partial(self) -> object:
-        """What has arrived and is not stored."""
-        return self.unrecorded or self.arriving
+    async def _fail(self, kind: FailureKind, text: str) -> bool:
+        """End the turn, with what arrived and is not stored; return False if it was completed before."""
+        return await asyncio.shield(self.loop.nx.run(self._fail_unless_completed, kind, text))
+
+    def _fail_unless_completed(self, kind: FailureKind, text: str) -> bool:
+        turn = self.turn.turn
+        is_stored = self.unrecorded is not None and turn.last_reply is self.unrecorded
+        turn.fail_if_open(kind, text, partial=None if is_stored else self.unrecorded or self.arriving)
+        return not is_stored or turn.status != "completed"
 
     def _withdraw(self, kind: str, text: str) -> None:
-        self.arriving, self.has_streamed = "", False
+        self.arriving, self.unrecorded, self.has_streamed = "", None, False
         self.sink(Retry(kind, text))
 
     def _add_usage(self, reply: ModelReply) -> None:
@@ -200,3 +216,21 @@ class _Run:
             cost_usd=self.tools.spending.cost_usd,
             calls=self.calls,
         )
+
+
+def _without_repeated_calls(result: AgentResult) -> AgentResult:
+    """Return a reply without further calls of one id: the ledger has one result for each id of a reply."""
+    ids = [call.id for call in result.tool_calls]
+    if len(set(ids)) == len(ids):
+        return result
+    seen: set[str] = set()
+    messages: list[Message] = []
+    for message in result.messages:
+        parts: list[Part] = []
+        for part in message.parts:
+            if not isinstance(part, ToolCall) or part.id not in seen:
+                parts.append(part)
+            if isinstance(part, ToolCall):
+                seen.add(part.id)
+        messages.append(with_parts(message, parts))
+    return replace(result, messages=tuple(messages))

@@ -36,7 +36,7 @@ import msgspec
 from msgspec import Struct
 
 from nexus.agents.engine import AgentTools, Limits
-from nexus.agents.loop import until_canceled
+from nexus.agents.loop import CANCELED, until_canceled
 from nexus.agents.tool_calls import text_of_result
 from nexus.async_engine import AsyncEngine
 from nexus.context import AssembledContext
@@ -109,7 +109,7 @@ class AgentProgram:
     ) -> AgentResult:
         """Run a turn; see `AgentEngine.run`."""
         run = _Run(self, ctx, tools, sink)
-        return await until_canceled(run.to_end(), cancel)
+        return await until_canceled(run.to_end(), cancel) or CANCELED
 
 
 class _Run:

@@ -35,8 +35,13 @@ async def _run_call(call: ToolCall, run: RunCall, turn: AsyncTurn, sink: Sink) -
     text = "canceled"
     try:
         result = await run(call)
-        await asyncio.shield(turn.result(call.id, result))
+        storing = asyncio.ensure_future(turn.result(call.id, result))
         status, text = "failed" if result.is_error else "completed", text_of_result(result)
+        try:
+            await asyncio.shield(storing)  # a cancellation does not stop it
+        except Exception as error:
+            status, text = "failed", str(error)
+            raise
         return Message("tool", (result,))
     finally:
         sink(ToolStatus(call.id, call.name, status, text[:PREVIEW_CHARS]))

@@ -89,17 +89,17 @@ async def async_session_lease(
             raise SessionBusy(session, "", wait_s)
         await asyncio.sleep(pause)
     try:
-        for pause in _pauses():
-            lease = await run(store.take_lease, session, holder, LEASE_MS)
-            if lease.holder == holder:
-                break
-            if _has_ended(lease.holder):
-                await run(store.release_lease, session, lease.holder)
-                continue
-            if time.monotonic() >= deadline:
-                raise SessionBusy(session, lease.holder, wait_s)
-            await asyncio.sleep(pause)
-        try:
+        try:  # a canceled call may have taken the lease all the same
+            for pause in _pauses():
+                lease = await run(store.take_lease, session, holder, LEASE_MS)
+                if lease.holder == holder:
+                    break
+                if _has_ended(lease.holder):
+                    await run(store.release_lease, session, lease.holder)
+                    continue
+                if time.monotonic() >= deadline:
+                    raise SessionBusy(session, lease.holder, wait_s)
+                await asyncio.sleep(pause)
             with _renewal.of(store, session, holder):
                 yield
         finally:
