@@ -29,6 +29,7 @@ from nexus.broker.queue_modes import (
     STEERING,
     DropPolicy,
     EventBody,
+    EventTurn,
     QueueMode,
     QueueRow,
     call_options,
@@ -62,6 +63,8 @@ WATCHED_EVENTS = 10_000
 """Events that wait for a slow watcher, at most; then it is told that it missed some."""
 
 _POLL_S, _MAX_POLL_S = 0.2, 2.0
+_RETRY_S = 2.0
+"""Seconds until a queue that an error of the ledger stopped goes on."""
 SUMMARIZED = "queue full: left out, and summarized for the next turn"
 
 
@@ -90,8 +93,9 @@ class EventResult(Struct, frozen=True):
 class _Running:
     """The turn under way in one session."""
 
-    def __init__(self, ids: Sequence[str]) -> None:
-        self.ids = list(ids)
+    def __init__(self, batch: Sequence[QueueRow]) -> None:
+        self.rows = list(batch)  # those that steer the turn join
+        self.ids = [row.row.id for row in batch]
         self.turn = 0
         self.cancel = asyncio.Event()
         self.reason = ""  # why it was interrupted
@@ -303,13 +307,15 @@ class Broker:
             row = self._store.queued_event(event_id)
             if row is None:
                 raise NotAccepted(f"event {event_id!r} was never accepted (submit it)")
-            if row.state != "done":
-                return EventResult(row)
-            label = self._store.resolve(row.session)
-            thread = self._store.thread_of(label) if label is not None else None
-            entries = entries_from_turn(self._store, thread, row.turn) if thread is not None else []
-        messages = (stored.message for entry in entries if entry.turn == row.turn for stored in entry.rows)
-        return EventResult(row, tuple(message for message in messages if message.role == "assistant"))
+            return EventResult(row, self._replies(row.session, row.turn) if row.state == "done" else ())
+
+    def _replies(self, session: str, turn: int) -> tuple[Message, ...]:
+        """Return the assistant's messages of a turn."""
+        label = self._store.resolve(session)
+        thread = self._store.thread_of(label) if label is not None else None
+        entries = entries_from_turn(self._store, thread, turn) if thread is not None else []
+        messages = (stored.message for entry in entries if entry.turn == turn for stored in entry.rows)
+        return tuple(message for message in messages if message.role == "assistant")
 
     # running -----------------------------------------------------------------------------------------------------
 
@@ -325,7 +331,9 @@ class Broker:
         task = self._tasks.pop(label)
         self._states.pop(label, None)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._emit(label, (), StreamError("error", f"queue of session {label!r} stopped: {error}", retryable=True))
+            text = f"queue of session {label!r} stopped, and goes on in {_RETRY_S:g} s: {error}"
+            self._emit(label, (), StreamError("error", text, retryable=True))
+            asyncio.get_running_loop().call_later(_RETRY_S, self._wake, label)
         if label in self._woken:
             self._wake(label)
 
@@ -333,47 +341,57 @@ class Broker:
         async with self._slots, async_session_lease(self._store, label, self.nx.run, wait_s=inf):
             self._leased.add(label)
             try:
+                await self._resume(label)
                 self._woken.discard(label)
-                batch = await self._next_batch(label, requeue=True)
-                while batch:
+                while batch := await self._next_batch(label):
                     await self._run_batch(label, batch)
                     self._woken.discard(label)
-                    batch = await self._next_batch(label)
             finally:
                 self._leased.discard(label)
 
-    def _requeue(self, label: str) -> None:
-        """Settle what a process that stopped left running: events whose turn has ended, and those that none has."""
-        engine = self.nx.engine
-        for row in self._store.queued_events(label, ("running",)):
-            turn = turn_with_event(engine.ledger, label, row.id)
-            found = engine.ledger.turns(label, turn)[:1] if turn else []
-            if not turn:
-                self._store.update_events([row.id], "queued", expected=("running",))
-            elif found and found[0].status == "completed":
-                self._store.update_events([row.id], "done", expected=("running",), turn=turn)
-            elif found and found[0].status == "failed":
-                self._store.update_events(
-                    [row.id], "failed", expected=("running",), turn=turn, reason=found[0].error or "failed"
-                )
+    async def _resume(self, label: str) -> None:
+        """Settle what a process that stopped left running. Events of an interrupted turn stay: it goes on."""
+        for row in await self.nx.run(self._queued, label):
+            if row.row.state != "running":
+                continue
+            end = await self.nx.run(self._turn_of, label, row.row.id)
+            if not end.number:
+                await self._requeue(row)
+            elif end.status in ("completed", "failed"):
+                await self._finish(row, end, "" if end.status == "completed" else end.error or "failed")
 
-    async def _next_batch(self, label: str, *, requeue: bool = False) -> list[QueueRow]:
+    def _turn_of(self, label: str, event_id: str) -> EventTurn:
+        """Return the turn that has an event, as it is stored."""
+        ledger = self.nx.engine.ledger
+        number = turn_with_event(ledger, label, event_id)
+        if not number:
+            return EventTurn()
+        turn = ledger.turns(label, number)[0]
+        replies = self._replies(label, number)
+        return EventTurn(number, turn.status, turn.error, replies[-1].text() if replies else "")
+
+    async def _requeue(self, row: QueueRow) -> None:
+        await self.nx.run(partial(self._store.update_events, [row.row.id], "queued", expected=("running",)))
+
+    async def _finish(self, row: QueueRow, end: EventTurn, reason: str) -> None:
+        """Deliver an event's answer, then settle the event: a program that stops between them delivers it again."""
+        await self._deliver(row, end.text, reason)
+        update = partial(self._store.update_events, expected=("running",), reason=reason, turn=end.number)
+        await self.nx.run(update, [row.row.id], "failed" if reason else "done")
+
+    async def _next_batch(self, label: str) -> list[QueueRow]:
         """Return the events of the next turn, marked as running."""
-        batch, taken = await self.nx.run(self._take_batch, label, requeue=requeue)
+        batch, taken = await self.nx.run(self._take_batch, label)
         while batch and not taken:
             await asyncio.sleep(self.collect_s)
             batch, taken = await self.nx.run(self._take_batch, label, least=len(batch))
         return taken
 
-    def _take_batch(
-        self, label: str, *, requeue: bool = False, least: int = 0
-    ) -> tuple[Sequence[QueueRow], list[QueueRow]]:
+    def _take_batch(self, label: str, *, least: int = 0) -> tuple[Sequence[QueueRow], list[QueueRow]]:
         """Return the next turn's events, and those of them that are marked as running now: none while more are collected.
 
         Collected events are taken once their number is still `least`.
         """
-        if requeue:
-            self._requeue(label)
         rows = self._queued(label)
         running = [row for row in rows if row.row.state == "running"]
         if running:
@@ -393,55 +411,51 @@ class Broker:
 
     async def _run_batch(self, label: str, batch: Sequence[QueueRow]) -> None:
         """Run one turn for a batch, and settle its events."""
-        running = self._running[label] = _Running([row.row.id for row in batch])
+        running = self._running[label] = _Running(batch)
         try:
             left_out = await self.nx.run(self._left_out, label) if self.drop == "summarize" else []
-            event = joined_event(batch, left_out)
-            reason = ""
+            error = ""
             try:
                 result = await self.agent.run(
-                    event,
+                    joined_event(batch, left_out),
                     session=label,
                     sink=partial(self._emit, label, running.ids),
                     cancel=running.cancel,
                     lease=False,
                     **call_options(batch),
                 )
-                text = result.messages[-1].text() if result.messages else ""
-                reason = result.error or ""
-            except Exception as error:  # noqa: BLE001 - an event that cannot run must not stop the queue
-                text, reason = "", str(error) or type(error).__name__
+                error = result.error or ""
+            except Exception as failure:  # noqa: BLE001 - an event that cannot run must not stop the queue
+                error = str(failure) or type(failure).__name__
             self._states[label] = "completing"
-            await self._deliver(batch, text, reason)
-            await self.nx.run(partial(self._finish, running, left_out, running.reason or reason))
+            for row in running.rows:
+                end = await self.nx.run(self._turn_of, label, row.row.id)
+                if running.turn and not end.number:  # it was to steer the turn, which ended before
+                    await self._requeue(row)
+                else:
+                    await self._finish(row, end, "" if end.status == "completed" else running.reason or error)
+            for row in left_out:
+                end = await self.nx.run(self._turn_of, label, row.row.id)
+                update = partial(self._store.update_events, reason=SUMMARIZED, turn=end.number)
+                await self.nx.run(update, [row.row.id], "dropped", expected=("dropped",))
         finally:
             self._running.pop(label, None)
-        for event_id in running.ids:
-            self._settle(event_id)
+            for event_id in running.ids:
+                self._settle(event_id)
 
     def _left_out(self, label: str) -> list[QueueRow]:
+        """Return the dropped events that the next turn summarizes."""
         rows = self._store.queued_events(label, ("dropped",))
         return [decode_row(row) for row in rows if row.reason == SUMMARIZED and not row.turn]
 
-    def _finish(self, running: _Running, left_out: Sequence[QueueRow], reason: str) -> None:
-        """Settle a turn's events in the ledger."""
-        state = "failed" if reason else "done"
-        self._store.update_events(running.ids, state, expected=("running",), reason=reason, turn=running.turn)
-        if left_out:
-            ids = [row.row.id for row in left_out]
-            self._store.update_events(ids, "dropped", expected=("dropped",), reason=SUMMARIZED, turn=running.turn)
-
-    async def _deliver(self, batch: Sequence[QueueRow], text: str, reason: str) -> None:
-        """Give the sessions that wait for an answer theirs, as events. A second delivery adds nothing."""
-        for row in batch:
-            if row.body.reply_to:
-                answer = text if not reason else f"It failed: {reason}"
-                event = Event(
-                    (Text(f"[Report of worker {row.row.session}]\n{answer}"),),
-                    id=f"{row.row.id}:report",
-                    source="agent",
-                )
-                await self._submit(event, row.body.reply_to, None, self.mode, "", {})
+    async def _deliver(self, row: QueueRow, text: str, reason: str) -> None:
+        """Give the session that waits for an answer its event. A second delivery adds nothing."""
+        if not row.body.reply_to:
+            return
+        answer = text if not reason else f"It failed: {reason}"
+        text = f"[Report of worker {row.row.session}]\n{answer}"
+        event = Event((Text(text),), id=f"{row.row.id}:report", source="agent")
+        await self._submit(event, row.body.reply_to, None, self.mode, "", {})
 
     async def _steer(self, turn: AsyncTurn) -> None:
         """Let the events join that steer the running turn of a session."""
@@ -452,11 +466,12 @@ class Broker:
         for row in await self.nx.run(self._queued, label):
             if row.row.state != "queued" or row.body.mode not in STEERING:
                 continue
+            running.rows.append(row)  # before it is marked: a cancellation may come at any step
+            running.ids.append(row.row.id)
             changed = await self.nx.run(
                 partial(self._store.update_events, [row.row.id], "running", expected=("queued",), turn=running.turn)
             )
             if changed:
-                running.ids.append(row.row.id)
                 await self.nx.run(turn.turn.add, row.body.event)
 
     async def _run_worker(self, order: WorkerOrder) -> None:

@@ -55,6 +55,16 @@ class QueueRow(Struct, frozen=True):
     body: EventBody
 
 
+class EventTurn(Struct, frozen=True):
+    """The turn that has an event; its number is 0 if none has."""
+
+    number: int = 0
+    status: str = ""
+    error: str = ""
+    text: str = ""
+    """The last reply."""
+
+
 _BODY = msgspec.json.Decoder(EventBody)
 
 
@@ -91,7 +101,7 @@ def joined_event(rows: Sequence[QueueRow], left_out: Sequence[QueueRow] = ()) ->
     before = [message for row in rows[:-1] for message in _messages(row.body.event)]
     if left_out:
         before.insert(0, _summary(left_out))
-    included = tuple(row.row.id for row in rows[:-1])
+    included = tuple(row.row.id for row in (*left_out, *rows[:-1]))
     return replace(last, preceding=(*before, *last.preceding), included_ids=(*included, *last.included_ids))
 
 
