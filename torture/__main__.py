@@ -21,6 +21,7 @@ NAMES = (
     "kill_appends",
     "kill_compactions",
     "kill_turns",
+    "kill_broker",
     "power_loss",
     "io_errors",
     "disk_full",
