@@ -17,7 +17,8 @@ from typing import Any, Unpack
 from msgspec import Struct
 
 from nexus.assembly.gather import event_messages
-from nexus.broker.broker import Broker, EventResult, SessionEvent
+from nexus.broker.broker import Broker
+from nexus.broker.events import EventResult, SessionEvent
 from nexus.broker.queue_modes import QueueMode
 from nexus.compaction import CompactionOutcome
 from nexus.context import AssembledContext

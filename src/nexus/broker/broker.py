@@ -15,15 +15,15 @@ from contextlib import suppress
 from functools import partial
 from math import inf
 from types import TracebackType
-from typing import Literal, Self, TypeAlias, Unpack
+from typing import Self, Unpack
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from nexus.agents import Agent
 from nexus.agents.workers import WorkerOrder
 from nexus.assembly.inputs import as_event
 from nexus.async_engine import AsyncTurn
+from nexus.broker.events import EventResult, SessionEvent, SessionState
 from nexus.broker.queue_modes import (
     MODES,
     STEERING,
@@ -57,8 +57,6 @@ from nexus.types.stream_events import (
 )
 from nexus.types.validation import check_options
 
-SessionState: TypeAlias = Literal["idle", "processing", "streaming", "compacting", "completing"]
-
 WATCHED_EVENTS = 10_000
 """Events that wait for a slow watcher, at most; then it is told that it missed some."""
 
@@ -66,28 +64,6 @@ _POLL_S, _MAX_POLL_S = 0.2, 2.0
 _RETRY_S = 2.0
 """Seconds until a queue that an error of the ledger stopped goes on."""
 SUMMARIZED = "queue full: left out, and summarized for the next turn"
-
-
-class SessionEvent(Struct, frozen=True):
-    """An event of a running turn, for those who watch."""
-
-    session: str
-    event: StreamEvent
-    event_ids: tuple[str, ...] = ()
-    """Ids of the accepted events that the turn answers."""
-
-
-class EventResult(Struct, frozen=True):
-    """What became of an accepted event."""
-
-    event: QueuedEvent
-    replies: tuple[Message, ...] = ()
-    """The assistant's messages of its turn."""
-
-    @property
-    def text(self) -> str:
-        """The text of the last reply."""
-        return self.replies[-1].text() if self.replies else ""
 
 
 class _Running:
