@@ -24,14 +24,15 @@ from nexus.compaction.prompt import build_summarize_prompt
 from nexus.compaction.summarizer import SummaryReply, SummaryRequest
 from nexus.errors import SummarizerFailed, SummaryCallTooLarge
 from nexus.tokens.counter import get_counter
+from nexus.tokens.model import resolve
 from nexus.types.message import user
 
 pytestmark = pytest.mark.slow  # a real model needs 130 MB and half a minute; `chat_server` plays one in make test
 
 WINDOW = 2_048
 MOST = 40
-FACTOR = 1.1
-"""Tokens of an unknown model per base token, as they are assumed."""
+FACTOR = resolve("smollm2-135m").token_factor
+"""Tokens of the model per base token, by which an answer's limit is scaled."""
 
 AFRESH = {"cache_prompt": False}
 """Reads the whole prompt again: with a part of it kept, sums are rounded otherwise, and the next word may be another."""

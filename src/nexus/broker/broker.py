@@ -210,7 +210,7 @@ class Broker:
                     # Another process may run it, unless this one has the session's lease.
                     is_here = found.event.session in self._leased
                     with suppress(TimeoutError):
-                        await asyncio.wait_for(settled, None if is_here else pause_s)
+                        await asyncio.wait_for(settled, _MAX_POLL_S if is_here else pause_s)
                     pause_s = min(2 * pause_s, _MAX_POLL_S)
                 finally:
                     self._waiting[event_id].remove(settled)
@@ -354,6 +354,7 @@ class Broker:
         await self._deliver(row, end.text, reason)
         update = partial(self._store.update_events, expected=("running",), reason=reason, turn=end.number)
         await self.nx.run(update, [row.row.id], "failed" if reason else "done")
+        self._settle(row.row.id)
 
     async def _next_batch(self, label: str) -> list[QueueRow]:
         """Return the events of the next turn, marked as running."""
