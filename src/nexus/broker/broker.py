@@ -8,6 +8,7 @@ also across processes that share a ledger; sessions run at the same time.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import uuid
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
@@ -257,7 +258,7 @@ class Broker:
         label = engine.store.resolve(label) or label
         if turn is None:
             return label
-        fork = f"{label[:200]}@{turn}.{event_id[:12]}"
+        fork = f"{label[:200]}@{turn}.{hashlib.sha256(event_id.encode(errors='surrogatepass')).hexdigest()[:12]}"
         if engine.store.resolve(fork) is None:
             engine.ledger.fork(fork, label, turn=turn)
         return fork
