@@ -1,4 +1,4 @@
-"""Agents: what runs a model in a loop, the tools that it has, and other programs in its place."""
+"""Agents: the loop of model calls and tool calls, its tools and workers, and programs that run turns themselves."""
 
 from nexus.agents.agent import Agent
 from nexus.agents.engine import AgentEngine, AgentTools, Confirm, Limits

@@ -122,8 +122,10 @@ class Agent:
             label = session
         else:
             label = await self.nx.run(partial(self.nx.engine.session_label, session, **merged))
-        held = async_session_lease(self.nx.engine.store, label, self.nx.run, wait_s=wait) if lease else nullcontext()
-        async with held:
+        lease_of_session = (
+            async_session_lease(self.nx.engine.store, label, self.nx.run, wait_s=wait) if lease else nullcontext()
+        )
+        async with lease_of_session:
             return await self._run_turn(as_event(event, images), label, merged, TurnStream(sink), cancel, spending)
 
     async def stream(
@@ -160,15 +162,15 @@ class Agent:
         spending: Spending | None,
     ) -> AgentResult:
         begin = partial(self._begin, event, label, options, spending or Spending(self.limits.cost_usd))
-        tools, begun = await self.nx.run(begin)
+        tools, turn_or_error = await self.nx.run(begin)
         model = options.get("model") or self.nx.engine.model
         provider = self.nx.engine.resolve(model).provider
-        if isinstance(begun, Exception):
-            failure = failure_of(begun)
+        if isinstance(turn_or_error, Exception):
+            failure = failure_of(turn_or_error)
             stream.emit(StreamStart(label, 0, model, provider))
             stream.emit(StreamError(failure.kind, failure.text, failure.retryable))
-            raise begun
-        turn = AsyncTurn(self.nx, begun)
+            raise turn_or_error
+        turn = AsyncTurn(self.nx, turn_or_error)
         stream.emit(StreamStart(label, turn.turn.number, model, provider))
         try:
             result = await self._result_of(turn, tools, options, stream, cancel)
@@ -240,8 +242,8 @@ class Agent:
     def _tools_of(self, event: Event, label: str, options: CallOptions, spending: Spending) -> TurnTools:
         engine = self.nx.engine
         thread = engine.store.thread_of(label)
-        begun = turn_with_event(engine.ledger, label, event.id) if event.id else 0
-        number = begun or (engine.store.thread(thread).turn + 1 if thread is not None else 1)
+        number = turn_with_event(engine.ledger, label, event.id) if event.id else 0
+        number = number or (engine.store.thread(thread).turn + 1 if thread is not None else 1)
         return TurnTools(
             self.nx,
             label,

@@ -1,4 +1,4 @@
-"""What runs a turn: the protocol of agent engines (document 002), the tools that they call, and their limits."""
+"""The protocol of agent engines (document 002), the tools that they call, and the limits of a turn."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Spending:
 
     @property
     def remaining_usd(self) -> float | None:
-        """What is left of the limit; None without a limit."""
+        """The rest of the limit; None without a limit."""
         return None if self.limit_usd is None else max(self.limit_usd - (self.cost_usd or 0.0), 0.0)
 
     def check(self) -> None:
@@ -86,7 +86,7 @@ class AgentEngine(Protocol):
     async def run(
         self, ctx: AssembledContext, tools: AgentTools, sink: Sink, cancel: asyncio.Event | None = None
     ) -> AgentResult:
-        """Run a turn from its first context to its end, and return what it produced.
+        """Run a turn from its first context to its end, and return its result.
 
         Args:
             ctx: The context of an open turn (`turn.assemble()`).

@@ -223,14 +223,14 @@ def _without_repeated_calls(result: AgentResult) -> AgentResult:
     ids = [call.id for call in result.tool_calls]
     if len(set(ids)) == len(ids):
         return result
-    seen: set[str] = set()
+    call_ids: set[str] = set()
     messages: list[Message] = []
     for message in result.messages:
         parts: list[Part] = []
         for part in message.parts:
-            if not isinstance(part, ToolCall) or part.id not in seen:
+            if not isinstance(part, ToolCall) or part.id not in call_ids:
                 parts.append(part)
             if isinstance(part, ToolCall):
-                seen.add(part.id)
+                call_ids.add(part.id)
         messages.append(with_parts(message, parts))
     return replace(result, messages=tuple(messages))

@@ -193,8 +193,8 @@ class _Run:
             try:
                 line = _LINE.decode(data)
             except msgspec.MsgspecError as error:
-                shown = data[:200].decode(errors="replace").strip()
-                raise AgentProgramFailed(f"program wrote a line that is no event: {error}: {shown}") from error
+                excerpt = data[:200].decode(errors="replace").strip()
+                raise AgentProgramFailed(f"program wrote a line that is no event: {error}: {excerpt}") from error
             match line:
                 case _RunCall():
                     task = asyncio.ensure_future(self._run_call(process, line))

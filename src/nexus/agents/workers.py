@@ -112,12 +112,12 @@ def worker_order(context: ToolContext, call_id: str, task: str, *, toolset: str,
 
 def _depth_of(engine: Engine, session: str) -> int:
     """Return how many sessions spawned each other above a session."""
-    depth, seen = 0, {session}
+    depth, labels = 0, {session}
     while True:
         label = engine.store.resolve(session)
         update = engine.store.session(label) if label is not None else None
         session = update.facts.parent_session if update is not None else ""
-        if not session or session in seen:
+        if not session or session in labels:
             return depth
-        seen.add(session)
+        labels.add(session)
         depth += 1

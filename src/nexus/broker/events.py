@@ -1,4 +1,4 @@
-"""What a broker tells those who wait for an event's answer, and those who watch its turns."""
+"""Results of accepted events, and events of the running turns for watchers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class SessionEvent(Struct, frozen=True):
 
 
 class EventResult(Struct, frozen=True):
-    """What became of an accepted event."""
+    """An accepted event with the replies of its turn."""
 
     event: QueuedEvent
     replies: tuple[Message, ...] = ()

@@ -4,9 +4,9 @@
 |---|---|---|
 | `followup` | waits | one turn each, in order |
 | `collect` | waits | all that wait are one turn of separate messages |
-| `steer` | joins the running turn after its tool results | what came too late is one turn of separate messages |
-| `steer-backlog` | joins the running turn after its tool results | what came too late is one turn each, in order |
-| `interrupt` | ends the running turn, which keeps what was said | all that wait are one turn of separate messages |
+| `steer` | joins the running turn after its tool results | later ones are one turn of separate messages |
+| `steer-backlog` | joins the running turn after its tool results | later ones are one turn each, in order |
+| `interrupt` | ends the running turn, which keeps its partial reply | all that wait are one turn of separate messages |
 
 Each event has its own mode. Events of one mode in a row are collected; one of another mode ends the row.
 """

@@ -197,7 +197,7 @@ class HistoryTools:
         entry, row, result = results[-1]
         images = tuple(item for item in result.content if isinstance(item, Image))
         name = result.name or next(
-            (one.name for _, row in calls for one in row.message.calls() if one.id == call_id), ""
+            (call.name for _, row in calls for call in row.message.calls() if call.id == call_id), ""
         )
         return _Excerpt(f"{_head(entry, row)}, result of {name or call_id}{also}", result_text(result), images)
 
