@@ -93,9 +93,9 @@ class AsyncEngine:
         turn = await self.run(partial(self.engine.current_turn, session, **options))
         return AsyncTurn(self, turn) if turn is not None else None
 
-    async def turn_of(self, ctx: AssembledContext) -> AsyncTurn:
-        """Return the open turn whose next call a context is for; see `nexus.turn.turn_of`."""
-        return AsyncTurn(self, await self.run(turn_of, self.engine, ctx))
+    def turn_of(self, ctx: AssembledContext) -> AsyncTurn:
+        """Return the turn whose next call a context is for; see `nexus.turn.turn_of`. It reads no ledger."""
+        return AsyncTurn(self, turn_of(self.engine, ctx))
 
     async def history(self, session: str) -> list[Message]:
         """Return every message of a session; see `Engine.history`."""

@@ -164,6 +164,7 @@ class StoredEvent:
     seqs: tuple[int, ...]
     starts_turn: bool
     refs: tuple[MessageRef, ...] = ()  # positions of the messages, if known
+    turn: int = 0  # the open turn's number; 0 if the messages are not stored as a turn
 
 
 class SentMessage(Struct, frozen=True):

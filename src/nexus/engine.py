@@ -82,7 +82,7 @@ from nexus.types.ledger_entries import Committed, Entry, StoredCalibration
 from nexus.types.message import Image, Message, Text
 from nexus.types.options import RequestOptions
 from nexus.types.profile import Profile
-from nexus.types.request import Event, Request, Routing, checked_request
+from nexus.types.request import AgentResult, Event, Request, Routing, checked_request
 from nexus.types.sanitize import sanitize_text
 from nexus.types.validation import MAX_INTEGER, check_options
 from nexus.workspace.credentials.store import Credentials
@@ -502,9 +502,13 @@ class Engine:
 
         Raises BadReply, LedgerError, and IdempotencyConflict if another reply was recorded for the same context.
         """
+        return self.record_result(ctx, read_reply(reply))
+
+    def record_result(self, ctx: AssembledContext, result: AgentResult) -> Committed:
+        """Record a reply that `read_reply` has read; see `record`."""
         if not isinstance(ctx, AssembledContext):
             raise BadContext(f"context is {type(ctx).__name__} (pass the one that `assemble` returned)")
-        result, now_ms = read_reply(reply), self.clock_ms()
+        now_ms = self.clock_ms()
         commit, mirrored = build_commit(ctx, result, self.counter, now_ms), ctx.mirrored
         if mirrored is not None and isinstance(mirrored.state, PlacedList):
             committed = self._mirror.record(mirrored.state, commit)

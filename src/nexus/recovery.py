@@ -352,6 +352,7 @@ class _Recovery:
             used, available = ctx.token_budget.used.total, ctx.token_budget.available
             outcome = yield ctx
             reply, self.error = outcome.reply, outcome.error
+            result = AgentResult(())
             if outcome.error is not None:
                 verdict = classify(
                     outcome.error, provider=ctx.provider, window=ctx.accounting.model_info.context_tokens
@@ -359,20 +360,24 @@ class _Recovery:
                 if verdict.kind != "overflow":
                     raise outcome.error
             else:
-                verdict = _silent_overflow(ctx, reply)
+                result = read_reply(reply)
+                verdict = _silent_overflow(ctx, result)
             self.attempts.append(Attempt(used, available, self.step, verdict))
             if verdict is not None:
                 try:
                     ctx = self.smaller_context(ctx, verdict)
                     continue
                 except ContextOverflow:
-                    if not _has_content(reply):
+                    if not _has_content(result):
                         raise
             # Only a success proves a limit: a learned limit under which nothing fits would block the next call.
             elif self.limit_to_learn:
                 self.nx.learn_limit(ctx.model, max(self.limit_to_learn, used))
-            committed = self.turn.record(reply, ctx) if self.turn is not None else self.nx.record(ctx, reply)
-            return Answer(ctx, reply, read_reply(reply), committed, tuple(self.attempts), tuple(self.outcomes))
+            if self.turn is not None:
+                committed = self.turn.record_result(result, ctx, reply)
+            else:
+                committed = self.nx.record_result(ctx, result)
+            return Answer(ctx, reply, result, committed, tuple(self.attempts), tuple(self.outcomes))
 
     def smaller_context(self, ctx: AssembledContext, verdict: OverflowVerdict) -> AssembledContext:
         """Return a context that is smaller than the failed one by our count. Raises ContextOverflow if none is."""
@@ -474,26 +479,26 @@ def _parts(ctx: AssembledContext) -> str:
     return f"of the last one {parts}"
 
 
-def _silent_overflow(ctx: AssembledContext, reply: Any) -> OverflowVerdict | None:
+def _silent_overflow(ctx: AssembledContext, result: AgentResult) -> OverflowVerdict | None:
     """Return a verdict if the usage or the stop reason of a reply shows that the prompt did not fit."""
-    result = read_reply(reply)
+    has_content = _has_content(result)
     verdict = detect_silent_overflow(
         result.usage,
         window=ctx.accounting.model_info.context_tokens,
         stop_reason=result.provider_stop_reason or result.stop_reason,
-        text_empty=not _has_content(reply),
+        text_empty=not has_content,
         sent_tokens=ctx.token_budget.used.total,
     )
     # Gateways that omit cached tokens from the usage report less than was sent, although the prompt fit.
-    if verdict is not None and verdict.source == _LESS_THAN_SENT and _has_content(reply):
+    if verdict is not None and verdict.source == _LESS_THAN_SENT and has_content:
         return None
     return verdict
 
 
-def _has_content(reply: Any) -> bool:
+def _has_content(result: AgentResult) -> bool:
     """Return whether a reply contains text or a tool call."""
-    return reply is not None and any(
+    return any(
         isinstance(part, ToolCall) or (isinstance(part, Text) and bool(part.text.strip()))
-        for message in read_reply(reply).messages
+        for message in result.messages
         for part in message.parts
     )

@@ -16,7 +16,7 @@ from nexus.ledger.overlay import is_partial, open_event
 from nexus.ledger.replay import ABORTED, TurnStatus, entries_from_turn
 from nexus.providers.errors.failures import FailureKind
 from nexus.providers.replies import read_reply
-from nexus.types.ledger_entries import Commit, Committed, MessageRef, NewEntry
+from nexus.types.ledger_entries import Commit, Committed, Entry, MessageRef, NewEntry
 from nexus.types.message import ATTACHED, Message, Note, Text, ToolCall, ToolResult, assistant, with_parts
 from nexus.types.options import RequestOptions
 from nexus.types.request import AgentResult, Event, Request
@@ -54,7 +54,7 @@ class TurnEngine(Protocol):
         """Assemble the context for an event that the ledger has."""
         ...
 
-    def record(self, ctx: AssembledContext, reply: object) -> Committed:
+    def record_result(self, ctx: AssembledContext, result: AgentResult) -> Committed:
         """Store a reply."""
         ...
 
@@ -98,7 +98,8 @@ class Turn:
     @property
     def status(self) -> TurnStatus:
         """`pending`, `streaming`, `completed`, `failed` or `interrupted`, read from the ledger."""
-        turns = self.engine.ledger.turns(self.session, self.number)
+        with self.engine.ledger.snapshot():
+            turns = self.engine.ledger.turns(self.session, self.number)
         statuses: list[TurnStatus] = [turn.status for turn in turns if turn.number == self.number]
         return statuses[0] if statuses else "interrupted"
 
@@ -148,11 +149,14 @@ class Turn:
         ctx = ctx or self._ctx
         if ctx is None:
             raise BadReply("turn has no context to record a reply to (call `turn.assemble()` and send that context)")
-        result = read_reply(reply)
+        return self.record_result(read_reply(reply), ctx, reply)
+
+    def record_result(self, result: AgentResult, ctx: AssembledContext, reply: object) -> Committed:
+        """Store a reply that `read_reply` has read; see `record`."""
         if result.error is None and not any(message.has_content() for message in result.messages):
             why = f"stop reason {result.stop_reason}" if result.stop_reason else "no stop reason"
             raise BadReply(f"reply is empty ({why}; call again, or end the turn with `turn.fail`; nothing was stored)")
-        committed = self.engine.record(ctx, reply)
+        committed = self.engine.record_result(ctx, result)
         self._ctx, self._event, self.last_reply = None, None, reply
         return committed
 
@@ -188,7 +192,7 @@ class Turn:
         ledger = self.engine.ledger
         with ledger.snapshot():
             thread = ledger.thread(self.session)
-            waiting = open_event(ledger.store, thread)
+            waiting, _ = open_event(ledger.store, thread)
             # Models use an id again in later replies.
             reply = waiting[0].seq - 1 if waiting else ledger.store.head(thread)[0]
         rows = (row for entry in waiting for row in entry.rows)
@@ -251,32 +255,38 @@ class Turn:
         if self._event is not None:  # others may have added messages behind it
             return self._event
         ledger = self.engine.ledger
-        entries = open_event(ledger.store, ledger.thread(self.session))
+        entries, starts_turn = self._open_event()
         if any(map(is_partial, entries)):
             # The next try replaces what had arrived; the old thread still has it.
             event = [entry for entry in entries if entry.rows and not is_partial(entry)]
             ledger.rewind(self.session, seq=event[-1].seq)
-            entries = open_event(ledger.store, ledger.thread(self.session))
+            entries, starts_turn = self._open_event()
         if not entries or entries[0].turn != self.number:
             raise BadEvent(
                 f"turn {self.number} of session {self.session!r} waits for no reply: neither a message nor a result came "
                 "after its last reply (add a result, or begin another turn)"
             )
-        first = entries_from_turn(ledger.store, ledger.thread(self.session), self.number)[0]
         return StoredEvent(
             tuple(row.message for entry in entries for row in entry.rows),
             tuple(entry.seq for entry in entries),  # marks of failures are between no call and its reply either
-            entries[0].seq == first.seq,
+            starts_turn,
             tuple(row.ref for entry in entries for row in entry.rows),
+            self.number,
         )
+
+    def _open_event(self) -> tuple[tuple[Entry, ...], bool]:
+        ledger = self.engine.ledger
+        with ledger.snapshot():
+            return open_event(ledger.store, ledger.thread(self.session))
 
 
 def turn_of(engine: TurnEngine, ctx: AssembledContext) -> Turn:
     """Return the open turn whose next call a context is for. Raises BadContext for any other context."""
     request = ctx.provenance.request
-    if ctx.provenance.stored_event is None or request is None:
+    event = ctx.provenance.stored_event
+    if event is None or not event.turn or request is None:
         raise BadContext("context is of no open turn (get it from a turn: `turn = nx.begin(…)`, `turn.assemble()`)")
-    return Turn(engine, request, engine.ledger.thread_info(ctx.session_label).turn, options_of(ctx), ctx)
+    return Turn(engine, request, event.turn, options_of(ctx), ctx)
 
 
 def begin_turn(engine: TurnEngine, event: Event, session: str | None, options: RequestOptions) -> Turn:
@@ -291,7 +301,7 @@ def begin_turn(engine: TurnEngine, event: Event, session: str | None, options: R
     commit = build_event_commit(ctx, engine.counter, engine.clock_ms(), keys)
     committed = ledger.commit(label, commit, new_session_metadata(ctx, ledger.store))
     refs = tuple(MessageRef(committed.head, order) for order in range(len(ctx.event)))
-    stored = StoredEvent(ctx.event, (committed.head,), ctx.provenance.starts_turn, refs)
+    stored = StoredEvent(ctx.event, (committed.head,), ctx.provenance.starts_turn, refs, committed.turn)
     ctx = dataclasses.replace(ctx, provenance=dataclasses.replace(ctx.provenance, stored_event=stored))
     turn = Turn(engine, request, committed.turn, options, ctx)
     turn.is_new = True
@@ -305,14 +315,16 @@ def event_keys(event: Event) -> tuple[str, ...]:
 
 def turn_with_event(ledger: Ledger, session: str, event_id: str) -> int:
     """Return the turn of a session that has an event; 0 if there is none."""
-    thread = ledger.store.thread_of(session)
-    if thread is None:
+    store = ledger.store
+    with store.snapshot():
+        thread = store.thread_of(session)
+        if thread is None or not (holders := store.holders(f"event:{event_id}")):
+            return 0
+        path = {part.thread: part for part in store.path(thread)}
+        for holder, seq in holders:
+            if holder in path and seq <= path[holder].high:
+                return next(iter(store.entries(thread, seq - 1, seq))).turn
         return 0
-    path = {part.thread: part for part in ledger.store.path(thread)}
-    for holder, seq in ledger.store.holders(f"event:{event_id}"):
-        if holder in path and seq <= path[holder].high:
-            return next(iter(ledger.store.entries(thread, seq - 1, seq))).turn
-    return 0
 
 
 def event_of(stored: StoredEvent, now_ms: int) -> Event:

@@ -203,7 +203,9 @@ class Agent:
         stream: TurnStream,
         cancel: asyncio.Event | None,
     ) -> AgentResult:
-        if not turn.turn.is_new:
+        if turn.turn.is_new:
+            ctx = turn.turn.assemble()  # by `_begin`
+        else:
             state = await self.nx.run(_state_of, turn.turn)
             if state.is_completed:
                 for message in state.replies:
@@ -213,7 +215,7 @@ class Agent:
                 running = run_calls(state.unanswered, tools.run_again, turn, stream.emit)
                 if await until_canceled(running, cancel) is None:
                     return CANCELED  # `_run_turn` ends the turn
-        ctx = await self.nx.run(despite_learned_limit, self.nx.engine, options.get("model"), turn.turn.assemble)
+            ctx = await self.nx.run(despite_learned_limit, self.nx.engine, options.get("model"), turn.turn.assemble)
         result = await self.engine.run(ctx, tools, stream.emit, cancel)
         if result.error is None and await self.nx.run(lambda: turn.turn.is_open):  # the engine stores nothing itself
             await turn.record(result)

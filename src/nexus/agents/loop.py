@@ -61,7 +61,7 @@ class ToolLoop:
         self, ctx: AssembledContext, tools: AgentTools, sink: Sink, cancel: asyncio.Event | None = None
     ) -> AgentResult:
         """Run a turn; see `AgentEngine.run`. A canceled task leaves an interrupted turn."""
-        run = _Run(self, ctx, tools, sink, await self.nx.turn_of(ctx))
+        run = _Run(self, ctx, tools, sink, self.nx.turn_of(ctx))
         return await until_canceled(run.to_end(), cancel) or CANCELED
 
 

@@ -136,7 +136,7 @@ class _Run:
             return AgentResult((), stop_reason=stop_reason, error=failure.text, model=self._ctx.model)
 
     async def _fail(self, kind: Any, text: str) -> None:
-        turn = await self._program.nx.turn_of(self._ctx)
+        turn = self._program.nx.turn_of(self._ctx)
         messages: tuple[Message, ...] = ()
         with suppress(NexusError):  # a message that cannot be read is no reason to lose the failure itself
             messages = self._read_messages()

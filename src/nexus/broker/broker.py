@@ -340,11 +340,12 @@ class Broker:
     def _turn_of(self, label: str, event_id: str) -> EventTurn:
         """Return the turn that has an event, as it is stored."""
         ledger = self.nx.engine.ledger
-        number = turn_with_event(ledger, label, event_id)
-        if not number:
-            return EventTurn()
-        turn = ledger.turns(label, number)[0]
-        replies = self._replies(label, number)
+        with ledger.snapshot():
+            number = turn_with_event(ledger, label, event_id)
+            if not number:
+                return EventTurn()
+            turn = ledger.turns(label, number)[0]
+            replies = self._replies(label, number)
         return EventTurn(number, turn.status, turn.error, replies[-1].text() if replies else "")
 
     async def _requeue(self, row: QueueRow) -> None:

@@ -13,6 +13,9 @@ from nexus.ledger.sessions import Thread
 from nexus.ledger.store import LedgerStore
 from nexus.types.ledger_entries import STEPS, AssemblyRow, Cut, Entry, StoredMessage
 
+_BACK = 4
+"""Entries read at a time to find the open event."""
+
 NEW_THREAD = 0
 """Thread of a session that is not stored yet."""
 
@@ -108,23 +111,35 @@ class PathOverlay:
         return iter(self._store.entries(self._thread, after, until) if self._thread is not None else ())
 
 
-def open_event(store: LedgerStore, thread: int) -> tuple[Entry, ...]:
-    """Return the newest turn's entries that no reply answers: user messages and results behind its last whole reply.
+def open_event(store: LedgerStore, thread: int) -> tuple[tuple[Entry, ...], bool]:
+    """Return the newest turn's entries that no reply answers, and True if the turn begins with them.
 
-    Marks of failures and what had arrived of a reply before one are among them.
+    They are user messages and results behind the turn's last whole reply. Marks of failures, and what had arrived of a
+    reply before one, are among them.
     """
     row = store.thread(thread)
     pending: list[Entry] = []
-    for seq in range(row.head_seq, 0, -1):
-        entry = next(iter(store.entries(thread, seq - 1, seq)))
-        if entry.turn != row.turn or entry.kind == "completed":
+    starts_turn = True
+    for entry in _newest_first(store, thread, row.head_seq):
+        if entry.turn != row.turn:
             break
-        if entry.kind not in STEPS:
-            continue
-        if not is_partial(entry) and any(row.message.role in ("assistant", "system") for row in entry.rows):
+        if entry.kind == "completed" or (entry.kind in STEPS and _is_reply(entry)):
+            starts_turn = False
             break
-        pending.append(entry)
-    return tuple(reversed(pending)) if any(entry.rows and not is_partial(entry) for entry in pending) else ()
+        if entry.kind in STEPS:
+            pending.append(entry)
+    if not any(entry.rows and not is_partial(entry) for entry in pending):
+        return (), starts_turn
+    return tuple(reversed(pending)), starts_turn
+
+
+def _newest_first(store: LedgerStore, thread: int, head: int) -> Iterator[Entry]:
+    for until in range(head, 0, -_BACK):
+        yield from reversed(list(store.entries(thread, max(until - _BACK, 0), until)))
+
+
+def _is_reply(entry: Entry) -> bool:
+    return not is_partial(entry) and any(row.message.role in ("assistant", "system") for row in entry.rows)
 
 
 def is_partial(entry: Entry) -> bool:

@@ -141,7 +141,7 @@ def checked_request(request: Request) -> tuple[Request, tuple[ContextWarning, ..
         raise BadEvent(f"event invalid: {error} (pass a text, a nexus.Event, or results as nexus.tool(…))") from error
     try:
         plain = replace(
-            request, event=event, identity=replace(identity, user_profile={}), tools=(), model_config={}, blocks={}
+            request, event=Event(), identity=replace(identity, user_profile={}), tools=(), model_config={}, blocks={}
         )
         valid = checked(plain, Request, 10**MAX_DIGITS)
         settings, blocks, user_profile = dict(request.model_config), dict(request.blocks), dict(identity.user_profile)

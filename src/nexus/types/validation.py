@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from difflib import get_close_matches
-from itertools import chain
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -103,15 +102,21 @@ def check_json(value: object, max_levels: int = MAX_LEVELS, max_integer: int = 1
     """Check the depth and the integers of a value of dicts and lists. Raises ValueError."""
     levels, layer = 0, [cast("Any", value)]
     while layer:
-        containers: list[Any] = [item for item in layer if isinstance(item, (dict, list, tuple))]
+        inner: list[Any] = []
+        containers = 0
+        for item in layer:
+            if type(item) is str:  # most values, on the way of every call
+                continue
+            if isinstance(item, int):
+                if abs(item) >= max_integer:
+                    raise ValueError(f"integer of {item.bit_length()} bits, too large")
+            elif isinstance(item, (dict, list, tuple)):
+                containers += 1
+                values = cast("dict[Any, Any]", item).values() if isinstance(item, dict) else cast("list[Any]", item)
+                inner.extend(values)
         if levels > max_levels and containers:
             raise ValueError(f"nested more than {max_levels} levels deep")
-        for item in layer:
-            if isinstance(item, int) and abs(item) >= max_integer:
-                raise ValueError(f"integer of {item.bit_length()} bits, too large")
-        levels += 1
-        values = (cast("dict[Any, Any]", item).values() if isinstance(item, dict) else item for item in containers)
-        layer: list[Any] = list(chain.from_iterable(values))
+        levels, layer = levels + 1, inner
 
 
 def _clean(value: Any) -> Any:

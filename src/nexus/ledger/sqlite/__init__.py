@@ -53,7 +53,11 @@ def _read(query: Callable[Concatenate[Reader, P], T]) -> Callable[Concatenate[Sq
 
     @wraps(query)
     def method(self: SqliteLedger, *args: P.args, **kwargs: P.kwargs) -> T:
-        with self.reading() as reader:
+        reader = self.open_reader
+        if reader is None:
+            with self.reading() as reader:
+                return query(reader, *args, **kwargs)
+        with typed(self.file):
             return query(reader, *args, **kwargs)
 
     return method
@@ -117,11 +121,20 @@ class SqliteLedger:
         """Close all connections, after what waits to be written."""
         self._pool.close()
 
+    @property
+    def open_reader(self) -> Reader | None:
+        """The reader of this thread's open snapshot."""
+        reader: Reader | None = getattr(self._of_thread, "reader", None)
+        if reader is not None:
+            self._pool.check(files=False)  # once for all reads of a snapshot
+        return reader
+
     @contextmanager
     def reading(self) -> Generator[Reader]:
         """Yield a reader in a snapshot. Inside `snapshot()` it is always the same one."""
-        open_reader: Reader | None = getattr(self._of_thread, "reader", None)
-        self._pool.check(files=open_reader is None)  # once for all reads of a snapshot
+        open_reader = self.open_reader
+        if open_reader is None:
+            self._pool.check()
         with typed(self.file):
             if open_reader is not None:
                 yield open_reader
