@@ -351,8 +351,7 @@ class _Recovery:
         while True:
             used, available = ctx.token_budget.used.total, ctx.token_budget.available
             outcome = yield ctx
-            reply, self.error = outcome.reply, outcome.error
-            result = AgentResult(())
+            reply, self.error, result = outcome.reply, outcome.error, AgentResult(())
             if outcome.error is not None:
                 verdict = classify(
                     outcome.error, provider=ctx.provider, window=ctx.accounting.model_info.context_tokens
@@ -373,10 +372,8 @@ class _Recovery:
             # Only a success proves a limit: a learned limit under which nothing fits would block the next call.
             elif self.limit_to_learn:
                 self.nx.learn_limit(ctx.model, max(self.limit_to_learn, used))
-            if self.turn is not None:
-                committed = self.turn.record_result(result, ctx, reply)
-            else:
-                committed = self.nx.record_result(ctx, result)
+            turn = self.turn
+            committed = turn.record_result(result, ctx, reply) if turn else self.nx.record_result(ctx, result)
             return Answer(ctx, reply, result, committed, tuple(self.attempts), tuple(self.outcomes))
 
     def smaller_context(self, ctx: AssembledContext, verdict: OverflowVerdict) -> AssembledContext:
@@ -481,16 +478,15 @@ def _parts(ctx: AssembledContext) -> str:
 
 def _silent_overflow(ctx: AssembledContext, result: AgentResult) -> OverflowVerdict | None:
     """Return a verdict if the usage or the stop reason of a reply shows that the prompt did not fit."""
-    has_content = _has_content(result)
     verdict = detect_silent_overflow(
         result.usage,
         window=ctx.accounting.model_info.context_tokens,
         stop_reason=result.provider_stop_reason or result.stop_reason,
-        text_empty=not has_content,
+        text_empty=not _has_content(result),
         sent_tokens=ctx.token_budget.used.total,
     )
     # Gateways that omit cached tokens from the usage report less than was sent, although the prompt fit.
-    if verdict is not None and verdict.source == _LESS_THAN_SENT and has_content:
+    if verdict is not None and verdict.source == _LESS_THAN_SENT and _has_content(result):
         return None
     return verdict
 

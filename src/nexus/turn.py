@@ -318,13 +318,8 @@ def turn_with_event(ledger: Ledger, session: str, event_id: str) -> int:
     store = ledger.store
     with store.snapshot():
         thread = store.thread_of(session)
-        if thread is None or not (holders := store.holders(f"event:{event_id}")):
-            return 0
-        path = {part.thread: part for part in store.path(thread)}
-        for holder, seq in holders:
-            if holder in path and seq <= path[holder].high:
-                return next(iter(store.entries(thread, seq - 1, seq))).turn
-        return 0
+        uses = store.holders(f"event:{event_id}", thread) if thread is not None else []
+        return next(iter(store.entries(thread, uses[0][1] - 1, uses[0][1]))).turn if thread and uses else 0
 
 
 def event_of(stored: StoredEvent, now_ms: int) -> Event:

@@ -225,7 +225,7 @@ class Ledger:
     def close_turn(self, session: str, *, error: str = "", key: str = "", **body: Any) -> Committed:
         """End the open exchange: completed, or failed with an error. Raises BadEntry if none is open."""
         row = self.store.thread(self.thread(session))
-        is_repeat = bool(key) and any(thread == row.id for thread, _ in self.store.holders(key))
+        is_repeat = bool(key) and any(thread == row.id for thread, _ in self.store.holders(key, row.id))
         if not row.open_turn and not is_repeat:
             raise BadEntry(f"session {session!r} has no open turn (nothing was stored)")
         kind, fields = ("failed", {"error": error, **body}) if error else ("completed", body)
@@ -392,7 +392,7 @@ class Ledger:
         """File path or server name of the store, for messages."""
         return self.store.location
 
-    def snapshot(self) -> AbstractContextManager[None]:
+    def snapshot(self) -> AbstractContextManager[object]:
         """Return a context in which all reads of this thread see one state of the ledger."""
         return self.store.snapshot()
 

@@ -46,7 +46,7 @@ class LedgerStore(Protocol):
         """Whose rows this store reads and writes."""
         ...
 
-    def snapshot(self) -> AbstractContextManager[None]:
+    def snapshot(self) -> AbstractContextManager[object]:
         """Run all reads of this thread on one state of the ledger, whatever others write meanwhile."""
         ...
 
@@ -242,8 +242,8 @@ class LedgerStore(Protocol):
         """
         ...
 
-    def holders(self, key: str) -> list[tuple[int, int]]:
-        """Return the uses of an idempotency key in any session as (thread, seq), by thread."""
+    def holders(self, key: str, thread: int | None = None) -> list[tuple[int, int]]:
+        """Return the uses of an idempotency key as (thread, seq): on a thread's path, root first, or in all, by thread."""
         ...
 
     def search(self, query: Query) -> list[SearchHit]:

@@ -10,8 +10,8 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property, wraps
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
@@ -34,7 +34,7 @@ from nexus.ledger.sessions import (
 from nexus.ledger.sqlite import dump as sqlite_dump
 from nexus.ledger.sqlite import queue as sqlite_queue
 from nexus.ledger.sqlite import search as sqlite_search
-from nexus.ledger.sqlite.connection import MEMORY, Database, typed
+from nexus.ledger.sqlite.connection import MEMORY, Database, spoils, typed
 from nexus.ledger.sqlite.files import delete_leftovers, find_needles, ledger_id, rewrite
 from nexus.ledger.sqlite.pool import Pool
 from nexus.ledger.sqlite.read import Reader
@@ -129,29 +129,41 @@ class SqliteLedger:
             self._pool.check(files=False)  # once for all reads of a snapshot
         return reader
 
-    @contextmanager
-    def reading(self) -> Generator[Reader]:
-        """Yield a reader in a snapshot. Inside `snapshot()` it is always the same one."""
-        open_reader = self.open_reader
-        if open_reader is None:
-            self._pool.check()
-        with typed(self.file):
-            if open_reader is not None:
-                yield open_reader
-                return
-            with self._pool.connection() as db, db.snapshot():
-                reader = Reader(db, self._name, self.file, self._segments)
-                self._of_thread.reader = reader
-                try:
-                    yield reader
-                finally:
-                    self._of_thread.reader = None
+    def reading(self) -> _Snapshot:
+        """Return a context manager that gives a reader in a snapshot. Inside `snapshot()` it is always the same one."""
+        return _Snapshot(self)
 
-    @contextmanager
-    def snapshot(self) -> Generator[None]:
+    def snapshot(self) -> AbstractContextManager[object]:
         """Run all reads of this thread in one read transaction."""
-        with self.reading():
-            yield
+        return _Snapshot(self)
+
+    def begin_reading(self) -> Reader:
+        """Begin this thread's read transaction and return its reader."""
+        self._pool.check()
+        db = self._pool.acquire()
+        self._of_thread.has_begun = False
+        try:
+            if not db.in_transaction:  # in memory, a read within a write has the write's connection
+                db.run("BEGIN")
+                self._of_thread.has_begun = True
+        except BaseException as error:
+            self._pool.give_back(db, spoilt=spoils(error))
+            raise
+        self._of_thread.reader = reader = Reader(db, self._name, self.file, self._segments)
+        return reader
+
+    def end_reading(self, db: Database, error: BaseException | None) -> None:
+        """End this thread's read transaction, after an error or none."""
+        self._of_thread.reader = None
+        spoilt = error is not None and spoils(error)
+        try:
+            if self._of_thread.has_begun and db.in_transaction:
+                db.run("COMMIT")
+        except BaseException as failure:
+            spoilt = spoils(failure)
+            raise
+        finally:
+            self._pool.give_back(db, spoilt=spoilt)
 
     def check_trusted(self) -> None:
         """Raise LedgerNotTrusted for a ledger that came with its folder."""
@@ -313,6 +325,31 @@ class SqliteLedger:
         # A connection of its own: a generator may be ended by another thread than began it.
         with typed(self.file), self._pool.connection() as db, db.snapshot():
             yield from sqlite_dump.dump(db, self._name)
+
+
+class _Snapshot:
+    """A thread's read transaction, or its part within an outer one. A class enters faster than a generator."""
+
+    __slots__ = ("_db", "_store")
+
+    def __init__(self, store: SqliteLedger) -> None:
+        self._store = store
+        self._db: Database | None = None
+
+    def __enter__(self) -> Reader:
+        store = self._store
+        reader = store.open_reader
+        if reader is None:
+            with typed(store.file):
+                reader = store.begin_reading()
+            self._db = reader.db
+        return reader
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        with typed(self._store.file):
+            if self._db is not None:
+                self._store.end_reading(self._db, error)
+        typed(self._store.file).__exit__(kind, error, trace)
 
 
 _open = weakref.WeakSet()

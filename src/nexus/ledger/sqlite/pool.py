@@ -102,7 +102,7 @@ class Pool:
     @contextmanager
     def connection(self) -> Generator[Database]:
         """Yield a connection for reading that no other thread uses meanwhile."""
-        db = self._acquire()
+        db = self.acquire()
         spoilt = False
         try:
             yield db
@@ -110,7 +110,7 @@ class Pool:
             spoilt = spoils(error)
             raise
         finally:
-            self._give_back(db, spoilt=spoilt)
+            self.give_back(db, spoilt=spoilt)
 
     def write(self, work: Callable[[Database], T], *, alone: bool, durable: bool = True) -> T:
         """Run work in a write transaction and return once it is on the disk; see `Writer.run`."""
@@ -147,7 +147,8 @@ class Pool:
         for db in [*idle, *([self._memory] if self._memory else [])]:
             db.close()
 
-    def _acquire(self) -> Database:
+    def acquire(self) -> Database:
+        """Return a connection for reading that no other thread uses until `give_back`."""
         if self._memory is not None:
             self._lock.acquire()
             return self._memory
@@ -176,7 +177,8 @@ class Pool:
         while self._pausing and threading.get_ident() not in self._out:
             self._given_back.wait()
 
-    def _give_back(self, db: Database, *, spoilt: bool) -> None:
+    def give_back(self, db: Database, *, spoilt: bool) -> None:
+        """Take a connection back, and close it if an error spoilt it."""
         if self._memory is not None:
             self._lock.release()
             return

@@ -43,11 +43,10 @@ _FROM_ONE = (f"{_HEADS} entry {_IN_ONE}", f"{_ROWS} message {_IN_ONE},ord")
 _FROM_MANY = (f"{_HEADS} {_SPANS} entry {_IN_MANY}", f"{_ROWS} {_SPANS} message {_IN_MANY}")
 
 _CALIBRATION = (
-    "SELECT h.number, h.hash, c.number, c.factor_64, c.samples, c.at_ms, c.hash FROM calibration c"
-    " LEFT JOIN calibration_head h ON h.tenant=c.tenant AND h.provider=c.provider AND h.model=c.model"
-    " WHERE c.tenant=? AND c.provider=? AND c.model=? ORDER BY c.number DESC LIMIT 1"
+    "SELECT number, factor_64, samples, at_ms, hash FROM calibration"
+    " WHERE tenant=? AND provider=? AND model=? ORDER BY number DESC LIMIT 1"
 )
-_CALIBRATION_HEAD = "SELECT 1 FROM calibration_head WHERE tenant=? AND provider=? AND model=?"
+_CALIBRATION_HEAD = "SELECT number, hash FROM calibration_head WHERE tenant=? AND provider=? AND model=?"
 
 Span: TypeAlias = tuple[Segment, int, int]
 """A segment, and which of its entries: those with `after < seq <= until`."""
@@ -389,12 +388,12 @@ class Reader(SessionReader):
         """Return the newest calibration."""
         names = (self.tenant, encode_text(provider), encode_text(model))
         what = f"the calibration of {provider}/{model}"
-        row = self.db.row(_CALIBRATION, names)
+        row, head = self.row(_CALIBRATION, names), self.row(_CALIBRATION_HEAD, names)
         if row is None:
-            self.check(self.db.row(_CALIBRATION_HEAD, names) is None, what)
+            self.check(head is None, what)
             return None
-        record = CalibrationRecord(names[1], names[2], *row[2:])
-        intact = (record.number, record.hash) == row[:2] and chain.calibration_hash(self.tenant, record) == record.hash
+        record = CalibrationRecord(names[1], names[2], *row)
+        intact = (record.number, record.hash) == head and chain.calibration_hash(self.tenant, record) == record.hash
         self.check(intact, what)
         return StoredCalibration(record.factor_64, record.samples, record.at_ms)
 

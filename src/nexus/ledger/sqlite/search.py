@@ -156,12 +156,19 @@ def known_keys(reader: Reader, session: str) -> dict[str, int]:
     return {decode_text(str(key)): seq for key, seq in rows}
 
 
-def holders(reader: Reader, key: str) -> list[tuple[int, int]]:
-    """Return the uses of a key. One lookup for each thread makes a second index unnecessary."""
-    sql = (
-        "SELECT t.id, i.seq FROM thread t JOIN idempotency i ON i.tenant=t.tenant AND i.thread=t.id AND i.key=?"
-        " WHERE t.tenant=? ORDER BY t.id"
-    )
-    uses = [(thread, seq) for thread, seq in reader.db.rows(sql, (encode_text(key), reader.tenant))]
+def holders(reader: Reader, key: str, thread: int | None = None) -> list[tuple[int, int]]:
+    """Return the uses of a key; see `LedgerStore.holders`."""
+    name = encode_text(key)
+    if thread is not None:
+        sql = "SELECT thread, seq FROM idempotency WHERE tenant=? AND thread=? AND key=? AND seq<=?"
+        parts = reader.path(thread)
+        found = [row for part in parts for row in reader.db.rows(sql, (reader.tenant, part.thread, name, part.high))]
+    else:  # one lookup for each thread makes a second index unnecessary
+        sql = (
+            "SELECT t.id, i.seq FROM thread t JOIN idempotency i ON i.tenant=t.tenant AND i.thread=t.id AND i.key=?"
+            " WHERE t.tenant=? ORDER BY t.id"
+        )
+        found = reader.db.rows(sql, (name, reader.tenant))
+    uses = [(holder, seq) for holder, seq in found]
     reader.whole_numbers(*[number for row in uses for number in row])
     return uses

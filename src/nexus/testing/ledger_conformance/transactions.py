@@ -114,6 +114,8 @@ def check_keys_of_threads(case: Case) -> None:
     equal(case.store.known_keys("branch"), {"k": 2}, "the keys of the fork that used one again")
     append(case.store, "third", "else", key="k")
     equal(case.store.holders("k"), [(1, 1), (2, 2), (3, 1)], "the holders of the key")
+    equal(case.store.holders("k", 2), [(1, 1), (2, 2)], "the holders of the key on the fork's path")
+    equal(case.store.holders("later", 2), [], "the holders of a key of the source behind the fork")
     equal(case.store.known_keys("main"), {"k": 1, "later": 2}, "the keys of the source")
     equal(case.store.holders("unused"), [], "the holders of another key")
 
