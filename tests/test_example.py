@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import re
+import shutil
 import struct
+import subprocess
 import unicodedata
 import zlib
 from pathlib import Path
@@ -224,3 +226,30 @@ def test_a_template_says_on_its_first_line_that_it_counts_as_absent_until_change
     assert "untouched template" in text.splitlines()[0]
     assert "absent" in text.splitlines()[0]
     assert text.count("<!--") == text.count("-->") >= 2
+
+
+# ---------------------------------------------------------------------------------------------------------- the demo
+
+
+def test_program_with_the_local_model_is_short_and_in_the_docs() -> None:
+    program = (EXAMPLES / "local_agent.py").read_text("utf-8")
+    assert len(program.splitlines()) <= 30
+    assert program.split("\n\n", 1)[1] in (ROOT / "docs" / "agents.md").read_text("utf-8")
+
+
+def test_demo_without_a_local_model_says_so_in_a_line_and_ends_well(tmp_path: Path) -> None:
+    """Commands are replaced by programs that print nothing; `python` finds no packages."""
+    for name in ("scripts", "examples"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    for name, code in (("nexus", 0), ("python", 1)):
+        program = tmp_path / "bin" / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(f"#!/bin/sh\nexit {code}\n")
+        program.chmod(0o755)
+    path = f"{tmp_path / 'bin'}:/usr/bin:/bin"
+    command = ["sh", str(tmp_path / "scripts" / "demo.sh")]
+    done = subprocess.run(command, env={"PATH": path}, capture_output=True, text=True, check=False)
+    lines = [line for line in done.stdout.splitlines() if line]
+    assert (done.returncode, done.stderr, "local_agent.py" in done.stdout) == (0, "", False)
+    assert lines[-2].startswith("No conversation with a local model:")
+    assert lines[-1].startswith("The workspace is in")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -217,3 +218,17 @@ def test_server_that_does_not_start_says_why(tmp_path: Path) -> None:
     weights.write_bytes(b"GGUF nonsense")
     with pytest.raises(LocalServerFailed, match="did not start"):
         LocalServer("damaged", weights=weights)
+
+
+@slow
+@pytest.mark.usefixtures("server")
+def test_example_program_streams_two_replies_with_tokens_and_seconds(tmp_path: Path) -> None:
+    program = Path(__file__).parents[2] / "examples" / "local_agent.py"
+    done = subprocess.run([sys.executable, str(program)], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    ends = re.findall(r"^\[smollm2-135m: (\d+) tokens in, (\d+) out, [\d.]+ s\]$", done.stdout, re.MULTILINE)
+    assert [int(ends[0][0]) < int(ends[1][0]), min(int(end[1]) for end in ends) > 5] == [True, True]
+    with nexus.open(tmp_path) as nx:
+        replies = [message.text() for message in nx.history("local") if message.role == "assistant"]
+    assert [reply in done.stdout for reply in replies] == [True, True]
+    assert "scatter" in replies[0]
