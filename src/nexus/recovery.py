@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, TypeVar, Unpack
 
 from msgspec import Struct
 
-from nexus.assembly.inputs import as_event
+from nexus.assembly.inputs import as_event, build_request
 from nexus.async_engine import AsyncEngine, AsyncTurn
 from nexus.compaction import CompactionOutcome
 from nexus.context import AssembledContext
@@ -125,7 +125,7 @@ def call(
     """
     check_options("call", options, RequestOptions, _CALL_ARGUMENTS)
     recovery = _new_recovery(nx, event, session, images, options, compact=compact)
-    with session_lease(nx.store, recovery.session or "", wait_s=wait):
+    with session_lease(nx.store, recovery.session, wait_s=wait):
         return _send_all(recovery.turn_steps(), send)
 
 
@@ -143,7 +143,7 @@ async def acall(
     """Do as `call` with an asynchronous `send`; a cancelled task leaves an interrupted turn."""
     check_options("acall", options, RequestOptions, _CALL_ARGUMENTS)
     recovery = await nx.run(partial(_new_recovery, nx.engine, event, session, images, options, compact=compact))
-    async with async_session_lease(nx.engine.store, recovery.session or "", nx.run, wait_s=wait):
+    async with async_session_lease(nx.engine.store, recovery.session, nx.run, wait_s=wait):
         return await _await_all(nx, recovery.turn_steps(), send)
 
 
@@ -289,7 +289,7 @@ class _Recovery:
 
     nx: Engine
     event: Event
-    session: str | None
+    session: str
     options: RequestOptions
     may_compact: bool = True
     attempts: list[Attempt] = field(default_factory=list[Attempt])
@@ -301,16 +301,20 @@ class _Recovery:
     turn: Turn | None = None  # set if the event is stored
     listen: Sink = ignore_event  # called when a compaction starts and ends
 
-    def assemble(self, budget: int | None = None) -> AssembledContext:
-        """Return the context, within a budget if one is passed."""
+    def assemble(self) -> AssembledContext:
+        """Return the context."""
         options: RequestOptions = {"budget": None, **self.options}
-        if budget is not None:
-            options["budget"] = budget
         if self.turn is not None:
             return self.turn.assemble(**options)
-        ctx = self.nx.assemble(self.event, session=self.session, **options)
-        self.session = ctx.session_label
-        return ctx
+        return self.nx.assemble(self.event, session=self.session, **options)
+
+    def assemble_within(self, budget: int, failed: AssembledContext) -> AssembledContext:
+        """Return a failed context within a budget of this call alone: later calls of the turn keep the turn's own."""
+        options: RequestOptions = {**self.options, "budget": max(budget, 1)}
+        stored = failed.provenance.stored_event
+        if self.turn is None or stored is None:
+            return self.nx.assemble(self.event, session=self.session, **options)
+        return self.nx.assemble_stored(build_request(self.event, self.session, **options), stored)
 
     def turn_steps(self) -> _Steps:
         """Store the event, then yield contexts until one fits. Every way out but the answer closes the turn as failed."""
@@ -353,9 +357,7 @@ class _Recovery:
             outcome = yield ctx
             reply, self.error, result = outcome.reply, outcome.error, AgentResult(())
             if outcome.error is not None:
-                verdict = classify(
-                    outcome.error, provider=ctx.provider, window=ctx.accounting.model_info.context_tokens
-                )
+                verdict = classify(self.error, provider=ctx.provider, window=ctx.accounting.model_info.context_tokens)
                 if verdict.kind != "overflow":
                     raise outcome.error
             else:
@@ -386,8 +388,7 @@ class _Recovery:
             self.step = "a shorter answer was asked for"
             # A lower output limit leaves more tokens to the prompt, and other programs may have added messages: the
             # prompt must not grow.
-            refitted = self._refit(ctx, budget.available, share=1.0)
-            if refitted is not None:
+            if (refitted := self._refit(ctx, budget.available, share=1.0)) is not None:
                 return refitted
         limit = _prompt_limit(ctx, verdict)
         smaller: AssembledContext | None = None
@@ -400,8 +401,7 @@ class _Recovery:
             smaller = self._refit(ctx, int(RECOVER_TO * limit))
         if smaller is None:
             self.step = "cut to what is never cut"
-            smaller = self._refit(ctx, self.least_budget)
-            smaller = smaller or self._refit(ctx, int(SMALLER * budget.used.total))
+            smaller = self._refit(ctx, self.least_budget) or self._refit(ctx, int(SMALLER * budget.used.total))
         if smaller is None:
             raise ContextOverflow(self.attempts, f"nothing more can be omitted, {_parts(ctx)}") from self.error
         # Limits in bytes, and usage without cached tokens, are no token limits.
@@ -428,7 +428,7 @@ class _Recovery:
     def _refit(self, failed: AssembledContext, budget: int, share: float = SMALLER) -> AssembledContext | None:
         """Return the context within a budget, if its size is at most a share of the failed one's."""
         try:
-            ctx = self.assemble(max(budget, 1))
+            ctx = self.assemble_within(budget, failed)
         except BudgetTooSmall as error:
             self.least_budget = error.needed_tokens
             if error.is_lower_bound:

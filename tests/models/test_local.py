@@ -20,12 +20,14 @@ from benchmarks.cached_tokens import conversations, measure
 
 import nexus
 from models.calls import LOOK, shown
+from nexus.agents import Agent
 from nexus.errors import BadSetting, LocalServerFailed, ModelCallFailed, PackageMissing
 from nexus.models import EndpointClient, ModelReply, StreamItem
 from nexus.models import local as local_models
 from nexus.models.local import LocalServer, open_local
 from nexus.tokens.model import resolve
 from nexus.types.stream_events import Token
+from support.long_conversation import WatchedClient, check_stored, converse, question
 
 slow = pytest.mark.slow  # a real model needs 130 MB and half a minute
 
@@ -218,6 +220,27 @@ def test_server_that_does_not_start_says_why(tmp_path: Path) -> None:
     weights.write_bytes(b"GGUF nonsense")
     with pytest.raises(LocalServerFailed, match="did not start"):
         LocalServer("damaged", weights=weights)
+
+
+@slow
+def test_sixty_turns_in_a_small_window_are_compacted_and_lose_nothing(server: LocalServer, tmp_path: Path) -> None:
+    texts = [question(turn, 30 + turn * 11 % 70) for turn in range(1, 61)]
+
+    async def main() -> None:
+        client, ledger = WatchedClient(server.client()), tmp_path / "ledger.db"
+        async with nexus.open_async(ledger=ledger, model=server.model, models=server.models) as nx:
+            agent = Agent(nx, client, builtin=False, profile="bare", max_tokens=12, temperature=0)
+            await converse(agent, client, texts, server.window_tokens)
+            replies = [reply.result.messages[-1].text() for _, reply in client.replies]
+            pairs = zip(texts, replies, strict=True)
+            expected = [message for text, reply in pairs for message in (("user", text), ("assistant", reply))]
+            compactions = await check_stored(nx, expected, ledger)
+        assert client.overflows == 0
+        assert len(compactions) >= 3
+        assert {(body["trigger"], body["model"]) for body in compactions} == {("context_limit", "")}
+        assert [compactions[-1]["summary"] in client.sent(-1), texts[0] in client.sent(-1)] == [True, True]
+
+    asyncio.run(main())
 
 
 @slow

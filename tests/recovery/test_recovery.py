@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from itertools import pairwise
@@ -10,15 +11,18 @@ from typing import Any
 import pytest
 
 import nexus
+from nexus.agents import Agent
 from nexus.assembly.record import with_sizes
+from nexus.async_engine import AsyncEngine
 from nexus.broker import ensure_budget, handle_overflow, retry_overflow, trigger_compaction
 from nexus.compaction import SummaryReply, SummaryRequest
 from nexus.engine import Engine
-from nexus.errors import BudgetTooSmall, ContextOverflow
+from nexus.errors import BudgetTooSmall, ContextOverflow, ModelCallFailed
 from nexus.recovery import Answer, call, recover
 from nexus.types.message import Text, ToolCall, assistant, tool, user
 from nexus.types.request import Event
 from recovery.provider import Provider, answer, in_words, without_numbers
+from support.scripted_agent import ScriptedClient, said
 
 LINE = "2026-01-01 12:00:00 worker finished its part of the work\n"
 ASK: dict[str, Any] = {"budget": 16_000, "profile": "bare"}
@@ -341,3 +345,21 @@ def test_prompt_does_not_grow_when_output_limit_is_lowered() -> None:
 
         call(nx, "and now?", send, model_config={"max_tokens": 14_000}, **ASK)
         assert sizes[1] < sizes[0]
+
+
+def test_retry_budget_ends_with_its_call_and_the_turn_keeps_its_own() -> None:
+    """Results that arrive later need more than the smallest prompt that the retry was cut to."""
+    refused = ModelCallFailed("prompt is too long: 9000 tokens > 8000 maximum", "context_overflow")
+    steps = [[refused], [refused], said("", ToolCall("c", "recall", '{"query": "part"}')), said("Done.")]
+
+    async def main(nx: Engine) -> None:
+        client = ScriptedClient(*steps)
+        result = await Agent(AsyncEngine(nx), client, profile="bare").run("and now?", session="main")
+        assert result.error is None
+        _, compacted, cut, later = (ctx.token_budget for ctx in client.contexts)
+        assert compacted.available > 2 * cut.available
+        assert (later.direct, later.available) == (False, nx.available())
+        assert later.available > 2 * cut.available
+
+    with session() as nx:
+        asyncio.run(main(nx))

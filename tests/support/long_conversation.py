@@ -1,0 +1,130 @@
+"""A long conversation through an agent, unattended: every turn is checked when it ends, and the ledger at the end."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+from laws.call import bodies
+from nexus.agents import Agent
+from nexus.async_engine import AsyncEngine
+from nexus.context import AssembledContext
+from nexus.errors import ModelCallFailed
+from nexus.ledger import maintenance
+from nexus.models import ModelClient, ModelReply
+from nexus.types.message import Message, Text
+from nexus.types.stream_events import StreamEvent
+from support.scripted_agent import check_laws, streamed_text
+from support.validity import CHECKS
+
+WORDS = [
+    "harbor",
+    "ledger",
+    "orchard",
+    "signal",
+    "copper",
+    "window",
+    "meadow",
+    "engine",
+    "lantern",
+    "river",
+    "archive",
+    "summit",
+    "basket",
+    "canvas",
+    "needle",
+    "market",
+    "garden",
+    "bridge",
+    "kettle",
+    "ribbon",
+    "saddle",
+    "temple",
+    "valley",
+    "wagon",
+    "anchor",
+    "beacon",
+    "cellar",
+    "ditch",
+    "ember",
+    "fiddle",
+]
+
+
+def question(turn: int, words: int) -> str:
+    """Return the user's message of a turn, which no other turn has."""
+    text = " ".join(WORDS[(turn * 7 + place * place) % len(WORDS)] for place in range(words))
+    return f"Question {turn}: the code of item {turn} is K-{turn * 37:04}. Notes: {text}. What is next?"
+
+
+class WatchedClient:
+    """Passes calls on to a client, and judges each context in the form of every provider."""
+
+    def __init__(self, client: ModelClient) -> None:
+        self._client = client
+        self.replies: list[tuple[AssembledContext, ModelReply]] = []
+        self.overflows = 0
+        self.problems: list[str] = []
+
+    async def stream(self, ctx: AssembledContext) -> AsyncGenerator[Any]:
+        for form, body in bodies(ctx).items():
+            body.pop("extra_body", None)  # an argument of Anthropic's package, for fields that it does not list
+            self.problems += [f"as {form}: {problem}" for problem in CHECKS[form](body)]
+        async with aclosing(self._client.stream(ctx)) as items:
+            try:
+                async for item in items:
+                    if isinstance(item, ModelReply):
+                        self.replies.append((ctx, item))
+                    yield item
+            except ModelCallFailed as error:
+                self.overflows += error.kind == "context_overflow"
+                raise
+
+    def sent(self, index: int) -> str:
+        """Return the texts of a context that was answered."""
+        return "\n".join(message.text() for message in self.replies[index][0].messages)
+
+
+async def converse(
+    agent: Agent, client: WatchedClient, texts: Sequence[str], window: int, models: Sequence[str] = ()
+) -> None:
+    """Run a turn for each text; each ends well, streams what it stores, and is sent prompts that fit the window.
+
+    Args:
+        agent: The agent, which calls `client`.
+        client: Judges the contexts.
+        texts: The user's messages.
+        window: The window of the models.
+        models: Models of the turns, in turn; by default the engine's.
+    """
+    nx = agent.nx
+    for number, text in enumerate(texts, 1):
+        events, sent = list[StreamEvent](), len(client.replies)
+        model = models[number % len(models)] if models else nx.engine.model
+        result = await agent.run(text, session="long", sink=events.append, model=model)
+        assert result.error is None, f"turn {number}: {result.error}"
+        check_laws(events)
+        assert not client.problems, client.problems[:3]
+        assert streamed_text(events) == "".join(m.text() for m in result.messages if m.role == "assistant")
+        (turn,) = await nx.run(nx.engine.ledger.turns, "long", number)
+        assert (turn.number, turn.status) == (number, "completed"), turn
+        for ctx, reply in client.replies[sent:]:
+            assert ctx.token_budget.remaining >= 0, ctx.token_budget
+            usage = reply.result.usage
+            assert 0 < usage.input_tokens <= window - usage.output_tokens, f"turn {number}: {usage}"
+
+
+def role_and_text(message: Message) -> tuple[str, str]:
+    """Return a message's role, and its text or that of its results."""
+    texts = [part.text for result in message.results() for part in result.content if isinstance(part, Text)]
+    return message.role, "".join(texts) or message.text()
+
+
+async def check_stored(nx: AsyncEngine, expected: Sequence[tuple[str, str]], ledger: Path) -> list[dict[str, Any]]:
+    """Check that the ledger has each message once, in order, and is sound; return the bodies of its compactions."""
+    assert [role_and_text(message) for message in await nx.history("long")] == list(expected)
+    entries = await nx.run(nx.engine.entries, "long")
+    assert await nx.run(maintenance.verify, ledger) == []
+    return [entry.body for entry in entries if entry.kind == "compaction"]
