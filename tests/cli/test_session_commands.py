@@ -118,7 +118,8 @@ def test_show_tells_what_is_known_of_a_session(folder: Path) -> None:
     done("pin", "main", "1.0", folder=folder)
     lines = dict(line.split(maxsplit=1) for line in done("session", "show", "m", folder=folder).splitlines())
     assert lines["session"] == "main"
-    assert (lines["turns"], lines["messages"], lines["spawned"], lines["aliases"]) == ("4", "7", "scout", "m")
+    assert (lines["turns"], lines["messages"], lines["spawned"], lines["aliases"]) == ("4", "7", "1 session", "m")
+    assert lines["scout:"] == "no turn yet, turn 2"
     assert lines["pins"] == "1.0"
     assert lines["open"] == "turn      4"
     assert "entries 1 to 4" in lines["shown"]

@@ -24,6 +24,7 @@ from nexus.cli._options import (
 )
 from nexus.cli._output import format_ref, format_time, quoted, shortened
 from nexus.cli._usage import reported_usage
+from nexus.cli._worker_tree import worker_tree
 from nexus.engine import Engine
 from nexus.errors import BadReference, ForksDepend
 from nexus.ledger import operations, replay
@@ -83,16 +84,23 @@ def command() -> None:
 @command.subcommand("show")
 @click.argument("name", type=SESSION)
 def show(name: str, options: CommandOptions) -> None:
-    """Show session NAME: facts, counts, forks, pins.
+    """Show session NAME: facts, counts, pins, workers.
+
+    Sessions that it spawned are a tree. Each has the state of its newest turn, the turn and call that spawned it, and
+    the input + output tokens and cost that its calls reported.
 
     Example: nexus session show main
     """
     with options.open(reads_stored=True, needs_config=False) as nx:
         facts = _session_facts(nx, name)
         usage = reported_usage(nx, facts["session"])
+        workers = worker_tree(nx, facts["session"], nx.sessions(include_inactive=True))
+    count = sum(worker.count() for worker in workers)
     rows = [*_fact_rows(facts), *zip(("reported", "cost"), usage.lines(), strict=True)]
-    value = {**facts, "reported": msgspec.to_builtins(usage)}
-    options.report(value, *(f"{name:<14} {printable(text)}" for name, text in rows if text))
+    rows.append(("spawned", f"{count:,} session{'s' if count != 1 else ''}" if count else ""))
+    value = {**facts, "reported": msgspec.to_builtins(usage), "workers": msgspec.to_builtins(workers)}
+    tree = (line for worker in workers for line in worker.lines())
+    options.report(value, *(f"{name:<14} {printable(text)}" for name, text in rows if text), *tree)
 
 
 def _session_facts(nx: Engine, name: str) -> dict[str, Any]:
@@ -145,7 +153,6 @@ def _fact_rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         turn = f", turn {facts['parent_turn']}" if "parent_turn" in facts else ""
         call = f", call {facts['parent_call_id']}" if "parent_call_id" in facts else ""
         yield "spawned by", f"{parent}{turn}{call}"
-    yield "spawned", ", ".join(facts["spawned"])
     yield "aliases", ", ".join(facts["aliases"])
     yield "thread", str(facts["thread"])
     if source := facts["forked_from"]:
