@@ -230,3 +230,12 @@ def test_texts_cut_from_real_sessions_are_found_and_opened(data: Path, file: str
         for result in calls:
             text = "\n".join(item.text for item in result.content if isinstance(item, Text))
             assert text[:1_000] in recall(nx, label, reference=result.call_id)
+
+
+def test_packaged_skill_describes_recall_with_its_arguments(tmp_path: Path) -> None:
+    with nexus.open(tmp_path) as engine:
+        registry = builtin_tools(ToolContext(engine, "main"))
+        (tool,) = [tool for tool in registry.definitions() if tool["name"] == "recall"]
+        ctx = engine.assemble("What did we say?", skills="past-conversations")
+    missing = [name for name in ("recall", *tool["parameters"]["properties"]) if f"`{name}`" not in ctx.system_prompt]
+    assert missing == []

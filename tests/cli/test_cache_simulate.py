@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from cli.running import ESCAPE, run
 from cli.stored import rows_of
+from contracts.modules import ROOT
+from contracts.test_docs_examples import blocks
 
 NAMES = ["nexus", "window", "refill", "nothing"]
 
@@ -22,6 +25,14 @@ def test_the_table_has_a_row_for_each_policy_and_nexus_is_the_measure(example: P
     assert lines[head + 1].split()[8] == "1.00"
     assert "Cheapest cuts at " in ran.out
     assert ESCAPE not in ran.out
+
+
+def test_sample_of_the_docs_has_the_words_of_the_output(example: Path) -> None:
+    """Figures may differ: they change with every better count."""
+    (sample,) = [block.text for block in blocks(ROOT / "docs" / "cache.md") if "$ nexus cache simulate" in block.text]
+    ran = run("cache", "simulate", "main", "--budget", "16000", folder=example)
+    words, expected = (re.sub(r"[\d.,\s]+", " ", text) for text in (ran.out, sample.partition("\n")[2]))
+    assert words == expected
 
 
 def test_table_and_json_say_the_same(example: Path) -> None:
