@@ -142,6 +142,9 @@ def plain_json(value: object) -> Any:
     return [plain_json(item) for item in cast("Iterable[object]", value)] if isinstance(value, Iterable) else str(value)
 
 
+_TOOL_ARGUMENTS = ("input", "args", "arguments", "response")
+
+
 def without_nulls(value: Any) -> Any:
     """Return the value without null fields, which every provider takes as missing; tools' arguments keep theirs."""
     if isinstance(value, list):
@@ -149,7 +152,7 @@ def without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
         fields = cast("dict[str, Any]", value)
         return {
-            name: item if name in ("input", "args", "arguments", "response") else without_nulls(item)
+            name: without_nulls(item) if isinstance(item, (dict, list)) and name not in _TOOL_ARGUMENTS else item
             for name, item in fields.items()
             if item is not None
         }
