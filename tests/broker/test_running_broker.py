@@ -340,3 +340,26 @@ def test_worker_without_wait_reports_to_its_manager_as_an_event() -> None:
         assert "worker:boss.1." in report
 
     run(work)
+
+
+def test_worker_that_runs_later_is_linked_to_the_turn_that_spawned_it() -> None:
+    def answer(ctx: AssembledContext) -> list[Any]:
+        if asked(ctx) != "go" or ctx.role == "worker":
+            return said("Done.")
+        return said("", ToolCall("w", "spawn_worker", '{"task": "count", "wait": false}'))
+
+    async def work(nx: AsyncEngine) -> None:
+        model = Model(answer)
+        model.gate.clear()
+        async with Broker(Agent(nx, model, workers=WorkerLimits()), at_once=1) as broker:
+            for text in ("go", "next"):
+                await broker.submit(event(text), session="boss")
+            model.gate.set()
+            await broker.join()
+        assert model.sessions[:3] == ["boss"] * 3, "the worker runs behind the next turn"
+        (info,) = nx.engine.ledger.spawned("boss")
+        facts = nx.engine.ledger.metadata(info.label)
+        assert (facts.parent_turn, facts.parent_call_id, facts.task) == (1, "w", "count")
+        assert answers(nx, info.label) == ["Done."]
+
+    run(work)

@@ -19,6 +19,8 @@ from nexus.agents.tools.context import ToolContext
 from nexus.async_engine import AsyncEngine
 from nexus.engine import Engine
 from nexus.errors import ToolCallFailed
+from nexus.ledger.sessions import SessionMetadata
+from nexus.types.ledger_entries import Commit
 from nexus.types.message import Text
 from nexus.types.options import CallOptions
 from nexus.types.request import AgentResult, Event
@@ -80,6 +82,7 @@ class Workers:
                 raise ToolCallFailed(
                     "this agent cannot receive a worker's result later: call spawn_worker with wait=true"
                 )
+            await self._nx.run(_link, context, order)
             await self.run_later(order)
             return f"Worker {order.session} has started. Its result will come as a message."
         async with self._slots.setdefault(depth, asyncio.Semaphore(self.limits.at_once)):
@@ -108,6 +111,17 @@ def worker_order(context: ToolContext, call_id: str, task: str, *, toolset: str,
     if model:
         order["model"] = model
     return WorkerOrder(label, manager, Event((Text(task),), id=f"{label}:task", source="agent"), order)
+
+
+def _link(context: ToolContext, order: WorkerOrder) -> None:
+    """Create a worker's session, linked to this turn: the worker may begin when its manager has begun a later one."""
+    facts = SessionMetadata(
+        parent_session=order.manager,
+        parent_turn=context.turn,
+        parent_call_id=order.options.get("manager_call", ""),
+        task=order.options.get("task", ""),
+    )
+    context.engine.ledger.commit(order.session, Commit(), facts)
 
 
 def _depth_of(engine: Engine, session: str) -> int:
