@@ -8,15 +8,14 @@ also across processes that share a ledger; sessions run at the same time.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import uuid
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from math import inf
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Self, TypeAlias, Unpack
 
 from msgspec.structs import replace
 
@@ -25,6 +24,7 @@ from nexus.agents.workers import WorkerOrder
 from nexus.assembly.inputs import as_event
 from nexus.async_engine import AsyncTurn
 from nexus.broker.events import EventResult, SessionEvent, SessionState
+from nexus.broker.queue import EventQueue
 from nexus.broker.queue_modes import (
     MODES,
     STEERING,
@@ -34,16 +34,12 @@ from nexus.broker.queue_modes import (
     QueueMode,
     QueueRow,
     call_options,
-    decode_row,
     encode_body,
     joined_event,
-    next_batch,
 )
 from nexus.errors import BadSetting, NotAccepted
 from nexus.ledger.lease import async_session_lease
-from nexus.ledger.replay import entries_from_turn
-from nexus.ledger.sessions import PENDING, NewQueuedEvent, QueuedEvent
-from nexus.turn import turn_with_event
+from nexus.ledger.sessions import PENDING, QueuedEvent
 from nexus.types.message import Image, Message, Text
 from nexus.types.options import CallOptions
 from nexus.types.request import Event
@@ -64,7 +60,10 @@ WATCHED_EVENTS = 10_000
 _POLL_S, _MAX_POLL_S = 0.2, 2.0
 _RETRY_S = 2.0
 """Seconds until a queue that an error of the ledger stopped goes on."""
-SUMMARIZED = "queue full: left out, and summarized for the next turn"
+
+
+_Watcher: TypeAlias = tuple[str | None, asyncio.Queue[SessionEvent | NotAccepted | None]]
+"""The session that is watched, or None for all, and the events for the watcher: None is the last one."""
 
 
 class _Running:
@@ -100,12 +99,12 @@ class Broker:
         at_once: int = 200,
         collect_s: float = 1.0,
     ) -> None:
-        if cap < 1 or at_once < 1:
-            raise BadSetting("cap and at_once are numbers from 1")
+        if at_once < 1:
+            raise BadSetting("at_once is a number from 1")
         self.agent, self.nx = agent, agent.nx
         self.mode: QueueMode = _known_mode(mode)
-        self.cap, self.drop, self.collect_s = cap, drop, collect_s
-        self._store = agent.nx.engine.store
+        self.collect_s = collect_s
+        self._store, self._queue = agent.nx.engine.store, EventQueue(agent.nx.engine, cap, drop)
         self._slots = asyncio.Semaphore(at_once)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._woken: set[str] = set()
@@ -113,7 +112,7 @@ class Broker:
         self._running: dict[str, _Running] = {}
         self._states: dict[str, SessionState] = {}
         self._waiting: dict[str, list[asyncio.Future[None]]] = defaultdict(list)
-        self._watchers: set[tuple[str | None, asyncio.Queue[SessionEvent | None]]] = set()
+        self._watchers: set[_Watcher] = set()
         self._is_open = False
         agent.before_step = self._steer
         if agent.workers is not None:
@@ -182,8 +181,8 @@ class Broker:
     ) -> QueuedEvent:
         accepted = replace(event, id=event.id or uuid.uuid4().hex, at_ms=event.at_ms or self.nx.engine.clock_ms())
         body = EventBody(accepted, _known_mode(mode), dict(options), reply_to)
-        route = partial(self._route, accepted.id, session, turn, options)
-        row, is_new, dropped = await self.nx.run(self._accept, route, accepted.id, encode_body(body))
+        accept = partial(self._queue.accept, accepted.id, encode_body(body), session, turn, options)
+        row, is_new, dropped = await self.nx.run(accept)
         for event_id in dropped:
             self._settle(event_id)
         running = self._running.get(row.session)
@@ -205,7 +204,7 @@ class Broker:
                 settled = asyncio.get_running_loop().create_future()
                 self._waiting[event_id].append(settled)
                 try:
-                    found = await self.nx.run(self._result_of, event_id)
+                    found = await self.nx.run(self._queue.result, event_id)
                     if found.event.state not in PENDING:
                         return found
                     # Another process may run it, unless this one has the session's lease.
@@ -223,20 +222,17 @@ class Broker:
 
         The generator raises NotAccepted if its caller is so slow that it missed some.
         """
-        queue: asyncio.Queue[SessionEvent | None] = asyncio.Queue()
-        watcher = (session, queue)
+        watcher: _Watcher = (session, asyncio.Queue())
         self._watchers.add(watcher)
         return self._watched(watcher)
 
-    async def _watched(
-        self, watcher: tuple[str | None, asyncio.Queue[SessionEvent | None]]
-    ) -> AsyncGenerator[SessionEvent]:
+    async def _watched(self, watcher: _Watcher) -> AsyncGenerator[SessionEvent]:
         _, queue = watcher
         try:
             while (event := await queue.get()) is not None:
+                if isinstance(event, NotAccepted):
+                    raise event
                 yield event
-            if self._is_open:
-                raise NotAccepted(f"watcher was more than {WATCHED_EVENTS:,} events behind (watch again)")
         finally:
             self._watchers.discard(watcher)
 
@@ -249,58 +245,13 @@ class Broker:
         while self._tasks:
             await asyncio.wait(list(self._tasks.values()))
 
-    # accepting ---------------------------------------------------------------------------------------------------
-
-    def _route(self, event_id: str, session: str | None, turn: int | None, options: CallOptions) -> str:
-        """Return the label of an event's session, which is a fork if the event belongs after an earlier turn."""
-        engine = self.nx.engine
-        label = engine.session_label(session, **options)
-        label = engine.store.resolve(label) or label
-        if turn is None:
-            return label
-        fork = f"{label[:200]}@{turn}.{hashlib.sha256(event_id.encode(errors='surrogatepass')).hexdigest()[:12]}"
-        if engine.store.resolve(fork) is None:
-            engine.ledger.fork(fork, label, turn=turn)
-        return fork
-
-    def _accept(self, route: Callable[[], str], event_id: str, body: str) -> tuple[QueuedEvent, bool, list[str]]:
-        """Store an event, and drop one if the queue is full. Returns its row, whether it is new, and dropped ids."""
-        label = route()
-        waiting = [row.id for row in self._store.queued_events(label, ("queued",)) if row.id != event_id]
-        is_full = len(waiting) >= self.cap
-        refused = is_full and self.drop == "new"
-        reason = f"queue full: {len(waiting)} events wait" if refused else ""
-        new = NewQueuedEvent(event_id, label, body, "dropped" if refused else "queued", reason)
-        (accepted,) = self._store.accept_events([new])
-        dropped: list[str] = []
-        if accepted.added and is_full and not refused:
-            dropped = waiting[: len(waiting) - self.cap + 1]
-            reason = SUMMARIZED if self.drop == "summarize" else f"queue full: dropped for event {event_id}"
-            self._store.update_events(dropped, "dropped", expected=("queued",), reason=reason)
-        return accepted.event, accepted.added, dropped
-
-    def _result_of(self, event_id: str) -> EventResult:
-        with self._store.snapshot():
-            row = self._store.queued_event(event_id)
-            if row is None:
-                raise NotAccepted(f"event {event_id!r} was never accepted (submit it)")
-            return EventResult(row, self._replies(row.session, row.turn) if row.state == "done" else ())
-
-    def _replies(self, session: str, turn: int) -> tuple[Message, ...]:
-        """Return the assistant's messages of a turn."""
-        label = self._store.resolve(session)
-        thread = self._store.thread_of(label) if label is not None else None
-        entries = entries_from_turn(self._store, thread, turn) if thread is not None else []
-        messages = (stored.message for entry in entries if entry.turn == turn for stored in entry.rows)
-        return tuple(message for message in messages if message.role == "assistant")
-
     # running -----------------------------------------------------------------------------------------------------
 
-    def _wake(self, label: str) -> None:
-        """Run a session's queue, or have the running task look at it once more."""
+    def _wake(self, label: str, pause_s: float = 0.0) -> None:
+        """Run a session's queue after a pause, or have the running task look at it once more."""
         self._woken.add(label)
         if label not in self._tasks and self._is_open:
-            task = asyncio.ensure_future(self._run_session(label))
+            task = asyncio.ensure_future(self._run_session(label, pause_s))
             self._tasks[label] = task
             task.add_done_callback(lambda _: self._ended(label))
 
@@ -310,11 +261,12 @@ class Broker:
         if not task.cancelled() and (error := task.exception()) is not None:
             text = f"queue of session {label!r} stopped, and goes on in {_RETRY_S:g} s: {error}"
             self._emit(label, (), StreamError("error", text, retryable=True))
-            asyncio.get_running_loop().call_later(_RETRY_S, self._wake, label)
-        if label in self._woken:
+            self._wake(label, _RETRY_S)
+        elif label in self._woken:
             self._wake(label)
 
-    async def _run_session(self, label: str) -> None:
+    async def _run_session(self, label: str, pause_s: float) -> None:
+        await asyncio.sleep(pause_s)
         async with self._slots, async_session_lease(self._store, label, self.nx.run, wait_s=inf):
             self._leased.add(label)
             try:
@@ -328,71 +280,43 @@ class Broker:
 
     async def _resume(self, label: str) -> None:
         """Settle what a process that stopped left running. Events of an interrupted turn stay: it goes on."""
-        for row in await self.nx.run(self._queued, label):
+        ended, end = list[QueueRow](), EventTurn()
+        for row in await self.nx.run(self._queue.pending, label):
             if row.row.state != "running":
                 continue
-            end = await self.nx.run(self._turn_of, label, row.row.id)
-            if not end.number:
-                await self._requeue(row)
-            elif end.status in ("completed", "failed"):
-                await self._finish(row, end, "" if end.status == "completed" else end.error or "failed")
+            turn = await self.nx.run(self._queue.stored_turn, label, row.row.id)
+            if not turn.number:
+                await self.nx.run(self._queue.put_back, row)
+            elif turn.status in ("completed", "failed"):
+                ended.append(row)
+                end = turn
+        await self._finish(ended, end, "" if end.status == "completed" else end.error or "failed")
 
-    def _turn_of(self, label: str, event_id: str) -> EventTurn:
-        """Return the turn that has an event, as it is stored."""
-        ledger = self.nx.engine.ledger
-        with ledger.snapshot():
-            number = turn_with_event(ledger, label, event_id)
-            if not number:
-                return EventTurn()
-            turn = ledger.turns(label, number)[0]
-            replies = self._replies(label, number)
-        return EventTurn(number, turn.status, turn.error, replies[-1].text() if replies else "")
+    async def _finish(self, rows: Sequence[QueueRow], end: EventTurn, reason: str) -> None:
+        """Deliver the answer of a turn, then settle its events: a program that stops between them delivers it again.
 
-    async def _requeue(self, row: QueueRow) -> None:
-        await self.nx.run(partial(self._store.update_events, [row.row.id], "queued", expected=("running",)))
-
-    async def _finish(self, row: QueueRow, end: EventTurn, reason: str) -> None:
-        """Deliver an event's answer, then settle the event: a program that stops between them delivers it again."""
-        await self._deliver(row, end.text, reason)
-        update = partial(self._store.update_events, expected=("running",), reason=reason, turn=end.number)
-        await self.nx.run(update, [row.row.id], "failed" if reason else "done")
-        self._settle(row.row.id)
+        All are settled at once: after a restart an interrupted turn is continued for all of its events, or for none.
+        """
+        for row in rows:
+            await self._deliver(row, end.text, reason)
+        await self.nx.run(self._queue.settle, rows, end.number, reason)
+        for row in rows:
+            self._settle(row.row.id)
 
     async def _next_batch(self, label: str) -> list[QueueRow]:
         """Return the events of the next turn, marked as running."""
-        batch, taken = await self.nx.run(self._take_batch, label)
+        take_batch = partial(self._queue.take_batch, label, collects=bool(self.collect_s))
+        batch, taken = await self.nx.run(take_batch)
         while batch and not taken:
             await asyncio.sleep(self.collect_s)
-            batch, taken = await self.nx.run(self._take_batch, label, least=len(batch))
+            batch, taken = await self.nx.run(take_batch, least=len(batch))
         return taken
-
-    def _take_batch(self, label: str, *, least: int = 0) -> tuple[Sequence[QueueRow], list[QueueRow]]:
-        """Return the next turn's events, and those of them that are marked as running now: none while more are collected.
-
-        Collected events are taken once their number is still `least`.
-        """
-        rows = self._queued(label)
-        running = [row for row in rows if row.row.state == "running"]
-        if running:
-            return running, running
-        batch = next_batch(rows)
-        if batch and batch[0].body.mode == "collect" and self.collect_s and len(batch) != least:
-            return batch, []
-        if not batch:
-            return [], []
-        ids = [row.row.id for row in batch]
-        taken = {row.id for row in self._store.update_events(ids, "running", expected=("queued",))}
-        batch = [row for row in batch if row.row.id in taken]
-        return batch, batch
-
-    def _queued(self, label: str) -> list[QueueRow]:
-        return [decode_row(row) for row in self._store.queued_events(label)]
 
     async def _run_batch(self, label: str, batch: Sequence[QueueRow]) -> None:
         """Run one turn for a batch, and settle its events."""
         running = self._running[label] = _Running(batch)
         try:
-            left_out = await self.nx.run(self._left_out, label) if self.drop == "summarize" else []
+            left_out = await self.nx.run(self._queue.left_out, label)
             error = ""
             try:
                 result = await self.agent.run(
@@ -407,25 +331,23 @@ class Broker:
             except Exception as failure:  # noqa: BLE001 - an event that cannot run must not stop the queue
                 error = str(failure) or type(failure).__name__
             self._states[label] = "completing"
+            ended, end = list[QueueRow](), EventTurn()
             for row in running.rows:
-                end = await self.nx.run(self._turn_of, label, row.row.id)
-                if running.turn and not end.number:  # it was to steer the turn, which ended before
-                    await self._requeue(row)
+                turn = await self.nx.run(self._queue.stored_turn, label, row.row.id)
+                if running.turn and not turn.number:  # it was to steer the turn, which ended before
+                    await self.nx.run(self._queue.put_back, row)
                 else:
-                    await self._finish(row, end, "" if end.status == "completed" else running.reason or error)
-            for row in left_out:
-                end = await self.nx.run(self._turn_of, label, row.row.id)
-                update = partial(self._store.update_events, reason=SUMMARIZED, turn=end.number)
-                await self.nx.run(update, [row.row.id], "dropped", expected=("dropped",))
+                    ended.append(row)
+                    end = turn
+            interrupted = running.reason if end.status == "interrupted" else ""
+            reason = "" if end.status == "completed" else interrupted or error or end.error or "failed"
+            await self._finish(ended, end, reason)
+            if left_out:
+                await self.nx.run(self._queue.left_out, label)
         finally:
             self._running.pop(label, None)
             for event_id in running.ids:
                 self._settle(event_id)
-
-    def _left_out(self, label: str) -> list[QueueRow]:
-        """Return the dropped events that the next turn summarizes."""
-        rows = self._store.queued_events(label, ("dropped",))
-        return [decode_row(row) for row in rows if row.reason == SUMMARIZED and not row.turn]
 
     async def _deliver(self, row: QueueRow, text: str, reason: str) -> None:
         """Give the session that waits for an answer its event. A second delivery adds nothing."""
@@ -442,15 +364,12 @@ class Broker:
         running = self._running.get(label)
         if running is None:
             return
-        for row in await self.nx.run(self._queued, label):
+        for row in await self.nx.run(self._queue.pending, label):
             if row.row.state != "queued" or row.body.mode not in STEERING:
                 continue
             running.rows.append(row)  # before it is marked: a cancellation may come at any step
             running.ids.append(row.row.id)
-            changed = await self.nx.run(
-                partial(self._store.update_events, [row.row.id], "running", expected=("queued",), turn=running.turn)
-            )
-            if changed:
+            if await self.nx.run(self._queue.take, row, running.turn):
                 await self.nx.run(turn.turn.add, row.body.event)
 
     async def _run_worker(self, order: WorkerOrder) -> None:
@@ -476,7 +395,8 @@ class Broker:
             if session is None or session == label:
                 if queue.qsize() >= WATCHED_EVENTS:
                     self._watchers.discard((session, queue))
-                    queue.put_nowait(None)
+                    text = f"watcher was more than {WATCHED_EVENTS:,} events behind (watch again)"
+                    queue.put_nowait(NotAccepted(text))
                 else:
                     queue.put_nowait(SessionEvent(label, event, tuple(ids)))
 
