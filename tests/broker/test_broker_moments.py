@@ -165,13 +165,14 @@ def test_interrupt_behind_the_last_reply_leaves_the_turn_answered() -> None:
     run(work)
 
 
-def test_interrupt_behind_a_failure_leaves_its_reason() -> None:
+@pytest.mark.parametrize("moment", ["_fail_unless_completed", "stored_turn"])
+def test_interrupt_behind_a_failure_leaves_its_reason(moment: str) -> None:
     def failing(ctx: AssembledContext) -> list[Any]:
         return [ModelCallFailed("no credit", "auth")] if asked(ctx) == "one" else answer(ctx)
 
     async def work(nx: AsyncEngine) -> None:
         async with Broker(Agent(nx, Scenario(failing))) as broker:
-            act_before(nx, "stored_turn", lambda: broker.submit(event("stop"), mode="interrupt"))
+            act_before(nx, moment, lambda: broker.submit(event("stop"), mode="interrupt"))
             await broker.submit(event("one"))
             one = (await broker.result("one")).event
             assert (one.state, one.reason) == ("failed", "no credit")

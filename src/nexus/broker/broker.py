@@ -339,8 +339,8 @@ class Broker:
                 else:
                     ended.append(row)
                     end = turn
-            interrupted = running.reason if end.status == "interrupted" else ""
-            reason = "" if end.status == "completed" else interrupted or error or end.error or "failed"
+            stored = running.reason if end.status == "interrupted" else end.error
+            reason = "" if end.status == "completed" else stored or error or end.error or "failed"
             await self._finish(ended, end, reason)
             if left_out:
                 await self.nx.run(self._queue.left_out, label)
