@@ -1,13 +1,17 @@
-"""Builds of the ledger, of recovery from overflow and of frames that are broken on purpose, to prove that the tortures find what they look for.
+"""Builds of the ledger, of recovery from overflow, of frames and of the broker that are broken on purpose, to prove that the tortures find what they look for.
 
 Each replaces one thing in this process before any ledger is opened; what is forked from it is broken the same way.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +25,16 @@ from nexus.errors import LedgerError
 from nexus.ledger import chain
 from nexus.ledger import maintenance as care
 from nexus.ledger.records import MessageRow
-from nexus.ledger.sessions import AcceptedEvent, NewQueuedEvent, SessionMetadata
+from nexus.ledger.sessions import AcceptedEvent, NewQueuedEvent, QueuedEvent, SessionMetadata
 from nexus.ledger.sqlite import SqliteLedger, connection
 from nexus.text.frames import escaping
 from nexus.types.ledger_entries import Commit, Committed
-from nexus.types.request import AgentResult
+from nexus.types.request import AgentResult, Event
 
 _commit = SqliteLedger.commit
 _accept_events = SqliteLedger.accept_events
+_BROKER = "nexus.broker.broker"
+"""Imported by those who run one: a process that forks often is kept small."""
 
 
 def synchronous_normal() -> None:
@@ -193,6 +199,98 @@ def single_backslashes() -> None:
     _replace(escaping, "spans", spans)
 
 
+def early_acceptance() -> None:
+    """A broker returns an event before it is stored."""
+    broker = import_module(_BROKER)
+    submit, result = _attribute(broker, "Broker._submit"), _attribute(broker, "Broker.result")
+    storing: dict[str, asyncio.Task[None]] = {}
+
+    async def store_later(*arguments: Any) -> None:
+        await asyncio.sleep(0.02)
+        await submit(*arguments)
+
+    async def early(self: Any, event: Event, session: str | None, *rest: Any) -> QueuedEvent:
+        storing[event.id] = asyncio.ensure_future(store_later(self, event, session, *rest))
+        return QueuedEvent(event.id, session or "", 0, "queued", "")
+
+    async def late(self: Any, event_id: str, **options: Any) -> Any:
+        if event_id in storing:
+            await storing[event_id]
+        return await result(self, event_id, **options)
+
+    _replace(broker, "Broker._submit", early)
+    _replace(broker, "Broker.result", late)
+
+
+def renamed_repeats() -> None:
+    """An event that is delivered again gets another id."""
+    broker = import_module(_BROKER)
+    submit = _attribute(broker, "Broker._submit")
+
+    async def renamed(self: Any, event: Event, *rest: Any) -> Any:
+        is_known = self._store.queued_event(event.id) is not None and event.source == "human"
+        return await submit(self, replace(event, id=f"{event.id} again") if is_known else event, *rest)
+
+    _replace(broker, "Broker._submit", renamed)
+
+
+def early_settlement() -> None:
+    """An event is settled before its turn runs."""
+    broker = import_module(_BROKER)
+    run_batch = _attribute(broker, "Broker._run_batch")
+
+    def settle(store: Any, label: str, ids: list[str]) -> None:
+        thread = store.thread_of(label)
+        turn = 1 if thread is None else store.thread(thread).turn + 1
+        store.update_events(ids, "done", expected=("running",), turn=turn)
+
+    async def run(self: Any, label: str, batch: Sequence[Any]) -> None:
+        await self.nx.run(settle, self._store, label, [row.row.id for row in batch])
+        await run_batch(self, label, batch)
+
+    _replace(broker, "Broker._run_batch", run)
+
+
+def late_delivery() -> None:
+    """A worker's event is settled before its manager has the report."""
+    broker = import_module(_BROKER)
+    finish, deliver = _attribute(broker, "Broker._finish"), _attribute(broker, "Broker._deliver")
+
+    async def no_delivery(*_: Any) -> None:
+        return
+
+    async def settled(self: Any, rows: Sequence[Any], end: Any, reason: str) -> None:
+        await finish(self, rows, end, reason)
+        for row in rows:
+            await deliver(self, row, end.text, reason)
+
+    _replace(broker, "Broker._finish", settled)
+    _replace(broker, "Broker._deliver", no_delivery)
+
+
+def new_workers() -> None:
+    """A call that runs again spawns another worker."""
+    workers = import_module("nexus.agents.workers")
+    order_of = workers.worker_order
+
+    def order(*arguments: Any, **options: Any) -> Any:
+        made = order_of(*arguments, **options)
+        label = f"{made.session}{os.getpid()}"
+        return replace(made, session=label, event=replace(made.event, id=f"{label}:task"))
+
+    _replace(workers, "worker_order", order)
+
+
+def unleased_sessions() -> None:
+    """Processes run a session at the same time."""
+
+    @asynccontextmanager
+    async def unleased(*_: object, **__: object) -> AsyncGenerator[None]:
+        yield
+
+    _replace(import_module(_BROKER), "async_session_lease", unleased)
+
+
 def _attribute(owner: Any, path: str) -> Any:
     for name in path.split("."):
         owner = getattr(owner, name)
@@ -226,5 +324,11 @@ BUILDS: dict[str, Callable[[], None]] = {
         believed_summaries,
         plain_marks,
         single_backslashes,
+        early_acceptance,
+        renamed_repeats,
+        early_settlement,
+        late_delivery,
+        new_workers,
+        unleased_sessions,
     )
 }

@@ -74,7 +74,7 @@ def killed_appends(folder: Path) -> int:
             return point - 1
         require(code == -signal.SIGKILL, f"point {point}: the process ended with {code}; see its output above")
         state = (cells[BEGUN], cells[RETURNED], cells[ACKNOWLEDGED])
-        with _named(f"killed at point {point}"):
+        with named(f"killed at point {point}"):
             answer(check_sessions, path, [SESSION], [state], whole=True, old=False)
     return MANY_POINTS
 
@@ -104,7 +104,7 @@ def killed_migrations(folder: Path) -> int:
         if code == 0:
             return point - 1
         require(code == -signal.SIGKILL, f"point {point}: the process ended with {code}; see its output above")
-        with _named(f"killed at point {point}"):
+        with named(f"killed at point {point}"):
             answer(_check_whole, path, APPENDS)
     return MANY_POINTS
 
@@ -128,7 +128,7 @@ def killed_compactions(folder: Path) -> int:
         if code == 0:
             return point - 1
         require(code == -signal.SIGKILL, f"point {point}: the process ended with {code}; see its output above")
-        with _named(f"killed at point {point}"):
+        with named(f"killed at point {point}"):
             answer(check_session, path, SESSION, cells, whole=True)
     return MANY_POINTS
 
@@ -170,7 +170,7 @@ def killed_queues(folder: Path) -> int:
         if code == 0:
             return point - 1
         require(code == -signal.SIGKILL, f"point {point}: the process ended with {code}; see its output above")
-        with _named(f"killed at point {point}"):
+        with named(f"killed at point {point}"):
             answer(_check_queue, path, cells[ACKNOWLEDGED])
     return MANY_POINTS
 
@@ -240,7 +240,7 @@ def power_cuts(folder: Path) -> int:
             code = ended(started(_append_until_cut, path, cells, point, checkpoint_pages))
             require(code == LOST, f"sync {point}: the process ended with {code}; see its output above")
             state = (cells[BEGUN], cells[ACKNOWLEDGED])
-            with _named(f"{name} ledger, power cut before sync or deletion {point}"):
+            with named(f"{name} ledger, power cut before sync or deletion {point}"):
                 answer(_check_cut, path, *state, old)
             whole += 1
             if cells[DONE]:
@@ -291,7 +291,7 @@ def full_disk(folder: Path) -> int:
         need = disk_full.growth(scene, folder)
         for left in (0, need // 2):
             room = io_errors.empty_room(folder).parent
-            with _named(f"{scene.name}, {left} bytes left"):
+            with named(f"{scene.name}, {left} bytes left"):
                 disk_full.fill_scene(scene, folder, room, left)
             whole += 1
     for limit in (disk_full.page_limit, disk_full.file_limit):
@@ -431,7 +431,7 @@ def _copy(template: Path, path: Path) -> None:
 
 
 @contextmanager
-def _named(point: str) -> Generator[None]:
+def named(point: str) -> Generator[None]:
     """Add the point to what a check inside raises."""
     try:
         yield

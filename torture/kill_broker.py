@@ -1,238 +1,126 @@
-"""A process that runs a broker is killed (`kill -9`) between an event's acceptance and its answer; no event may be lost.
+"""Processes that run a broker are killed (`kill -9`) between an event's acceptance and its answer; no event may be lost.
 
-Its agent calls tools and spawns workers, and the events have all queue modes. After each kill, or two, another process gets all
-events again: each must be there once, answered or failed with a reason, each worker linked to the call that spawned it,
-each such call with one result, and each session's next context valid in all formats. `killed_operations` kills at each
-operation of the ledger in turn, before it and after it.
+Their events have all queue modes, full queues drop some, and their agents call tools and spawn workers. A ledger gets
+several kills, one after the other, of one process or of two that share it. After each kill the ledger is read, and the
+next process gets all events again, the answered ones too; the last one answers what is left. Then each event is there
+once, answered, failed or dropped with a reason, each worker is linked to the call that spawned it, each call of a
+completed turn has one result, and each session's next context is valid in all formats.
 """
 
 from __future__ import annotations
 
-import asyncio
-import json
-import os
 import random
-import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import nexus
-from nexus import AgentResult, Event, Text, ToolCall
-from nexus.agents import Agent, WorkerLimits
-from nexus.async_engine import AsyncEngine
-from nexus.broker import Broker, QueueMode
-from nexus.context import AssembledContext
+from nexus.broker.queue_modes import DropPolicy
 from nexus.ledger import maintenance
-from nexus.models import ModelReply
 from nexus.tokens.counter import get_counter
 from nexus.tokens.model import resolve
-from nexus.tools import ToolRegistry
-from nexus.types.ledger_entries import Entry
-from nexus.types.stream_events import Token
-from torture.figures import Figures, Progress, require
+from torture import broker_checks as checks
+from torture.brokers import Queue, serve
+from torture.figures import Figures, Progress, require, shares
 from torture.processes import Numbers, Signal, answer, ended, killed, started
 
 NAME = "kill_broker"
 ROUNDS = 1_000
+"""Kills."""
 
-EVENTS: Final[tuple[tuple[str, str, QueueMode], ...]] = (
-    ("one", "boss", "followup"),
-    ("two", "boss", "steer"),
-    ("three", "boss", "collect"),
-    ("four", "boss", "collect"),
-    ("five", "other", "steer-backlog"),
-    ("six", "other", "interrupt"),
-)
-"""Ids, sessions and queue modes of the events that are delivered after each start."""
+KILLS_OF_A_LEDGER: Final = 8
+LONGEST_SECONDS: Final = 0.5
 
-LONGEST_SECONDS = 0.5
-PAUSE_SECONDS = 0.004
-MANY_POINTS: Final = 10_000
-
-WAITING = "kills while accepted events waited"
-ACCEPTED = "events accepted, each there once"
-COUNTED = (ACCEPTED, "workers, each linked to its call", WAITING)
+LANDED: Final = "kills between acceptance and reply"
+SHARED: Final = "kills while another process shared the ledger"
+WORKERS: Final = "workers, each linked to its call"
+COUNTED: Final = (LANDED, *checks.STAGES, SHARED, "events accepted", "events done", "events failed", "events dropped")
 
 
 def run(rounds: int, seed: int, folder: Path, progress: Progress) -> Figures:
     """Kills so many processes. Raises AssertionError with what was lost or doubled."""
-    dice, counts, cells = random.Random(seed), Counter[str](dict.fromkeys(COUNTED, 0)), Numbers(1)
+    dice, counts = random.Random(seed), Counter[str](dict.fromkeys((*COUNTED, WORKERS), 0))
     prepare()
-    for number in range(rounds):
-        path = folder / f"{number}.db"
-        for _ in range(dice.randint(1, 2)):
-            ready = Signal()
-            cells.clear()
-            pid = started(_serve, path, cells, ready)
-            require(ready.wait(), "the process with the broker ended by itself; what it said stands above")
-            time.sleep(dice.random() * LONGEST_SECONDS)
-            killed(pid)
-            counts[WAITING] += bool(answer(_pending, path, cells[0]))
-        require(ended(started(_serve, path, cells)) == 0, "the broker did not go on; what it said stands above")
-        counts["workers, each linked to its call"] += answer(check, path)
-        counts[ACCEPTED] += len(EVENTS)
+    load_judges()
+    kills = ledgers = 0
+    while kills < rounds:
+        ledgers += 1
+        path = folder / f"{ledgers}.db"
+        queue = Queue(dice.choice(get_args(DropPolicy)), dice.randint(1, 2))
+        kills += kill_often(path, queue, min(KILLS_OF_A_LEDGER, rounds - kills), 1 + (ledgers % 3 == 0), dice, counts)
+        counts["events accepted"] += len(queue.events)
         for old in folder.glob(f"{path.name}*"):
             old.unlink()
-        progress(number + 1, rounds)
-    return Figures(NAME, rounds, {**counts, "events lost or doubled": 0})
-
-
-def killed_operations(folder: Path, step: int = 1) -> int:
-    """Kill a process at each operation of its ledger, before and after it; return the number of kills."""
-    prepare()
-    cells = Numbers(1)
-    for point in range(2, MANY_POINTS, step):
-        path = folder / f"{point}.db"
-        code = ended(started(_serve, path, cells, None, point))
-        require(code in (0, -signal.SIGKILL), f"point {point}: the process ended with {code}; see its output above")
-        require(ended(started(_serve, path, cells)) == 0, f"killed at point {point}: the broker did not go on")
-        answer(check, path)
-        if code == 0:
-            return (point - 2) // step
-    return MANY_POINTS
+        progress(kills, rounds)
+    shown = shares(counts, (LANDED, *checks.STAGES, SHARED), kills)
+    return Figures(NAME, kills, {"ledgers": ledgers, **shown, "events lost or doubled": 0})
 
 
 def prepare() -> None:
-    """Load what processes need, before they are forked."""
+    """Load what processes with a broker need, before they are forked."""
     get_counter().count(resolve("gpt-4o").name)
 
 
-class _Client:
-    """The model: it calls a tool and spawns two workers, and answers their results."""
-
-    async def stream(self, ctx: AssembledContext) -> AsyncGenerator[Any]:
-        """Yield a reply."""
-        has_results = any(list(message.results()) for message in ctx.current)
-        text, calls = "Done.", ()
-        if ctx.role == "worker":
-            calls = () if has_results else (ToolCall("w", "look", "{}"),)
-        elif not has_results and "Report of worker" not in str(ctx.current):
-            tasks = {"s": {"task": "count", "wait": True}, "t": {"task": "weigh", "wait": False}}
-            spawning = (ToolCall(id_, "spawn_worker", json.dumps(task)) for id_, task in tasks.items())
-            calls = (ToolCall("l", "look", "{}"), *spawning)
-        await asyncio.sleep(PAUSE_SECONDS)
-        yield Token(text)
-        await asyncio.sleep(PAUSE_SECONDS)
-        message = nexus.assistant(text, *calls)
-        yield ModelReply(
-            AgentResult((message,), stop_reason="tool_use" if calls else "end_turn", model="gpt-4o"), 0.001
-        )
-
-    async def complete(self, ctx: AssembledContext) -> ModelReply:
-        """Return the reply."""
-        return [item async for item in self.stream(ctx)][-1]
-
-    async def aclose(self) -> None:
-        """Do nothing."""
+def kill_often(path: Path, queue: Queue, most: int, processes: int, dice: random.Random, counts: Counter[str]) -> int:
+    """Kill the processes that share a ledger until all events are settled, or so many times; return the kills."""
+    cells, kills, state = Numbers(len(queue.events)), 0, checks.State({}, set(checks.STAGES))
+    while kills < most and state.stages:
+        pids = [_begin(path, queue, dice, cells) for _ in range(min(processes, most - kills))]
+        while pids:
+            time.sleep(dice.random() * LONGEST_SECONDS)
+            killed(pids.pop(dice.randrange(len(pids))))
+            kills += 1
+            state = after_kill(path, queue, cells, state.rows)
+            counts[LANDED] += bool(state.stages)
+            counts[SHARED] += bool(pids)
+            counts.update(state.stages if not pids else ())  # else an event may be with the other process
+    finish(path, queue, cells, state.rows, counts)
+    answer(check_contexts, path)
+    return kills
 
 
-def _serve(path: Path, cells: Numbers, ready: Signal | None = None, point: int = 0) -> None:
-    asyncio.run(_serve_all(path, cells, ready, point))
+def finish(path: Path, queue: Queue, cells: Numbers, rows: dict[str, checks.Row], counts: Counter[str]) -> None:
+    """Let a last process settle all events, and check the ledger."""
+    require(
+        ended(started(serve, path, queue, len(rows) + 1, cells)) == 0, "the broker did not go on; see its output above"
+    )
+    after_kill(path, queue, cells, rows)
+    states, workers = answer(checks.check_end, path, queue)
+    counts.update({f"events {state}": number for state, number in states.items()})
+    counts[WORKERS] += workers
 
 
-async def _serve_all(path: Path, cells: Numbers, ready: Signal | None, point: int) -> None:
-    tools = ToolRegistry()
-
-    @tools.tool(repeatable=True)
-    async def look() -> str:
-        """Look."""
-        await asyncio.sleep(PAUSE_SECONDS)
-        return "seen"
-
-    async with nexus.open_async(ledger=path, model="gpt-4o") as nx:
-        if point:
-            nx.run = _killing_run(nx, point)
-        if ready is not None:
-            ready.give()
-        async with Broker(Agent(nx, _Client(), tools=tools, workers=WorkerLimits()), collect_s=0.0) as broker:
-            for id_, session, mode in EVENTS:
-                await broker.submit(Event((Text(f"event {id_}"),), id=id_), session=session, mode=mode)
-                cells[0] += 1
-            while rows := await nx.run(nx.engine.store.queued_events):
-                for row in rows:
-                    await broker.result(row.id, timeout_s=60)
-            await broker.join()
+def after_kill(path: Path, queue: Queue, cells: Numbers, rows: dict[str, checks.Row]) -> checks.State:
+    """Check a ledger after a kill; see `torture.broker_checks.check_kill`."""
+    return answer(checks.check_kill, path, queue, [cells[number] for number in range(len(queue.events))], rows)
 
 
-def _killing_run(nx: AsyncEngine, point: int) -> Any:
-    """Return a `run` that kills this process: before operation `point // 2`, or after it if `point` is odd."""
-    original, count = nx.run, 0
-
-    async def run(function: Callable[..., Any], /, *args: Any, **options: Any) -> Any:
-        nonlocal count
-        count += 1
-        number = count
-        if 2 * number == point:
-            os.kill(os.getpid(), signal.SIGKILL)
-        done = await original(function, *args, **options)
-        if 2 * number + 1 == point:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return done
-
-    return run
+def _begin(path: Path, queue: Queue, dice: random.Random, cells: Numbers) -> int:
+    """Start a process with a broker; return its number once its ledger is open."""
+    ready = Signal()
+    pid = started(serve, path, queue, dice.randrange(1, 1 << 30), cells, ready)
+    require(ready.wait(), "the process with the broker ended by itself; what it said stands above")
+    return pid
 
 
-def _pending(path: Path, accepted: int) -> int:
-    """Check that what was accepted is there; return the number of events that wait."""
-    with nexus.open(ledger=path, model="gpt-4o") as nx:
-        for id_, _, _ in EVENTS[:accepted]:
-            require(nx.store.queued_event(id_) is not None, f"event {id_} was accepted, and is lost")
-        return len(nx.store.queued_events())
-
-
-def check(path: Path) -> int:
-    """Check a ledger whose events are all settled; return the number of its workers."""
+def check_contexts(path: Path) -> None:
+    """Check the ledger itself, and that each session's next context is valid for all providers."""
     found = maintenance.verify(path)
     require(not found, f"the ledger is damaged: {found}")
+    bodies, judges = load_judges()
     with nexus.open(ledger=path, model="gpt-4o") as nx:
-        rows = nx.store.queued_events(None, ("queued", "running", "done", "failed", "dropped"))
-        open_rows = [
-            row.id for row in rows if row.state not in ("done", "failed") or (row.state == "failed") > bool(row.reason)
-        ]
-        require(not open_rows, f"events {open_rows} are neither answered nor failed with a reason")
-        missing = {id_ for id_, _, _ in EVENTS} - {row.id for row in rows}
-        require(not missing, f"events {missing} are lost")
-        for row in rows:
-            turn = next((turn for turn in nx.ledger.turns(row.session) if turn.number == row.turn), None)
-            require(turn is not None, f"event {row.id} has no turn: {row}")
-            assert turn is not None
-            agrees = (row.state == "done") == (turn.status == "completed")
-            require(agrees, f"event {row.id} is {row.state}, its turn {turn.status}")
-        return sum(_check_session(nx, info.label) for info in nx.sessions())
+        for info in nx.sessions():
+            for form, body in bodies(nx.assemble("Is it valid?", session=info.label)).items():
+                problems = judges[form](body)
+                require(not problems, f"the next context of {info.label} is invalid for {form}: {problems}")
 
 
-def _check_session(nx: nexus.Engine, label: str) -> int:
-    from laws.call import bodies
-    from support.validity import CHECKS
-
-    entries = nx.entries(label)
-    texts = Counter(row.message.text() for entry in entries for row in entry.rows if row.message.role == "user")
-    repeated = [text for text, times in texts.items() if times > 1]
-    require(not repeated, f"messages of {label} are there twice: {repeated}")
-    lost = [id_ for id_, session, _ in EVENTS if session == label and not texts[f"event {id_}"]]
-    require(not lost, f"messages of events {lost} are not in {label}")
-    calls, results = _calls(entries)
-    completed = {turn.number for turn in nx.ledger.turns(label) if turn.status == "completed"}
-    wrong = [call for call in calls if results[call] > 1 or (call[0] in completed and results[call] != 1)]
-    require(not wrong, f"calls of {label} without one result: {wrong}")
-    spawned = [nx.ledger.metadata(info.label) for info in nx.ledger.spawned(label)]
-    links = Counter((fact.parent_turn, fact.parent_call_id) for fact in spawned)
-    unknown = [link for link, times in links.items() if times > 1 or link not in calls]
-    require(not unknown, f"workers of {label} are linked to {unknown}, its calls are {calls}")
-    for form, body in bodies(nx.assemble("Is it valid?", session=label)).items():
-        require(not (problems := CHECKS[form](body)), f"the next context of {label} is invalid for {form}: {problems}")
-    return len(spawned)
-
-
-def _calls(entries: list[Entry]) -> tuple[list[tuple[int, str]], Counter[tuple[int, str]]]:
-    """Return the calls of a session by turn and id, and how many results each has."""
-    messages = [(entry.turn, row.message) for entry in entries for row in entry.rows]
-    calls = [(turn, part.id) for turn, message in messages for part in message.parts if isinstance(part, ToolCall)]
-    return calls, Counter((turn, result.call_id) for turn, message in messages for result in message.results())
+def load_judges() -> tuple[Any, Any]:
+    """Return what makes the bodies of a context, and the judge of each form."""
+    return import_module("laws.call").bodies, import_module("support.validity").CHECKS
 
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))  # for the judges of request bodies

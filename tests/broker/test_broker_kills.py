@@ -1,6 +1,7 @@
-"""A broker's process is killed at operations of its ledger, before them and after them, and another goes on.
+"""A broker's process is killed after named writes to its ledger, and another goes on.
 
-`python -m torture kill_broker` kills at random times; it and this test check the same.
+`python -m torture kill_broker` kills at random times. That these checks find broken brokers is tested with the other
+tortures (tests/ledger/test_torture.py).
 """
 
 from __future__ import annotations
@@ -9,17 +10,28 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+from torture.fault_brokers import NAMED
+
 ROOT = Path(__file__).parents[2]
-STEP = 61
-"""Every so many points of about four hundred, before and after operations in turn."""
 
 
-def test_events_are_answered_once_after_a_kill_at_named_operations(tmp_path: Path) -> None:
+def killed(case: str, folder: Path) -> int:
+    """Return the number of kills of a case. It runs in a program: it forks, and a test's process may not."""
     program = (
-        "from pathlib import Path\nfrom torture.kill_broker import killed_operations\n"
-        f"print(killed_operations(Path({str(tmp_path)!r}), {STEP}))"
+        "from pathlib import Path\nfrom torture import fault_brokers\n"
+        f"fault_brokers.prepare()\nprint(fault_brokers.{case}(Path({str(folder)!r})))"
     )
     command = [sys.executable, "-W", "error", "-c", program]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) >= 3
+    return int(done.stdout)
+
+
+def test_events_are_settled_once_after_a_kill_at_each_kind_of_write(tmp_path: Path) -> None:
+    assert killed("killed_brokers", tmp_path) == len(NAMED)
+
+
+@pytest.mark.slow
+def test_events_are_settled_once_after_a_kill_at_every_write(tmp_path: Path) -> None:
+    assert killed("killed_writes", tmp_path) > 5 * len(NAMED)

@@ -41,7 +41,7 @@ ROUNDS = {
     "kill_appends": 200,
     "kill_compactions": 200,
     "kill_turns": 60,
-    "kill_broker": 6,
+    "kill_broker": 60,
     "power_loss": 250,
     "io_errors": 30,
     "disk_full": 200,
