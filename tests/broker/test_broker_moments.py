@@ -84,7 +84,7 @@ def fail_once(monkeypatch: pytest.MonkeyPatch, store: Any, name: str, error: Exc
 def test_event_between_the_end_of_a_turn_and_its_settling_has_the_next_turn(mode: QueueMode) -> None:
     async def work(nx: AsyncEngine) -> None:
         async with Broker(Agent(nx, Scenario(answer)), mode=mode, collect_s=0.0) as broker:
-            act_before(nx, "stored_turn", lambda: broker.submit(event(REPORT), session="main"))
+            act_before(nx, "stored_turns", lambda: broker.submit(event(REPORT), session="main"))
             await broker.submit(event("one"), mode="followup")
             one, report = await broker.result("one"), await broker.result(REPORT)
             assert (one.event.state, one.event.turn, one.text) == ("done", 1, "Answer to one.")
@@ -107,10 +107,10 @@ def test_report_between_the_end_of_a_turn_and_its_settling_is_answered() -> None
 
             async def ordered(function: Any, /, *args: Any, **options: Any) -> Any:
                 name = getattr(function, "func", function).__name__
-                if name == "stored_turn" and args[0] == "boss" and not is_ended.is_set():
+                if name == "stored_turns" and args[0] == "boss" and not is_ended.is_set():
                     is_ended.set()
                     await is_reported.wait()
-                if name == "stored_turn" and args[0] != "boss":
+                if name == "stored_turns" and args[0] != "boss":
                     await is_ended.wait()
                 done = await original(function, *args, **options)
                 if name == "accept" and function.args[0].endswith(":report"):
@@ -156,7 +156,7 @@ def test_steering_event_has_the_next_turn_when_canceled_before_its_message_is_ad
 def test_interrupt_behind_the_last_reply_leaves_the_turn_answered() -> None:
     async def work(nx: AsyncEngine) -> None:
         async with Broker(Agent(nx, Scenario(answer))) as broker:
-            act_before(nx, "stored_turn", lambda: broker.submit(event("stop"), mode="interrupt"))
+            act_before(nx, "stored_turns", lambda: broker.submit(event("stop"), mode="interrupt"))
             await broker.submit(event("one"))
             assert (await broker.result("one")).text == "Answer to one."
             assert (await broker.result("stop")).text == "Answer to stop."
@@ -165,7 +165,7 @@ def test_interrupt_behind_the_last_reply_leaves_the_turn_answered() -> None:
     run(work)
 
 
-@pytest.mark.parametrize("moment", ["_fail_unless_completed", "stored_turn"])
+@pytest.mark.parametrize("moment", ["_fail_unless_completed", "stored_turns"])
 def test_interrupt_behind_a_failure_leaves_its_reason(moment: str) -> None:
     def failing(ctx: AssembledContext) -> list[Any]:
         return [ModelCallFailed("no credit", "auth")] if asked(ctx) == "one" else answer(ctx)

@@ -57,7 +57,7 @@ from nexus.types.validation import check_options
 WATCHED_EVENTS = 10_000
 """Events that wait for a slow watcher, at most; then it is told that it missed some."""
 
-_POLL_S, _MAX_POLL_S = 0.2, 2.0
+_POLL_S, _MAX_POLL_S, _LEASED_POLL_S = 0.2, 2.0, 15.0
 _RETRY_S = 2.0
 """Seconds until a queue that an error of the ledger stopped goes on."""
 
@@ -210,7 +210,7 @@ class Broker:
                     # Another process may run it, unless this one has the session's lease.
                     is_here = found.event.session in self._leased
                     with suppress(TimeoutError):
-                        await asyncio.wait_for(settled, _MAX_POLL_S if is_here else pause_s)
+                        await asyncio.wait_for(settled, _LEASED_POLL_S if is_here else pause_s)
                     pause_s = min(2 * pause_s, _MAX_POLL_S)
                 finally:
                     self._waiting[event_id].remove(settled)
@@ -281,16 +281,14 @@ class Broker:
     async def _resume(self, label: str) -> None:
         """Settle what a process that stopped left running. Events of an interrupted turn stay: it goes on."""
         ended, end = list[QueueRow](), EventTurn()
-        for row in await self.nx.run(self._queue.pending, label):
-            if row.row.state != "running":
-                continue
-            turn = await self.nx.run(self._queue.stored_turn, label, row.row.id)
+        for row, turn in await self.nx.run(self._queue.running, label):
             if not turn.number:
                 await self.nx.run(self._queue.put_back, row)
             elif turn.status in ("completed", "failed"):
                 ended.append(row)
                 end = turn
-        await self._finish(ended, end, "" if end.status == "completed" else end.error or "failed")
+        if ended:
+            await self._finish(ended, end, "" if end.status == "completed" else end.error or "failed")
 
     async def _finish(self, rows: Sequence[QueueRow], end: EventTurn, reason: str) -> None:
         """Deliver the answer of a turn, then settle its events: a program that stops between them delivers it again.
@@ -316,7 +314,7 @@ class Broker:
         """Run one turn for a batch, and settle its events."""
         running = self._running[label] = _Running(batch)
         try:
-            left_out = await self.nx.run(self._queue.left_out, label)
+            left_out = await self.nx.run(self._queue.left_out, label) if self._queue.drop == "summarize" else []
             error = ""
             try:
                 result = await self.agent.run(
@@ -332,8 +330,7 @@ class Broker:
                 error = str(failure) or type(failure).__name__
             self._states[label] = "completing"
             ended, end = list[QueueRow](), EventTurn()
-            for row in running.rows:
-                turn = await self.nx.run(self._queue.stored_turn, label, row.row.id)
+            for row, turn in await self.nx.run(self._queue.stored_turns, label, running.rows):
                 if running.turn and not turn.number:  # it was to steer the turn, which ended before
                     await self.nx.run(self._queue.put_back, row)
                 else:

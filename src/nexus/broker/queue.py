@@ -75,8 +75,6 @@ class EventQueue:
 
     def left_out(self, label: str) -> list[QueueRow]:
         """Return the dropped events that the next turn summarizes. Those that a turn has get its number."""
-        if self.drop != "summarize":
-            return []
         left_out: list[QueueRow] = []
         for row in self._store.queued_events(label, ("dropped",)):
             if row.reason != SUMMARIZED or row.turn:
@@ -121,8 +119,17 @@ class EventQueue:
         ids = [row.row.id for row in rows]
         self._store.update_events(ids, "failed" if reason else "done", expected=("running",), reason=reason, turn=turn)
 
-    def stored_turn(self, label: str, event_id: str) -> EventTurn:
-        """Return the turn that has an event, as it is stored."""
+    def stored_turns(self, label: str, rows: Sequence[QueueRow]) -> list[tuple[QueueRow, EventTurn]]:
+        """Return events with the turn that has each, as it is stored."""
+        with self._store.snapshot():
+            return [(row, self._stored_turn(label, row.row.id)) for row in rows]
+
+    def running(self, label: str) -> list[tuple[QueueRow, EventTurn]]:
+        """Return the running events of a session with their turns."""
+        with self._store.snapshot():
+            return self.stored_turns(label, [row for row in self.pending(label) if row.row.state == "running"])
+
+    def _stored_turn(self, label: str, event_id: str) -> EventTurn:
         number = turn_with_event(self._engine.ledger, label, event_id)
         if not number:
             return EventTurn()

@@ -152,7 +152,7 @@ def without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
         fields = cast("dict[str, Any]", value)
         return {
-            name: without_nulls(item) if isinstance(item, (dict, list)) and name not in _TOOL_ARGUMENTS else item
+            name: without_nulls(item) if type(item) in (dict, list) and name not in _TOOL_ARGUMENTS else item
             for name, item in fields.items()
             if item is not None
         }
