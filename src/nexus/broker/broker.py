@@ -270,11 +270,13 @@ class Broker:
         async with self._slots, async_session_lease(self._store, label, self.nx.run, wait_s=inf):
             self._leased.add(label)
             try:
-                await self._resume(label)
-                self._woken.discard(label)
-                while batch := await self._next_batch(label):
+                batch = await self._next_batch(label)
+                if any(row.row.state == "running" for row in batch):
+                    await self._resume(label)
+                    batch = await self._next_batch(label)
+                while batch:
                     await self._run_batch(label, batch)
-                    self._woken.discard(label)
+                    batch = await self._next_batch(label)
             finally:
                 self._leased.discard(label)
 
@@ -303,6 +305,7 @@ class Broker:
 
     async def _next_batch(self, label: str) -> list[QueueRow]:
         """Return the events of the next turn, marked as running."""
+        self._woken.discard(label)  # an event that comes from now on wakes the session again
         take_batch = partial(self._queue.take_batch, label, collects=bool(self.collect_s))
         batch, taken = await self.nx.run(take_batch)
         while batch and not taken:

@@ -37,7 +37,9 @@ class EventQueue:
     ) -> tuple[QueuedEvent, bool, list[str]]:
         """Store an event, and drop one if the queue is full. Returns its row, whether it is new, and dropped ids."""
         label = self._route(event_id, session, turn, options)
-        waiting = [row.id for row in self._store.queued_events(label, ("queued",)) if row.id != event_id]
+        with self._store.snapshot():
+            label = self._store.resolve(label) or label
+            waiting = [row.id for row in self._store.queued_events(label, ("queued",)) if row.id != event_id]
         is_full = len(waiting) >= self.cap
         refused = is_full and self.drop == "new"
         reason = f"queue full: {len(waiting)} events wait" if refused else ""
@@ -53,9 +55,9 @@ class EventQueue:
     def _route(self, event_id: str, session: str | None, turn: int | None, options: CallOptions) -> str:
         """Return the label of an event's session, which is a fork if the event belongs after an earlier turn."""
         label = self._engine.session_label(session, **options)
-        label = self._store.resolve(label) or label
         if turn is None:
             return label
+        label = self._store.resolve(label) or label
         fork = f"{label[:200]}@{turn}.{hashlib.sha256(event_id.encode(errors='surrogatepass')).hexdigest()[:12]}"
         if self._store.resolve(fork) is None:
             self._engine.ledger.fork(fork, label, turn=turn)

@@ -44,7 +44,7 @@ _FROM_MANY = (f"{_HEADS} {_SPANS} entry {_IN_MANY}", f"{_ROWS} {_SPANS} message 
 
 _CALIBRATION = (
     "SELECT number, factor_64, samples, at_ms, hash FROM calibration"
-    " WHERE tenant=? AND provider=? AND model=? ORDER BY number DESC LIMIT 1"
+    " WHERE tenant=? AND provider=? AND model=? AND number>=? ORDER BY number"
 )
 _CALIBRATION_HEAD = "SELECT number, hash FROM calibration_head WHERE tenant=? AND provider=? AND model=?"
 
@@ -388,11 +388,12 @@ class Reader(SessionReader):
         """Return the newest calibration."""
         names = (self.tenant, encode_text(provider), encode_text(model))
         what = f"the calibration of {provider}/{model}"
-        row, head = self.row(_CALIBRATION, names), self.row(_CALIBRATION_HEAD, names)
-        if row is None:
+        head = self.row(_CALIBRATION_HEAD, names)
+        rows = self.db.rows(_CALIBRATION, (*names, head[0] if head is not None else 0))
+        if not rows:
             self.check(head is None, what)
             return None
-        record = CalibrationRecord(names[1], names[2], *row)
+        record = CalibrationRecord(names[1], names[2], *rows[-1])
         intact = (record.number, record.hash) == head and chain.calibration_hash(self.tenant, record) == record.hash
         self.check(intact, what)
         return StoredCalibration(record.factor_64, record.samples, record.at_ms)

@@ -26,11 +26,11 @@ ALIAS = "alias"
 """The status of a pointer row whose newest word is an alias and not an update."""
 
 
-# Two statements: a join of the two tables takes three times as long.
+# Two statements, and in ascending order: a join of the tables or a descending order takes three times as long.
 _POINTER = "SELECT number, thread, status, hash FROM session WHERE tenant=? AND label=?"
 _MOVES = (
     "SELECT thread, facts, reason, at_ms, hash, number FROM session_move"
-    " WHERE tenant=? AND label=? AND number BETWEEN ? AND ? ORDER BY number DESC"
+    " WHERE tenant=? AND label=? AND number BETWEEN ? AND ?"
 )
 
 
@@ -124,10 +124,10 @@ class SessionReader:
         number, thread, status, digest = pointer
         self.whole_numbers(number)
         moves = self.db.rows(_MOVES, (self.tenant, label, number - 1, number))
-        if [row[-1] for row in moves] != ([number, number - 1] if number > 1 else [number]):
+        if [row[-1] for row in moves] != ([number - 1, number] if number > 1 else [number]):
             self.damaged(f"move {number} of session {decode_text(label)!r} is lost")
-        moved, facts, reason, at_ms, stored, _ = moves[0]
-        before = moves[1][4] if number > 1 else b""
+        moved, facts, reason, at_ms, stored, _ = moves[-1]
+        before = moves[0][4] if number > 1 else b""
         record = MoveRecord(label, number, moved, facts, reason, at_ms, stored)
         intact = chain.move_hash(self.tenant, before, record) == stored
         self.check(intact, f"move {number} of {decode_text(label)!r}")
