@@ -20,6 +20,7 @@ from nexus.ledger.search_text import search_text
 from nexus.ledger.sqlite.connection import MEMORY, Database, connect, settle
 from nexus.ledger.sqlite.files import open_file
 from nexus.ledger.sqlite.read import THREAD_COLUMNS, Reader
+from nexus.ledger.sqlite.read_sessions import ReadCache
 from nexus.ledger.sqlite.write import Writing
 from nexus.types.ledger_entries import Commit, NewEntry
 
@@ -60,7 +61,7 @@ def finished(entries: Iterable[NewEntry]) -> Iterator[tuple[NewEntry, Finished]]
     db = open_file(MEMORY, create=True, vfs="")
     for entry in entries:
         with db.transaction():
-            Writing(db, Reader(db, TENANT, MEMORY, {}), lambda: NOW_MS).commit(SESSION, Commit((entry,)), None)
+            Writing(db, Reader(db, TENANT, MEMORY, ReadCache()), lambda: NOW_MS).commit(SESSION, Commit((entry,)), None)
         yield entry, _rows(db, entry)
     db.close()
 

@@ -11,7 +11,6 @@ import asyncio
 import uuid
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Iterable, Sequence
-from contextlib import suppress
 from functools import partial
 from math import inf
 from types import TracebackType
@@ -57,7 +56,7 @@ from nexus.types.validation import check_options
 WATCHED_EVENTS = 10_000
 """Events that wait for a slow watcher, at most; then it is told that it missed some."""
 
-_POLL_S, _MAX_POLL_S, _LEASED_POLL_S = 0.2, 2.0, 15.0
+_POLL_S, _MAX_POLL_S = 0.2, 2.0
 _RETRY_S = 2.0
 """Seconds until a queue that an error of the ledger stopped goes on."""
 
@@ -207,11 +206,10 @@ class Broker:
                     found = await self.nx.run(self._queue.result, event_id)
                     if found.event.state not in PENDING:
                         return found
-                    # Another process may run it, unless this one has the session's lease.
-                    is_here = found.event.session in self._leased
-                    with suppress(TimeoutError):
-                        await asyncio.wait_for(settled, _LEASED_POLL_S if is_here else pause_s)
-                    pause_s = min(2 * pause_s, _MAX_POLL_S)
+                    while not (await asyncio.wait([settled], timeout=pause_s))[0]:
+                        pause_s = min(2 * pause_s, _MAX_POLL_S)
+                        if found.event.session not in self._leased:  # another process may run it
+                            break
                 finally:
                     self._waiting[event_id].remove(settled)
                     if not self._waiting[event_id]:

@@ -38,6 +38,7 @@ from nexus.ledger.sqlite.connection import MEMORY, Database, spoils, typed
 from nexus.ledger.sqlite.files import delete_leftovers, find_needles, ledger_id, rewrite
 from nexus.ledger.sqlite.pool import Pool
 from nexus.ledger.sqlite.read import Reader
+from nexus.ledger.sqlite.read_sessions import ReadCache
 from nexus.ledger.sqlite.write import Writing
 from nexus.ledger.text_encoding import decode_text, encode_text
 from nexus.types.ledger_entries import Commit, Committed, Entry, StoredCalibration
@@ -85,7 +86,7 @@ class SqliteLedger:
         self.clock_ms = clock_ms or (lambda: time.time_ns() // 1_000_000)
         self.trusted = True
         """False for a ledger that came with its folder: it rejects writes."""
-        self._segments: dict[int, list[Segment]] = {}
+        self._cache = ReadCache()
         self._of_thread = threading.local()
         with typed(path):
             self._pool = Pool(path, create=create, vfs=vfs)
@@ -149,7 +150,7 @@ class SqliteLedger:
         except BaseException as error:
             self._pool.give_back(db, spoilt=spoils(error))
             raise
-        self._of_thread.reader = reader = Reader(db, self._name, self.file, self._segments)
+        self._of_thread.reader = reader = Reader(db, self._name, self.file, self._cache)
         return reader
 
     def end_reading(self, db: Database, error: BaseException | None) -> None:
@@ -177,11 +178,11 @@ class SqliteLedger:
         """Run a write in the writer's transaction and wait until it is on the disk; see `Writer.run`."""
         self._pool.check()
         self.check_trusted()
-        tenant, path, clock_ms = self._name, self.file, self.clock_ms
+        tenant, path, clock_ms, moves = self._name, self.file, self.clock_ms, self._cache.moves
 
         def work(db: Database) -> T:
             # A path is read anew: the transaction may yet be taken back, and what it made with it.
-            return call(Writing(db, Reader(db, tenant, path, {}, is_writing=True), clock_ms))
+            return call(Writing(db, Reader(db, tenant, path, ReadCache(moves), is_writing=True), clock_ms))
 
         with typed(self.file):
             return self._pool.write(work, alone=alone, durable=durable)
@@ -262,7 +263,7 @@ class SqliteLedger:
     def erase(self, threads: Sequence[int] | None, labels: Sequence[str] = ()) -> EraseResult:
         """Delete rows, empty the log and search the file for the deleted text."""
         erased, needles = self._write(lambda writing: sqlite_dump.erase(writing, threads, labels), alone=True)
-        self._segments.clear()
+        self._cache.clear()
         remaining: list[str] = []
         if not self._pool.in_memory:
             delete_leftovers(Path(self.file).parent)  # copies of the text, which a killed backup left

@@ -6,7 +6,7 @@ seems unknown is looked up in both tables before it is reported as missing, so t
 
 from __future__ import annotations
 
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn, TypeAlias, cast
 
 import msgspec
 
@@ -22,6 +22,9 @@ _facts = msgspec.json.Decoder(SessionMetadata)
 MOST_ALIASES = 32
 """Aliases that lead to aliases, at most."""
 
+MOST_MOVES = 10_000
+"""Moves in a cache, at most."""
+
 ALIAS = "alias"
 """The status of a pointer row whose newest word is an alias and not an update."""
 
@@ -34,20 +37,39 @@ _MOVES = (
 )
 
 
+_Pointer: TypeAlias = tuple[int, int | None, str, bytes]
+"""The row of a label: number of its newest move, thread, status, and the move's hash."""
+
+
+class ReadCache:
+    """Checked rows that all connections of a store may use again.
+
+    Attributes:
+        segments: Path of each thread, which never changes.
+        moves: Newest move of each label, with the pointer that it belongs to: another pointer makes it invalid.
+    """
+
+    def __init__(self, moves: dict[str, tuple[_Pointer, MoveRecord]] | None = None) -> None:
+        self.segments: dict[int, list[Segment]] = {}
+        self.moves: dict[str, tuple[_Pointer, MoveRecord]] = {} if moves is None else moves
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.segments.clear()
+        self.moves.clear()
+
+
 class SessionReader:
     """Reads of one tenant on one connection.
 
-    `segments` caches paths for all connections of a store. A reader of a snapshot reads the rows of `row` once; one of a
-    write transaction (`is_writing`), in which rows change, each time.
+    A reader of a snapshot reads the rows of `row` once; one of a write transaction (`is_writing`), in which rows change,
+    each time, and it adds no move to the cache.
     """
 
-    def __init__(
-        self, db: Database, tenant: str, place: str, segments: dict[int, list[Segment]], *, is_writing: bool = False
-    ) -> None:
+    def __init__(self, db: Database, tenant: str, place: str, cache: ReadCache, *, is_writing: bool = False) -> None:
         self.db, self.tenant, self.place = db, tenant, place
-        self.segments = segments
+        self.segments, self._moves = cache.segments, cache.moves
         self._rows: dict[Any, tuple[Any, ...] | None] | None = None if is_writing else {}
-        self._moves: dict[str, MoveRecord] = {}
 
     def row(self, sql: str, values: tuple[Value, ...]) -> tuple[Any, ...] | None:
         """Return the first row of a statement."""
@@ -95,7 +117,7 @@ class SessionReader:
         move = self.pointed(encode_text(session))
         return move.thread if move is not None else None
 
-    def pointer_row(self, label: str) -> tuple[int, int | None, str, bytes] | None:
+    def pointer_row(self, label: str) -> _Pointer | None:
         """Return the pointer of a label or alias: number, thread, status, hash. None if nothing has that name."""
         row = self.row(_POINTER, (self.tenant, label))
         if row is None:
@@ -105,7 +127,7 @@ class SessionReader:
             )
             if self.db.row(sql, (self.tenant, label)):
                 self.damaged(f"the pointer of session {decode_text(label)!r} is lost")
-        return cast("tuple[int, int | None, str, bytes] | None", row)
+        return cast("_Pointer | None", row)
 
     def move_of(self, label: str) -> MoveRecord | None:
         """Return the newest update of exactly this label, checked against the pointer."""
@@ -117,10 +139,11 @@ class SessionReader:
             return moves[-1] if moves else None
         return self._newest(label, row)
 
-    def _newest(self, label: str, pointer: tuple[int, int | None, str, bytes]) -> MoveRecord:
+    def _newest(self, label: str, pointer: _Pointer) -> MoveRecord:
         """Return the newest move, checked against the one before it and against the pointer."""
-        if self._rows is not None and (checked := self._moves.get(label)) is not None:
-            return checked
+        cached = self._moves.get(label)
+        if cached is not None and cached[0] == pointer:
+            return cached[1]
         number, thread, status, digest = pointer
         self.whole_numbers(number)
         moves = self.db.rows(_MOVES, (self.tenant, label, number - 1, number))
@@ -133,7 +156,10 @@ class SessionReader:
         self.check(intact, f"move {number} of {decode_text(label)!r}")
         if stored != digest or moved != thread or self.facts(record).status != status:
             self.damaged(f"the pointer of session {decode_text(label)!r} is not its newest move")
-        self._moves[label] = record
+        if self._rows is not None:  # a transaction that writes may be rolled back
+            if len(self._moves) >= MOST_MOVES:
+                self._moves.clear()
+            self._moves[label] = (pointer, record)
         return record
 
     def session(self, label: str) -> RefUpdate | None:
