@@ -107,6 +107,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "regex": ("render.tagged", "cli._token_counts", "agents.tools.files"),
     "mcp": ("agents.mcp_tools",),
     "click": ("cli",),
+    "prompt_toolkit": ("cli.chat_input",),
     "rich": ("cli",),
     "keyring": ("workspace.credentials.system",),
     "openai": ("compaction.openai_summarizer", "models.endpoints"),

@@ -22,6 +22,8 @@ from nexus import __version__
 GROUPS: dict[str, dict[str, str]] = {
     "Start": {
         "init": "Create a workspace with starter files and a ledger.",
+        "chat": "Talk to an agent: streaming, tools, sessions without end.",
+        "run": "Run one task with an agent and print its reply.",
         "import": "Import sessions of Claude Code, OpenAI, Anthropic or nanobot.",
         "assemble": "Assemble the context of the next call.",
         "record": "Store the reply to an assembled context.",
@@ -80,7 +82,7 @@ SHARED_MODULES = {
 OTHER_WORDS = {
     "plugin": "plugins", "session list": "sessions", "config show": "config", "assemble --explain": "explain",
     "cache-sim": "cache simulate",
-    "list": "sessions", "ls": "sessions", "log": "history", "show": "history", "chat": "history", "cat": "history",
+    "list": "sessions", "ls": "sessions", "log": "history", "show": "history", "cat": "history",
     "find": "search", "grep": "search", "new": "init", "summarize": "compact", "branch": "fork", "revert": "undo",
     "reset": "rewind", "settings": "config", "env": "status", "usage": "context", "help": "--help",
     "version": "--version",
@@ -124,7 +126,7 @@ def cli() -> None:
     """Context engine for LLM agents: assemble, record, explain and replay the context of every call.
 
     Exit codes: 0 done, 1 another error, 2 wrong usage or unknown name, 3 budget too small, 4 unreadable input,
-    5 ledger error, 130 stopped.
+    5 ledger error, 6 model failed, 7 limit reached, 130 stopped.
     """
 
 
@@ -137,7 +139,7 @@ def main(args: list[str] | None = None) -> NoReturn:
             # Characters that the terminal's encoding lacks, and lone surrogates, are printed as escapes.
             stream.reconfigure(errors="backslashreplace")
     try:
-        code = _run(args)
+        code = run_line(args)
         sys.stdout.flush()
     except OSError as error:
         _abandon_output()
@@ -151,7 +153,8 @@ def main(args: list[str] | None = None) -> NoReturn:
     sys.exit(code)
 
 
-def _run(args: list[str] | None) -> int:
+def run_line(args: list[str] | None) -> int:
+    """Run a command line and return its exit code. Errors are printed."""
     from nexus.cli._exit_codes import STOPPED, UNREADABLE, exit_code
     from nexus.errors import NexusError
 

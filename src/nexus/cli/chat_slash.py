@@ -1,0 +1,257 @@
+"""The slash commands of `nexus chat`. Most run the command of the command line with the same name on the chat's session."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Protocol
+
+import click
+from msgspec import Struct
+
+from nexus.analysis.cache_use import cached_calls, sum_calls
+from nexus.cli import run_line
+from nexus.cli._options import CommandOptions
+from nexus.cli._output import quoted
+from nexus.cli._parameters import nearest
+from nexus.cli._usage import reported_usage
+from nexus.cli.assemble_command import print_window
+from nexus.cli.chat_agent import ChatAgent
+from nexus.errors import UnreadableFile
+from nexus.render.console import printable
+from nexus.types.ledger_entries import Commit, NewEntry
+from nexus.workspace.skills.guide import all_skills, find_skill
+
+EXPORT_FORMATS = {".md": "markdown", ".txt": "conversation", ".json": "openai"}
+"""Formats of `nexus history` by the file's suffix."""
+
+KEYS = """\
+Enter sends; Alt-Enter, or \\ before Enter, begins a new line. Tab completes.
+Up and Down are earlier messages, Ctrl-R searches them.
+Ctrl-C stops a running turn, Ctrl-D ends the chat."""
+
+
+class Conversation(Protocol):
+    """The chat, as its commands use it."""
+
+    @property
+    def options(self) -> CommandOptions:
+        """The options of the command line: workspace and ledger."""
+        ...
+
+    @property
+    def agent(self) -> ChatAgent:
+        """The agent, with its session and model."""
+        ...
+
+    def send(self, text: str) -> int:
+        """Run the turn of a message and return its exit code."""
+        ...
+
+    def attach(self, path: Path) -> None:
+        """Send an image with the next message."""
+        ...
+
+    def use_skill(self, name: str) -> None:
+        """Use a skill for the next message."""
+        ...
+
+    def open_session(self, name: str) -> None:
+        """Continue another session, or begin one."""
+        ...
+
+
+class SlashCommand(Struct, frozen=True):
+    """A command: its function, the form of its arguments, and what it does."""
+
+    run: Callable[[Conversation, str], int]
+    arguments: str
+    help: str
+
+
+def run_slash(chat: Conversation, line: str) -> int:
+    """Run a line that begins with a slash and return its exit code. Errors are printed."""
+    name, _, argument = line[1:].partition(" ")
+    command = COMMANDS.get(name)
+    if command is None:
+        guess = nearest(name, COMMANDS)
+        advice = f"did you mean /{guess}? " if guess else ""
+        raise click.UsageError(
+            f"unknown command /{printable(name)}: {advice}/help lists them (a message may begin with a space)"
+        )
+    return command.run(chat, argument.strip())
+
+
+def _nexus(chat: Conversation, command: str, *arguments: str, **options: str) -> int:
+    """Run a command of the command line on the chat's workspace and ledger, and return its exit code."""
+    values = {"workspace": str(chat.options.root), **options}
+    if chat.options.ledger:
+        values["ledger"] = chat.options.ledger
+    words = [word for name, value in values.items() for word in (f"--{name}", value)]
+    return run_line([*command.split(), *words, "--", *arguments])
+
+
+def _help(_chat: Conversation, _argument: str) -> int:
+    forms = {f"/{name} {command.arguments}".rstrip(): command.help for name, command in COMMANDS.items()}
+    width = max(map(len, forms))
+    click.echo("\n".join(f"{form:<{width}}  {text}" for form, text in forms.items()))
+    click.echo(f"\n{KEYS}")
+    return 0
+
+
+def _context(chat: Conversation, _argument: str) -> int:
+    nx, ctx = chat.agent.nx, chat.agent.next_context()
+    usage = reported_usage(nx, ctx.session_label) if nx.ledger.resolve(ctx.session_label) else None
+    print_window(ctx, nx.counter, usage)
+    return 0
+
+
+def _compact(chat: Conversation, focus: str) -> int:
+    return _nexus(chat, "compact", chat.agent.session, focus, model=chat.agent.model)
+
+
+def _undo(chat: Conversation, _argument: str) -> int:
+    return _nexus(chat, "undo", chat.agent.session)
+
+
+def _status(chat: Conversation, _argument: str) -> int:
+    agent, nx = chat.agent, chat.agent.nx
+    ctx = agent.next_context()
+    used, available = ctx.token_budget.used.total, max(ctx.token_budget.available, 1)
+    lines = {
+        "session": agent.session,
+        "model": f"{ctx.model} ({ctx.provider})",
+        "workspace": str(nx.workspace or ""),
+        "ledger": nx.ledger.location,
+        "context": f"{used:,} of {available:,} tokens, {used / available:.1%}",
+    }
+    if nx.ledger.resolve(agent.session):
+        info = next(info for info in nx.sessions(include_inactive=True) if info.label == agent.session)
+        lines["messages"] = f"{info.messages:,} in {info.turns:,} turn{'' if info.turns == 1 else 's'}"
+        use = sum_calls(list(cached_calls(nx.store, nx.ledger.thread(agent.session), nx.resolve)))
+        if use.share is not None:
+            lines["cache"] = f"{use.read_tokens:,} of {use.input_tokens:,} input tokens read from it, {use.share:.1%}"
+        lines["cost"] = reported_usage(nx, agent.session).lines()[1]
+    click.echo("\n".join(f"{name:<10} {printable(text)}" for name, text in lines.items() if text))
+    return 0
+
+
+def _model(chat: Conversation, name: str) -> int:
+    if name:
+        chat.agent.select_model(name)
+    click.echo(f"Model: {printable(chat.agent.model)}" + ("" if name else " (another one: /model NAME)"))
+    return 0
+
+
+def _fork(chat: Conversation, argument: str) -> int:
+    name, _, turn = argument.partition(" ")
+    if not name:
+        raise click.UsageError("/fork needs a name for the new session: /fork NAME [TURN]")
+    code = _nexus(chat, "fork", name, chat.agent.session, **({"turn": turn.strip()} if turn else {}))
+    if not code:
+        chat.agent.session = name
+        click.echo(f"The chat goes on in {quoted(name)}; go back: /sessions NAME")
+    return code
+
+
+def _rewind(chat: Conversation, argument: str) -> int:
+    option, _, move = argument.partition(" ")
+    if option == "--move":
+        return _nexus(chat, "rewind", chat.agent.session, move=move.strip())
+    turn = argument or str(max(chat.agent.nx.ledger.thread_info(chat.agent.session).turn - 1, 0))
+    return _nexus(chat, "rewind", chat.agent.session, turn=turn)
+
+
+def _sessions(chat: Conversation, name: str) -> int:
+    if not name:
+        return _nexus(chat, "sessions")
+    chat.open_session(name)
+    return 0
+
+
+def _skill(chat: Conversation, argument: str) -> int:
+    name, _, message = argument.partition(" ")
+    if not name:
+        return _nexus(chat, "skill list")
+    find_skill(all_skills(chat.agent.nx.workspace_context), name)
+    chat.use_skill(name)
+    if message.strip():
+        return chat.send(message.strip())
+    click.echo(f"The next message uses the skill {printable(name)}.")
+    return 0
+
+
+def _remember(chat: Conversation, text: str) -> int:
+    if not text:
+        return _nexus(chat, "memory show")
+    return _nexus(chat, "memory add", text)
+
+
+def _export(chat: Conversation, path: str) -> int:
+    suffix = Path(path).suffix.lower()
+    if suffix not in EXPORT_FORMATS:
+        raise click.UsageError(f"/export needs a file whose name ends with {', '.join(EXPORT_FORMATS)}")
+    file = Path(path).expanduser()
+    try:
+        stream = open(file, "x", encoding="utf-8", errors="backslashreplace", opener=_private)  # noqa: SIM115
+        with stream, redirect_stdout(stream):
+            code = _nexus(chat, "history", chat.agent.session, **{"as": EXPORT_FORMATS[suffix]})
+    except OSError as error:
+        raise UnreadableFile(f"'{file}' not written: {error.strerror or error}") from error
+    if code:
+        file.unlink()
+    else:
+        click.echo(f"Wrote {printable(str(file))}")
+    return code
+
+
+def _private(name: str, flags: int) -> int:
+    return os.open(name, flags, 0o600)
+
+
+def _image(chat: Conversation, path: str) -> int:
+    if not path:
+        raise click.UsageError("/image needs a file: /image PATH")
+    chat.attach(Path(path.strip("'\"")).expanduser())
+    return 0
+
+
+def _clear(chat: Conversation, _argument: str) -> int:
+    ledger, session = chat.agent.nx.ledger, chat.agent.session
+    turn = ledger.thread_info(session).turn
+    ledger.commit(session, Commit((NewEntry("clear", at_ms=chat.agent.nx.clock_ms()),)))
+    click.echo(
+        f"The next message begins an empty context. Earlier messages stay in the session: /rewind {turn} shows them."
+    )
+    return 0
+
+
+def _search(chat: Conversation, words: str) -> int:
+    return _nexus(chat, "search", *words.split(), session=chat.agent.session)
+
+
+def _quit(_chat: Conversation, _argument: str) -> int:
+    raise EOFError
+
+
+COMMANDS = {
+    "help": SlashCommand(_help, "", "list commands and keys"),
+    "context": SlashCommand(_context, "", "show what fills the context window"),
+    "compact": SlashCommand(_compact, "[FOCUS]", "replace older messages with a summary"),
+    "undo": SlashCommand(_undo, "", "undo the current compaction"),
+    "status": SlashCommand(_status, "", "show fullness, cache hits and cost"),
+    "model": SlashCommand(_model, "[NAME]", "show or change the model"),
+    "sessions": SlashCommand(_sessions, "[NAME]", "list the sessions, or change to one"),
+    "fork": SlashCommand(_fork, "NAME [TURN]", "go on in a new session, from here or an earlier turn"),
+    "rewind": SlashCommand(_rewind, "[TURN]", "go back to the end of a turn [the one before the last]"),
+    "search": SlashCommand(_search, "WORDS", "find messages of this session"),
+    "skill": SlashCommand(_skill, "[NAME [MESSAGE]]", "list the skills, or use one for the next message"),
+    "remember": SlashCommand(_remember, "[TEXT]", "add a fact to the memory, or show it"),
+    "image": SlashCommand(_image, "PATH", "send an image with the next message"),
+    "export": SlashCommand(_export, "FILE", "write the session to a .md, .txt or .json file"),
+    "clear": SlashCommand(_clear, "", "begin an empty context in this session"),
+    "quit": SlashCommand(_quit, "", "end the chat"),
+}
+"""The slash commands by name, in the order in which `/help` lists them."""
