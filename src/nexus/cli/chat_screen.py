@@ -196,7 +196,7 @@ class TerminalScreen:
         self.end: StreamEnd | StreamError | None = None
         self.console = console
         self._live: Live | None = None
-        self._pending, self._shown_blocks = "", 0
+        self._pending, self._shown_blocks, self._next_split = "", 0, 0
         self._state, self._since = "", 0.0
         self._running: dict[str, ToolStatus] = {}
         name = "dots" if (console.encoding or "").startswith("utf") else "line"
@@ -205,7 +205,7 @@ class TerminalScreen:
     @contextmanager
     def turn(self) -> Generator[None]:
         """Run a turn below the text so far."""
-        self.end, self._pending, self._shown_blocks, self._running = None, "", 0, {}
+        self.end, self._pending, self._shown_blocks, self._next_split, self._running = None, "", 0, 0, {}
         self._set_state("waiting for the model")
         self._start()
         try:
@@ -230,14 +230,13 @@ class TerminalScreen:
             case Token(text):
                 self._set_state("writing")
                 self._pending += visible(text)
-                if "\n" in text and (done := split_blocks(self._pending)):
-                    block, self._pending = self._pending[:done], self._pending[done:]
-                    self._print_block(block)
+                if "\n" in text and len(self._pending) >= self._next_split:
+                    self._print_finished_blocks()
             case Reasoning():
                 self._set_state("thinking")
             case Retry(text=text):
                 withdrawn = "the reply so far is withdrawn; " if self._pending or self._shown_blocks else ""
-                self._pending, self._shown_blocks = "", 0
+                self._pending, self._shown_blocks, self._next_split = "", 0, 0
                 self._note(f"{withdrawn}trying again: {text}", "yellow")
                 self._set_state("waiting for the model")
             case ToolStatus():
@@ -285,10 +284,18 @@ class TerminalScreen:
 
     def _print_text(self) -> None:
         """Print the rest of the reply's text, which is finished."""
-        block, self._pending = self._pending, ""
+        block, self._pending, self._next_split = self._pending, "", 0
         if block.strip():
             self._print_block(block)
         self._shown_blocks = 0
+
+    def _print_finished_blocks(self) -> None:
+        """Print the blocks that are finished. Without one, the text must grow by a quarter before the next look."""
+        done = split_blocks(self._pending)
+        self._next_split = 0 if done else len(self._pending) * 5 // 4
+        if done:
+            block, self._pending = self._pending[:done], self._pending[done:]
+            self._print_block(block)
 
     def _print_block(self, block: str) -> None:
         if self._shown_blocks:
@@ -298,7 +305,7 @@ class TerminalScreen:
 
     def _start(self) -> None:
         self._live = Live(
-            get_renderable=self._area,
+            get_renderable=self.area,
             console=self.console,
             transient=True,
             refresh_per_second=REFRESHES_PER_SECOND,
@@ -311,7 +318,7 @@ class TerminalScreen:
             live, self._live = self._live, None
             live.stop()
 
-    def _area(self) -> Group:
+    def area(self) -> Group:
         """Return the unfinished text, the running tools and the state, within the screen's height."""
         pending, running = self._pending, list(self._running.values())
         room = max(self.console.height - len(running) - 4, 1)
@@ -338,6 +345,9 @@ def _no_echo() -> Generator[None]:
     try:
         import termios
     except ImportError:  # Windows
+        yield
+        return
+    if not sys.stdin.isatty():
         yield
         return
     handle = sys.stdin.fileno()

@@ -19,6 +19,7 @@ from nexus.cli._parameters import nearest
 from nexus.cli._usage import reported_usage
 from nexus.cli.assemble_command import print_window
 from nexus.cli.chat_agent import ChatAgent
+from nexus.cli.chat_input import image_paths
 from nexus.errors import UnreadableFile
 from nexus.render.console import printable
 from nexus.types.ledger_entries import Commit, NewEntry
@@ -214,7 +215,8 @@ def _private(name: str, flags: int) -> int:
 def _image(chat: Conversation, path: str) -> int:
     if not path:
         raise click.UsageError("/image needs a file: /image PATH")
-    chat.attach(Path(path.strip("'\"")).expanduser())
+    found = image_paths(path)
+    chat.attach(found[0][1] if len(found) == 1 else Path(path.strip("'\"")).expanduser())
     return 0
 
 

@@ -121,6 +121,7 @@ class LocalServer:
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=log,
+                    start_new_session=True,  # Ctrl-C on a terminal is for the program, not for its server
                 )
                 assert process.stdout is not None
                 alarm = Timer(self._start_s, process.kill)
