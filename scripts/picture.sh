@@ -11,4 +11,5 @@ nexus context main --budget 32000 --tools "$here/examples/tools.json" --message 
 printf '\nThe image is in %s\n' "$here/docs/context.svg"
 
 python "$here/scripts/build_pictures.py"
+python "$here/scripts/build_chat_picture.py"
 python "$here/scripts/build_story.py"

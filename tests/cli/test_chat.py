@@ -248,7 +248,7 @@ def test_every_slash_command_works_on_the_session_of_the_chat(chat: Start, serve
         ("/export talk.md", "Wrote talk.md"),
         ("/export talk.md", "not written: File exists"),
         ("/export talk.exe", "ends with .md, .txt, .json"),
-        ("/fork plan-b 5", "The chat goes on in 'plan-b'"),
+        ("/fork plan-b 5", "The chat continues in 'plan-b'"),
         ("/rewind 3", "is at entry"),
         ("/rewind --move 1", "is at entry"),
         ("/rewind nonsense", "is not a valid integer"),

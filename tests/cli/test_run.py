@@ -115,6 +115,11 @@ def test_error_of_a_turn_that_cannot_begin_is_its_last_event(empty: Path, server
     assert "profile 'missing' not found" in events[-1]["text"]
 
 
+@pytest.mark.parametrize("other", [("-m", MODEL), ("--base-url", "http://127.0.0.1:9/v1")], ids=lambda words: words[0])
+def test_local_model_excludes_another_one(empty: Path, other: tuple[str, str]) -> None:
+    assert program("run", "Go", "--local", *other, folder=empty).returncode == 2
+
+
 def test_missing_workspace_is_an_error_as_json(empty: Path, server: ModelServer) -> None:
     ran = task(empty, server, "Go", "--json", "-w", "nowhere")
     assert (ran.code, ran.json["error"]["type"]) == (4, "WorkspaceMissing")

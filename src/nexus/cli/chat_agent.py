@@ -157,6 +157,8 @@ class ChatAgent:
     def _open(self) -> None:
         options = self._options
         engine_options: EngineOptions = {}
+        if self.settings.local and (options.model or self.settings.base_url):
+            raise click.UsageError("--local cannot be combined with --model or --base-url")
         if self.settings.local:
             from nexus.models.local import LocalServer
 

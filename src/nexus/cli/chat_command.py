@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +26,7 @@ from nexus.cli.chat_agent import (
     new_event,
     run_turn,
 )
-from nexus.cli.chat_input import ChatInput, ask_on_terminal, image_paths
+from nexus.cli.chat_input import ChatInput, ask_on_terminal, image_paths, quiet_keys
 from nexus.cli.chat_screen import JsonScreen, PlainScreen, Screen, TerminalScreen, tool_line
 from nexus.cli.chat_slash import COMMANDS, run_slash
 from nexus.errors import NexusError
@@ -41,7 +42,7 @@ QUOTED_CHARS = 80
 @nexus_command("chat")
 @agent_options
 def command(settings: AgentSettings, options: CommandOptions) -> int:
-    """Talk to an agent of the workspace. The session goes on where it was left, and its context never overflows.
+    """Talk to an agent of the workspace. Continues the session, whose context never overflows.
 
     Without a terminal each line of standard input is a message. --json prints the events of the turns.
 
@@ -51,9 +52,11 @@ def command(settings: AgentSettings, options: CommandOptions) -> int:
     try:
         return _chat(options, settings, is_terminal=is_terminal)
     except NoKey as error:
+        if settings.base_url:
+            raise
         if not has_local_model():
             raise NoKey(f"{error} (its packages: {LOCAL_INSTALL})") from error
-        if not is_terminal or settings.base_url:
+        if not is_terminal:
             raise
         click.echo(f"nexus: {printable(str(error))}", err=True)
         if not ask_on_terminal("Use the small local model now?", default=False):
@@ -99,21 +102,16 @@ class Chat:
         commands = {name: slash.help for name, slash in COMMANDS.items()}
         self._input = ChatInput(nx.credentials.home, commands, choices, lambda: self._status)
         click.echo(f"{self._place()}. /help lists the commands.")
-        self._settle_unfinished_turn()
-        while True:
-            self._status = self._status_line()
-            try:
-                text = self._input.read()
-            except KeyboardInterrupt:
-                continue  # Ctrl-C clears the line
-            except EOFError:
-                return 0
-            try:
-                self._handle(text)
-            except EOFError:
-                return 0
-            except KeyboardInterrupt:
-                click.echo("stopped", err=True)
+        with quiet_keys():
+            self._settle_unfinished_turn()
+            while True:
+                try:
+                    self._status = self._status_line()
+                    self._handle(self._input.read())
+                except KeyboardInterrupt:  # Ctrl-C clears the line or stops a command; a turn is stopped by the agent
+                    continue
+                except EOFError:
+                    return 0
 
     def answer_lines(self, lines: Iterator[str]) -> int:
         """Answer each line; return the exit code of the last outcome."""
@@ -238,5 +236,4 @@ class Chat:
 
 def is_command(text: str) -> bool:
     """Return whether a line is a slash command, and no path such as `/tmp/a.png`."""
-    word = text[1:].split(maxsplit=1)[0] if text.startswith("/") and text[1:].strip() else ""
-    return bool(word) and not text[1].isspace() and word.isalpha()
+    return re.match(r"/[a-z]+(?:\s|$)", text) is not None

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+import sys
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -80,7 +81,7 @@ def _prompt(question: str, *, default: bool) -> str:
 
 
 def _yes_or_no(answer: str, *, default: bool) -> bool | None:
-    """Return what was answered; None for anything else than yes or no."""
+    """Return the answer; None if it is neither yes nor no."""
     return {"": default, "y": True, "yes": True, "n": False, "no": False}.get(answer.strip().lower())
 
 
@@ -95,12 +96,36 @@ def ask_on_terminal(question: str, *, default: bool) -> bool:
         return False
 
 
+@contextmanager
+def quiet_keys() -> Generator[None]:
+    """Keep keys that are pressed while a turn runs for the next input line, unchanged and without showing them."""
+    try:
+        import termios
+    except ImportError:  # Windows
+        yield
+        return
+    if not sys.stdin.isatty():
+        yield
+        return
+    handle = sys.stdin.fileno()
+    before = termios.tcgetattr(handle)
+    # Bytes stay as they are typed: no line break for Enter, no end for Ctrl-D. Ctrl-C is still a signal.
+    flags = before[3] & ~(termios.ECHO | termios.ICANON)
+    quiet = [before[0] & ~termios.ICRNL, *before[1:3], flags, *before[4:]]
+    termios.tcsetattr(handle, termios.TCSANOW, quiet)
+    try:
+        yield
+    finally:
+        with suppress(termios.error):
+            termios.tcsetattr(handle, termios.TCSANOW, before)
+
+
 def image_paths(text: str) -> list[tuple[str, Path]]:
     """Return the absolute paths of existing image files in a message, as written and as paths.
 
     Terminals write a file that is dragged into them in quotes, with backslashes, or as an address.
     """
-    found: list[tuple[str, Path]] = []
+    paths: list[tuple[str, Path]] = []
     for match in _WORDS.finditer(text):
         word = match[0]
         if word.startswith("file://"):
@@ -114,8 +139,8 @@ def image_paths(text: str) -> list[tuple[str, Path]]:
         with suppress(OSError, RuntimeError, ValueError):
             path = path.expanduser()
             if path.is_absolute() and path.suffix.lower() in IMAGE_SUFFIXES and path.is_file():
-                found.append((word, path))
-    return found
+                paths.append((word, path))
+    return paths
 
 
 def _history(file: Path) -> History:

@@ -1,7 +1,7 @@
 """Events of a turn on a terminal, as plain text, or as lines of JSON.
 
-On a terminal the reply's finished blocks of Markdown are printed once, into the scrollback; what is still being written is
-shown below them, in an area no larger than the screen. The text of a model or tool has no control over the terminal.
+On a terminal the reply's finished blocks of Markdown are printed once, into the scrollback; the unfinished rest is shown
+below them, in an area no larger than the screen. The text of a model or tool has no control over the terminal.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Generator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
 import click
@@ -65,11 +65,11 @@ def visible(text: str) -> str:
 
 def split_blocks(text: str) -> int:
     """Return the length of the Markdown at a text's beginning that later text cannot change: all but its last block."""
-    whole = text.rfind("\n") + 1
-    starts = [token.map[0] for token in _markdown(text[:whole]).parsed if token.level == 0 and token.map is not None]
+    complete = text.rfind("\n") + 1
+    starts = [token.map[0] for token in _markdown(text[:complete]).parsed if token.level == 0 and token.map is not None]
     if not starts or not starts[-1]:
         return 0
-    lines = text[:whole].splitlines(keepends=True)
+    lines = text[:complete].splitlines(keepends=True)
     return sum(map(len, lines[: starts[-1]]))
 
 
@@ -174,6 +174,16 @@ def _error_line(event: StreamError) -> str:
     return "interrupted" if event.kind == "aborted" else printable(event.text)
 
 
+def _trimmed(line: list[Segment]) -> list[Segment]:
+    """Return a line without the spaces at its end, which would be copied with it, unless they have a background."""
+    line = [segment for segment in line if not segment.control]
+    while line and (line[-1].style is None or line[-1].style.bgcolor is None):
+        last = line.pop()
+        if text := last.text.rstrip(" "):
+            return [*line, Segment(text, last.style)]
+    return line
+
+
 class _Safe:
     """A renderable whose text cannot control the terminal; with `last`, only its last lines."""
 
@@ -182,10 +192,14 @@ class _Safe:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the lines."""
-        lines = console.render_lines(self._renderable, options, pad=False)
+        lines = [_trimmed(line) for line in console.render_lines(self._renderable, options, pad=False)]
+        while lines and not lines[0]:  # lists and tables have blank lines around them; `_print_block` prints one
+            del lines[0]
+        while lines and not lines[-1]:
+            del lines[-1]
         for line in lines[-self._last :]:
-            # Markdown has character references: what they stand for is escaped here.
-            yield from (Segment(printable(segment.text), segment.style) for segment in line if not segment.control)
+            # Markdown has character references, whose characters are escaped here.
+            yield from (Segment(printable(segment.text), segment.style) for segment in line)
             yield Segment.line()
 
 
@@ -209,8 +223,7 @@ class TerminalScreen:
         self._set_state("waiting for the model")
         self._start()
         try:
-            with _no_echo():
-                yield
+            yield
         finally:
             self._stop()
             self._print_text()
@@ -291,10 +304,10 @@ class TerminalScreen:
 
     def _print_finished_blocks(self) -> None:
         """Print the blocks that are finished. Without one, the text must grow by a quarter before the next look."""
-        done = split_blocks(self._pending)
-        self._next_split = 0 if done else len(self._pending) * 5 // 4
-        if done:
-            block, self._pending = self._pending[:done], self._pending[done:]
+        length = split_blocks(self._pending)
+        self._next_split = 0 if length else len(self._pending) * 5 // 4
+        if length:
+            block, self._pending = self._pending[:length], self._pending[length:]
             self._print_block(block)
 
     def _print_block(self, block: str) -> None:
@@ -337,27 +350,3 @@ class TerminalScreen:
 
 def _markdown(text: str) -> Markdown:
     return Markdown(text, hyperlinks=False)  # addresses are shown, not hidden behind words
-
-
-@contextmanager
-def _no_echo() -> Generator[None]:
-    """Keep keys that are pressed while a turn runs for the next input line, without showing them."""
-    try:
-        import termios
-    except ImportError:  # Windows
-        yield
-        return
-    if not sys.stdin.isatty():
-        yield
-        return
-    handle = sys.stdin.fileno()
-    before = termios.tcgetattr(handle)
-    # Bytes stay as they are typed: Enter is not turned into a line break, and Ctrl-C is still a signal.
-    flags = before[3] & ~(termios.ECHO | termios.ICANON)
-    quiet = [before[0] & ~termios.ICRNL, *before[1:3], flags, *before[4:]]
-    termios.tcsetattr(handle, termios.TCSANOW, quiet)
-    try:
-        yield
-    finally:
-        with suppress(termios.error):
-            termios.tcsetattr(handle, termios.TCSANOW, before)

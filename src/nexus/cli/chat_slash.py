@@ -65,7 +65,7 @@ class Conversation(Protocol):
 
 
 class SlashCommand(Struct, frozen=True):
-    """A command: its function, the form of its arguments, and what it does."""
+    """A command: its function, the form of its arguments, and its help."""
 
     run: Callable[[Conversation, str], int]
     arguments: str
@@ -150,10 +150,11 @@ def _fork(chat: Conversation, argument: str) -> int:
     name, _, turn = argument.partition(" ")
     if not name:
         raise click.UsageError("/fork needs a name for the new session: /fork NAME [TURN]")
-    code = _nexus(chat, "fork", name, chat.agent.session, **({"turn": turn.strip()} if turn else {}))
+    source = chat.agent.session
+    code = _nexus(chat, "fork", name, source, **({"turn": turn.strip()} if turn else {}))
     if not code:
         chat.agent.session = name
-        click.echo(f"The chat goes on in {quoted(name)}; go back: /sessions NAME")
+        click.echo(f"The chat continues in {quoted(name)} (go back: /sessions {printable(source)}).")
     return code
 
 
@@ -215,8 +216,8 @@ def _private(name: str, flags: int) -> int:
 def _image(chat: Conversation, path: str) -> int:
     if not path:
         raise click.UsageError("/image needs a file: /image PATH")
-    found = image_paths(path)
-    chat.attach(found[0][1] if len(found) == 1 else Path(path.strip("'\"")).expanduser())
+    paths = image_paths(path)
+    chat.attach(paths[0][1] if len(paths) == 1 else Path(path.strip("'\"")).expanduser())
     return 0
 
 
@@ -246,7 +247,7 @@ COMMANDS = {
     "status": SlashCommand(_status, "", "show fullness, cache hits and cost"),
     "model": SlashCommand(_model, "[NAME]", "show or change the model"),
     "sessions": SlashCommand(_sessions, "[NAME]", "list the sessions, or change to one"),
-    "fork": SlashCommand(_fork, "NAME [TURN]", "go on in a new session, from here or an earlier turn"),
+    "fork": SlashCommand(_fork, "NAME [TURN]", "continue in a new session, from here or an earlier turn"),
     "rewind": SlashCommand(_rewind, "[TURN]", "go back to the end of a turn [the one before the last]"),
     "search": SlashCommand(_search, "WORDS", "find messages of this session"),
     "skill": SlashCommand(_skill, "[NAME [MESSAGE]]", "list the skills, or use one for the next message"),
