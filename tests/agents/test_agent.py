@@ -244,7 +244,7 @@ def test_timeout_of_a_turn_keeps_the_partial_reply() -> None:
         events: list[StreamEvent] = []
         client = ScriptedClient([*said("Slow start")[:2], 3_600])
         result = await Agent(nx, client, limits=Limits(seconds=0.2)).run("Go.", sink=events.append)
-        assert (result.stop_reason, nx.engine.ledger.turns("main")[0].failure_kind) == ("timeout", "timeout")
+        assert (result.stop_reason, nx.engine.ledger.turns("main")[0].failure_kind) == ("timeout", "limit")
         assert streamed_text(events) == stored_text(nx) == "Slow start"
         check_laws(events)
 

@@ -166,6 +166,7 @@ def test_a_model_that_fails_is_reported_and_the_chat_goes_on(chat: Start, server
     talk = chat()
     talk.say("Hello", "bad key")
     talk.say("Hello again", "Fine now.")
+    talk.wait_for(PROMPT)
     assert [status for status, _ in turns(empty)] == ["failed", "completed"]
 
 
@@ -311,6 +312,7 @@ def test_unfinished_turn_without_an_id_is_left_as_interrupted(chat: Start, empty
     talk.wait_for("It stays in the session as interrupted")
     talk.wait_for(PROMPT)
     talk.say("Next", "Good morning.")
+    talk.wait_for(PROMPT)
     assert [status for status, _ in turns(empty)] == ["interrupted", "completed"]
 
 

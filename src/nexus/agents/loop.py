@@ -105,22 +105,28 @@ class _Run:
         """Run all steps. Every way out but the last reply closes the turn as failed or interrupted."""
         self.model = self.ctx.model
         self.untried = [name for name in self.loop.fallbacks if name != self.model]
+        limit = asyncio.timeout(self.loop.limits.seconds)
         try:
-            async with asyncio.timeout(self.loop.limits.seconds):
+            async with limit:
                 return await self._steps()
         except asyncio.CancelledError:
             if await self._fail("aborted", "canceled"):
                 raise
         except Exception as error:  # noqa: BLE001 - a failed turn is a result (document 002)
-            failure = failure_of(error)
+            failure = failure_of(self._time_limit_error() if limit.expired() else error)
             if isinstance(error, ModelCallFailed) and error.reply is not None:  # withheld, and paid
                 self._add_usage(error.reply)
             if await self._fail(failure.kind, failure.text):
-                return self._result("timeout" if failure.kind == "timeout" else "error", failure.text)
+                is_timeout = limit.expired() or failure.kind == "timeout"
+                return self._result("timeout" if is_timeout else "error", failure.text)
         # The last reply was being stored meanwhile, and has completed the turn.
         assert self.unrecorded is not None
         self.messages.extend(self.unrecorded.messages)
         return self._result(self.unrecorded.stop_reason)
+
+    def _time_limit_error(self) -> LimitReached:
+        seconds = f"{self.loop.limits.seconds:g} seconds"
+        return LimitReached(f"the turn took {seconds} (raise Limits.seconds, or send a message to go on)")
 
     async def _steps(self) -> AgentResult:
         while True:

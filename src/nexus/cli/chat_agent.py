@@ -264,9 +264,6 @@ class ChatAgent:
 
     def _with_option_names(self, error: StreamError) -> StreamError:
         """Return the error of a limit with the options that raise it."""
-        if error.kind == "timeout" and error.text == TimeoutError.__name__:  # of the turn: a call's has a text
-            text = f"the turn took {self.settings.limits.seconds:g} seconds (raise Limits.seconds, or send a message to go on)"
-            error = replace(error, kind="limit", text=text)
         if error.kind != "limit":
             return error
         text = error.text
