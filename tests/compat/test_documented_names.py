@@ -30,6 +30,8 @@ PRINTED = {
     "workspace-builder.md": [
         "nexus.compat.nanobot.agent.context.ContextBuilder", "nexus.compat.nanobot.agent.ContextBuilder", "nexus.compat.nanobot.session.manager.SessionManager",
         "nexus.compat.nanobot.agent.memory.MemoryStore", "nexus.compat.nanobot.agent.skills.SkillsLoader",
+        "nexus.compat.nanobot.agent.loop.AgentLoop", "nexus.compat.nanobot.bus.queue.MessageBus",
+        "nexus.compat.nanobot.bus.events.InboundMessage", "nexus.compat.nanobot.providers.base.LLMProvider",
     ],
     "context-module.md": [
         "nexus.compat.nexus3.context.ContextManager", "nexus.compat.nexus3.context.ContextConfig", "nexus.compat.nexus3.context.PromptLoader",

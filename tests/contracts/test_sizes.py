@@ -13,6 +13,7 @@ FUNCTION_LINES = 80
 DOCUMENTED = {
     "compat.nexus3.context.manager": ("ContextManager",),
     "compat.nanobot.session.manager": ("SessionManager",),
+    "compat.nanobot.providers.base": ("LLMProvider",),
     "services.context.prompts": ("PromptManager",),
 }
 """Class names that a documented interface prescribes."""

@@ -50,8 +50,12 @@ def session(sessions: SessionManager) -> Session:
 
 
 def valid(history: list[dict[str, Any]]) -> list[str]:
-    """What is wrong with a history as the messages of a request that ends with a user's."""
-    return list(CHECKS["openai"]({"model": "gpt-4o", "messages": [*history, asked("and now?")]}))
+    """What is wrong with a history as the messages of a request that ends with a user's, apart from document 003's fields."""
+    own = {"tool": {"name"}, "assistant": {"reasoning_content", "thinking_blocks"}}
+    messages = [
+        {name: value for name, value in item.items() if name not in own.get(item["role"], ())} for item in history
+    ]
+    return list(CHECKS["openai"]({"model": "gpt-4o", "messages": [*messages, asked("and now?")]}))
 
 
 def test_the_documents_example_runs(tmp_path: Path) -> None:
@@ -89,7 +93,6 @@ def test_messages_come_back_as_they_were_appended(session: Session) -> None:
         said("There is one."),
     ]
     session.append(messages)
-    del messages[2]["name"]  # chat completions have no such field
     assert session.get_history() == messages
     assert session.append([]) is None
 

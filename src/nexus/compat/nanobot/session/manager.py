@@ -6,6 +6,7 @@ keeps everything; a history shows the newest messages with truncated tool result
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -16,45 +17,75 @@ from nexus.assembly.fit.repair import repaired
 from nexus.assembly.fit.truncate import truncate_chars
 from nexus.assembly.record import unanswered_calls, with_sizes
 from nexus.broker import build_history_messages
+from nexus.compat.nanobot.providers.base import thinking_fields
 from nexus.engine import Engine, EngineOptions, open_engine
 from nexus.errors import BadReference, BadSessionKey, BadSetting
 from nexus.providers.openai import fragment
 from nexus.providers.openai import messages as read_messages
+from nexus.render.turnlog.times import format_time
 from nexus.types.history import SUMMARY_MARKER
 from nexus.types.ledger_entries import Commit, Committed, NewEntry
 from nexus.types.message import Image, Message, Note, Text, with_parts
 from nexus.types.session_key import parse
 from nexus.workspace.sources.event_blocks import HEADING, RUNTIME_CONTEXT_SOURCE
 
+BLOCKS = "thinking_blocks"
 MAX_MESSAGES = 500
 RESULT_CHARS = 500
 """Limit of a tool's result in a history, in characters (document 003, "Architecture Notes")."""
 
 
 class Session:
-    """One session, by its label. Each method reads or writes the ledger.
+    """One session, by its label. What `add_message` and `clear` do is stored by `SessionManager.save`.
 
-    `result_chars` limits a tool's result in its history, in characters; 0 is no limit.
+    Attributes:
+        key: Label of the session.
+        result_chars: Limit of a tool's result in the history, in characters; 0 is no limit.
+        messages: The added messages that are not saved yet.
     """
 
     def __init__(self, key: str, engine: Engine, result_chars: int = RESULT_CHARS) -> None:
         self.key, self.result_chars = key, result_chars
-        self._engine = engine
+        self.messages: list[dict[str, Any]] = []
+        self._engine, self._is_cleared = engine, False
+
+    def add_message(self, role: str, content: Any, **fields: Any) -> None:
+        """Add a chat message, with fields such as `tool_calls`, `tool_call_id`, `name` and `reasoning_content`.
+
+        Raises BadReply for an invalid message.
+        """
+        item = {"role": role, "content": content, **fields}
+        read_messages([item])
+        self.messages.append(item)
+
+    def clear(self) -> None:
+        """Hide all earlier messages from later calls. The ledger keeps those that it has."""
+        self.messages.clear()
+        self._is_cleared = True
+
+    def save(self) -> Committed | None:
+        """Store what was added and cleared, in one transaction; see `SessionManager.save`."""
+        entries = [NewEntry("clear", at_ms=self._engine.clock_ms())] if self._is_cleared else []
+        committed = self._commit([*entries, *self._entries(self.messages)])
+        self.messages, self._is_cleared = [], False
+        return committed
 
     def get_history(self, max_messages: int = MAX_MESSAGES) -> list[dict[str, Any]]:
         """Return the newest messages as OpenAI's chat messages, oldest first, in a form that every provider accepts.
 
         They begin with a user message, so that results never come without their calls; after a compaction the summary
         precedes them. Of a longer tool loop, the user's request and the newest steps are returned. System prompts are
-        omitted, as each call makes its own. Raises BadSetting, LedgerError.
+        omitted, as each call makes its own. Replies have `reasoning_content` and `thinking_blocks`, results their tool's
+        `name`. Messages that are not saved yet are included. Raises BadSetting, LedgerError.
         """
         if max_messages < 0:
             raise BadSetting(f"max_messages invalid: {max_messages} (give 0 or more)")
-        messages = build_history_messages(self._engine, self.key)
+        stored = [] if self._is_cleared else build_history_messages(self._engine, self.key)
+        messages = [*stored, *_conversation(self.messages)]
         if self.result_chars:
             messages = [truncate_chars(message, self.result_chars) for message in messages]
         valid, _ = repaired(messages)
-        return _newest([item for message in valid for item in fragment(message)], max_messages)
+        return _newest([item for message in valid for item in _chat_items(message)], max_messages)
 
     def append(self, messages: Iterable[Message | Mapping[str, Any]]) -> Committed | None:
         """Store messages in one transaction; return None without messages.
@@ -63,25 +94,24 @@ class Session:
         prompts are not stored, as each call makes its own. Runtime metadata before a user's text is stored separately and
         sent again unchanged. Raises BadReply for an invalid message, BadEntry, LedgerError.
         """
-        values = list(messages)
-        items = [dict(value) for value in values if not isinstance(value, Message)]
-        # Chat messages are read together, since results belong to calls.
-        chat = iter(read_messages(items)) if items else iter(())
-        all_messages = [value if isinstance(value, Message) else next(chat) for value in values]
-        conversation = [_with_note(message) for message in all_messages if message.role != "system"]
-        if not conversation:
-            return None
-        at_ms = self._engine.clock_ms()
+        return self._commit(self._entries(messages))
+
+    def _entries(self, messages: Iterable[Message | Mapping[str, Any]]) -> list[NewEntry]:
+        conversation, at_ms = _conversation(messages), self._engine.clock_ms()
         entries: list[NewEntry] = []
         # Pieces begin with a user message; the first one may continue an open turn.
         starts = [at for at, message in enumerate(conversation) if message.role == "user" or not at]
-        for first, end in pairwise([*starts, len(conversation)]):
+        for first, end in pairwise([*starts, len(conversation)] if conversation else ()):
             step = conversation[first:end]
             opens = step[0].role == "user"
             entries.append(NewEntry(messages=with_sizes(step, self._engine.counter), at_ms=at_ms, starts_turn=opens))
             if step[-1].role == "assistant" and not unanswered_calls(step):
                 entries.append(NewEntry("completed", at_ms=at_ms))
-        return self._engine.ledger.commit(self.key, Commit(tuple(entries)))
+        return entries
+
+    def _commit(self, entries: Iterable[NewEntry]) -> Committed | None:
+        added = tuple(entries)
+        return self._engine.ledger.commit(self.key, Commit(added)) if added else None
 
 
 class SessionManager:
@@ -96,6 +126,7 @@ class SessionManager:
     ) -> None:
         self.engine = open_engine(workspace, **options)
         self.result_chars = result_chars
+        self._sessions: dict[str, Session] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -110,7 +141,7 @@ class SessionManager:
     def get_or_create(self, key: str) -> Session:
         """Return the session of that label, or the session that an alias refers to; create it if it does not exist.
 
-        Raises BadSessionKey for an invalid label, LedgerError.
+        The same session is returned again, with the messages that are not saved, until `invalidate`. Raises BadSessionKey for an invalid label, LedgerError.
         """
         if not key.strip():
             raise BadSessionKey("session name missing (give one, for example 'cli:user123')")
@@ -124,7 +155,58 @@ class SessionManager:
                 # Another program may have created it in between.
                 if ledger.resolve(key) is None:
                     raise
-        return Session(label or key, self.engine, self.result_chars)
+        label = label or key
+        session = self._sessions.setdefault(label, Session(label, self.engine))
+        session.result_chars = self.result_chars
+        return session
+
+    def save(self, session: Session) -> None:
+        """Store what was added to a session and cleared, in one transaction. Raises BadEntry, LedgerError."""
+        session.save()
+
+    def invalidate(self, key: str) -> None:
+        """Forget what was added to a session and not saved."""
+        self._sessions.pop(self.engine.ledger.resolve(key) or key, None)
+
+    def list_sessions(self) -> list[dict[str, Any]]:
+        """Return `key`, `created_at`, `updated_at` (ISO 8601) and `path` (the ledger's file) of each session, newest first."""
+        path = self.engine.ledger.location
+        return [
+            {
+                "key": info.label,
+                "created_at": format_time(info.first_ms * 1_000),
+                "updated_at": format_time(info.last_ms * 1_000),
+                "path": path,
+            }
+            for info in self.engine.sessions()
+        ]
+
+
+def _conversation(messages: Iterable[Message | Mapping[str, Any]]) -> list[Message]:
+    """Return messages as they are stored: without system prompts, with a builder's runtime metadata as notes."""
+    values = list(messages)
+    items = [dict(value) for value in values if not isinstance(value, Message)]
+    # Chat messages are read together, since results belong to calls.
+    chat = iter(read_messages(items)) if items else iter(())
+    all_messages = [value if isinstance(value, Message) else next(chat) for value in values]
+    return [_with_note(message) for message in all_messages if message.role != "system"]
+
+
+def _chat_items(message: Message) -> list[dict[str, Any]]:
+    """Return a message as chat messages, with the names of tools and the thinking."""
+    items = fragment(message)
+    if message.role == "tool":
+        names = {result.call_id: result.name for result in message.results() if result.name}
+        return [
+            {**item, **({"name": names[item["tool_call_id"]]} if item["tool_call_id"] in names else {})}
+            for item in items
+        ]
+    if message.role != "assistant":
+        return items
+    text, signed = thinking_fields([message])
+    blocks = signed or (json.loads(message.meta).get(BLOCKS) if f'"{BLOCKS}"' in message.meta else None)
+    thinking = {"reasoning_content": text, BLOCKS: blocks}
+    return [{**items[0], **{name: value for name, value in thinking.items() if value}}, *items[1:]]
 
 
 def _newest(items: list[dict[str, Any]], limit: int) -> list[dict[str, Any]]:

@@ -1,0 +1,1 @@
+"""Messages between chat channels and the agent loop."""

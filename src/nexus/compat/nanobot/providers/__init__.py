@@ -1,0 +1,1 @@
+"""Model providers for programs that call the model themselves."""
