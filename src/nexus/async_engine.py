@@ -139,6 +139,10 @@ class AsyncTurn:
         """Store the result of one tool call; see `Turn.result`."""
         return await self._nx.run(self.turn.result, call_id, content, name=name, is_error=is_error)
 
+    async def complete(self) -> Committed:
+        """End the turn without another reply; see `Turn.complete`."""
+        return await self._nx.run(self.turn.complete)
+
     async def fail(self, kind: FailureKind, text: str, *, partial: object = None) -> Committed:
         """End the turn as failed; see `Turn.fail`."""
         return await self._nx.run(self.turn.fail, kind, text, partial=partial)

@@ -32,6 +32,7 @@ class Tool(Struct, frozen=True, gc=False):
     function: Callable[..., Any] | None = None  # None for a tool that runs elsewhere
     repeatable: bool = False  # Whether an agent may run a call again whose result was lost
     needs_confirmation: bool = False  # Whether an agent asks a person before each call
+    ends_turn: bool = False  # Whether an agent's turn ends with its result, without another reply
 
     def definition(self) -> dict[str, Any]:
         """Return the tool in OpenAI's dialect, as a new dict."""
@@ -170,6 +171,7 @@ class ToolOptions(TypedDict, total=False):
     roles: str | Iterable[str]
     repeatable: bool
     needs_confirmation: bool
+    ends_turn: bool
 
 
 class ToolRegistry:
@@ -198,12 +200,13 @@ class ToolRegistry:
         roles: str | Iterable[str] = (),
         repeatable: bool = False,
         needs_confirmation: bool = False,
+        ends_turn: bool = False,
     ) -> Tool:
         """Add a function, or a definition in any provider's dialect with an optional `function` behind it.
 
         A function's schema comes from its signature, the descriptions from its docstring; `name`, `description` and
         `parameters` (descriptions by name) override them. `roles` are those that may have the tool, none for all.
-        `repeatable` and `needs_confirmation` are for agents (docs/agents.md). Raises
+        `repeatable`, `needs_confirmation` and `ends_turn` are for agents (docs/agents.md). Raises
         BadTool for a missing schema, a duplicate name or an unknown role.
         """
         names: set[str] = {roles} if isinstance(roles, str) else set(roles)
@@ -236,7 +239,7 @@ class ToolRegistry:
         if key in self._tools:
             raise BadTool(f"tool {key!r} already exists (unregister it first, or use another name)")
         allowed: tuple[AgentRole, ...] = tuple(role for role in valid if role in names)
-        added = Tool(key, text, schema, category, allowed, function, repeatable, needs_confirmation)
+        added = Tool(key, text, schema, category, allowed, function, repeatable, needs_confirmation, ends_turn)
         self._tools[key] = (added, kind)
         return added
 

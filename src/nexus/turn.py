@@ -217,6 +217,11 @@ class Turn:
         self._ctx = self._event = None
         return ledger.commit(self.session, Commit((NewEntry(messages=messages, at_ms=now_ms, keys=event_keys(event)),)))
 
+    def complete(self) -> Committed:
+        """End the turn without another reply, when the results of its tools are stored."""
+        self._ctx = self._event = None
+        return self.engine.ledger.close_turn(self.session)
+
     def fail(self, kind: FailureKind, text: str, *, partial: object = None) -> Committed:
         """End the turn as failed, with what had arrived of a reply.
 

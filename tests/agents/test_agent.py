@@ -42,6 +42,30 @@ def stored_text(nx: AsyncEngine, session: str = "main") -> str:
     return "".join(message.text() for message in nx.engine.history(session) if message.role == "assistant")
 
 
+def test_tool_that_ends_the_turn_needs_no_further_reply() -> None:
+    """Unless its call failed: the model then goes on."""
+
+    async def work(nx: AsyncEngine) -> None:
+        registry = ToolRegistry()
+
+        @registry.tool(ends_turn=True)
+        def finish(note: str) -> str:
+            """End the turn."""
+            return note
+
+        wrong, right = ToolCall("c1", "finish", "{}"), ToolCall("c2", "finish", '{"note": "done"}')
+        events = list[StreamEvent]()
+        agent = Agent(nx, ScriptedClient(said("", wrong), said("Again.", right), said("Hi.")), tools=registry)
+        result = await agent.run("Weather in Rome?", sink=events.append)
+        assert (result.stop_reason, result.error, result.calls) == ("end_turn", None, 2)
+        assert [message.role for message in result.messages] == ["assistant", "tool", "assistant", "tool"]
+        assert nx.engine.ledger.turns("main")[0].status == "completed"
+        check_laws(events)
+        assert (await agent.run("And now?")).messages[-1].text() == "Hi."
+
+    run(work)
+
+
 def test_agent_runs_tools_until_the_model_answers() -> None:
     async def work(nx: AsyncEngine) -> None:
         client, events = ScriptedClient(said("Let me look.", CALL), said("It is sunny.")), list[StreamEvent]()

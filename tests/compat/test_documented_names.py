@@ -18,7 +18,10 @@ PRINTED = {
         "nexus.services.context.formatters.MomentFormatter", "nexus.services.context.CORE_IDENTITY",
         "nexus.tools.ToolRegistry",
     ],
-    "turn-log.md": ["nexus.interop.turnlog.violations"],
+    "turn-log.md": [
+        "nexus.interop.turnlog.violations", "nexus.interop.turnlog_live.TurnLog",
+        "nexus.agents.tools.thread.thread_tools",
+    ],
     "roles.md": [
         "nexus.broker.build_system_prompt", "nexus.broker.build_worker_system_prompt",
         "nexus.broker.build_current_message", "nexus.broker.build_history_messages",

@@ -211,10 +211,16 @@ class Agent:
                 for message in state.replies:
                     stream.emit(Token(message.text()))
                 return AgentResult(state.replies, stop_reason="end_turn")
+            results = state.results
             if state.unanswered:
                 running = run_calls(state.unanswered, tools.run_again, turn, stream.emit)
-                if await until_canceled(running, cancel) is None:
+                added = await until_canceled(running, cancel)
+                if added is None:
                     return CANCELED  # `_run_turn` ends the turn
+                results = (*results, *added)
+            if tools.ends_turn(results):
+                await turn.complete()
+                return AgentResult(state.replies, stop_reason="end_turn")
             ctx = await self.nx.run(despite_learned_limit, self.nx.engine, options.get("model"), turn.turn.assemble)
         result = await self.engine.run(ctx, tools, stream.emit, cancel)
         if result.error is None and await self.nx.run(lambda: turn.turn.is_open):  # the engine stores nothing itself
@@ -267,6 +273,7 @@ class _TurnState(Struct, frozen=True):
     replies: tuple[Message, ...]
     unanswered: tuple[ToolCall, ...]
     """Calls of a turn that was interrupted while its tools ran."""
+    results: tuple[Message, ...]
 
 
 async def _finish(work: asyncio.Future[Any], error: BaseException) -> BaseException:
@@ -287,5 +294,7 @@ def _end_turn(turn: Turn, kind: FailureKind, text: str) -> StoredTurn:
 
 def _state_of(turn: Turn) -> _TurnState:
     with turn.engine.ledger.snapshot():
-        calls = tuple(ToolCall(call.id, call.name, call.arguments) for call in turn.tool_calls if call.result is None)
-        return _TurnState(turn.status == "completed", turn.replies, calls)
+        records = turn.tool_calls
+        calls = tuple(ToolCall(call.id, call.name, call.arguments) for call in records if call.result is None)
+        results = tuple(Message("tool", (call.result,)) for call in records if call.result is not None)
+        return _TurnState(turn.status == "completed", turn.replies, calls, results)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol, TypeAlias
 
 from msgspec import Struct
@@ -11,7 +11,7 @@ from msgspec import Struct
 from nexus.async_engine import AsyncTurn
 from nexus.context import AssembledContext
 from nexus.errors import LimitReached
-from nexus.types.message import ToolCall, ToolResult
+from nexus.types.message import Message, ToolCall, ToolResult
 from nexus.types.request import AgentResult
 from nexus.types.stream_events import Sink
 
@@ -73,6 +73,10 @@ class AgentTools(Protocol):
 
     async def run(self, call: ToolCall, ctx: AssembledContext | None) -> ToolResult:
         """Check and run a call of the model that answered `ctx`. Whatever goes wrong is a result with `is_error`."""
+        ...
+
+    def ends_turn(self, results: Iterable[Message]) -> bool:
+        """Return True if one of the results is of a tool that ends the turn, and no error."""
         ...
 
     def take_compaction_request(self) -> str | None:

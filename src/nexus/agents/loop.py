@@ -135,9 +135,11 @@ class _Run:
             answered = {answer.call_id for answer in reply.tool_results}
             calls = [call for call in reply.tool_calls if call.id not in answered]
             if calls:
-                self.messages.extend(
-                    await run_calls(calls, partial(self.tools.run, ctx=self.ctx), self.turn, self.sink)
-                )
+                results = await run_calls(calls, partial(self.tools.run, ctx=self.ctx), self.turn, self.sink)
+                self.messages.extend(results)
+                if self.tools.ends_turn(results):
+                    await self.turn.complete()
+                    return self._result("end_turn")
                 if self.loop.before_step is not None:
                     await self.loop.before_step(self.turn)
             elif reply.stop_reason != "pause_turn":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 from nexus.agents.engine import Confirm, Spending
 from nexus.agents.tool_calls import error_result
@@ -13,7 +14,7 @@ from nexus.agents.workers import CATEGORY, Workers, current_call_id
 from nexus.async_engine import AsyncEngine
 from nexus.context import AssembledContext
 from nexus.tools import ToolRegistry
-from nexus.types.message import ToolCall, ToolResult
+from nexus.types.message import Message, ToolCall, ToolResult
 from nexus.types.options import CallOptions
 
 DECLINED = "the user declined this call: do not repeat it, ask how to go on"
@@ -85,6 +86,11 @@ class TurnTools:
         """
         assert self._workers is not None
         return await self._workers.spawn(self.context, self.spending, task, toolset=toolset, model=model, wait=wait)
+
+    def ends_turn(self, results: Iterable[Message]) -> bool:
+        """Return True if one of the results ends the turn; see `AgentTools`."""
+        ended = (result.name for message in results for result in message.results() if not result.is_error)
+        return any(name in self.registry and self.registry.get(name).ends_turn for name in ended)
 
     def take_compaction_request(self) -> str | None:
         """Return the topic, once, after a tool asked for a compaction; see `AgentTools`."""

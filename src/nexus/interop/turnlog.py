@@ -69,9 +69,11 @@ class _Log:
 def read(path: Path, on_read: OnRead | None = None) -> Iterator[Transcript]:
     """Yield the file's conversation. Violations are problems; the entry is imported as far as possible.
 
+    Of a file that breaks off, such as a live log of a program that was killed, it is the complete entries.
+
     Raises:
         UnreadableFile: The file cannot be read or contains no valid entry.
-        BadTurnLog: The file is not a JSON array of entries.
+        BadTurnLog: The file is not a JSON array of entries, and has no complete one.
     """
     text, damaged = read_text(path)
     if on_read is not None:
@@ -79,19 +81,27 @@ def read(path: Path, on_read: OnRead | None = None) -> Iterator[Transcript]:
     log = _Log(path.stem)
     if damaged:
         log.problems.append(Problem(1, "not UTF-8", "bytes that are not UTF-8 were kept as lone surrogates"))
+    # Entries that may be one unit: a generated system entry with the next one, calls made together.
+    group: list[ReadEntry] = []
+    broken: BadTurnLog | None = None
     try:
-        # Entries that may be one unit: a generated system entry with the next one, calls made together.
-        group: list[ReadEntry] = []
         for entry in read_entries(text):
             joins = object_of(entry.extra).get("more") is True or (len(group) == 1 and _is_generated(group[0]))
             if group and not joins:
                 _take(log, group)
                 group = []
             group.append(entry)
-        if group:
-            _take(log, group)
     except BadTurnLog as error:
-        raise BadTurnLog(f"{path} is not a turn log: {error}") from None
+        broken = error
+    if group:
+        _take(log, group)
+    if broken is not None and not log.steps:
+        raise BadTurnLog(f"{path} is not a turn log: {broken}") from None
+    if broken is not None:
+        last = group[-1]
+        log.problems.append(
+            Problem(last.line, "breaks off", f"entry {last.position} is the last complete one: {broken}")
+        )
     if not log.steps:
         raise UnreadableFile(f"{path} contains no valid entry (check it with `nexus validate`)")
     steps = group_into_turns(log.steps, ended=True)

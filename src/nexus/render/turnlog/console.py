@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nexus.render.console import parameter_list, part_lines, printable, quoted_lines, result_lines, visible_lines
 from nexus.render.turnlog import times
@@ -64,6 +65,19 @@ def console_lines(
     return visible_lines(_Display(signs, numbered, full).lines(iter(entries)))
 
 
+def unit_lines(unit: Unit, entries: Iterable[LogEntry], *, signs: Signs = EMOJI, full: bool = False) -> Iterator[str]:
+    """Yield the lines of one message, or of a compaction, with its log entries. Tool results are not shown."""
+    return visible_lines(
+        _Display(signs, numbered=False, full=full).unit(replace(unit, results=(), result_places=()), [*entries])
+    )
+
+
+def checkpoint_line(entry: Entry, kinds: Mapping[object, str], *, signs: Signs = EMOJI, place: str = "") -> str:
+    """Return the line of an entry apart from its messages; empty for most. Arguments as of `checkpoint_text`."""
+    text = checkpoint_text(entry, kinds)
+    return f"{signs.rule} {place}{text} {signs.rule}" if text else ""
+
+
 @dataclass(frozen=True, slots=True)
 class _Display:
     """The options of `console_lines`."""
@@ -84,12 +98,12 @@ class _Display:
             if isinstance(unit, Entry):
                 kinds[unit.seq] = unit.kind
                 place = f"entry {unit.seq}: " if self.numbered else ""
-                yield f"{self.signs.rule} {place}{checkpoint_text(unit, kinds)} {self.signs.rule}"
+                yield checkpoint_line(unit, kinds, signs=self.signs, place=place)
                 continue
             new, at = entries_for(unit, at)
-            yield from self._unit(unit, new)
+            yield from self.unit(unit, new)
 
-    def _unit(self, unit: Unit, entries: list[LogEntry]) -> Iterator[str]:
+    def unit(self, unit: Unit, entries: list[LogEntry]) -> Iterator[str]:
         if unit.kind == "compaction":
             yield from quoted_lines(unit.summary)
         parts = slices(unit.message) if unit.message else []

@@ -36,10 +36,11 @@ _decoder = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_reje
 
 
 class JsonItem(Struct, frozen=True):
-    """Text of an array item, and the line on which it begins (from 1)."""
+    """Text of an array item, the line on which it begins (from 1), and its end in the array's text."""
 
     text: str
     line: int
+    end: int
 
 
 def items(text: str) -> Iterator[JsonItem]:
@@ -58,7 +59,7 @@ def items(text: str) -> Iterator[JsonItem]:
     while sign != "]":
         _, end = _parse_value(text, at)
         line, counted_to = line + text.count("\n", counted_to, at), at
-        yield JsonItem(text[at:end], line)
+        yield JsonItem(text[at:end], line, end)
         at = _after_space(text, end)
         sign = text[at : at + 1]
         if sign not in (",", "]"):

@@ -64,7 +64,7 @@ class Session:
         self._is_cleared = True
 
     def save(self) -> Committed | None:
-        """Store what was added and cleared, in one transaction; see `SessionManager.save`."""
+        """Store the added messages and a clear, in one transaction; see `SessionManager.save`."""
         entries = [NewEntry("clear", at_ms=self._engine.clock_ms())] if self._is_cleared else []
         committed = self._commit([*entries, *self._entries(self.messages)])
         self.messages, self._is_cleared = [], False
@@ -161,11 +161,11 @@ class SessionManager:
         return session
 
     def save(self, session: Session) -> None:
-        """Store what was added to a session and cleared, in one transaction. Raises BadEntry, LedgerError."""
+        """Store a session's added messages and its clear, in one transaction. Raises BadEntry, LedgerError."""
         session.save()
 
     def invalidate(self, key: str) -> None:
-        """Forget what was added to a session and not saved."""
+        """Forget the messages of a session that are not saved."""
         self._sessions.pop(self.engine.ledger.resolve(key) or key, None)
 
     def list_sessions(self) -> list[dict[str, Any]]:
