@@ -113,6 +113,13 @@ def test_bytes_that_are_not_utf8_are_kept_and_reported(tmp_path: Path) -> None:
     assert [problem.kind for problem in found.problems] == ["not UTF-8"]
 
 
+def test_turn_log_that_breaks_off_is_detected(tmp_path: Path) -> None:
+    whole = json.dumps([LOGGED, {**LOGGED, "index": 1}])
+    assert detect.detect(write(tmp_path, whole[:-9].encode())) == "turnlog"
+    with pytest.raises(UnreadableFile, match="contains no JSON"):
+        detect.detect(write(tmp_path, json.dumps(PLAIN)[:-9].encode()))
+
+
 LINES: st.SearchStrategy[bytes] = st.sampled_from(
     [by_line(item).encode() for item in (EVENT, *PLAIN, USE, RESULT, TOOL, {"messages": PLAIN})]
 )

@@ -17,6 +17,7 @@ from nexus.interop import claude_code, dialogue_rows, turnlog
 from nexus.interop.chat_files import conversations_in, is_nanobot, read_anthropic, read_nanobot, read_openai
 from nexus.interop.json_lines import OnRead, read_json_lines
 from nexus.interop.transcript import Transcript
+from nexus.interop.turnlog_check import read_entries, read_text
 from nexus.providers.received import items_of, mapping, text_of
 from nexus.render.turnlog.entries import FIELDS
 
@@ -65,6 +66,8 @@ def detect(path: Path) -> str:
     if plain:
         return "openai"
     if not values and problem:
+        if _is_broken_turnlog(path):
+            return "turnlog"
         raise UnreadableFile(f"{path} contains no JSON: {problem} (give a session file in JSON or JSON Lines)")
     raise UnknownFormat(f"format of {path} not recognized (name it with --format: {', '.join(READERS)})")
 
@@ -87,6 +90,14 @@ def first_time(path: Path) -> str:
             if time := text_of(mapping(row.value).get("timestamp")):
                 return time
     return ""
+
+
+def _is_broken_turnlog(path: Path) -> bool:
+    """Return True for a turn log that breaks off, behind at least one complete entry."""
+    with suppress(UnreadableFile):
+        first = next(read_entries(read_text(path)[0]), None)
+        return first is not None and not first.has_error
+    return False
 
 
 def _provider(conversation: dict[str, Any]) -> str:
