@@ -138,6 +138,7 @@ def test_the_documents_builder_makes_the_same_messages(root: Path) -> None:
     messages = context.build_messages(
         history, "What's in this image?", ["slack"], [str(root / "shot.png")], "telegram", "12345"
     )
+    assert messages[3].pop("name") == "list_dir"  # which a history has, and OpenAI's types lack
     assert messages[1:] == body["messages"][1:] == MESSAGES
     places, shown = (text.index("\n## Places") for text in (messages[0]["content"], body["messages"][0]["content"]))
     assert messages[0]["content"][places:] == body["messages"][0]["content"][shown:]
