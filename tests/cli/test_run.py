@@ -146,3 +146,31 @@ def test_image_session_and_toolset_reach_the_call(empty: Path, server: ModelServ
 def test_hostile_reply_is_printed_as_escapes(empty: Path, server: ModelServer) -> None:
     server.script(reply("a\x1b[2J\x07\u202eb\tc"))
     assert task(empty, server, "Go").out == "a\\x1b[2J\\x07\\u202eb    c\n"
+
+
+def test_turn_log_has_an_entry_for_each_step_and_the_console_shows_them(empty: Path, server: ModelServer) -> None:
+    server.script(reply("I look.", LOOK), reply("Nothing."))
+    log = empty / "log.json"
+    ran = task(empty, server, "Any files?", "--turn-log", log, "--console")
+    assert (ran.code, ran.err) == (0, "")
+    lines = [line for line in ran.out.splitlines() if line]
+    assert "> Any files?" in lines
+    assert "🔧 list_files (pattern: *)" in lines
+    assert lines[-1].strip() == '"Nothing."'
+    entries = json.loads(log.read_text("utf-8"))
+    assert [entry["role"] for entry in entries][:2] == ["system", "user"]
+    assert entries[0]["content"] == server.bodies[0]["messages"][0]["content"]
+    assert task(empty, server, "And now?", "--turn-log", log).out == "Nothing.\n"
+    longer = json.loads(log.read_text("utf-8"))
+    assert longer[: len(entries)] == entries
+    assert len(longer) > len(entries)
+
+
+def test_turn_log_of_another_conversation_is_refused_before_the_turn(empty: Path, server: ModelServer) -> None:
+    log = empty / "log.json"
+    log.write_text("no log", "utf-8")
+    ran = task(empty, server, "Hello", "--turn-log", log)
+    assert (ran.code, server.requests) == (4, [])
+    assert "is not a turn log" in ran.err
+    assert log.read_text("utf-8") == "no log"
+    assert task(empty, server, "Hello", "--console", "--json").code == 2

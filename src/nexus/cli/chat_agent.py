@@ -31,6 +31,7 @@ from nexus.cli._output import print_warning
 from nexus.context import AssembledContext
 from nexus.engine import DEFAULT_PROFILE, NEXT_MESSAGE, Engine, EngineOptions
 from nexus.errors import BadSetting, NexusError, NoCredential, SessionBusy
+from nexus.interop.turnlog_live import TurnLog
 from nexus.ledger.lease import WAIT_S, session_lease
 from nexus.models import ModelClient, Models, open_client
 from nexus.tokens.model import resolve
@@ -141,6 +142,7 @@ class ChatAgent:
         self._server: LocalServer | None = None
         self._cancel = asyncio.Event()
         self._runner, self._stack = asyncio.Runner(), AsyncExitStack()
+        self.turn_log: TurnLog | None = None
         self.model = options.model
 
     def __enter__(self) -> Self:
@@ -224,6 +226,11 @@ class ChatAgent:
             **self.options,
         )
 
+    def log_turns(self, file: str | None, show: Callable[[str], object] | None) -> None:
+        """Add each step to a turn log in a file, and show its lines. Raises BadTurnLog, UnreadableFile."""
+        self.turn_log = TurnLog(self.nx, self.session, file, show=show)
+        self.select_model(self.model)
+
     def _client(self, model: str) -> ModelClient:
         if self._server is not None:
             if model != self._server.model:
@@ -237,7 +244,7 @@ class ChatAgent:
         else:
             client = _provider_client(model, self.nx.credentials)
         self._stack.push_async_callback(client.aclose)
-        return client
+        return self.turn_log.watch(client) if self.turn_log is not None else client
 
     @property
     def options(self) -> CallOptions:
@@ -255,6 +262,8 @@ class ChatAgent:
         self._cancel = cancel = asyncio.Event()
 
         def pass_on(event: StreamEvent) -> None:
+            if self.turn_log is not None:
+                self.turn_log(event)
             listen(self._with_option_names(event) if isinstance(event, StreamError) else event)
 
         with _interrupts(cancel):

@@ -110,16 +110,32 @@ class JsonScreen:
         yield
 
 
-class PlainScreen:
-    """Prints the reply on standard output as it comes, and everything else on standard error.
+class ErrorScreen:
+    """Prints errors alone."""
 
-    Args:
-        is_quiet: Print no tools, retries and compactions.
-    """
-
-    def __init__(self, *, is_quiet: bool = False) -> None:
+    def __init__(self) -> None:
         self.end: StreamEnd | StreamError | None = None
-        self._is_quiet, self._last = is_quiet, "\n"
+
+    def take(self, event: StreamEvent) -> None:
+        """Print an error."""
+        if isinstance(event, (StreamEnd, StreamError)):
+            self.end = event
+        if isinstance(event, StreamError):
+            click.echo(f"nexus: {_error_line(event)}", err=True)
+
+    @contextmanager
+    def turn(self) -> Generator[None]:
+        """Run a turn."""
+        self.end = None
+        yield
+
+
+class PlainScreen:
+    """Prints the reply on standard output as it comes, and everything else on standard error."""
+
+    def __init__(self) -> None:
+        self.end: StreamEnd | StreamError | None = None
+        self._last = "\n"
 
     def take(self, event: StreamEvent) -> None:
         """Print an event."""
@@ -156,8 +172,7 @@ class PlainScreen:
 
     def _note(self, text: str) -> None:
         self._end_line()
-        if not self._is_quiet:
-            click.echo(f"[{printable(text)}]", err=True)
+        click.echo(f"[{printable(text)}]", err=True)
 
     def _write(self, text: str) -> None:
         if text:

@@ -9,7 +9,8 @@ import click
 from nexus.cli._options import CommandOptions, nexus_command, read_input
 from nexus.cli._output import print_warning
 from nexus.cli.chat_agent import AgentSettings, ChatAgent, agent_options, new_event, run_turn
-from nexus.cli.chat_screen import JsonScreen, PlainScreen
+from nexus.cli.chat_screen import ErrorScreen, JsonScreen, PlainScreen
+from nexus.render.console import printable
 from nexus.types.message import Image
 from nexus.workspace.attachments import read_image
 
@@ -17,8 +18,17 @@ from nexus.workspace.attachments import read_image
 @nexus_command("run")
 @click.argument("task", required=False)
 @click.option("--image", "images", multiple=True, type=click.Path(dir_okay=False), help="Image file; repeatable.")
+@click.option("--turn-log", type=click.Path(dir_okay=False), help="Turn log of the session, a step at a time.")
+@click.option("--console", "show_log", is_flag=True, help="Print the lines of the turn log, not the reply.")
 @agent_options
-def command(task: str | None, images: tuple[str, ...], settings: AgentSettings, options: CommandOptions) -> int:
+def command(
+    task: str | None,
+    images: tuple[str, ...],
+    turn_log: str | None,
+    show_log: bool,
+    settings: AgentSettings,
+    options: CommandOptions,
+) -> int:
     """Run TASK with an agent of the workspace and print its reply. `-`, or no TASK, reads it from standard input.
 
     Status lines are on standard error. --json prints each event as a line. The exit code is 6 if the model failed, 7 at
@@ -27,15 +37,22 @@ def command(task: str | None, images: tuple[str, ...], settings: AgentSettings, 
     Example: git diff | nexus run - --session review
     """
     text = _task(task)
-    screen = JsonScreen() if options.as_json else PlainScreen()
+    if show_log and options.as_json:
+        raise click.UsageError("--console cannot be combined with --json")
+    screen = JsonScreen() if options.as_json else ErrorScreen() if show_log else PlainScreen()
     with ChatAgent(options, settings) as agent:
+        if turn_log is not None or show_log:
+            agent.log_turns(turn_log, click.echo if show_log else None)
         parts: list[Image] = []
         for name in images:
             image, warning = read_image(name, model=agent.model, config=agent.nx.workspace_context.config.images)
             parts.append(image)
             if warning is not None:
                 print_warning(warning)
-        return run_turn(agent, screen, new_event(text, parts))
+        code = run_turn(agent, screen, new_event(text, parts))
+        if agent.turn_log is not None and agent.turn_log.error:
+            click.echo(f"Warning: turn log: {printable(agent.turn_log.error)}", err=True)
+        return code
 
 
 def _task(task: str | None) -> str:

@@ -38,7 +38,7 @@ from nexus.render.turnlog.json_text import JsonItem, canonical, indent, items
 from nexus.render.turnlog.write import entries_for, log_units, strict_entries
 from nexus.types.ledger_entries import Entry
 from nexus.types.message import Message, Text
-from nexus.types.stream_events import StreamEnd, StreamError, StreamEvent
+from nexus.types.stream_events import Reasoning, StreamEnd, StreamError, StreamEvent, Token
 
 END = "\n]\n"
 
@@ -99,6 +99,8 @@ class TurnLog:
 
     def __call__(self, event: StreamEvent) -> None:
         """Add what the ledger has by now; for `Agent.run(sink=…)`."""
+        if isinstance(event, (Token, Reasoning)):  # pieces of a reply that is not stored yet
+            return
         is_end = isinstance(event, (StreamEnd, StreamError))
         if self._is_watching and self._place.at.instructions is None and not is_end:
             return  # the prompt comes first, with the first call
