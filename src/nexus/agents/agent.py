@@ -134,12 +134,14 @@ class Agent:
         *,
         session: str | None = None,
         images: Sequence[Image] = (),
+        cancel: asyncio.Event | None = None,
         wait: float = WAIT_S,
         **options: Unpack[CallOptions],
     ) -> AsyncGenerator[StreamEvent]:
         """Run an event's turn and yield its events. Closing the generator interrupts the turn. Arguments as of `run`."""
         events: asyncio.Queue[StreamEvent | None] = asyncio.Queue()
-        run = self.run(event, session=session, images=images, sink=events.put_nowait, wait=wait, **options)
+        sink = events.put_nowait
+        run = self.run(event, session=session, images=images, sink=sink, cancel=cancel, wait=wait, **options)
         task = asyncio.ensure_future(run)
         task.add_done_callback(lambda _: events.put_nowait(None))
         try:

@@ -5,6 +5,8 @@ The manifest of the session's last call holds it. Sessions started under another
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 import msgspec
 
 from nexus.assembly.manifest_store import StoredManifest, manifest_of
@@ -12,11 +14,14 @@ from nexus.ledger.recorded_calls import last_call
 from nexus.ledger.store import LedgerStore
 from nexus.ledger.text_encoding import from_json
 from nexus.types.block import Block
-from nexus.types.history import CONTEXT_SUMMARY, GENERATED, PLAIN, HistoryHeader
+from nexus.types.history import CONTEXT_SUMMARY, GENERATED, PLAIN, SESSION_START, HistoryHeader
 from nexus.types.ledger_entries import Entry
 from nexus.types.profile import Profile
 from nexus.workspace.source_context import SourceContext
 from nexus.workspace.times import session_start, stamp_of
+
+_OPENING_ENTRIES = 8
+"""Entries of a session that may precede its first message and contain its header."""
 
 _blocks = msgspec.json.Decoder(tuple[Block, ...])
 
@@ -66,7 +71,13 @@ def _stored_blocks(store: LedgerStore, manifest: StoredManifest) -> tuple[Block,
 
 
 def _stored_header(store: LedgerStore, thread: int | None, last: StoredManifest | None) -> str:
-    """Return the header of the view's last call, else of the thread's last call, which was for another model."""
+    """Return the header of the view's last call, else of the thread's last call, which was for another model.
+
+    Before the first call it is the one that a logger stored in front of all messages.
+    """
     if last is None and thread is not None:
         last = manifest_of(last_call(store, thread))
+    if last is None and thread is not None:
+        opening = takewhile(lambda entry: not entry.rows, store.entries(thread, 0, _OPENING_ENTRIES))
+        return next((str(entry.body[SESSION_START]) for entry in opening if SESSION_START in entry.body), "")
     return last.session_header if last is not None else ""

@@ -51,6 +51,9 @@ SESSION_SOURCE = "nexus:session-start"
 """Source of the message on the session's start, which no user message can have."""
 
 
+SESSION_START = "session_start"
+"""Field of an entry without messages whose text is the header of the session's history."""
+
 LOG_SOURCE = "nexus:turn-log"
 """Source of an assistant message from a turn log, which records no results of its calls."""
 
