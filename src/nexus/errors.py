@@ -24,7 +24,7 @@ NexusError
 │       LedgerNotTrusted, SessionBusy, IdempotencyConflict, CompactionSuperseded, BadEntry, BadReference, NoSuchSession, ForksDepend,
 │       EraseIncomplete, LedgerConflict, CannotReplay
 └── BudgetTooSmall, ContextOverflow, LimitReached, NotAccepted, AgentProgramFailed, BadBudget, BadModelEntry,
-    BadCall, EmptyEvent, BadEvent, BadReply,
+    AgentClosed, BadCall, EmptyEvent, BadEvent, BadReply,
     BadContext, PackageMissing, BadTool, BadPolicy, UnknownProfile, BadProfile, BadSessionKey, EmptyTask,
     WorkspaceMissing, BadConfig, OverCap, UnknownFormat, BadImage, BadSkill, NoSuchSkill,
     NoSuchFact, MemoryBusy
@@ -75,6 +75,10 @@ class BudgetTooSmall(NexusError):
 
 class LimitReached(NexusError):
     """A limit of an agent's turn was reached (`nexus.agents.Limits`). Everything up to there is stored."""
+
+
+class AgentClosed(NexusError):
+    """An agent was destroyed, or its pool closed. Nothing was stored."""
 
 
 class AgentProgramFailed(NexusError):

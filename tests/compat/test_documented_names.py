@@ -40,7 +40,11 @@ PRINTED = {
         "nexus.compat.nexus3.context.ContextManager", "nexus.compat.nexus3.context.ContextConfig", "nexus.compat.nexus3.context.PromptLoader",
         "nexus.compat.nexus3.context.prompt_loader.FilePromptSource", "nexus.compat.nexus3.context.prompt_loader.PromptSource",
         "nexus.compat.nexus3.context.prompt_loader.get_system_info", "nexus.Message", "nexus.ToolCall", "nexus.ToolResult",
-        "nexus.compat.nexus3.context.logger.SessionLogger", "nexus.compat.nexus3.context.logger.LedgerLogger",
+        "nexus.compat.nexus3.context.logger.LedgerLogger", "nexus.compat.nexus3.core.Message",
+        "nexus.compat.nexus3.core.Role", "nexus.compat.nexus3.core.ToolCall", "nexus.compat.nexus3.core.ToolResult",
+        "nexus.compat.nexus3.session.SessionLogger", "nexus.compat.nexus3.session.LogConfig",
+        "nexus.compat.nexus3.rpc.pool.AgentPool", "nexus.compat.nexus3.rpc.pool.SharedComponents",
+        "nexus.compat.nexus3.rpc.pool.AgentConfig", "nexus.compat.nexus3.rpc.session.Session",
     ],
 }  # fmt: skip
 """Each page with what stands there for the names that its document prints (000 to 004)."""

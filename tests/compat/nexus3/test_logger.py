@@ -13,7 +13,7 @@ from compat.nexus3.talks import AT, Clock, call, manager, texts
 from compat.nexus3.test_truncation import STEPS, take
 from nexus.assembly.record import with_sizes
 from nexus.compat.nexus3.context import ContextConfig, ContextManager, create_summary_message
-from nexus.compat.nexus3.context.logger import LedgerLogger, SessionLogger
+from nexus.compat.nexus3.context.logger import LedgerLogger, MessageLogger
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.tokens.counter import get_counter
 from nexus.types.message import Message, Text, ToolResult, user
@@ -190,7 +190,7 @@ def test_first_line_joins_first_user_turn_when_roles_must_alternate() -> None:
 def test_it_can_be_used_as_a_logger_alone() -> None:
     """Decided on 004: "`logger=` takes the documented `SessionLogger` protocol, a ledger-backed one ships"."""
     logger = LedgerLogger(SqliteLedger())
-    told: SessionLogger = logger
+    told: MessageLogger = logger
     told.log_system("Be brief.")
     told.log_user("Hello!")
     told.log_assistant("I look.", ())

@@ -1,11 +1,11 @@
 """Every code example of document 004 as it is printed, with only the import paths changed, and what it does.
 
-`SessionLogger(log_config)` is `nexus.compat.nexus3.context.logger.LedgerLogger` over a store. The examples end before `Session`,
-`Dispatcher` and `AgentPool`, which are not part of the context module.
+Names that an example uses and does not define (`provider`, `logger`, `registry`, `config`) are defined before it.
 """
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -23,10 +23,18 @@ from nexus.compat.nexus3.context import (
     select_messages_for_compaction,
 )
 from nexus.compat.nexus3.context.compaction import CompactionResult, compact_messages
-from nexus.compat.nexus3.context.logger import LedgerLogger as SessionLogger
+from nexus.compat.nexus3.context.logger import LedgerLogger
 from nexus.compat.nexus3.context.prompt_loader import FilePromptSource, get_system_info
+from nexus.compat.nexus3.core import Message, Role, ToolCall, ToolResult
+from nexus.compat.nexus3.rpc.dispatcher import Dispatcher
+from nexus.compat.nexus3.rpc.pool import AgentConfig, AgentPool, SharedComponents
+from nexus.compat.nexus3.rpc.session import Session
+from nexus.compat.nexus3.session import LogConfig, SessionLogger
 from nexus.ledger.sqlite import SqliteLedger
+from nexus.models import open_client
+from nexus.testing.model_server import model_server, reply
 from nexus.tools import ToolRegistry
+from nexus.types.config import Config
 from nexus.workspace.environment.machine import this_system
 
 
@@ -48,56 +56,155 @@ def read_file(path: str) -> str:
 
 
 def test_creation_in_a_repl() -> None:
-    """Document 004, "Creation Patterns", 1: `set_tool_definitions(registry.get_definitions())` and what is before it."""
-    logger, registry = SessionLogger(SqliteLedger()), ToolRegistry([read_file])
+    """Document 004, "Creation Patterns", 1."""
 
-    prompt_loader = PromptLoader()
-    loaded_prompt = prompt_loader.load()
-    context = ContextManager(
-        config=ContextConfig(),
-        logger=logger,
-    )
-    context.set_system_prompt(loaded_prompt.content)
-    context.set_tool_definitions(registry.get_definitions())
+    async def main() -> None:
+        provider, logger = open_client(base_url=server.openai_url), SessionLogger(LogConfig())
+        registry = ToolRegistry([read_file])
 
-    assert loaded_prompt.content.endswith("Mode: Interactive REPL"), "is_repl=True by default"
-    assert context.build_messages()[0] == {"role": "system", "content": loaded_prompt.content}
-    assert [one["function"]["name"] for one in context.get_tool_definitions()] == ["read_file"]
-    assert context.get_token_usage()["tools"] > 0
-    assert texts(logger.history())[0] == loaded_prompt.content
+        # Load system prompt
+        prompt_loader = PromptLoader()
+        loaded_prompt = prompt_loader.load()  # is_repl=True by default
+
+        # Create context manager
+        context = ContextManager(
+            config=ContextConfig(),
+            logger=logger,  # SessionLogger for logging
+        )
+        context.set_system_prompt(loaded_prompt.content)
+
+        # Inject tool definitions
+        context.set_tool_definitions(registry.get_definitions())
+
+        # Create session with context
+        session = Session(provider, context=context, logger=logger, registry=registry)
+
+        assert loaded_prompt.content.endswith("Mode: Interactive REPL"), "is_repl=True by default"
+        assert "".join([piece async for piece in session.send("Hello!")]) == "Hi there!"
+        assert texts(context.messages)[1:] == ["Hello!", "Hi there!"]
+        assert context.build_messages()[0] == {"role": "system", "content": loaded_prompt.content}
+        assert context.get_token_usage()["tools"] > 0
+        assert texts(logger.history())[0] == loaded_prompt.content
+        (body,) = server.bodies
+        assert body["messages"][:2] == context.build_messages()[:2]
+        assert [tool["function"]["name"] for tool in body["tools"]] == ["read_file"]
+        await session.close()
+        logger.close()
+        await provider.aclose()
+
+    with model_server(reply("Hi there!")) as server:
+        asyncio.run(main())
+    assert Path(".nexus3/logs/ledger.db").is_file()
 
 
 @pytest.mark.parametrize("override", [None, "You are a specialized assistant."])
 def test_creation_for_an_agent_with_a_prompt_of_its_own_or_the_shared_one(override: str | None) -> None:
     """Document 004, "Creation Patterns", 2, and "Integration with AgentPool": "System Prompt Override"."""
-    shared, logger, registry = PromptLoader(), SessionLogger(SqliteLedger()), ToolRegistry([read_file])
 
-    if override is not None:
-        system_prompt = override
-    else:
-        loaded_prompt = shared.load(is_repl=False)
-        system_prompt = loaded_prompt.content
-    context = ContextManager(
-        config=ContextConfig(),
-        logger=logger,
-    )
-    context.set_system_prompt(system_prompt)
-    context.set_tool_definitions(registry.get_definitions())
+    async def main() -> None:
+        provider, logger = open_client(base_url=server.openai_url), SessionLogger(LogConfig())
+        registry = ToolRegistry([read_file])
+        shared = SharedComponents(config=Config(), provider=provider, prompt_loader=PromptLoader())
+        agent_config = AgentConfig(system_prompt=override)
 
-    assert context.system_prompt == (override or shared.load(is_repl=False).content)
-    assert ("Mode: HTTP JSON-RPC Server" in context.system_prompt) == (override is None)
+        # Determine system prompt (can be overridden per-agent)
+        if agent_config.system_prompt is not None:
+            system_prompt = agent_config.system_prompt
+        else:
+            loaded_prompt = shared.prompt_loader.load(is_repl=False)
+            system_prompt = loaded_prompt.content
+
+        # Create context manager for this agent
+        context = ContextManager(
+            config=ContextConfig(),
+            logger=logger,  # Agent's own SessionLogger
+        )
+        context.set_system_prompt(system_prompt)
+
+        # Inject tool definitions
+        context.set_tool_definitions(registry.get_definitions())
+
+        # Context is passed to Session and Dispatcher
+        session = Session(provider, context=context, logger=logger, registry=registry)
+        dispatcher = Dispatcher(session, context=context)
+
+        assert await dispatcher.send("Hello!", "r1") == {"content": "Hi there!", "request_id": "r1"}
+        assert await dispatcher.get_tokens() == context.get_token_usage()
+        assert context.system_prompt == (override or shared.prompt_loader.load(is_repl=False).content)
+        assert ("Mode: HTTP JSON-RPC Server" in context.system_prompt) == (override is None)
+        assert server.bodies[0]["messages"][0]["content"] == context.system_prompt
+        await dispatcher.shutdown()
+        logger.close()
+        await provider.aclose()
+
+    with model_server(reply("Hi there!")) as server:
+        asyncio.run(main())
+
+
+def test_with_agent_pool() -> None:
+    """Document 004, "With AgentPool (Multi-Agent)"."""
+
+    async def main() -> None:
+        config, provider = Config(), open_client(base_url=server.openai_url)
+
+        # Create shared components
+        shared = SharedComponents(
+            config=config,
+            provider=provider,
+            prompt_loader=PromptLoader(),
+            base_log_dir=Path(".nexus3/logs"),
+        )
+        pool = AgentPool(shared)
+
+        # Create agent (gets its own ContextManager)
+        agent = await pool.create(agent_id="worker-1")
+
+        # Access agent's context
+        usage = agent.context.get_token_usage()
+        messages = agent.context.messages  # Read-only copy
+
+        # Create agent with custom system prompt
+        custom_agent = await pool.create(
+            config=AgentConfig(
+                agent_id="custom-worker",
+                system_prompt="You are a specialized assistant.",
+            )
+        )
+
+        assert usage["total"] == usage["system"] + usage["messages"] > 0
+        messages.clear()
+        assert texts(agent.context.messages)[0].startswith("[Session started: ")
+        assert "Use tabs." in agent.context.system_prompt
+        assert custom_agent.context.system_prompt == "You are a specialized assistant."
+        assert [piece async for piece in custom_agent.session.send("Hello!")] == ["Hi ", "there!"]
+        assert len(agent.context.messages) == 1, "isolated"
+        await pool.close()
+        await provider.aclose()
+
+    with model_server(reply("Hi there!")) as server:
+        asyncio.run(main())
+
+
+def test_core_has_the_values_of_messages() -> None:
+    """Document 004, "Dependencies": `Message`, `Role`, `ToolCall`, `ToolResult`."""
+    message = Message(Role.ASSISTANT, (ToolCall("c1", "read", "{}"),))
+    assert message.role == "assistant" == Role.ASSISTANT
+    context = ContextManager()
+    context.add_assistant_message(None, list(message.calls()))
+    context.add_tool_result("c1", "read", ToolResult("c1", ()))
+    assert [Role(said.role) for said in context.messages] == [Role.USER, Role.ASSISTANT, Role.TOOL]
 
 
 def test_agents_of_one_ledger_have_each_a_history_of_its_own() -> None:
     """Document 004, "Key points": "Each agent has its own ContextManager with independent message history"."""
     store = SqliteLedger()
-    one, other = (ContextManager(logger=SessionLogger(store, name)) for name in ("worker-1", "worker-2"))
+    one, other = (ContextManager(logger=LedgerLogger(store, name)) for name in ("worker-1", "worker-2"))
     one.set_system_prompt("One.")
     one.add_user_message("Hello, one!")
     other.add_user_message("Hello, other!")
     assert (texts(one.messages)[1:], texts(other.messages)[1:]) == (["Hello, one!"], ["Hello, other!"])
     assert other.system_prompt == ""
-    assert texts(ContextManager(logger=SessionLogger(store, "worker-2")).messages)[1:] == ["Hello, other!"]
+    assert texts(ContextManager(logger=LedgerLogger(store, "worker-2")).messages)[1:] == ["Hello, other!"]
 
 
 def test_basic_context_management() -> None:
@@ -180,9 +287,9 @@ def test_http_server_mode() -> None:
     assert "Terminal:" not in result.content
 
 
-def test_with_session_logger(tmp_path: Path) -> None:
+def test_with_session_logger() -> None:
     """Document 004, "With Session Logger": "Messages are automatically logged"."""
-    log_config = SqliteLedger(str(tmp_path / "ledger.db"))
+    log_config = LogConfig()
 
     logger = SessionLogger(log_config)
     context = ContextManager(
@@ -194,7 +301,7 @@ def test_with_session_logger(tmp_path: Path) -> None:
     assert texts(logger.history())[-1] == "You are helpful."
     context.add_user_message("Hello!")
     assert texts(logger.history())[-1] == "Hello!"
-    log_config.close()
+    logger.close()
 
 
 def test_the_layers_of_a_repl_stand_as_they_are_printed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,7 +391,7 @@ def test_integration_with_context_manager() -> None:
 def test_the_log_on_disk_keeps_what_truncation_took_out_of_messages(strategy: str, tmp_path: Path) -> None:
     """Document 004, "Context Synchronization": "The SQLite log retains the complete history for auditing"."""
     store = SqliteLedger(str(tmp_path / "ledger.db"))
-    context = ContextManager(ContextConfig(800, 200, strategy), logger=SessionLogger(store))
+    context = ContextManager(ContextConfig(800, 200, strategy), logger=LedgerLogger(store))
     said = [f"{number}: " + "word " * 40 for number in range(30)]
     for text in said:
         context.add_user_message(text)
@@ -295,7 +402,7 @@ def test_the_log_on_disk_keeps_what_truncation_took_out_of_messages(strategy: st
     assert len(context.messages) < len(said) and not context.is_over_budget()
     store.close()
     store = SqliteLedger(str(tmp_path / "ledger.db"))
-    assert texts(SessionLogger(store).history())[1:] == said
+    assert texts(LedgerLogger(store).history())[1:] == said
     store.close()
 
 

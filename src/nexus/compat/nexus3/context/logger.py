@@ -1,7 +1,8 @@
 """Storage of a conversation: the logger protocol, and the logger that writes into a ledger of Nexus.
 
 Messages become entries, a compaction a compaction entry, clearing a `clear` checkpoint; nothing is deleted. An existing
-session continues where it ended.
+session continues where it ended. In a session that an agent runs, the system prompt and the session's first line are
+entries without messages, because the agent's contexts contain both already.
 """
 
 from __future__ import annotations
@@ -17,17 +18,21 @@ from nexus.compat.nexus3.context.compaction import SUMMARY_SOURCE, create_summar
 from nexus.compat.nexus3.context.truncation import MOMENT_SOURCE
 from nexus.compat.nexus3.context.view import calls_of, result_message, text_with_notes
 from nexus.ledger.operations import Ledger
+from nexus.ledger.recorded_calls import last_call
 from nexus.ledger.store import LedgerStore
 from nexus.tokens.counter import get_counter
-from nexus.types.history import SESSION_SOURCE
-from nexus.types.ledger_entries import Commit, Compaction, NewEntry, SizedMessage, StoredMessage
+from nexus.types.history import SESSION_SOURCE, SESSION_START
+from nexus.types.ledger_entries import Commit, Compaction, Entry, MessageRef, NewEntry, SizedMessage
 from nexus.types.message import Message, Text, ToolCall, ToolResult, assistant, user
 
 PROMPT_SOURCE = "nexus:system-prompt"
 
+_FIELDS = {PROMPT_SOURCE: "system_prompt", SESSION_SOURCE: SESSION_START}
+"""Fields of the entries that store these messages of an agent's session."""
 
-class SessionLogger(Protocol):
-    """Receives each step of a `ContextManager`. The method names are those of NEXUS3's logger."""
+
+class MessageLogger(Protocol):
+    """Receives each step of a `ContextManager`. It has the methods of NEXUS3's logger."""
 
     def log_system(self, content: str) -> object:
         """Log a system prompt."""
@@ -61,7 +66,7 @@ def system_prompt(text: str, at_ms: int = 0) -> Message:
     return Message("system", (Text(text),), at_ms=at_ms, source=PROMPT_SOURCE)
 
 
-def tell(logger: SessionLogger, message: Message) -> None:
+def tell(logger: MessageLogger, message: Message) -> None:
     """Pass a message to the method of a logger for its role."""
     if message.role == "system":
         logger.log_system(message.text())
@@ -75,10 +80,16 @@ def tell(logger: SessionLogger, message: Message) -> None:
 
 
 class LedgerLogger:
-    """Stores one session in a ledger. Read it with `ledger`, or with `nexus history`."""
+    """Stores one session in a ledger. Read it with `ledger`, or with `nexus history`.
 
-    def __init__(self, store: LedgerStore, session: str = "main") -> None:
-        self.ledger, self.session = Ledger(store), session
+    Args:
+        store: The ledger.
+        session: The session's label.
+        for_agent: An agent runs the session (`nexus.compat.nexus3.rpc`).
+    """
+
+    def __init__(self, store: LedgerStore, session: str = "main", *, for_agent: bool = False) -> None:
+        self.ledger, self.session, self.for_agent = Ledger(store), session, for_agent
         self._store = store
         self._visible: list[tuple[int, Message]] = []
 
@@ -100,6 +111,9 @@ class LedgerLogger:
 
     def append(self, message: Message) -> None:
         """Store a message: a user message starts a turn, a model's message without tool calls ends it."""
+        if self.for_agent and message.source in _FIELDS:
+            self._append_field(_FIELDS[message.source], message)
+            return
         opens = message.role == "user" and message.source not in (SESSION_SOURCE, MOMENT_SOURCE, SUMMARY_SOURCE)
         entries = [NewEntry(messages=self._sized([message]), at_ms=message.at_ms, starts_turn=opens)]
         is_answer = message.role == "assistant" and not any(message.calls())
@@ -109,6 +123,15 @@ class LedgerLogger:
         committed = self.ledger.commit(self.session, Commit(tuple(entries)))
         if message.source not in (PROMPT_SOURCE, SESSION_SOURCE):
             self._visible.append((committed.head - len(entries) + 1, message))
+
+    def _append_field(self, field: str, message: Message) -> None:
+        """Store a message as a field. A turn that has ended stays so."""
+        entries = [NewEntry(body={field: message.text()}, at_ms=message.at_ms)]
+        thread = self._store.thread_of(self.session)
+        state = self._store.thread(thread) if thread is not None else None
+        if state is not None and state.turn > 0 and not state.open_turn:
+            entries.append(NewEntry("completed", at_ms=message.at_ms))
+        self.ledger.commit(self.session, Commit(tuple(entries)))
 
     def clear(self, at_ms: int = 0) -> None:
         """Append a checkpoint that hides all earlier messages."""
@@ -148,35 +171,72 @@ class LedgerLogger:
         """Return the session's current state; empty if the session does not exist."""
         if self._store.thread_of(self.session) is None:
             return RestoredSession()
-        rows, visible = self._rows(), self.ledger.visible(self.session)
-        mark = self.ledger.live(self.session).checkpoint
+        messages = self.history()
+        prompts = [message.text() for message in messages if message.source == PROMPT_SOURCE]
+        first = [row.message.text() for row in self._store.instructions(self.ledger.thread(self.session))]
+        return RestoredSession(
+            any(message.role != "system" for message in messages),
+            prompts[-1] if prompts else "\n\n".join(first),
+            tuple(message for message in messages if message.source == SESSION_SOURCE)[:1],
+            self.messages_in_view(timezone),
+        )
+
+    def messages_in_view(self, timezone: str = "") -> tuple[Message, ...]:
+        """Return the session's messages since its last compaction or clear, after the summary.
+
+        In an agent's session, messages that a cut omits are not among them.
+        """
+        with self._store.snapshot():
+            visible, mark = self.ledger.visible(self.session), self.ledger.live(self.session).checkpoint
+            thread = self.ledger.thread(self.session)
+            call = last_call(self._store, thread) if self.for_agent else None
+            cut = self._store.last_cut(thread, call.view) if call is not None else None
+        compaction = msgspec.convert(mark.body, Compaction) if mark is not None and mark.kind == "compaction" else None
+        rows, pending, has_summary = visible.rows, None, compaction is not None
+        if compaction is not None and self.for_agent:
+            pending = compaction.pending_request_ref
+        if cut is not None and mark is not None and cut.at_seq < mark.seq:
+            cut = None  # superseded
+        if cut is not None:
+            pending = cut.pending_request_ref if cut.shows_pending_request else None
+            has_summary = has_summary and cut.keeps_summary
+            rows = [row for row in rows if row.ref >= cut.first or (cut.head is not None and row.ref < cut.head)]
         # System prompts and the session's first line are not in view; an imported session may begin with a prompt.
         self._visible = [
             (row.ref.seq, row.message)
-            for row in visible.rows
-            if row.message.source not in (PROMPT_SOURCE, SESSION_SOURCE)
-            and not (row.message.role == "system" and row.ref.seq == 1)
+            for row in rows
+            if row.message.source not in _FIELDS and not (row.message.role == "system" and row.ref.seq == 1)
         ]
-        summary = (
-            [create_summary_message(visible.summary, at_ms=mark.at_ms, timezone=timezone)]
-            if mark is not None and mark.kind == "compaction"
-            else []
-        )
-        prompts = [row.message.text() for row in rows if row.message.source == PROMPT_SOURCE]
-        first = [row.message.text() for row in self._store.instructions(self.ledger.thread(self.session))]
-        return RestoredSession(
-            any(row.message.role != "system" for row in rows),
-            prompts[-1] if prompts else "\n\n".join(first),
-            tuple(row.message for row in rows if row.message.source == SESSION_SOURCE)[:1],
-            (*summary, *(message for _, message in self._visible)),
-        )
+        at_ms = mark.at_ms if mark is not None else 0
+        summary = [create_summary_message(visible.summary, at_ms=at_ms, timezone=timezone)] if has_summary else []
+        request = [self._message_at(pending)] if pending is not None else []
+        return (*summary, *request, *(message for _, message in self._visible))
 
-    def history(self) -> list[Message]:
-        """Return every stored message, oldest first, system prompts included."""
-        return [row.message for row in self._rows()] if self._store.thread_of(self.session) is not None else []
+    def _message_at(self, ref: MessageRef) -> Message:
+        (entry,) = self.ledger.entries(self.session, ref.seq - 1, ref.seq)
+        return entry.rows[ref.ord].message
 
-    def _rows(self) -> list[StoredMessage]:
-        return [row for entry in self.ledger.entries(self.session) for row in entry.rows]
+    @property
+    def head(self) -> int:
+        """Position of the session's newest entry; 0 if there is none."""
+        thread = self._store.thread_of(self.session)
+        return self._store.head(thread)[0] if thread is not None else 0
+
+    def history(self, after: int = 0) -> list[Message]:
+        """Return every stored message behind a position, oldest first, system prompts included."""
+        if self._store.thread_of(self.session) is None:
+            return []
+        return [message for entry in self.ledger.entries(self.session, after) for message in _messages_of(entry)]
 
     def _sized(self, messages: Sequence[Message]) -> tuple[SizedMessage, ...]:
         return with_sizes(messages, get_counter())
+
+
+def _messages_of(entry: Entry) -> list[Message]:
+    """Return an entry's messages, also those that are fields of it."""
+    fields = [
+        Message("system" if source == PROMPT_SOURCE else "user", (Text(text),), at_ms=entry.at_ms, source=source)
+        for source, field in _FIELDS.items()
+        if isinstance(text := entry.body.get(field), str)
+    ]
+    return [*fields, *(row.message for row in entry.rows)]

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from nexus.compat.nexus3.context.compaction import create_summary_message, summary_text
-from nexus.compat.nexus3.context.logger import LedgerLogger, SessionLogger, system_prompt, tell
+from nexus.compat.nexus3.context.logger import LedgerLogger, MessageLogger, system_prompt, tell
 from nexus.compat.nexus3.context.token_counter import TokenCounter, get_token_counter
 from nexus.compat.nexus3.context.truncation import STRATEGIES, Group, flatten_groups, identify_message_groups
 from nexus.compat.nexus3.context.view import (
@@ -77,7 +77,7 @@ class ContextManager:
         self,
         config: ContextConfig | None = None,
         token_counter: TokenCounter | None = None,
-        logger: SessionLogger | None = None,
+        logger: MessageLogger | None = None,
         *,
         clock: Literal["message", "system"] = "message",
         timezone: str = "",
@@ -89,7 +89,9 @@ class ContextManager:
         self.config, self.token_counter = config or ContextConfig(), token_counter or get_token_counter()
         self.clock, self.timezone, self.clock_ms = clock, timezone, clock_ms
         self.log = (
-            logger if isinstance(logger, LedgerLogger) else LedgerLogger(SqliteLedger(":memory:", clock_ms=clock_ms))
+            logger
+            if isinstance(logger, LedgerLogger)
+            else LedgerLogger(SqliteLedger(":memory:", clock_ms=clock_ms), for_agent=True)
         )
         self._listener = None if isinstance(logger, LedgerLogger) else logger
         restored = self.log.restore(timezone)
@@ -143,9 +145,19 @@ class ContextManager:
         """Add a tool's result."""
         self._add(result_message(tool_call_id, name, result, self.clock_ms()))
 
+    def reload(self, after: int | None = None) -> None:
+        """Read the messages again, after an agent has run a turn of the session.
+
+        Another logger is called for the messages behind the position `after`.
+        """
+        self._messages = list(self.log.messages_in_view(self.timezone))
+        if self._listener is not None and after is not None:
+            for message in self.log.history(after):
+                tell(self._listener, message)
+
     def clear_messages(self) -> None:
         """Remove all messages from view. System prompt, tools and the session's first line stay."""
-        self._begin()
+        self.begin()
         self.log.clear(self.clock_ms())
         self._messages = []
 
@@ -156,7 +168,7 @@ class ContextManager:
 
         The summary follows the documented heading with its time in the user's zone, in whatever message it is passed.
         """
-        self._begin()
+        self.begin()
         at_ms = summary_message.at_ms or self.clock_ms()
         summary = create_summary_message(summary_text(summary_message), at_ms=at_ms, timezone=self.timezone)
         preserved = [message for message in preserved_messages if message not in self._start]
@@ -173,7 +185,7 @@ class ContextManager:
 
         They are always valid: calls without a result are answered as interrupted, here but not in `messages`.
         """
-        self._begin()
+        self.begin()
         now = self.clock_ms()
         usage = self.get_token_usage()
         available = usage["available"] - usage["system"] - usage["tools"] - self._tokens(self._start)
@@ -186,11 +198,11 @@ class ContextManager:
             # Document 004 reduces `messages` too: what one call omits, later calls omit.
             truncate = STRATEGIES[self.config.truncation_strategy]
             self._messages = flatten_groups(truncate(identify_message_groups(self._messages), available, self._count))
-        return chat_messages(self._sent_system_prompt(), self.messages)
+        return chat_messages(self.sent_system_prompt(), self.messages)
 
     def get_token_usage(self) -> dict[str, int]:
         """Return the tokens of `system`, `tools`, `messages`, their `total`, the `budget`, and its `available` part."""
-        system = self.token_counter.count(self._sent_system_prompt())
+        system = self.token_counter.count(self.sent_system_prompt())
         tools = self.token_counter.count(to_json(self._tools)) if self._tools else 0
         messages = self._tokens(self._start) + self._tokens(self._messages)
         return {
@@ -213,19 +225,20 @@ class ContextManager:
     def _tokens(self, messages: Sequence[Message]) -> int:
         return sum(map(self._count, identify_message_groups(messages)))
 
-    def _sent_system_prompt(self) -> str:
+    def sent_system_prompt(self) -> str:
+        """Return the system prompt of the next call, with the time if `clock` is `system`."""
         if self.clock != "system":
             return self._system_prompt
         return with_moment_line(self._system_prompt, moment_line(self.clock_ms(), self.timezone))
 
-    def _begin(self) -> None:
-        """Store the session's first line before other messages, once; the system prompt may precede it."""
+    def begin(self) -> None:
+        """Store the session's first line, once. Methods that add messages do so themselves."""
         if not self._is_begun:
             self._store(self._start[0])
             self._is_begun = True
 
     def _add(self, message: Message) -> None:
-        self._begin()
+        self.begin()
         self._store(message)
         self._messages.append(message)
 

@@ -1,0 +1,123 @@
+"""Requests to one agent, by method or as JSON-RPC 2.0 objects, with results that have a JSON form."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import uuid
+from collections.abc import Mapping
+from typing import Any, TypeAlias, get_type_hints
+
+import msgspec
+
+from nexus.compat.nexus3.context.manager import ContextManager
+from nexus.compat.nexus3.rpc.session import Session
+from nexus.errors import BadSetting, ModelCallFailed, NexusError
+
+METHODS = ("send", "cancel", "get_tokens", "get_context", "compact", "shutdown")
+
+INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, SERVER_ERROR = -32600, -32601, -32602, -32000
+"""Error codes of JSON-RPC 2.0."""
+
+RequestId: TypeAlias = str | int
+
+
+class Dispatcher:
+    """Answers the requests of one agent.
+
+    Args:
+        session: The agent's session.
+        context: Its context; by default the session's.
+    """
+
+    def __init__(self, session: Session, context: ContextManager | None = None) -> None:
+        if context is not None and context is not session.context:
+            raise BadSetting("context is another one than the session's (pass the context of the session)")
+        self._session, self._context = session, session.context
+        self._running: dict[RequestId, asyncio.Event] = {}
+        self.should_shutdown = False
+
+    async def send(self, content: str, request_id: RequestId | None = None) -> dict[str, Any]:
+        """Send a user's message: `{"content", "request_id"}`; `{"cancelled", "request_id"}` if `cancel` ended it.
+
+        Raises as `Session.send`, and BadSetting for the id of a request under way.
+        """
+        request_id = uuid.uuid4().hex if request_id is None else request_id
+        if request_id in self._running:
+            raise BadSetting(f"request {request_id!r} is under way (use another id, or cancel it)")
+        cancel = self._running[request_id] = asyncio.Event()
+        try:
+            text = await self._session.answer(content, cancel=cancel)
+        except ModelCallFailed as error:
+            if error.failure_kind == "aborted" and cancel.is_set():
+                return {"cancelled": True, "request_id": request_id}
+            raise
+        finally:
+            del self._running[request_id]
+        return {"content": text, "request_id": request_id}
+
+    async def cancel(self, request_id: RequestId) -> dict[str, Any]:
+        """Cancel a request under way: `{"cancelled", "request_id"}`, with a `reason` if there is no such request."""
+        running = self._running.get(request_id)
+        if running is None:
+            return {"cancelled": False, "request_id": request_id, "reason": "not found or completed"}
+        running.set()
+        return {"cancelled": True, "request_id": request_id}
+
+    async def get_tokens(self) -> dict[str, int]:
+        """Return the tokens of the context: `system`, `tools`, `messages`, `total`, `budget` and `available`."""
+        await self._session.nx.run(self._context.reload)
+        return self._context.get_token_usage()
+
+    async def get_context(self) -> dict[str, Any]:
+        """Return `{"message_count", "system_prompt"}`: the number of messages, and whether there is a system prompt."""
+        await self._session.nx.run(self._context.reload)
+        return {"message_count": len(self._context.messages), "system_prompt": bool(self._context.system_prompt)}
+
+    async def compact(self, focus: str = "") -> dict[str, Any]:
+        """Compact now: `{"compacted", "tokens_before", "tokens_after", "tokens_saved"}`, or `compacted` and a `reason`."""
+        before = self._context.get_token_usage()["total"]
+        if not await self._session.compact(focus):
+            return {"compacted": False, "reason": "too few messages to summarize"}
+        after = self._context.get_token_usage()["total"]
+        return {"compacted": True, "tokens_before": before, "tokens_after": after, "tokens_saved": before - after}
+
+    async def shutdown(self) -> dict[str, Any]:
+        """End running requests as interrupted and accept no more: `{"success"}`."""
+        self.should_shutdown = True
+        await self._session.close()
+        return {"success": True}
+
+    async def dispatch(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Answer a JSON-RPC 2.0 request with a `result` or an `error`; None for a notification, which has no `id`."""
+        answer = await self._answer(request)
+        request_id = request.get("id") if isinstance(request, Mapping) else None
+        is_notification = isinstance(request, Mapping) and "id" not in request and "error" not in answer
+        return None if is_notification else {"jsonrpc": "2.0", "id": request_id, **answer}
+
+    async def _answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        method = request.get("method") if isinstance(request, Mapping) else None
+        if not isinstance(method, str) or request.get("jsonrpc") != "2.0":
+            return _error(
+                INVALID_REQUEST, 'request invalid (send {"jsonrpc": "2.0", "id": …, "method": …, "params": {…}})'
+            )
+        if method not in METHODS:
+            return _error(METHOD_NOT_FOUND, f"method {method!r} not found (methods: {', '.join(METHODS)})")
+        handler = getattr(self, method)
+        types = get_type_hints(handler)
+        try:
+            params = msgspec.convert(request.get("params") or {}, dict[str, Any])
+            inspect.signature(handler).bind(**params)
+            for name, value in params.items():
+                msgspec.convert(value, types[name])
+        except (TypeError, msgspec.ValidationError) as error:
+            return _error(INVALID_PARAMS, f"params of {method} invalid: {error} (send an object of named values)")
+        try:
+            return {"result": await handler(**params)}
+        except NexusError as error:
+            return _error(SERVER_ERROR, str(error), type(error).__name__)
+
+
+def _error(code: int, message: str, kind: str = "") -> dict[str, Any]:
+    data = {"data": {"type": kind}} if kind else {}
+    return {"error": {"code": code, "message": message, **data}}
