@@ -84,6 +84,7 @@ def test_tools_of_a_program_are_offered_and_called() -> None:
         assert await call(tools, "echo", text="größe") == ToolResult("c1", (Text("größe"),), "mcp__example__echo")
         assert text_of(await call(tools, "numbers")).replace(" ", "").replace("\n", "") == '{"numbers":[1,2]}'
         assert "argument 'text' is missing" in text_of(await call(tools, "echo"))
+        assert tools.read_only == {"mcp__example__die_once"}
 
     connected(use, program())
 

@@ -65,6 +65,8 @@ class McpTools(Struct, frozen=True):
     warnings: tuple[ContextWarning, ...] = ()
     servers: tuple[str, ...] = ()
     """Names of the connected servers."""
+    read_only: frozenset[str] = frozenset()
+    """Names of the tools that their servers declare as read-only."""
 
 
 def configured_servers(engine: Engine) -> tuple[McpServer, ...]:
@@ -119,7 +121,8 @@ async def open_mcp_tools(
                 continue
             connected.append(name)
             warnings += (ContextWarning(origin, text) for text in connection.register(registry))
-        yield McpTools(registry, tuple(warnings), tuple(connected))
+        read_only = frozenset(name for connection in connections for name in connection.read_only)
+        yield McpTools(registry, tuple(warnings), tuple(connected), read_only)
     finally:
         await asyncio.gather(*(connection.close() for connection in connections))
 
@@ -170,6 +173,7 @@ class _Connection:
         self._client: Client | None = None
         self._ended, self._stopped = asyncio.Event(), asyncio.Event()
         self._tools: list[mcp_types.Tool] = []
+        self.read_only: set[str] = set()
         # A program writes its errors to this file; nobody else may read it.
         self._errors: TextIO = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - closed in `close`
 
@@ -257,7 +261,9 @@ class _Connection:
             try:
                 repeatable = _may_repeat(tool)
                 function = self._function(tool, may_repeat=repeatable)
-                registry.register(self._definition(tool), function, category=CATEGORY, repeatable=repeatable)
+                added = registry.register(self._definition(tool), function, category=CATEGORY, repeatable=repeatable)
+                if tool.annotations is not None and tool.annotations.read_only_hint:
+                    self.read_only.add(added.name)
             except BadTool as error:
                 name = self._line(tool.name)[:NAME_CHARS]
                 text = self._line(str(error))

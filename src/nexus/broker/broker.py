@@ -203,12 +203,12 @@ class Broker:
                 settled = asyncio.get_running_loop().create_future()
                 self._waiting[event_id].append(settled)
                 try:
-                    found = await self.nx.run(self._queue.result, event_id)
-                    if found.event.state not in PENDING:
-                        return found
+                    result = await self.nx.run(self._queue.result, event_id)
+                    if result.event.state not in PENDING:
+                        return result
                     while not (await asyncio.wait([settled], timeout=pause_s))[0]:
                         pause_s = min(2 * pause_s, _MAX_POLL_S)
-                        if found.event.session not in self._leased:  # another process may run it
+                        if result.event.session not in self._leased:  # another process may run it
                             break
                 finally:
                     self._waiting[event_id].remove(settled)
@@ -305,11 +305,11 @@ class Broker:
         """Return the events of the next turn, marked as running."""
         self._woken.discard(label)  # an event that comes from now on wakes the session again
         take_batch = partial(self._queue.take_batch, label, collects=bool(self.collect_s))
-        batch, taken = await self.nx.run(take_batch)
-        while batch and not taken:
+        collected, batch = await self.nx.run(take_batch)
+        while collected and not batch:
             await asyncio.sleep(self.collect_s)
-            batch, taken = await self.nx.run(take_batch, least=len(batch))
-        return taken
+            collected, batch = await self.nx.run(take_batch, min_events=len(collected))
+        return batch
 
     async def _run_batch(self, label: str, batch: Sequence[QueueRow]) -> None:
         """Run one turn for a batch, and settle its events."""

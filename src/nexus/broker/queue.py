@@ -87,23 +87,25 @@ class EventQueue:
                 left_out.append(decode_row(row))
         return left_out
 
-    def take_batch(self, label: str, *, collects: bool, least: int = 0) -> tuple[Sequence[QueueRow], list[QueueRow]]:
+    def take_batch(
+        self, label: str, *, collects: bool, min_events: int = 0
+    ) -> tuple[Sequence[QueueRow], list[QueueRow]]:
         """Return the next turn's events, and those of them that are marked as running now: none while more are collected.
 
-        Collected events are taken once their number is still `least`.
+        Collected events are marked once their number is still `min_events`.
         """
         rows = self.pending(label)
         running = [row for row in rows if row.row.state == "running"]
         if running:
             return running, running
         batch = next_batch(rows)
-        if batch and batch[0].body.mode == "collect" and collects and len(batch) != least:
+        if batch and batch[0].body.mode == "collect" and collects and len(batch) != min_events:
             return batch, []
         if not batch:
             return [], []
         ids = [row.row.id for row in batch]
-        taken = {row.id for row in self._store.update_events(ids, "running", expected=("queued",))}
-        batch = [row for row in batch if row.row.id in taken]
+        marked_ids = {row.id for row in self._store.update_events(ids, "running", expected=("queued",))}
+        batch = [row for row in batch if row.row.id in marked_ids]
         return batch, batch
 
     def take(self, row: QueueRow, turn: int) -> bool:

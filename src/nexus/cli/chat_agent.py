@@ -199,7 +199,7 @@ class ChatAgent:
                 tool.function,
                 category=tool.category,
                 repeatable=tool.repeatable,
-                needs_confirmation=not tool.repeatable,
+                needs_confirmation=tool.name not in mcp.read_only,
             )
 
     def close(self) -> None:

@@ -34,9 +34,9 @@ def thread_tools(nx: Engine, session: str, post: Callable[[str], Any]) -> ToolRe
             reasoning: Why you post it.
         """
         del reasoning  # for the log
-        sent = post(text)
-        if inspect.isawaitable(sent):
-            await sent
+        posting = post(text)
+        if inspect.isawaitable(posting):
+            await posting
         return "posted"
 
     @registry.tool(name="getThreadHistory", category="messaging", repeatable=True)

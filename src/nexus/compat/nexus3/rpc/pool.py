@@ -34,7 +34,7 @@ from nexus.types.options import CallOptions
 
 @dataclass(frozen=True, slots=True)
 class SharedComponents:
-    """What the agents of a pool share."""
+    """Components that the agents of a pool share."""
 
     config: Config | None
     """Model and time zone, among others; None reads the configuration files."""
