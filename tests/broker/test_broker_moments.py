@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -353,5 +354,31 @@ def test_dropped_events_are_summarized_once_when_a_stop_comes_behind_their_turn(
             assert (two.state, two.turn) == ("dropped", 2)
         texts = [message.text() for message in nx.engine.history("main") if message.role == "user"]
         assert sum("- two]" in text for text in texts) == 1
+
+    run(work)
+
+
+def test_submission_that_is_canceled_while_it_is_stored_runs_all_the_same() -> None:
+    """A turn that is interrupted while it spawns a worker, or a client that hangs up."""
+
+    async def work(nx: AsyncEngine) -> None:
+        stored, goes_on = threading.Event(), threading.Event()
+        original = nx.engine.store.accept_events
+
+        def wait_once_stored(*args: Any) -> Any:
+            accepted = original(*args)
+            stored.set()
+            goes_on.wait(30)
+            return accepted
+
+        nx.engine.store.accept_events = wait_once_stored
+        async with Broker(Agent(nx, Scenario(answer))) as broker:
+            submission = asyncio.ensure_future(broker.submit(event("one"), session="main"))
+            await asyncio.to_thread(stored.wait, 30)
+            submission.cancel()
+            goes_on.set()
+            await asyncio.wait([submission])
+            assert submission.cancelled()
+            assert (await broker.result("one", timeout_s=30)).text == "Answer to one."
 
     run(work)

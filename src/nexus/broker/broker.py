@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from functools import partial
 from math import inf
 from types import TracebackType
@@ -181,11 +181,16 @@ class Broker:
         accepted = replace(event, id=event.id or uuid.uuid4().hex, at_ms=event.at_ms or self.nx.engine.clock_ms())
         body = EventBody(accepted, _known_mode(mode), dict(options), reply_to)
         accept = partial(self._queue.accept, accepted.id, encode_body(body), session, turn, options)
+        # A caller that is canceled, such as a turn with a worker, must not leave an event that nothing runs.
+        return await asyncio.shield(self._accept(accept, body.mode))
+
+    async def _accept(self, accept: Callable[[], tuple[QueuedEvent, bool, list[str]]], mode: QueueMode) -> QueuedEvent:
+        """Store an event, and have its session's queue run."""
         row, is_new, dropped = await self.nx.run(accept)
         for event_id in dropped:
             self._settle(event_id)
         running = self._running.get(row.session)
-        if is_new and body.mode == "interrupt" and running is not None and row.state == "queued":
+        if is_new and mode == "interrupt" and running is not None and row.state == "queued":
             running.reason = f"interrupted by event {row.id}"
             running.cancel.set()
         if row.state in PENDING:
