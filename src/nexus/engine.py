@@ -520,7 +520,7 @@ class Engine:
         is_counted = not (mirrored is not None and mirrored.reserve)
         if committed.added and self.calibrate and result.usage.input_tokens and is_counted:
             model, counter = ctx.accounting.model_info, ctx.provenance.manifest.counter
-            if updated := update_calibration(ctx, result, self._calibration(model, counter), now_ms):
+            if updated := update_calibration(ctx, result, partial(self._calibration, model, counter), now_ms):
                 self.store.calibrate(model.provider, calibration_key(model, counter), updated)
         return committed
 

@@ -134,7 +134,7 @@ class Turn:
             self._options = {**self._options, **changes}
             self._request, self._ctx = build_request(self._request.event, self.session, **self._options), None
         if self._ctx is None:
-            self._ctx = self.engine.assemble_stored(self._request, self._stored_event())
+            self._ctx = self._assemble_stored()
         return self._ctx
 
     def record(self, reply: object, ctx: AssembledContext | None = None) -> Committed:
@@ -256,16 +256,20 @@ class Turn:
         entries = entries_from_turn(ledger.store, ledger.thread(self.session), self.number)
         return [row.message for entry in entries if entry.turn == self.number for row in entry.rows]
 
-    def _stored_event(self) -> StoredEvent:
-        if self._event is not None:  # others may have added messages behind it
-            return self._event
+    def _assemble_stored(self) -> AssembledContext:
         ledger = self.engine.ledger
-        entries, starts_turn = self._open_event()
-        if any(map(is_partial, entries)):
-            # The next try replaces what had arrived; the old thread still has it.
-            event = [entry for entry in entries if entry.rows and not is_partial(entry)]
-            ledger.rewind(self.session, seq=event[-1].seq)
-            entries, starts_turn = self._open_event()
+        with ledger.snapshot():
+            if self._event is not None:  # others may have added messages behind it
+                return self.engine.assemble_stored(self._request, self._event)
+            entries, starts_turn = open_event(ledger.store, ledger.thread(self.session))
+            if not any(map(is_partial, entries)):
+                return self.engine.assemble_stored(self._request, self._stored_event(entries, starts_turn))
+        # The next try replaces what had arrived; the old thread still has it.
+        event = [entry for entry in entries if entry.rows and not is_partial(entry)]
+        ledger.rewind(self.session, seq=event[-1].seq)
+        return self._assemble_stored()
+
+    def _stored_event(self, entries: tuple[Entry, ...], starts_turn: bool) -> StoredEvent:
         if not entries or entries[0].turn != self.number:
             raise BadEvent(
                 f"turn {self.number} of session {self.session!r} waits for no reply: neither a message nor a result came "
@@ -279,11 +283,6 @@ class Turn:
             self.number,
         )
 
-    def _open_event(self) -> tuple[tuple[Entry, ...], bool]:
-        ledger = self.engine.ledger
-        with ledger.snapshot():
-            return open_event(ledger.store, ledger.thread(self.session))
-
 
 def turn_of(engine: TurnEngine, ctx: AssembledContext) -> Turn:
     """Return the open turn whose next call a context is for. Raises BadContext for any other context."""
@@ -296,15 +295,16 @@ def turn_of(engine: TurnEngine, ctx: AssembledContext) -> Turn:
 
 def begin_turn(engine: TurnEngine, event: Event, session: str | None, options: RequestOptions) -> Turn:
     """Store an event and return its turn; see `Engine.begin`."""
-    request = build_request(event, session, **options)
-    ctx = engine.assemble_request(request)
-    ledger, label = engine.ledger, ctx.session_label
-    request = replace(request, routing=replace(request.routing, session=label, own=False))
-    keys = event_keys(event)
-    if event.id and (number := turn_with_event(ledger, label, event.id)):
-        return Turn(engine, request, number, options)
-    commit = build_event_commit(ctx, engine.counter, engine.clock_ms(), keys)
-    committed = ledger.commit(label, commit, new_session_metadata(ctx, ledger.store))
+    request, ledger = build_request(event, session, **options), engine.ledger
+    with ledger.snapshot():
+        ctx = engine.assemble_request(request)
+        label = ctx.session_label
+        request = replace(request, routing=replace(request.routing, session=label, own=False))
+        if event.id and (number := turn_with_event(ledger, label, event.id)):
+            return Turn(engine, request, number, options)
+        metadata = new_session_metadata(ctx, ledger.store)
+    commit = build_event_commit(ctx, engine.counter, engine.clock_ms(), event_keys(event))
+    committed = ledger.commit(label, commit, metadata)
     refs = tuple(MessageRef(committed.head, order) for order in range(len(ctx.event)))
     stored = StoredEvent(ctx.event, (committed.head,), ctx.provenance.starts_turn, refs, committed.turn)
     ctx = dataclasses.replace(ctx, provenance=dataclasses.replace(ctx.provenance, stored_event=stored))

@@ -14,6 +14,7 @@ import nexus
 from nexus.agents.tools import files
 from nexus.agents.tools.files import FileTools
 from nexus.errors import ToolCallFailed
+from support.ordinary_user import as_nobody
 
 SECRET = "hunter2-hunter2"
 
@@ -141,13 +142,13 @@ def test_special_file_is_refused_without_waiting(tools: FileTools) -> None:
     assert "pipe" not in tools.list_files()
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
 def test_unreadable_file_is_named_and_counted(tools: FileTools) -> None:
     (tools.root / "closed.txt").write_text("two")
     (tools.root / "closed.txt").chmod(0)
-    with pytest.raises(ToolCallFailed, match="cannot be read"):
-        tools.read_file("closed.txt")
-    assert "1 files are not text, or cannot be read" in tools.search_files("two")
+    with as_nobody(tools.root):
+        with pytest.raises(ToolCallFailed, match="cannot be read"):
+            tools.read_file("closed.txt")
+        assert "1 files are not text, or cannot be read" in tools.search_files("two")
 
 
 def test_users_own_folder_is_refused_when_it_is_inside_the_workspace(tmp_path: Path) -> None:

@@ -94,6 +94,19 @@ def test_event_between_the_end_of_a_turn_and_its_settling_has_the_next_turn(mode
     run(work)
 
 
+class Held(Scenario):
+    """A scenario whose replies wait for an event."""
+
+    def __init__(self, reply: Any, gate: asyncio.Event) -> None:
+        super().__init__(reply)
+        self._gate = gate
+
+    async def stream(self, ctx: AssembledContext) -> Any:
+        await self._gate.wait()
+        async for item in super().stream(ctx):
+            yield item
+
+
 def test_report_between_the_end_of_a_turn_and_its_settling_is_answered() -> None:
     def spawning(ctx: AssembledContext) -> list[Any]:
         if asked(ctx) == "go" and ctx.role != "worker":
@@ -233,13 +246,7 @@ def test_canceled_waiter_leaves_the_others_and_nothing_behind() -> None:
     async def work(nx: AsyncEngine) -> None:
         gate = asyncio.Event()
 
-        class Held(Scenario):
-            async def stream(self, ctx: AssembledContext) -> Any:
-                await gate.wait()
-                async for item in super().stream(ctx):
-                    yield item
-
-        async with Broker(Agent(nx, Held(answer))) as broker:
+        async with Broker(Agent(nx, Held(answer, gate))) as broker:
             await broker.submit(event("one"))
             waiters = [asyncio.ensure_future(broker.result("one")) for _ in range(3)]
             await asyncio.sleep(0.02)
@@ -325,13 +332,7 @@ def test_dropped_events_are_summarized_once_when_a_stop_comes_behind_their_turn(
     async def work(nx: AsyncEngine) -> None:
         gate = asyncio.Event()
 
-        class Held(Scenario):
-            async def stream(self, ctx: AssembledContext) -> Any:
-                await gate.wait()
-                async for item in super().stream(ctx):
-                    yield item
-
-        async with Broker(Agent(nx, Held(answer)), cap=1, drop="summarize") as broker:
+        async with Broker(Agent(nx, Held(answer, gate)), cap=1, drop="summarize") as broker:
             await broker.submit(event("one"))
             await asyncio.sleep(0.05)
             for text in ("two", "three"):

@@ -225,7 +225,8 @@ class Agent:
                 return AgentResult(state.replies, stop_reason="end_turn")
             ctx = await self.nx.run(despite_learned_limit, self.nx.engine, options.get("model"), turn.turn.assemble)
         result = await self.engine.run(ctx, tools, stream.emit, cancel)
-        if result.error is None and await self.nx.run(lambda: turn.turn.is_open):  # the engine stores nothing itself
+        stores_replies = isinstance(self.engine, ToolLoop)  # another engine may leave that to the agent
+        if result.error is None and not stores_replies and await self.nx.run(lambda: turn.turn.is_open):
             await turn.record(result)
         return result
 

@@ -306,10 +306,10 @@ def _first_difference(before: Manifest, now: Manifest, costs: PrefixCosts) -> _D
     return _Difference(f"message {index + 1} of the history", tokens, messages=index)
 
 
-def common_prefix_length(earlier: Sequence[Message], window: Window) -> int:
-    """Return the number of messages that an earlier prompt and a window both begin with."""
+def common_prefix_length(prompt: Sequence[Message], window: Window) -> int:
+    """Return the number of messages that a prompt and a window both begin with."""
     index = 0
-    for old, new in zip(earlier, chain(window.opening.messages, window.messages), strict=False):
+    for old, new in zip(prompt, chain(window.opening.messages, window.messages), strict=False):
         if old is not new and old != new:
             break
         index += 1

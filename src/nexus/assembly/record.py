@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -15,7 +15,7 @@ from nexus.context import AssembledContext
 from nexus.ledger.sessions import SessionMetadata
 from nexus.ledger.store import LedgerStore
 from nexus.render.turnlog.replies import with_imitation_as_message
-from nexus.tokens.calibration import Calibration, initial_calibration, update_calibration_factor
+from nexus.tokens.calibration import Calibration, initial_calibration, is_counted, update_calibration_factor
 from nexus.tokens.counter import BASE_COUNTER, TokenCounter
 from nexus.tokens.measure import message_tokens
 from nexus.tokens.model import Model, resolve
@@ -77,17 +77,20 @@ def reported_tokens(ctx: AssembledContext, result: AgentResult) -> int:
 
 
 def update_calibration(
-    ctx: AssembledContext, result: AgentResult, earlier: StoredCalibration | None, now_ms: int
+    ctx: AssembledContext, result: AgentResult, read_calibration: Callable[[], StoredCalibration | None], now_ms: int
 ) -> StoredCalibration | None:
-    """Return the calibration after this reply, None if it is unchanged.
+    """Return the calibration after this reply, None if it is unchanged; the stored one is read if the reply counts.
 
     Prompts with images do not count, because an image counts as the largest of three providers' formulas.
     """
     manifest = ctx.provenance.manifest
-    before = _as_calibration(earlier) if earlier else initial_calibration(ctx.accounting.model_info.initial_factor)
-    counted = math.ceil(manifest.base * manifest.content_factor)
-    after = update_calibration_factor(before, counted, reported_tokens(ctx, result))
-    if after == before or any(map(_has_image, ctx.messages)):
+    counted, reported = math.ceil(manifest.base * manifest.content_factor), reported_tokens(ctx, result)
+    if not is_counted(counted, reported) or any(map(_has_image, ctx.messages)):
+        return None
+    stored = read_calibration()
+    before = _as_calibration(stored) if stored else initial_calibration(ctx.accounting.model_info.initial_factor)
+    after = update_calibration_factor(before, counted, reported)
+    if after == before:
         return None
     return StoredCalibration(after.factor_64, after.samples, now_ms)
 

@@ -33,7 +33,10 @@ HeaderSource: TypeAlias = Callable[[Entry | None], HistoryHeader]
 """Returns the header of the history for a current compaction or clear."""
 
 WINDOWS = 64
-"""Cached windows; the least recently used goes first."""
+"""Cached windows, of any size; the least recently used goes first."""
+
+MAX_WINDOWS, MAX_MESSAGES = 1_024, 20_000
+"""Cached windows while their messages are no more than this: a server has many sessions, most of them short."""
 
 _Key: TypeAlias = tuple[int, str, str, ImagePrice, MessageFormatName]
 
@@ -114,15 +117,16 @@ class WindowCache:
         cut = store.last_cut(thread, view.name)
         cached = self._windows.get(key)
         if isinstance(store, PathOverlay) and not (
-            store.is_beginning and (cached is None or cached.window.head <= store.head(thread)[0])
+            store.is_beginning and (cached is None or cached.window.head <= store.until)
         ):
             return self._filled(store, thread, view, cut, header=header)
         if cached is not None and self._is_extended(store, cached, thread, view, cut):
             self._windows.move_to_end(key)
             return cached
         cached = self._windows[key] = self._filled(store, thread, view, cut, header=header, previous=cached)
-        while len(self._windows) > WINDOWS:
-            self._windows.popitem(last=False)
+        messages = sum(len(other.window.messages) for other in self._windows.values())
+        while len(self._windows) > (WINDOWS if messages > MAX_MESSAGES else MAX_WINDOWS):
+            messages -= len(self._windows.popitem(last=False)[1].window.messages)
         return cached
 
     def _is_extended(self, store: LedgerStore, cached: CachedWindow, thread: int, view: View, cut: Cut | None) -> bool:

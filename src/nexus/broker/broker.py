@@ -284,7 +284,7 @@ class Broker:
                 self._leased.discard(label)
 
     async def _resume(self, label: str) -> None:
-        """Settle what a process that stopped left running. Events of an interrupted turn stay: it goes on."""
+        """Settle the running events of a process that stopped, except those of an interrupted turn, which continues."""
         ended, end = list[QueueRow](), EventTurn()
         for row, turn in await self.nx.run(self._queue.running, label):
             if not turn.number:

@@ -90,7 +90,7 @@ class EventQueue:
     def take_batch(
         self, label: str, *, collects: bool, min_events: int = 0
     ) -> tuple[Sequence[QueueRow], list[QueueRow]]:
-        """Return the next turn's events, and those of them that are marked as running now: none while more are collected.
+        """Return the next turn's events, and the ones that are marked as running now: none while more are collected.
 
         Collected events are marked once their number is still `min_events`.
         """
@@ -126,19 +126,19 @@ class EventQueue:
     def stored_turns(self, label: str, rows: Sequence[QueueRow]) -> list[tuple[QueueRow, EventTurn]]:
         """Return events with the turn that has each, as it is stored."""
         with self._store.snapshot():
-            return [(row, self._stored_turn(label, row.row.id)) for row in rows]
+            return [(row, self._stored_turn(label, row)) for row in rows]
 
     def running(self, label: str) -> list[tuple[QueueRow, EventTurn]]:
         """Return the running events of a session with their turns."""
         with self._store.snapshot():
             return self.stored_turns(label, [row for row in self.pending(label) if row.row.state == "running"])
 
-    def _stored_turn(self, label: str, event_id: str) -> EventTurn:
-        number = turn_with_event(self._engine.ledger, label, event_id)
+    def _stored_turn(self, label: str, row: QueueRow) -> EventTurn:
+        number = turn_with_event(self._engine.ledger, label, row.row.id)
         if not number:
             return EventTurn()
         turn = self._engine.ledger.turns(label, number)[0]
-        replies = self._replies(label, number)
+        replies = self._replies(label, number) if row.body.reply_to else ()
         return EventTurn(number, turn.status, turn.error, replies[-1].text() if replies else "")
 
     def _replies(self, session: str, turn: int) -> tuple[Message, ...]:

@@ -62,7 +62,7 @@ class EventTurn(Struct, frozen=True):
     status: str = ""
     error: str = ""
     text: str = ""
-    """The last reply."""
+    """The last reply, if a session waits for it."""
 
 
 _BODY = msgspec.json.Decoder(EventBody)

@@ -245,8 +245,8 @@ class TurnLog:
 
     def _close_after(self, text: str, end: int) -> None:
         """End the file's array behind an offset of its text."""
-        kept = text[:end].encode("utf-8", "surrogateescape")
-        self._end, self._size = len(kept), len(text.encode("utf-8", "surrogateescape"))
+        remaining = text[:end].encode("utf-8", "surrogateescape")
+        self._end, self._size = len(remaining), len(text.encode("utf-8", "surrogateescape"))
         close = END if end else "[]\n"
         if text[end:] != close:
             self._replace_end(close)
@@ -321,11 +321,11 @@ def _matched(place: _Place, entry: Entry, logged: list[JsonItem] | None) -> _Pla
         while True:
             new, at = entries_for(unit, place.at)
             texts = [canonical(entry_text(written)) for written in strict_entries(new, Counter())]
-            here = (logged or [])[place.count : place.count + len(texts)]
-            if logged is None or [canonical(item.text) for item in here] == texts:
+            items = (logged or [])[place.count : place.count + len(texts)]
+            if logged is None or [canonical(item.text) for item in items] == texts:
                 place = replace(place, at=at, count=place.count + len(texts))
                 break
-            prompt = _prompt_entry(here[0]) if here else None
+            prompt = _prompt_entry(items[0]) if items else None
             if prompt is None:
                 return None
             place = _behind_prompt(place, prompt)

@@ -35,7 +35,7 @@ class PathOverlay:
         hidden: Collection[int] = (),
         staged: Sequence[Entry] = (),
     ) -> None:
-        self._store, self._thread, self._until = store, thread, until
+        self._store, self._thread, self.until = store, thread, until
         self._hidden, self._staged = frozenset(hidden), tuple(staged)
 
     @property
@@ -62,13 +62,13 @@ class PathOverlay:
         del thread
         if self._staged:
             return self._staged[-1].seq, b""
-        last = next(iter(self._stored(self._until - 1, self._until)), None) if self._until else None
-        return self._until, last.hash if last is not None else b""
+        last = next(iter(self._stored(self.until - 1, self.until)), None) if self.until else None
+        return self.until, last.hash if last is not None else b""
 
     def entries(self, thread: int, after: int = 0, until: int | None = None) -> Iterator[Entry]:
         """Return the entries with `after < seq <= until`, without the hidden ones."""
         del thread
-        end = self._until if until is None else min(until, self._until)
+        end = self.until if until is None else min(until, self.until)
         yield from (entry for entry in self._stored(after, end) if entry.seq not in self._hidden)
         yield from (entry for entry in self._staged if after < entry.seq and (until is None or entry.seq <= until))
 
@@ -76,11 +76,11 @@ class PathOverlay:
         """Return the checkpoints up to the overlaid end, newest first."""
         del thread
         marks = self._store.checkpoints(self._thread) if self._thread is not None else []
-        return [mark for mark in marks if mark.seq <= self._until]
+        return [mark for mark in marks if mark.seq <= self.until]
 
     def instructions(self, thread: int) -> Sequence[StoredMessage]:
         """Return the system messages that the first entry begins with."""
-        if self._thread is not None and self._until:
+        if self._thread is not None and self.until:
             return self._store.instructions(self._thread)
         first = next(self.entries(thread, 0, 1), None)
         return first.rows[: len(first.rows) - len(conversation_rows(first))] if first is not None else ()
@@ -94,17 +94,17 @@ class PathOverlay:
         """Return the view's cuts before the overlaid end."""
         del thread
         cuts = self._store.cuts(self._thread, view) if self._thread is not None else []
-        return [cut for cut in cuts if cut.at_seq <= self._until]
+        return [cut for cut in cuts if cut.at_seq <= self.until]
 
     def last_assembly(self, thread: int, view: str) -> AssemblyRow | None:
         """Return the view's newest manifest before the overlaid end."""
         del thread
-        return last_of_view(self._store, self._thread, view, self._until) if self._thread is not None else None
+        return last_of_view(self._store, self._thread, view, self.until) if self._thread is not None else None
 
     def assemblies(self, thread: int, after: int = 0, until: int | None = None) -> list[AssemblyRow]:
         """Return the manifests before the overlaid end."""
         del thread
-        end = self._until if until is None else min(until, self._until)
+        end = self.until if until is None else min(until, self.until)
         return self._store.assemblies(self._thread, after, end) if self._thread is not None else []
 
     def _stored(self, after: int, until: int) -> Iterator[Entry]:

@@ -75,13 +75,18 @@ def is_plausible(base_tokens: int, reported_tokens: int) -> bool:
     return base_tokens * MIN_RATIO <= reported_tokens <= base_tokens * MAX_RATIO
 
 
+def is_counted(base_tokens: int, reported_tokens: int) -> bool:
+    """Return True if a report can change the factor."""
+    return base_tokens >= MIN_TOKENS and is_plausible(base_tokens, reported_tokens)
+
+
 def update_calibration_factor(before: Calibration, base_tokens: int, reported_tokens: int) -> Calibration:
     """Return the calibration after a report of a whole prompt's input tokens, cache reads and writes included.
 
     Returns `before` itself if the report adds nothing: the prompt is small, the report is not plausible, or it agrees and
     enough reports have agreed. Of two plausible reports of one prompt the larger never gives the smaller factor.
     """
-    if base_tokens < MIN_TOKENS or not is_plausible(base_tokens, reported_tokens):
+    if not is_counted(base_tokens, reported_tokens):
         return before
     target = -(-reported_tokens * PARTS // base_tokens) + HEADROOM_64
     gap = min(max(target, MIN_64), MAX_64) - before.factor_64

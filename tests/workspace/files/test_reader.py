@@ -8,8 +8,8 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from nexus.types.config import Config, FilesConfig
 from nexus.workspace.files import containment as inside
 from nexus.workspace.files import reader as files
 from nexus.workspace.files.reader import Files
+from support.ordinary_user import as_nobody
 
 SECRET = "SECRET of somebody else"
 
@@ -434,24 +435,6 @@ def test_unlistable_parent_folder_is_traversed() -> None:
         (root / "memory").chmod(0o711)
         with as_nobody(root):
             assert shown(root, "memory/MEMORY.md") == "facts"
-
-
-@contextmanager
-def as_nobody(root: Path) -> Iterator[None]:
-    """As a user without special rights, who can reach `root`."""
-    if os.geteuid() != 0:
-        yield
-        return
-    closed = [place for place in (root, *root.parents) if not place.stat().st_mode & 0o001]
-    for place in closed:
-        place.chmod(place.stat().st_mode | 0o055)
-    os.seteuid(65534)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-        for place in closed:
-            place.chmod(place.stat().st_mode & ~0o055)
 
 
 # text ----------------------------------------------------------------------------------------------------------------

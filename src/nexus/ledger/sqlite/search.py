@@ -162,13 +162,13 @@ def holders(reader: Reader, key: str, thread: int | None = None) -> list[tuple[i
     if thread is not None:
         sql = "SELECT thread, seq FROM idempotency WHERE tenant=? AND thread=? AND key=? AND seq<=?"
         parts = reader.path(thread)
-        found = [row for part in parts for row in reader.db.rows(sql, (reader.tenant, part.thread, name, part.high))]
+        rows = [row for part in parts for row in reader.db.rows(sql, (reader.tenant, part.thread, name, part.high))]
     else:  # one lookup for each thread makes a second index unnecessary
         sql = (
             "SELECT t.id, i.seq FROM thread t JOIN idempotency i ON i.tenant=t.tenant AND i.thread=t.id AND i.key=?"
             " WHERE t.tenant=? ORDER BY t.id"
         )
-        found = reader.db.rows(sql, (name, reader.tenant))
-    uses = [(holder, seq) for holder, seq in found]
+        rows = reader.db.rows(sql, (name, reader.tenant))
+    uses = [(holder, seq) for holder, seq in rows]
     reader.whole_numbers(*[number for row in uses for number in row])
     return uses

@@ -88,7 +88,7 @@ class AgentLoop:
     async def run(self) -> None:
         """Answer the bus's messages until `stop`. Turns under way then continue at the next start.
 
-        Raises what the bus raises.
+        Raises the bus's errors.
         """
         self._stopping.clear()
         async with Broker(self.agent) as broker:

@@ -1,6 +1,6 @@
 """Document 003's `provider.chat(messages=…)`: chat messages to a model of any provider, through `nexus.models`.
 
-The messages are fitted into the model's context window and repaired like those of `nexus.mirror`. Nothing is stored.
+The messages are fitted into the model's context window and repaired, as by `nexus.mirror`. Nothing is stored.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class LLMProvider:
     """Calls models. Close it at the end.
 
     Args:
-        models: Clients of the models; by default those of all providers, with the keys of the environment.
+        models: Clients of the models; by default of all providers, with the keys of the environment.
         model: Name of the default model.
     """
 

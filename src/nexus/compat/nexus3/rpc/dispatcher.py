@@ -57,7 +57,7 @@ class Dispatcher:
         return {"content": text, "request_id": request_id}
 
     async def cancel(self, request_id: RequestId) -> dict[str, Any]:
-        """Cancel a request under way: `{"cancelled", "request_id"}`, with a `reason` if there is no such request."""
+        """Cancel a request under way: `{"cancelled", "request_id"}`, with a `reason` if no request has this id."""
         running = self._running.get(request_id)
         if running is None:
             return {"cancelled": False, "request_id": request_id, "reason": "not found or completed"}

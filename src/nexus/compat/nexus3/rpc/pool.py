@@ -177,8 +177,8 @@ class AgentPool:
             return config
         parent = self._agents.get(config.parent_agent_id)
         if parent is None:
-            known = ", ".join(sorted(self._agents)) or "none"
-            raise BadSetting(f"parent agent {config.parent_agent_id!r} not found (agents: {known})")
+            agents = ", ".join(sorted(self._agents)) or "none"
+            raise BadSetting(f"parent agent {config.parent_agent_id!r} not found (agents: {agents})")
         limits = parent.config
         return replace(
             config,
@@ -249,7 +249,7 @@ def _begin(context: ContextManager, prompt: str, parent: str | None) -> None:
 def _within(
     names: tuple[str, ...] | None, limit: tuple[str, ...] | None, kind: str, parent: str
 ) -> tuple[str, ...] | None:
-    """Return the names, by default those of the limit; None for no limit. Raises NotAllowed."""
+    """Return the names, by default the limit's; None for no limit. Raises NotAllowed."""
     if names is None or limit is None:
         return limit if names is None else names
     if missing := sorted(set(names) - set(limit)):

@@ -1,0 +1,49 @@
+"""The cache of windows: sessions that take turns, and the entries that their calls read from the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import nexus
+from nexus.assembly import window_cache
+from nexus.ledger.sqlite import SqliteLedger
+from nexus.types.ledger_entries import Entry
+
+EARLIER_TURNS = 6
+"""Their twelve entries; a call with a cached window reads the two of the turn before."""
+
+
+def most_entries_read(sessions: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Return how many entries the calls of the last round read, at most, when the sessions take turns."""
+    read: list[Entry] = []
+    stored_entries = SqliteLedger.entries
+
+    def entries(store: SqliteLedger, *args: Any, **options: Any) -> Iterator[Entry]:
+        for entry in stored_entries(store, *args, **options):
+            read.append(entry)
+            yield entry
+
+    monkeypatch.setattr(SqliteLedger, "entries", entries)
+    numbers: list[int] = []
+    with nexus.open(ledger=":memory:", model="gpt-4o") as nx:
+        for turn in range(EARLIER_TURNS + 1):
+            for number in range(sessions):
+                read.clear()
+                ctx = nx.assemble(f"Question {turn}", session=f"s{number}")
+                if turn == EARLIER_TURNS:
+                    numbers.append(len(read))
+                nx.record(ctx, nexus.AgentResult((nexus.assistant(f"Answer {turn}"),)))
+    return max(numbers)
+
+
+def test_many_short_sessions_keep_their_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert most_entries_read(window_cache.WINDOWS + 20, monkeypatch) <= 2
+
+
+def test_least_recent_windows_go_when_there_are_too_many_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(window_cache, "MAX_MESSAGES", 100)
+    assert most_entries_read(window_cache.WINDOWS + 20, monkeypatch) >= 2 * EARLIER_TURNS
+    assert most_entries_read(window_cache.WINDOWS, monkeypatch) <= 2
