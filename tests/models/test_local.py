@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import openai
 import pytest
 from benchmarks.cached_tokens import conversations, measure
 
@@ -169,6 +170,16 @@ def test_overflow_of_the_local_window_is_recognized(server: LocalServer) -> None
         with pytest.raises(ModelCallFailed) as caught:
             call(server.client(), ctx)
     assert (caught.value.kind, caught.value.retryable) == ("context_overflow", False)
+
+
+@slow
+def test_reply_without_an_end_stops_at_its_limit(server: LocalServer) -> None:
+    with openai.OpenAI(base_url=server.base_url, api_key="none") as client:
+        reply = client.chat.completions.create(
+            model=server.model, messages=[{"role": "user", "content": "Count."}], extra_body={"ignore_eos": True}
+        )
+    assert reply.usage is not None
+    assert (reply.choices[0].finish_reason, reply.usage.completion_tokens) == ("length", local_models.REPLY_TOKENS)
 
 
 @slow

@@ -22,6 +22,8 @@ class LlamaSettings(Struct, frozen=True):
     n_parallel: int
     threads: int
     chat_template: str = ""
+    reply_tokens: int = -1
+    """Longest reply of a request without a limit; -1 for the rest of the window."""
 
 
 def serve(settings: LlamaSettings) -> None:
@@ -35,6 +37,7 @@ def serve(settings: LlamaSettings) -> None:
     params.hostnames, params.port = ["127.0.0.1"], 0
     # The window is shared between the requests that run at the same time.
     params.n_ctx, params.n_parallel = settings.window_tokens * settings.n_parallel, settings.n_parallel
+    params.n_predict = settings.reply_tokens
     params.cache_ram_mib = 0  # usage names cached tokens of the slot alone
     params.ui = False
     params.verbosity = 0

