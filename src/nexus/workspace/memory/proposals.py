@@ -1,0 +1,180 @@
+"""Facts proposed from what a user said: each with its kind, its target and the messages that it is from.
+
+Only sentences that the user typed count, that are understood without the conversation, and that stay true after the session:
+standing preferences and rules, who the user is, what the work consists of, decisions. The sentences and their cues are those
+of `nexus.compaction.extractive`; `standing.toml` lists the wordings. A sentence that fits none is not proposed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.resources import files
+from typing import Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from nexus.compaction.extractive.patterns import cued_kind, is_soft, parse_label
+from nexus.compaction.extractive.statements import limit_length, sentences, strip_markup, superseded_sentences
+from nexus.text.message_text import is_injected, typed_text
+from nexus.text.redact import redact
+from nexus.types.ledger_entries import StoredMessage
+from nexus.workspace.memory.facts import comparison_key
+
+FactKind: TypeAlias = Literal["preference", "rule", "decision", "fact"]
+About: TypeAlias = Literal["user", "work"]
+Target: TypeAlias = Literal["memory", "log", "profile"]
+
+TYPED_CHARS = 3_000
+"""A longer message is mostly pasted material, and none of it is proposed."""
+QUOTATION_CHARS = 300
+MAX_CHARS, MIN_CHARS = 240, 8
+MAX_WORDS = 40
+
+
+class _Tables(Struct, frozen=True, forbid_unknown_fields=True):
+    """Content of `standing.toml`; the file explains each list."""
+
+    lead: list[str]
+    dependent: list[str]
+    particular: list[str]
+    identity: list[str]
+    preference: list[str]
+    rule: list[str]
+    occasion: list[str]
+    narrative: list[str]
+    work: list[str]
+    decision: list[str]
+
+
+def _compiled() -> dict[str, re.Pattern[str]]:
+    data = files("nexus.workspace.memory").joinpath("standing.toml").read_bytes()
+    tables = msgspec.structs.asdict(msgspec.toml.decode(data, type=_Tables))
+    return {name: re.compile("|".join(forms), re.IGNORECASE) for name, forms in tables.items()}
+
+
+_FORMS = _compiled()
+_QUOTED_LINE = re.compile(r"(?m)^[ \t]*(?:>|\|).*$")
+_CLAUSE_END = re.compile(
+    r"(?:,| -| –| —|;|:| \() ?(?=(?:and|so|because|since|which|while|though|although|plus|then|or|"
+    r"but(?= (?:i|i['’]\w+|it|it['’]\w+|we|my|they|of course|the|there)\b)|"
+    r"it|it['’]s|they|that|what|how|did|do|have|is|are|i|we|my|you|lol)\b)| (?:and|but|so|because|cause|since|while|though|although) "
+    r"(?=(?:i|we|it|they|he|she|that|this|you|my|there|the)\b)| [-–—] |; |\.{2,3}",
+    re.IGNORECASE,
+)
+
+
+class Source(Struct, frozen=True):
+    """A message that a fact is from."""
+
+    session: str
+    entry: str  # message reference, as `nexus history --entry` takes it
+    role: str
+    quotation: str
+    at_ms: int = 0
+
+
+class Proposal(Struct, frozen=True):
+    """A fact that was proposed for memory."""
+
+    id: str
+    text: str
+    kind: FactKind
+    about: About
+    section: str
+    sources: tuple[Source, ...]
+    replaces: str = ""  # text of the fact in memory that it replaces
+    by: str = "rule"  # or the model's name
+
+
+SECTIONS: dict[tuple[FactKind, About], str] = {
+    ("fact", "user"): "User",
+    ("preference", "user"): "User",
+    ("decision", "work"): "Decisions",
+    ("rule", "work"): "Rules",
+}
+
+
+def section_of(kind: FactKind, about: About) -> str:
+    """Return the heading under which a fact of this kind is stored."""
+    return SECTIONS.get((kind, about), "User" if about == "user" else "Facts")
+
+
+def proposal_id(text: str, source: Source) -> str:
+    """Return a short id that a fact of a message always has."""
+    data = f"{comparison_key(text)}\0{source.session}\0{source.entry}"
+    return hashlib.sha256(data.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+
+
+def user_text(row: StoredMessage) -> str:
+    """Return what the user typed in a message, without secrets, quoted lines and tables; "" for pasted or injected text."""
+    if row.message.role != "user" or is_injected(row.message):
+        return ""
+    text = strip_markup(limit_length(typed_text(row.message)))
+    return "" if len(text) > TYPED_CHARS else redact(_QUOTED_LINE.sub("", text)).text.strip()
+
+
+def propose_by_rule(rows: Iterable[StoredMessage], session: str) -> list[Proposal]:
+    """Return the facts that a session's user states, in order, without repeats and those that a later one replaces."""
+    found: dict[str, Proposal] = {}
+    for row in rows:
+        for sentence in sentences(user_text(row)):
+            for text, kind, about in _facts(sentence):
+                source = Source(
+                    session, f"{row.ref.seq}.{row.ref.ord}", row.message.role, sentence[:QUOTATION_CHARS], row.message.at_ms
+                )
+                proposal = Proposal(proposal_id(text, source), text, kind, about, section_of(kind, about), (source,))
+                found.setdefault(comparison_key(text).rstrip(".!"), proposal)
+    proposals = list(found.values())
+    replaced = superseded_sentences([proposal.text for proposal in proposals])
+    return [proposal for at, proposal in enumerate(proposals) if at not in replaced]
+
+
+def replaced_fact(text: str, facts: Sequence[str]) -> str:
+    """Return the fact that a text replaces as a whole: the same subject with another value; "" for none."""
+    rests = superseded_sentences([*facts, text])
+    return next((facts[at] for at, rest in rests.items() if at < len(facts) and not rest), "")
+
+
+def _facts(sentence: str) -> Iterator[tuple[str, FactKind, About]]:
+    """Yield the fact of a sentence with its kind and subject: the whole sentence, or its shortest first clauses that are one."""
+    label, text = parse_label(sentence)
+    text = text.replace("**", "").strip(" -*•")
+    while lead := _FORMS["lead"].match(text):
+        text = text[lead.end() :].strip()
+    ends = [match.start() for match in _CLAUSE_END.finditer(text)][:6]
+    for end in (*ends, len(text)):
+        clause = text[:end].strip(" ,;:-–—(")
+        kind = _kind(clause, labeled=label in ("constraint", "preference"), whole=end == len(text))
+        if kind is not None:
+            clause = clause[:1].upper() + clause[1:]
+            yield clause if clause.endswith((".", "!", "。", "！")) else f"{clause}.", *kind
+            return
+
+
+def _kind(text: str, *, labeled: bool, whole: bool) -> tuple[FactKind, About] | None:
+    """Return the kind and subject of a statement that stands alone; None for any other text."""
+    if not MIN_CHARS <= len(text) * (1 + (not text.isascii())) <= MAX_CHARS or len(text.split()) > MAX_WORDS:
+        return None
+    if text.endswith(("?", "？", ":", "：", "…")) or _FORMS["dependent"].search(text):
+        return None
+    if not _FORMS["particular"].search(text):
+        if _FORMS["identity"].search(text):
+            return "fact", "user"
+        if _FORMS["preference"].search(text):
+            return "preference", "user"
+        if _FORMS["decision"].search(text):
+            return "decision", "work"
+        if _FORMS["work"].search(text):
+            return "fact", "work"
+    standing = labeled or _FORMS["rule"].search(text) is not None
+    is_rule = (
+        whole
+        and standing
+        and (cued_kind(text, by_user=True) in ("constraint", "preference") or _FORMS["occasion"].match(text) is not None)
+    )
+    if is_rule and not is_soft(text) and not _FORMS["narrative"].search(text):
+        return "rule", "work"
+    return None
