@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
@@ -17,6 +18,7 @@ import msgspec
 
 from nexus.errors import UnreadableFile
 from nexus.types.block import ContextWarning
+from nexus.types.user_profile import FIELDS, user_profile_text
 from nexus.types.validation import parse_json
 from nexus.workspace.files.containment import read_file
 
@@ -72,3 +74,34 @@ def keep_profile(home: Path, principal: str, profile: dict[str, Any]) -> Path:
             new.unlink(missing_ok=True)
         raise UnreadableFile(f"'{file}' not written: {error.strerror or error}") from error
     return file
+
+
+def profile_lines(profile: Mapping[str, Any]) -> list[str]:
+    """Return the lines of the profile's text that contexts show."""
+    return user_profile_text(profile)[0].splitlines()
+
+
+def with_profile_lines(profile: Mapping[str, Any], update: Callable[[list[str]], list[str]]) -> dict[str, Any]:
+    """Return a profile with other lines of text, in the field that contexts show; `friends_profile` if there is none.
+
+    The field keeps its form: a text, a list, or an object with `content`.
+    """
+    for field in FIELDS:
+        for holder in ("", "prompt_overrides"):
+            inner = profile.get(holder) if holder else profile
+            if (
+                isinstance(inner, Mapping)
+                and user_profile_text({field: cast("Mapping[str, Any]", inner).get(field)})[0]
+            ):
+                changed = {**cast("Mapping[str, Any]", inner)}
+                changed[field] = _with_lines(changed[field], update)
+                return {**profile, holder: changed} if holder else changed
+    return {**profile, "friends_profile": "\n".join(update([]))}
+
+
+def _with_lines(value: object, update: Callable[[list[str]], list[str]]) -> object:
+    if isinstance(value, Mapping):
+        fields = cast("Mapping[str, Any]", value)
+        return {**fields, "content": _with_lines(fields["content"], update)}
+    lines = update(profile_lines({FIELDS[0]: value}))
+    return lines if isinstance(value, (list, tuple)) else "\n".join(lines)

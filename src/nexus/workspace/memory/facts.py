@@ -124,7 +124,7 @@ def with_fact(text: str, fact: str, date: str, section: str = SECTION) -> str:
     if same := next((other for other in facts if comparison_key(other.text) == comparison_key(fact)), None):
         raise BadFact(f"already known as fact {same.number}, of {same.date or 'no date'}")
     first, *more = fact.split("\n")
-    item = [f"- {date}: {first}", *(f"{INDENT}{line}".rstrip() for line in more)]
+    item = [f"- {date}: {first}" if date else f"- {first}", *(f"{INDENT}{line}".rstrip() for line in more)]
     lines, line_end = lines_of(text), _line_end(text)
     section = collapse_whitespace(section)
     headings = [(start, title) for kind, start, _, title in _tokens(text) if kind == "heading"]

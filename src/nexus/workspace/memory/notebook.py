@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from heapq import nsmallest
 from itertools import chain
 from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nexus.errors import BadSetting, NoSuchFact, SecretFound, WorkspaceMissing
+from nexus.errors import BadSetting, NexusError, NoSuchFact, SecretFound, UnreadableFile, WorkspaceMissing
 from nexus.ledger.search_text import parse_query, words
 from nexus.text.one_line import collapse_whitespace
 from nexus.text.redact import redact
 from nexus.types.block import ContextWarning
 from nexus.workspace.files.reader import FILE_CHARS, Files, FileText
-from nexus.workspace.memory import files
+from nexus.workspace.memory import changes, files
+from nexus.workspace.memory.changes import PROFILE, Change, StoredFact
 from nexus.workspace.memory.facts import (
     SECTION,
     Fact,
@@ -34,6 +37,7 @@ from nexus.workspace.memory.facts import (
 )
 from nexus.workspace.prompts import template_texts, without_marker
 from nexus.workspace.sources.file_blocks import log_place, memory_place, memory_text
+from nexus.workspace.user_profiles import keep_profile, profile_lines, read_profile, with_profile_lines
 
 FACT_CHARS = 4_000  # size limit of a fact: a fifth of the part of the file that a context shows
 ENTRY_CHARS = 1_000_000
@@ -65,8 +69,8 @@ class MemoryMatch(Struct, frozen=True):
 class Notebook:
     """The memory of one workspace. Each operation reads the files, so programs may share them.
 
-    `timezone` is an IANA name, UTC if empty; `file_chars` is the part of the file that contexts show. Raises
-    WorkspaceMissing, BadSetting; every operation raises UnreadableFile, and those that write MemoryBusy.
+    `timezone` is an IANA name, UTC if empty; `file_chars` is the part of the file that contexts show. `home` is the user's
+    folder with the kept profile of `principal`; without it, no fact goes to the profile. Raises WorkspaceMissing, BadSetting; every operation raises UnreadableFile, and those that write MemoryBusy.
     """
 
     def __init__(
@@ -76,11 +80,14 @@ class Notebook:
         timezone: str = "",
         clock_ms: Callable[[], int] | None = None,
         file_chars: int = FILE_CHARS,
+        home: Path | None = None,
+        principal: str = "",
     ) -> None:
         self.root = Path(workspace).expanduser()
         if not self.root.is_dir():
             raise WorkspaceMissing(f"folder {self.root} not found (create a workspace: nexus init {self.root})")
         self.file_chars = file_chars
+        self.home, self.principal = home, principal
         try:
             self._zone = ZoneInfo(timezone or "UTC")
         except (KeyError, ValueError, OSError) as error:
@@ -118,23 +125,16 @@ class Notebook:
         """Add a fact with today's date under a heading. Raises BadFact; SecretFound unless `force`."""
         fact = normalize_fact(text, FACT_CHARS)
         section = collapse_whitespace(normalize_fact(section, SECTION_CHARS))
-        secrets = _secret_warnings(fact, force=force)
-        date = self._now("%Y-%m-%d")
-
-        def update(old: str) -> tuple[str, AddedFact]:
-            # An edited file loses the line that marks it as an unchanged template.
-            old = without_marker(old) if old.strip() in template_texts() else old
-            new = with_fact(old, fact, date, section)
-            number = next(other.number for other in facts_of(new) if comparison_key(other.text) == comparison_key(fact))
-            warnings = list(secrets)
-            if len(new) > self.file_chars:
-                text = f"{name} has {len(new):,} characters; contexts show the first {self.file_chars:,} "
-                warnings.append(f"{text}(forget outdated facts, the log keeps them)")
-            return new, AddedFact(name, number, date, fact, tuple(warnings))
-
-        with files.lock_folder(self.root):
-            name = self.file
-            return files.change(self.root, name, update)
+        warnings = list(_secret_warnings(fact, force=force))
+        added = StoredFact(self.file, section, self._now("%Y-%m-%d"), fact)
+        change = self.revise("add", added=[added])
+        text = self.text()
+        name, key = change.added[0].file, comparison_key(fact)
+        number = next((other.number for other in facts_of(text) if comparison_key(other.text) == key), 0)
+        if len(text) > self.file_chars:
+            size = f"{name} has {len(text):,} characters; contexts show the first {self.file_chars:,} "
+            warnings.append(f"{size}(forget outdated facts, the log keeps them)")
+        return AddedFact(name, number, added.date, fact, tuple(warnings))
 
     def append(self, text: str, *, force: bool = False) -> AddedFact:
         """Append an entry with the current time to the log. Raises BadFact; SecretFound unless `force`."""
@@ -150,32 +150,134 @@ class Notebook:
         no fact or several match.
         """
         with files.lock_folder(self.root):
-            name = self.file
-            text = files.read(self.root, name).text
-            fact = _find_fact(what, facts_of(text))
-            without_fact(text, fact)  # raises before the log entry is written
-            self._log_forgotten(fact)
-
-            def update(old: str) -> tuple[str, Fact]:
-                # An editor may have changed the file meanwhile, and with it the fact's number.
-                key = (fact.text, fact.date, fact.section)
-                same = [other for other in facts_of(old) if (other.text, other.date, other.section) == key]
-                if not same:
-                    raise NoSuchFact("fact was removed by another program at the same time")
-                return without_fact(old, min(same, key=lambda other: abs(other.number - fact.number))), fact
-
-            return files.change(self.root, name, update)
+            fact = _find_fact(what, self.facts())
+            self._revise("forget", removed=[StoredFact(self.file, fact.section, fact.date, fact.text)])
+            return fact
 
     def write(self, text: str) -> list[Fact]:
         """Replace the whole memory file by a text, unescaped, move facts that it lacks to the log, and return them."""
-        remaining = {comparison_key(fact.text) for fact in facts_of(text)}
         with files.lock_folder(self.root):
-            name = self.file
-            old_facts = facts_of(files.read(self.root, name).text)
-            removed = [fact for fact in old_facts if comparison_key(fact.text) not in remaining]
-            for fact in removed:
-                self._log_forgotten(fact)
-            return files.change(self.root, name, lambda _: (text, removed))
+            name, old, new = self.file, self.facts(), facts_of(text)
+            removed, added = _missing(old, new), _missing(new, old)
+            if not removed and not added:
+                return files.change(self.root, name, lambda _: (text, removed))
+            with self._journaled("write", _stored(name, added), _stored(name, removed)):
+                for fact in removed:
+                    self._log_removed("Forgotten", fact.section, fact.date, fact.text)
+                return files.change(self.root, name, lambda _: (text, removed))
+
+    def changes(self) -> list[Change]:
+        """Return the changes that Nexus made to memory, oldest first."""
+        return changes.changes(self.root, self._is_written)
+
+    def undo(self, number: int = 0) -> Change:
+        """Undo a change, by default the newest: remove the facts that it added, restore those that it removed.
+
+        Facts that are gone or back already stay so, and other facts are not touched. Raises NoSuchFact if the change does
+        not exist, is undone, or has nothing left to undo; BadFact if a fact cannot be restored.
+        """
+        with files.lock_folder(self.root):
+            made = self.changes()
+            known = {change.number: change for change in made}
+            undoable = [change.number for change in made if not change.undone_by and change.by != "undo"]
+            change = known.get(number or max(undoable, default=0))
+            if change is None:
+                what = f"change {number} not found" if number else "no change to undo"
+                raise NoSuchFact(f"{what} (list changes: nexus memory changes)")
+            if change.undone_by:
+                raise NoSuchFact(f"change {change.number} is already undone, by change {change.undone_by}")
+            present = self._present()
+            later = {fact.key for one in made if one.number > change.number and not one.undone_by for fact in one.added}
+            removed = [present[fact.key] for fact in change.added if fact.key in present and fact.key not in later]
+            restored = [fact for fact in change.removed if fact.key not in present]
+            if not removed and not restored:
+                raise NoSuchFact(
+                    f"change {change.number} cannot be undone: the facts that it added were changed or removed since, and "
+                    "those that it removed are back (nothing was changed)"
+                )
+            return self._revise("undo", added=restored, removed=removed, of=change.number)
+
+    def revise(self, by: str, *, added: Sequence[StoredFact] = (), removed: Sequence[StoredFact] = ()) -> Change:
+        """Add and remove facts as one change that `undo` reverts; removed facts go to the log.
+
+        Raises BadFact for a fact that memory has, NoSuchFact for one that it lacks; nothing is changed then.
+        """
+        with files.lock_folder(self.root):
+            return self._revise(by, added=added, removed=removed)
+
+    def _revise(
+        self, by: str, *, added: Sequence[StoredFact] = (), removed: Sequence[StoredFact] = (), of: int = 0
+    ) -> Change:
+        name = self.file
+        in_file = [fact for fact in added if fact.file != PROFILE], [fact for fact in removed if fact.file != PROFILE]
+
+        def update(old: str) -> tuple[str, tuple[StoredFact, ...]]:
+            # An edited file loses the line that marks it as an unchanged template.
+            text = without_marker(old) if in_file[0] and old.strip() in template_texts() else old
+            for fact in in_file[1]:
+                text = without_fact(text, _same_fact(fact, facts_of(text)))
+            for fact in in_file[0]:
+                text = with_fact(text, fact.text, fact.date, fact.section or SECTION)
+            keys = {fact.key for fact in in_file[0]}
+            return text, tuple(fact for fact in _stored(name, facts_of(text)) if fact.key in keys)
+
+        _, written = update(self.text())  # raises before anything is written
+        profile = self._changed_profile(added, removed)
+        added = (*written, *(fact for fact in added if fact.file == PROFILE))
+        verb = {"undo": "Undone", "accept": "Replaced"}.get(by, "Forgotten")
+        with self._journaled(by, added, removed, of) as change:
+            for fact in in_file[1]:
+                self._log_removed(verb, fact.section, fact.date, fact.text)
+            files.change(self.root, name, update)
+            if profile is not None and self.home is not None:
+                keep_profile(self.home, self.principal, profile)
+        return change
+
+    @contextmanager
+    def _journaled(
+        self, by: str, added: Sequence[StoredFact], removed: Sequence[StoredFact], of: int = 0
+    ) -> Generator[Change]:
+        """Write a change to the journal before and after the files are written."""
+        changes.settle(self.root, self._is_written)
+        number = changes.last_number(self.root) + 1
+        change = Change(number, self._now("%Y-%m-%d %H:%M"), by, tuple(added), tuple(removed), of)
+        changes.begin(self.root, change)
+        try:
+            yield change
+        except NexusError:
+            changes.finish(self.root, number, dropped=not self._is_written(change))
+            raise
+        changes.finish(self.root, number)
+
+    def _is_written(self, change: Change) -> bool:
+        present = self._present()
+        return any(fact.key in present for fact in change.added) or any(
+            fact.key not in present for fact in change.removed
+        )
+
+    def _present(self) -> dict[tuple[bool, str], StoredFact]:
+        """Return the facts of the memory file and the lines of the user's profile, by key."""
+        facts = [*_stored(self.file, self.facts()), *(StoredFact(PROFILE, "", "", line) for line in self.profile())]
+        return {fact.key: fact for fact in facts}
+
+    def profile(self) -> list[str]:
+        """Return the lines of the user's kept profile; none without `home`."""
+        return profile_lines(read_profile(self.home, self.principal)[0]) if self.home is not None else []
+
+    def _changed_profile(self, added: Sequence[StoredFact], removed: Sequence[StoredFact]) -> dict[str, Any] | None:
+        """Return the user's profile after a change; None if the change has no fact of it. Raises UnreadableFile."""
+        gone = {comparison_key(fact.text) for fact in removed if fact.file == PROFILE}
+        new = [collapse_whitespace(fact.text) for fact in added if fact.file == PROFILE]
+        if not gone and not new:
+            return None
+        if self.home is None:
+            raise BadSetting("memory opened without the user's folder (pass home=…)")
+        profile, warnings = read_profile(self.home, self.principal)
+        if warnings:
+            raise UnreadableFile(f"{warnings[0].source} {warnings[0].message}")
+        return with_profile_lines(
+            profile, lambda lines: [*(line for line in lines if comparison_key(line) not in gone), *new]
+        )
 
     def search(self, query: str, limit: int = 20) -> list[MemoryMatch]:
         """Search facts and log entries by words and quoted phrases; none if the query has no word.
@@ -211,9 +313,9 @@ class Notebook:
         files.append(self.root, self.log, log_line(at, text))
         return at
 
-    def _log_forgotten(self, fact: Fact) -> None:
-        origin = ", ".join(part for part in (fact.section, fact.date) if part)
-        self._append_log(f"Forgotten{f' ({origin})' if origin else ''}: {fact.text}")
+    def _log_removed(self, verb: str, section: str, date: str, text: str) -> None:
+        origin = ", ".join(part for part in (section, date) if part)
+        self._append_log(f"{verb}{f' ({origin})' if origin else ''}: {text}")
 
     def _now(self, form: str) -> str:
         try:
@@ -248,3 +350,21 @@ def _find_fact(what: str, facts: Sequence[Fact]) -> Fact:
         raise NoSuchFact(f"{len(matches)} facts match: {', '.join(map(str, numbers))} ({hint})", numbers)
     hint = "list facts: nexus memory show; search: nexus memory search"
     raise NoSuchFact(f"no fact has this number or exact text ({hint})")
+
+
+def _stored(file: str, facts: Iterable[Fact]) -> tuple[StoredFact, ...]:
+    return tuple(StoredFact(file, fact.section, fact.date, fact.text) for fact in facts)
+
+
+def _missing(facts: Sequence[Fact], others: Sequence[Fact]) -> list[Fact]:
+    """Return the facts that are not among the others."""
+    keys = {comparison_key(fact.text) for fact in others}
+    return [fact for fact in facts if comparison_key(fact.text) not in keys]
+
+
+def _same_fact(wanted: StoredFact, facts: Sequence[Fact]) -> Fact:
+    """Return the fact with this text, preferably under the same heading with the same date. Raises NoSuchFact."""
+    same = [fact for fact in facts if comparison_key(fact.text) == comparison_key(wanted.text)]
+    if not same:
+        raise NoSuchFact("fact was removed by another program at the same time")
+    return max(same, key=lambda fact: (fact.section == wanted.section, fact.date == wanted.date))

@@ -123,7 +123,11 @@ def propose_by_rule(rows: Iterable[StoredMessage], session: str) -> list[Proposa
         for sentence in sentences(user_text(row)):
             for text, kind, about in _facts(sentence):
                 source = Source(
-                    session, f"{row.ref.seq}.{row.ref.ord}", row.message.role, sentence[:QUOTATION_CHARS], row.message.at_ms
+                    session,
+                    f"{row.ref.seq}.{row.ref.ord}",
+                    row.message.role,
+                    sentence[:QUOTATION_CHARS],
+                    row.message.at_ms,
                 )
                 proposal = Proposal(proposal_id(text, source), text, kind, about, section_of(kind, about), (source,))
                 found.setdefault(comparison_key(text).rstrip(".!"), proposal)
@@ -173,7 +177,9 @@ def _kind(text: str, *, labeled: bool, whole: bool) -> tuple[FactKind, About] | 
     is_rule = (
         whole
         and standing
-        and (cued_kind(text, by_user=True) in ("constraint", "preference") or _FORMS["occasion"].match(text) is not None)
+        and (
+            cued_kind(text, by_user=True) in ("constraint", "preference") or _FORMS["occasion"].match(text) is not None
+        )
     )
     if is_rule and not is_soft(text) and not _FORMS["narrative"].search(text):
         return "rule", "work"
