@@ -94,9 +94,10 @@ from nexus.workspace.policy_file import load_policies
 from nexus.workspace.source_context import Clock, Mode, SourceContext, workspace_context
 from nexus.workspace.user_profiles import read_profile
 
-if TYPE_CHECKING:  # compaction and plugins take a while to import, and most programs use neither
+if TYPE_CHECKING:  # these take a while to import, and most programs use none
     from nexus.compaction import CompactionOutcome, FallbackSummarizer, Summarizer
     from nexus.plugins.hooks import Hooks
+    from nexus.workspace.memory.notebook import Notebook
 
 DEFAULT_PROFILE = "layered"
 MINUTES_PER_DAY = 24 * 60
@@ -602,7 +603,42 @@ class Engine:
         plan = plan or self.plan(session, share=share, trigger=trigger, **options)
         if plan is None:
             return NOTHING
-        return run_compaction(plan, self.ledger, self.fallback_summarizer, self.counter, focus=focus, progress=progress)
+        outcome = run_compaction(
+            plan, self.ledger, self.fallback_summarizer, self.counter, focus=focus, progress=progress
+        )
+        return replace(outcome, memory=self.consolidate(plan.session)) if outcome else outcome
+
+    def notebook(self, timezone: str = "") -> Notebook:
+        """Return the workspace's memory, with this engine's clock, zone and caps. Raises WorkspaceMissing, BadSetting."""
+        from nexus.workspace.memory.notebook import Notebook
+
+        if self.workspace is None:
+            raise WorkspaceMissing("memory needs a workspace (pass workspace=… to nexus.open)")
+        return Notebook(
+            self.workspace,
+            timezone=timezone or str(self.timezone),
+            clock_ms=self.clock_ms,
+            file_chars=self.workspace_context.config.instructions.file_chars,
+            home=self.credentials.home,
+        )
+
+    def consolidate(self, session: str = "main") -> str:
+        """Propose or add a session's facts, as the setting `consolidate` says, and return what was done in one line.
+
+        The line is empty if the setting is off, without a workspace, for a worker's session, and if there is no new fact. A
+        failure is the line too: neither a compaction nor the end of a chat fails with it.
+        """
+        mode = self.workspace_context.config.consolidate
+        if mode == "off" or self.workspace is None:
+            return ""
+        from nexus.workspace.memory.consolidation import consolidate
+
+        try:
+            if self.ledger.metadata(session).parent_session:
+                return ""
+            return str(consolidate(self.notebook(), self.ledger, session, mode))
+        except NexusError as error:
+            return f"memory not consolidated: {error}"
 
     def history(self, session: str) -> list[Message]:
         """Return every message of the session, oldest first, cut or compacted ones included. Raises NoSuchSession."""

@@ -1,20 +1,27 @@
-"""`nexus memory`: facts that the agent remembers: show, search, add, forget."""
+"""`nexus memory`: facts that the agent remembers: show, search, add, forget; propose from sessions, accept, reject, undo."""
 
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from nexus.cli._options import CommandOptions, NexusGroup, read_input
-from nexus.cli._output import beginning, emit, excerpt, format_ref, format_time, print_lines
+from nexus.cli._options import SESSION, Choice, CommandOptions, NexusGroup, read_input, resolve_session
+from nexus.cli._output import beginning, emit, excerpt, format_ref, format_time, print_lines, progress_bar, quoted
 from nexus.cli._tables import print_table
-from nexus.engine import open_engine
+from nexus.engine import Engine, open_engine
 from nexus.ledger.search_text import parse_query
 from nexus.render.console import printable
+from nexus.types.profile import Profile
+from nexus.workspace.memory.changes import PROFILE, Change, StoredFact
 from nexus.workspace.memory.facts import SECTION, Fact
 from nexus.workspace.memory.notebook import Notebook
+
+if TYPE_CHECKING:  # proposals take a while to import, and the other commands do not use them
+    from nexus.workspace.memory.model_proposals import Ask
+    from nexus.workspace.memory.proposals import Proposal
 
 TEXT_CHARS = 2_000
 """Characters printed of a fact or log entry; --json prints all."""
@@ -26,9 +33,10 @@ TIMEZONE_OPTION = click.option(
 
 @click.group("memory", cls=NexusGroup)
 def command() -> None:
-    """Show, search, add and forget facts. Facts are lines of MEMORY.md, which is part of the context.
+    """Show, search, add and forget facts, or take them from sessions. Facts are lines of MEMORY.md, which is part of the context.
 
-    Forgotten facts move to the log HISTORY.md, which is append-only and not sent to the model.
+    Forgotten facts move to the log HISTORY.md, which is append-only and not sent to the model. Facts that users state in
+    sessions are proposed with their sources; you accept or reject them. Each change can be undone.
 
     Example: nexus memory add "The release branch is cut on Fridays."
     """
@@ -37,9 +45,7 @@ def command() -> None:
 def _notebook(options: CommandOptions, timezone: str = "") -> Notebook:
     """Return the workspace's memory, with the clock, zone and cap of an engine."""
     with open_engine(options.root, ledger=":memory:") as nx:
-        zone = timezone or str(nx.timezone)
-        cap = nx.workspace_context.config.instructions.file_chars
-        return Notebook(options.root, timezone=zone, clock_ms=nx.clock_ms, file_chars=cap)
+        return nx.notebook(timezone)
 
 
 @command.subcommand("show")
@@ -147,6 +153,181 @@ def forget(fact: tuple[str, ...], timezone: str, options: CommandOptions) -> Non
     shown = " ".join(filter(None, (printable(forgotten.date), _truncated(forgotten.text))))
     value = {"forgotten": _json_value(forgotten), "file": book.file, "log": book.log}
     options.report(value, f"Moved to {book.log}: {shown}")
+
+
+@command.subcommand("propose")
+@click.argument("sessions", metavar="[SESSION]...", nargs=-1, type=SESSION)
+@click.option("-m", "--model", default="", help="Model that finds the facts [wordings of standing facts, no model].")
+@click.option("--base-url", default="", help="Address of an OpenAI-compatible server for --model, such as …/v1.")
+@click.option("--add", "adds", is_flag=True, help="Add the proposals at once, as one change.")
+def propose(sessions: tuple[str, ...], base_url: str, adds: bool, options: CommandOptions) -> None:
+    """List facts that the user stated in each SESSION [all], with the messages that they are from.
+
+    A fact is a standing preference or rule, a fact about the user or the work, or a decision. What memory has, and what was
+    forgotten, undone or rejected, is not proposed. A model's facts are checked against their messages. Proposals wait until
+    you accept or reject them.
+
+    Example: nexus memory propose main
+    """
+    from nexus.workspace.memory import consolidation
+
+    if base_url and not options.model:
+        raise click.UsageError("--base-url needs --model")
+    with options.open(reads_stored=True) as nx:
+        book = nx.notebook()
+        labels = [resolve_session(nx, name) for name in sessions] or [
+            info.label for info in nx.sessions() if not info.parent_session
+        ]
+        ask = _ask(nx, options.model, base_url) if options.model else None
+        with progress_bar("Reading sessions") as progress:
+            result = consolidation.propose(book, nx.ledger, labels, ask=ask, model=options.model, progress=progress)
+    proposals = result.proposals
+    if adds and proposals:
+        accepted = consolidation.accept(book, [proposal.id for proposal in proposals])
+        _report_accepted(accepted, book, options, dropped=result.dropped)
+        return
+    lines = [line for proposal in proposals for line in _proposal_lines(proposal)]
+    if proposals:
+        count = f"{len(proposals):,} fact{'' if len(proposals) == 1 else 's'} proposed"
+        lines += ["", f"{count}. Add or decline them: nexus memory accept ID or --all, nexus memory reject ID or --all"]
+    else:
+        lines.append("No facts proposed.")
+    lines += [f"Dropped {count:,} of the model's answers: {reason}." for reason, count in result.dropped.items()]
+    options.report(result, *lines)
+
+
+@command.subcommand("accept")
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@click.option("--all", "every", is_flag=True, help="Accept all proposals.")
+@click.option(
+    "--to",
+    type=Choice(("memory", "log", "profile")),
+    help="Target: MEMORY.md, HISTORY.md or your profile [the profile for facts about you if you have one, else MEMORY.md].",
+)
+def accept(ids: tuple[str, ...], every: bool, to: Any, options: CommandOptions) -> None:
+    """Add the proposals with these IDs to memory, as one change that `nexus memory undo` reverts.
+
+    A fact that the proposal replaces moves to the log.
+
+    Example: nexus memory accept --all
+    """
+    from nexus.workspace.memory import consolidation
+
+    book = _notebook(options)
+    _report_accepted(consolidation.accept(book, _named_ids(ids, every=every), to), book, options)
+
+
+@command.subcommand("reject")
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@click.option("--all", "every", is_flag=True, help="Reject all proposals.")
+def reject(ids: tuple[str, ...], every: bool, options: CommandOptions) -> None:
+    """Decline the proposals with these IDs. Their facts are not proposed again.
+
+    Example: nexus memory reject --all
+    """
+    from nexus.workspace.memory import consolidation
+
+    rejected = consolidation.reject(_notebook(options), _named_ids(ids, every=every))
+    lines = [f"Rejected: {_truncated(proposal.text)}" for proposal in rejected]
+    options.report({"rejected": rejected}, *(lines or ["No proposals."]))
+
+
+@command.subcommand("changes")
+@click.option("--last", type=click.IntRange(min=1), default=20, show_default=True, help="Number of changes.")
+def changes(last: int, options: CommandOptions) -> None:
+    """List the changes that Nexus made to memory, newest last: time, command, and the facts added and removed.
+
+    Changes by hand are not listed.
+
+    Example: nexus memory changes --last 5
+    """
+    made = _notebook(options).changes()[-last:]
+    rows: list[tuple[str, str, str, str]] = []
+    for one in made:
+        heads = chain([(f"{one.number:,}", one.at, _command_of(one))], repeat(("", "", "")))
+        rows += [(*head, line) for head, line in zip(heads, _change_lines(one), strict=False)]
+    names = ("change", "time", "by", "fact")
+    options.report_table(made, names, rows, empty="No changes yet.", numbers=("change",), wraps=("fact",))
+
+
+@command.subcommand("undo")
+@click.argument("change", type=click.IntRange(min=1), required=False)
+def undo(change: int | None, options: CommandOptions) -> None:
+    """Undo CHANGE, a number of `nexus memory changes` [the newest]: remove what it added, restore what it removed.
+
+    Other facts stay, also those changed by hand since. An undo is a change too, and can be undone by its number.
+
+    Example: nexus memory undo 3
+    """
+    undone = _notebook(options).undo(change or 0)
+    options.report(undone, f"Change {undone.of:,} undone, as change {undone.number:,}:", *_change_lines(undone))
+
+
+def _named_ids(ids: tuple[str, ...], *, every: bool) -> tuple[str, ...] | None:
+    """Return the ids that were named, None for all. Raises UsageError."""
+    if every == bool(ids):
+        raise click.UsageError("name either ids of `nexus memory propose`, or --all")
+    return None if every else ids
+
+
+def _report_accepted(
+    accepted: Any, book: Notebook, options: CommandOptions, dropped: dict[str, int] | None = None
+) -> None:
+    change: Change | None = accepted.change
+    lines = [f"Added to {book.log}: {_truncated(one.text)}" for one in accepted.proposals] if change is None else []
+    if change is not None:
+        lines = [*_change_lines(change), f"Revert it: nexus memory undo {change.number}"]
+    lines += [f"Dropped {count:,} of the model's answers: {reason}." for reason, count in (dropped or {}).items()]
+    value = {"change": change, "accepted": accepted.proposals, **({"dropped": dropped} if dropped is not None else {})}
+    options.report(value, *(lines or ["No proposals."]))
+
+
+def _proposal_lines(proposal: Proposal) -> list[str]:
+    lines = [f"{proposal.id}  {printable(proposal.section)} ({proposal.kind}): {_truncated(proposal.text)}"]
+    for source in proposal.sources:
+        at = f", {time}" if (time := format_time(source.at_ms)) else ""
+        place = f"{quoted(source.session)} entry {source.entry}{at}"
+        lines.append(f"    {source.role} in {place}: {beginning(source.quotation, TEXT_CHARS)}")
+    if proposal.replaces:
+        lines.append(f"    replaces: {_truncated(proposal.replaces)}")
+    return lines
+
+
+def _command_of(change: Change) -> str:
+    name = f"undo of {change.of}" if change.of else change.by
+    return f"{name} (undone by {change.undone_by})" if change.undone_by else name
+
+
+def _change_lines(change: Change) -> list[str]:
+    """Return a line for each fact that a change added or removed."""
+    rows = [*(("+", fact) for fact in change.added), *(("-", fact) for fact in change.removed)]
+    return [f"{sign} {_place(fact)}: {_truncated(fact.text)}" for sign, fact in rows]
+
+
+def _place(fact: StoredFact) -> str:
+    return PROFILE if fact.file == PROFILE else printable(f"{fact.file}, {fact.section}" if fact.section else fact.file)
+
+
+def _ask(nx: Engine, model: str, base_url: str) -> Ask:
+    """Return a function that sends a prompt to a model and returns its answer. Raises NoCredential, ModelCallFailed."""
+    import asyncio
+
+    from nexus.models import open_client
+
+    bare = Profile("memory", "a prompt alone", (), ())
+    keys = nx.credentials
+
+    async def answer(prompt: str) -> str:
+        # An engine of its own: the prompt is no part of a session.
+        with open_engine(ledger=":memory:", profiles={bare.name: bare}, model=model) as prompts:
+            ctx = prompts.assemble(prompt, profile=bare.name)
+        client = open_client(base_url=base_url) if base_url else open_client(model, credentials=keys.for_variable)
+        try:
+            return (await client.complete(ctx)).result.messages[-1].text()
+        finally:
+            await client.aclose()
+
+    return lambda prompt: asyncio.run(answer(prompt))
 
 
 def _json_value(fact: Fact) -> dict[str, Any]:

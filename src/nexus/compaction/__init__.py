@@ -52,6 +52,7 @@ class CompactionOutcome(Struct, frozen=True):
     call_tokens: int = 0  # of the calls to a model, accepted or not
     duration_ms: int = 0
     attempts: tuple[Attempt, ...] = ()  # rejected attempts, in order
+    memory: str = ""  # what consolidation did, one line; empty if it is off or found nothing
 
     def __bool__(self) -> bool:
         return self.entry > 0

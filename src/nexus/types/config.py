@@ -52,3 +52,5 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     persona: str = ""  # Folder `personas/NAME` for calls that name no persona
     timezone: str = ""
     model: str = ""
+    consolidate: Literal["off", "propose", "add"] = "off"
+    """Whether facts are proposed for memory, or added to it, when a session is compacted or a chat ends."""

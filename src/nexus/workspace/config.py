@@ -185,6 +185,7 @@ ALLOWED: dict[str, Rule] = {
     "persona": "any",
     "timezone": "any",
     "model": "any",
+    "consolidate": "any",
 }
 """Keys that a workspace's file may set, and the direction.
 

@@ -72,6 +72,13 @@ class Credentials:
             )
         return secret
 
+    def for_variable(self, variable: str) -> str | None:
+        """Return the value that the user stored for a model's variable: `anthropic` for ANTHROPIC_API_KEY; None without it."""
+        try:
+            return self.get(variable.removesuffix("_API_KEY").lower().replace("_", "-")).reveal()
+        except NoCredential:
+            return None
+
     def set(self, name: str, secret: Secret) -> CredentialEntry:
         """Store a value in the system's keyring, and the name in the list. Raises as `get`, and CredentialsNotSaved."""
         check_name(name)

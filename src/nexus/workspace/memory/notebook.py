@@ -126,7 +126,7 @@ class Notebook:
         fact = normalize_fact(text, FACT_CHARS)
         section = collapse_whitespace(normalize_fact(section, SECTION_CHARS))
         warnings = list(_secret_warnings(fact, force=force))
-        added = StoredFact(self.file, section, self._now("%Y-%m-%d"), fact)
+        added = StoredFact(self.file, section, self.today(), fact)
         change = self.revise("add", added=[added])
         text = self.text()
         name, key = change.added[0].file, comparison_key(fact)
@@ -186,8 +186,12 @@ class Notebook:
                 raise NoSuchFact(f"{what} (list changes: nexus memory changes)")
             if change.undone_by:
                 raise NoSuchFact(f"change {change.number} is already undone, by change {change.undone_by}")
-            present = self._present()
-            later = {fact.key for one in made if one.number > change.number and not one.undone_by for fact in one.added}
+            present = {fact.key: fact for fact in self.stored_facts()}
+            chain_of = {change.number}  # with its undo, the undo of that, …
+            for one in made:
+                chain_of |= {one.number} if one.of in chain_of else set()
+            newer = [one for one in made if one.number > change.number and not one.undone_by]
+            later = {fact.key for one in newer if one.number not in chain_of for fact in one.added}
             removed = [present[fact.key] for fact in change.added if fact.key in present and fact.key not in later]
             restored = [fact for fact in change.removed if fact.key not in present]
             if not removed and not restored:
@@ -250,15 +254,18 @@ class Notebook:
         changes.finish(self.root, number)
 
     def _is_written(self, change: Change) -> bool:
-        present = self._present()
+        present = {fact.key for fact in self.stored_facts()}
         return any(fact.key in present for fact in change.added) or any(
             fact.key not in present for fact in change.removed
         )
 
-    def _present(self) -> dict[tuple[bool, str], StoredFact]:
-        """Return the facts of the memory file and the lines of the user's profile, by key."""
-        facts = [*_stored(self.file, self.facts()), *(StoredFact(PROFILE, "", "", line) for line in self.profile())]
-        return {fact.key: fact for fact in facts}
+    def stored_facts(self) -> list[StoredFact]:
+        """Return the facts of the memory file and the lines of the user's profile."""
+        return [*_stored(self.file, self.facts()), *(StoredFact(PROFILE, "", "", line) for line in self.profile())]
+
+    def today(self) -> str:
+        """Return today's date in the user's time zone."""
+        return self._now("%Y-%m-%d")
 
     def profile(self) -> list[str]:
         """Return the lines of the user's kept profile; none without `home`."""

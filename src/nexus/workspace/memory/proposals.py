@@ -15,9 +15,16 @@ from typing import Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nexus.compaction.extractive.patterns import cued_kind, is_soft, parse_label
-from nexus.compaction.extractive.statements import limit_length, sentences, strip_markup, superseded_sentences
+from nexus.compaction.extractive.statements import (
+    limit_length,
+    sentences,
+    strip_markup,
+    superseded_sentences,
+    truncate_line,
+)
 from nexus.text.message_text import is_injected, typed_text
 from nexus.text.redact import redact
 from nexus.types.ledger_entries import StoredMessage
@@ -29,9 +36,10 @@ Target: TypeAlias = Literal["memory", "log", "profile"]
 
 TYPED_CHARS = 3_000
 """A longer message is mostly pasted material, and none of it is proposed."""
-QUOTATION_CHARS = 300
+QUOTATION_CHARS = 240
 MAX_CHARS, MIN_CHARS = 240, 8
 MAX_WORDS = 40
+MAX_SOURCES = 3
 
 
 class _Tables(Struct, frozen=True, forbid_unknown_fields=True):
@@ -64,6 +72,13 @@ _CLAUSE_END = re.compile(
     r"(?=(?:i|we|it|they|he|she|that|this|you|my|there|the)\b)| [-–—] |; |\.{2,3}",
     re.IGNORECASE,
 )
+_LEADING = re.compile(r"^\W*(?:and|but|plus|also)\b", re.IGNORECASE)
+_SLOT = re.compile(
+    r"(?:my (?:[\w-]+ ){1,4}(?:is|are) (?!called|named)|i live in |(?:please )?call me |our (?:[\w-]+ ){1,4}(?:is|are) |"
+    r"ich wohne in |mein(?:e|en)? (?:[\w-]+ ){1,3}ist |j['’]habite à |vivo en |我住在|我叫)",
+    re.IGNORECASE,
+)
+"""Beginning of a statement that has one value at a time: the same beginning with another value replaces it."""
 
 
 class Source(Struct, frozen=True):
@@ -116,45 +131,83 @@ def user_text(row: StoredMessage) -> str:
     return "" if len(text) > TYPED_CHARS else redact(_QUOTED_LINE.sub("", text)).text.strip()
 
 
+def source_of(row: StoredMessage, session: str, quotation: str) -> Source:
+    """Return a message as the source of a fact."""
+    line = truncate_line(quotation, QUOTATION_CHARS)
+    return Source(session, f"{row.ref.seq}.{row.ref.ord}", row.message.role, line, row.message.at_ms)
+
+
 def propose_by_rule(rows: Iterable[StoredMessage], session: str) -> list[Proposal]:
     """Return the facts that a session's user states, in order, without repeats and those that a later one replaces."""
-    found: dict[str, Proposal] = {}
+    proposals: list[Proposal] = []
     for row in rows:
         for sentence in sentences(user_text(row)):
             for text, kind, about in _facts(sentence):
-                source = Source(
-                    session,
-                    f"{row.ref.seq}.{row.ref.ord}",
-                    row.message.role,
-                    sentence[:QUOTATION_CHARS],
-                    row.message.at_ms,
-                )
-                proposal = Proposal(proposal_id(text, source), text, kind, about, section_of(kind, about), (source,))
-                found.setdefault(comparison_key(text).rstrip(".!"), proposal)
-    proposals = list(found.values())
-    replaced = superseded_sentences([proposal.text for proposal in proposals])
-    return [proposal for at, proposal in enumerate(proposals) if at not in replaced]
+                source = source_of(row, session, sentence)
+                section = section_of(kind, about)
+                proposals.append(Proposal(proposal_id(text, source), text, kind, about, section, (source,)))
+    return newest(proposals)
 
 
-def replaced_fact(text: str, facts: Sequence[str]) -> str:
-    """Return the fact that a text replaces as a whole: the same subject with another value; "" for none."""
+def newest(proposals: Iterable[Proposal]) -> list[Proposal]:
+    """Return the proposals without those that a later one replaces; equal ones are joined, with the sources of both."""
+    single: dict[str, Proposal] = {}
+    for proposal in proposals:
+        key = fact_key(proposal.text)
+        if (same := single.get(key)) is not None:
+            sources = dict.fromkeys((*same.sources, *proposal.sources))
+            proposal = replace(same, sources=tuple(sources)[:MAX_SOURCES])  # noqa: PLW2901 - the joined one
+        single[key] = proposal
+    kept: list[Proposal] = []
+    for proposal in single.values():
+        stale = set(replaced_facts(proposal.text, [other.text for other in kept]))
+        kept = [*(other for other in kept if other.text not in stale), proposal]
+    return kept
+
+
+def fact_key(text: str) -> str:
+    """Return the key under which equal facts are found, whatever their last punctuation mark."""
+    return comparison_key(text).rstrip(".!。！ ")
+
+
+def replaced_facts(text: str, facts: Sequence[str]) -> list[str]:
+    """Return the facts that a later text replaces as a whole: the same subject with another value."""
+    slot = _SLOT.match(text)
+    same_slot = [fact for fact in facts if slot and (other := _SLOT.match(fact)) and _slot(other) == _slot(slot)]
+    # "Tabs over spaces" and "spaces over tabs" have the same words.
+    same_words = [fact for fact in facts if sorted(_words(fact)) == sorted(_words(text))]
     rests = superseded_sentences([*facts, text])
-    return next((facts[at] for at, rest in rests.items() if at < len(facts) and not rest), "")
+    replaced = [facts[at] for at, rest in rests.items() if at < len(facts) and not rest]
+    return [fact for fact in dict.fromkeys((*same_slot, *same_words, *replaced)) if fact_key(fact) != fact_key(text)]
+
+
+def _slot(match: re.Match[str]) -> str:
+    return comparison_key(match[0])
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.casefold())
 
 
 def _facts(sentence: str) -> Iterator[tuple[str, FactKind, About]]:
-    """Yield the fact of a sentence with its kind and subject: the whole sentence, or its shortest first clauses that are one."""
+    """Yield the facts of a sentence with kind and subject: its first clauses, each as short as it can be, or all of it."""
     label, text = parse_label(sentence)
     text = text.replace("**", "").strip(" -*•")
     while lead := _FORMS["lead"].match(text):
         text = text[lead.end() :].strip()
     ends = [match.start() for match in _CLAUSE_END.finditer(text)][:6]
-    for end in (*ends, len(text)):
-        clause = text[:end].strip(" ,;:-–—(")
-        kind = _kind(clause, labeled=label in ("constraint", "preference"), whole=end == len(text))
-        if kind is not None:
-            clause = clause[:1].upper() + clause[1:]
-            yield clause if clause.endswith((".", "!", "。", "！")) else f"{clause}.", *kind
+    start = 0
+    while start < len(text):
+        for end in (*(end for end in ends if end > start), len(text)):
+            clause = _LEADING.sub("", text[start:end]).strip(" ,;:-–—(")
+            whole = start == 0 and end == len(text)
+            kind = _kind(clause, labeled=label in ("constraint", "preference"), whole=whole)
+            if kind is not None:
+                clause = clause[:1].upper() + clause[1:]
+                yield clause if clause.endswith((".", "!", "。", "！")) else f"{clause}.", *kind
+                start = end
+                break
+        else:
             return
 
 

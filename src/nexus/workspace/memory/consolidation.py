@@ -1,0 +1,279 @@
+"""Consolidation of sessions into memory: facts are proposed, stored, and accepted or rejected.
+
+`.nexus/memory-proposals.json` has the proposals that wait for a decision and the texts of rejected ones. What memory has, what
+a person forgot, undid or rejected, and what a newer fact replaced is not proposed again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nexus.compaction.extractive.statements import truncate_line
+from nexus.errors import NoSuchFact, UnreadableFile
+from nexus.ledger.operations import Ledger
+from nexus.ledger.replay import conversation_rows
+from nexus.types.ledger_entries import StoredMessage
+from nexus.workspace.memory import files
+from nexus.workspace.memory.changes import PROFILE, Change, StoredFact
+from nexus.workspace.memory.facts import Fact
+from nexus.workspace.memory.model_proposals import Ask, propose_by_model
+from nexus.workspace.memory.notebook import Notebook
+from nexus.workspace.memory.proposals import (
+    Proposal,
+    fact_key,
+    newest,
+    propose_by_rule,
+    replaced_facts,
+    user_text,
+)
+
+Target: TypeAlias = Literal["memory", "log", "profile"]
+
+STORE = ".nexus/memory-proposals.json"
+MAX_PENDING, MAX_REJECTED = 300, 2_000
+TASK_CHARS = 200
+
+_REMOVED = re.compile(r"(?:Forgotten|Replaced|Undone)(?: \(.*?\))?: (.+)", re.DOTALL)
+
+
+class Proposals(Struct, frozen=True):
+    """Result of `propose`: the proposals that wait for a decision, and dropped answers of a model by reason."""
+
+    proposals: tuple[Proposal, ...]
+    dropped: dict[str, int] = {}
+
+
+class Accepted(Struct, frozen=True):
+    """Result of `accept`: the change to memory (None if only the log grew), and the accepted proposals."""
+
+    change: Change | None
+    proposals: tuple[Proposal, ...]
+
+
+class Consolidation(Struct, frozen=True):
+    """Result of `consolidate`: new proposals that wait, and the change that added facts, if any."""
+
+    proposed: int = 0
+    change: Change | None = None
+
+    def __str__(self) -> str:
+        if self.change is not None:
+            return f"{_count(len(self.change.added))} added to memory (revert: nexus memory undo {self.change.number})"
+        return f"{_count(self.proposed)} proposed: nexus memory propose" if self.proposed else ""
+
+
+class _Store(Struct, frozen=True):
+    pending: tuple[Proposal, ...] = ()
+    rejected: tuple[str, ...] = ()
+    sessions: dict[str, str] = {}  # log entries of sessions with pending proposals
+
+
+def propose(
+    book: Notebook,
+    ledger: Ledger,
+    sessions: Iterable[str],
+    *,
+    ask: Ask | None = None,
+    model: str = "",
+    progress: Callable[[int, int], None] | None = None,
+) -> Proposals:
+    """Propose facts from sessions, by rule or by a model, and store them.
+
+    Args:
+        book: The memory that the facts are for.
+        ledger: The ledger of the sessions.
+        sessions: Labels of sessions; their proposals are returned, all that wait if it is empty.
+        ask: Sends a prompt to a model; by default the facts are found by rule.
+        model: The model's name, which is stored with its proposals.
+        progress: Called with the number of finished sessions and of all.
+
+    Raises NoSuchSession, LedgerError, BadReply, MemoryBusy, UnreadableFile, and any error of `ask`.
+    """
+    labels = list(sessions)
+    found: list[Proposal] = []
+    dropped = Counter[str]()
+    entries: dict[str, str] = {}
+    for at, label in enumerate(labels):
+        rows = [row for entry in ledger.entries(label) for row in conversation_rows(entry)]
+        if ask is None:
+            found += propose_by_rule(rows, label)
+        else:
+            proposals, reasons = propose_by_model(rows, label, ask, model)
+            found += proposals
+            dropped += reasons
+        entries[label] = _log_text(rows, label)
+        if progress is not None:
+            progress(at + 1, len(labels))
+    if not found and not _read(book).pending:  # reading alone creates no file
+        return Proposals((), dict(dropped))
+    with files.lock_folder(book.root):
+        store = _read(book)
+        waiting = _undecided(book, store, (*store.pending, *found))
+        named = {source.session for proposal in waiting for source in proposal.sources}
+        texts = {label: text for label, text in {**store.sessions, **entries}.items() if label in named}
+        _write(book, replace(store, pending=waiting, sessions=texts))
+    wanted = set(labels)
+    shown = (one for one in waiting if not wanted or any(source.session in wanted for source in one.sources))
+    return Proposals(tuple(shown), dict(dropped))
+
+
+def pending(book: Notebook) -> tuple[Proposal, ...]:
+    """Return the proposals that wait for a decision, oldest source first."""
+    store = _read(book)
+    return _undecided(book, store, store.pending)
+
+
+def accept(book: Notebook, ids: Iterable[str] | None, to: Target | None = None) -> Accepted:
+    """Add proposals to memory as one change; all that wait if `ids` is None.
+
+    Facts about the user go to their kept profile if there is one, all others to the memory file; `to` names another target.
+    Raises NoSuchFact, BadFact, MemoryBusy, UnreadableFile.
+    """
+    store = _read(book)
+    chosen = _chosen(_undecided(book, store, store.pending), ids)
+    change = None
+    if to == "log":
+        for proposal in chosen:
+            book.append(proposal.text)
+    elif chosen:
+        with_profile = bool(book.profile()) if to is None else to == "profile"
+        present = {fact_key(fact.text): fact for fact in book.stored_facts()}
+        added = [
+            _stored_fact(book, one, with_profile=with_profile and (to is not None or one.about == "user"))
+            for one in chosen
+        ]
+        replaced = {
+            one.replaces: present[fact_key(one.replaces)] for one in chosen if fact_key(one.replaces) in present
+        }
+        change = book.revise("accept", added=added, removed=list(replaced.values()))
+    labels = {source.session for proposal in chosen for source in proposal.sources}
+    _log_sessions(book, {label: text for label, text in store.sessions.items() if label in labels})
+    _remove(book, chosen)
+    return Accepted(change, tuple(chosen))
+
+
+def reject(book: Notebook, ids: Iterable[str] | None) -> tuple[Proposal, ...]:
+    """Reject proposals, all that wait if `ids` is None: their facts are not proposed again. Raises NoSuchFact."""
+    store = _read(book)
+    chosen = _chosen(_undecided(book, store, store.pending), ids)
+    _remove(book, chosen, rejected=[proposal.text for proposal in chosen])
+    return tuple(chosen)
+
+
+def consolidate(book: Notebook, ledger: Ledger, session: str, mode: Literal["propose", "add"]) -> Consolidation:
+    """Propose the facts of a session by rule, add them at once if `mode` is "add", and note the session in the log."""
+    before = {proposal.id for proposal in pending(book)}
+    proposals = propose(book, ledger, [session]).proposals
+    new = [proposal for proposal in proposals if proposal.id not in before and proposal.by == "rule"]
+    rows = (row for entry in ledger.entries(session) for row in conversation_rows(entry))
+    _log_sessions(book, {session: _log_text(rows, session)})
+    if mode == "add" and new:
+        return Consolidation(0, accept(book, [proposal.id for proposal in new], "memory").change)
+    return Consolidation(len(new))
+
+
+def _undecided(book: Notebook, store: _Store, proposals: Iterable[Proposal]) -> tuple[Proposal, ...]:
+    """Return the proposals that memory lacks and nobody declined, each with the fact that it replaces."""
+    facts = book.facts()
+    lines = book.profile()
+    known = {fact_key(text) for text in (*(fact.text for fact in facts), *lines, *store.rejected)}
+    known.update(fact_key(match[1]) for entry in book.entries() if (match := _REMOVED.match(entry.text)))
+    undecided: list[Proposal] = []
+    for proposal in newest(sorted(proposals, key=lambda proposal: proposal.sources[0].at_ms)):
+        if fact_key(proposal.text) in known:
+            continue
+        replaced = replaced_facts(proposal.text, [*(fact.text for fact in facts), *lines])
+        if not _is_outdated(proposal, facts, replaced):
+            undecided.append(replace(proposal, replaces=replaced[0] if replaced else ""))
+    return tuple(undecided[-MAX_PENDING:])
+
+
+def _is_outdated(proposal: Proposal, facts: Sequence[Fact], replaced: Sequence[str]) -> bool:
+    """Return True if a fact that the proposal would replace is newer than its message."""
+    date = _date(proposal.sources[-1].at_ms)
+    return any(fact.date > date > "" for fact in facts if fact.text in replaced)
+
+
+def _chosen(proposals: Sequence[Proposal], ids: Iterable[str] | None) -> list[Proposal]:
+    """Return the proposals with these ids. Raises NoSuchFact."""
+    if ids is None:
+        return list(proposals)
+    by_id = {proposal.id: proposal for proposal in proposals}
+    wanted = list(dict.fromkeys(ids))
+    if unknown := [name for name in wanted if name not in by_id]:
+        names = ", ".join(map(repr, unknown))
+        raise NoSuchFact(
+            f"no proposal waits with id {names} (list proposals: nexus memory propose; nothing was changed)"
+        )
+    return [by_id[name] for name in wanted]
+
+
+def _stored_fact(book: Notebook, proposal: Proposal, *, with_profile: bool) -> StoredFact:
+    date = _date(proposal.sources[0].at_ms) or book.today()
+    return StoredFact(
+        PROFILE if with_profile else book.file, "" if with_profile else proposal.section, date, proposal.text
+    )
+
+
+def _remove(book: Notebook, decided: Iterable[Proposal], rejected: Sequence[str] = ()) -> None:
+    """Remove proposals from the store."""
+    ids = {proposal.id for proposal in decided}
+    with files.lock_folder(book.root):
+        store = _read(book)
+        waiting = tuple(proposal for proposal in store.pending if proposal.id not in ids)
+        texts = tuple(dict.fromkeys((*store.rejected, *rejected)))[-MAX_REJECTED:]
+        named = {source.session for proposal in waiting for source in proposal.sources}
+        sessions = {label: text for label, text in store.sessions.items() if label in named}
+        _write(book, _Store(waiting, texts, sessions))
+
+
+def _log_text(rows: Iterable[StoredMessage], label: str) -> str:
+    """Return a session's entry for the log: its dates and first request."""
+    task, times = "", list[int]()
+    for row in rows:
+        task = task or truncate_line(user_text(row), TASK_CHARS)
+        times += [row.message.at_ms] if row.message.at_ms else []
+    dates = " to ".join(dict.fromkeys(filter(None, (_date(min(times, default=0)), _date(max(times, default=0))))))
+    return f"Session {label!r}{f' ({dates})' if dates else ''}: {task or '(no request)'}"
+
+
+def _log_sessions(book: Notebook, texts: Mapping[str, str]) -> None:
+    """Append the entries of sessions, by label, that the log lacks."""
+    heads = {label: (f"Session {label!r} (", f"Session {label!r}:") for label in texts}
+    logged = {label for entry in book.entries() for label, head in heads.items() if entry.text.startswith(head)}
+    for label, text in texts.items():
+        if label not in logged:
+            book.append(text, force=True)  # secrets are redacted, and text that only resembles one is no reason to fail
+
+
+def _date(at_ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d") if at_ms else ""
+    except (ValueError, OverflowError, OSError):  # imported files may contain any number
+        return ""
+
+
+def _count(facts: int) -> str:
+    return f"{facts} fact{'' if facts == 1 else 's'}"
+
+
+def _read(book: Notebook) -> _Store:
+    """Return the stored proposals. Raises UnreadableFile."""
+    text = files.read(book.root, STORE).text
+    try:
+        return msgspec.json.decode(text, type=_Store) if text else _Store()
+    except ValueError as error:
+        raise UnreadableFile(f"{STORE} is damaged: {error} (remove it; proposals are made again)") from error
+
+
+def _write(book: Notebook, store: _Store) -> None:
+    data = msgspec.json.format(msgspec.json.encode(store), indent=1).decode()
+    files.change(book.root, STORE, lambda _: (data, None))
