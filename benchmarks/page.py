@@ -45,6 +45,7 @@ TITLES: Mapping[str, str] = {
     "equal_prompt": "Cost and survival at an equal prompt",
     "frames": "Frames",
     "cached_tokens": "Predicted cache reads",
+    "consolidation": "Facts from sessions",
 }
 
 ANCHORS: Mapping[str, str] = {"forms": "what-each-form-costs"}

@@ -27,6 +27,7 @@ NAMES = (
     "equal_prompt",
     "frames",
     "cached_tokens",
+    "consolidation",
 )
 RESULTS = ROOT / ".bench" / "results.json"
 
