@@ -68,11 +68,11 @@ _QUOTED_LINE = re.compile(r"(?m)^[ \t]*(?:>|\|).*$")
 _CLAUSE_END = re.compile(
     r"(?:,| -| –| —|;|:| \() ?(?=(?:and|so|because|since|which|while|though|although|plus|then|or|"
     r"but(?= (?:i|i['’]\w+|it|it['’]\w+|we|my|they|of course|the|there)\b)|"
-    r"it|it['’]s|they|that|what|how|did|do|have|is|are|i|we|my|you|lol)\b)| (?:and|but|so|because|cause|since|while|though|although) "
+    r"it|it['’]s|he|she|they|that|what|how|did|do|have|is|are|i|we|my|you|lol)\b)| (?:and|but|so|because|cause|since|while|though|although) "
     r"(?=(?:i|we|it|they|he|she|that|this|you|my|there|the)\b)| [-–—] |; |\.{2,3}",
     re.IGNORECASE,
 )
-_LEADING = re.compile(r"^\W*(?:and|but|plus|also)\b", re.IGNORECASE)
+_EDGES = re.compile(r"^\W*(?:and|but|plus|also)\b|,? (?:too|as well)[.!]*$", re.IGNORECASE)
 _SLOT = re.compile(
     r"(?:my (?:[\w-]+ ){1,4}(?:is|are) (?!called|named)|i live in |(?:please )?call me |our (?:[\w-]+ ){1,4}(?:is|are) |"
     r"ich wohne in |mein(?:e|en)? (?:[\w-]+ ){1,3}ist |j['’]habite à |vivo en |我住在|我叫)",
@@ -199,7 +199,7 @@ def _facts(sentence: str) -> Iterator[tuple[str, FactKind, About]]:
     start = 0
     while start < len(text):
         for end in (*(end for end in ends if end > start), len(text)):
-            clause = _LEADING.sub("", text[start:end]).strip(" ,;:-–—(")
+            clause = _EDGES.sub("", text[start:end]).strip(" ,;:-–—(")
             whole = start == 0 and end == len(text)
             kind = _kind(clause, labeled=label in ("constraint", "preference"), whole=whole)
             if kind is not None:
