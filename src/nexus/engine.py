@@ -634,10 +634,10 @@ class Engine:
         from nexus.workspace.memory.consolidation import consolidate
 
         try:
-            if self.ledger.metadata(session).parent_session:
+            if not self.ledger.resolve(session) or self.ledger.metadata(session).parent_session:
                 return ""
             return str(consolidate(self.notebook(), self.ledger, session, mode))
-        except NexusError as error:
+        except (NexusError, OSError) as error:
             return f"memory not consolidated: {error}"
 
     def history(self, session: str) -> list[Message]:

@@ -72,7 +72,10 @@ def _is_terminal() -> bool:
 def _chat(options: CommandOptions, settings: AgentSettings, *, is_terminal: bool) -> int:
     chat = Chat(options, settings, is_terminal=is_terminal)
     with chat.agent:
-        return chat.talk() if is_terminal else chat.answer_lines(_lines())
+        code = chat.talk() if is_terminal else chat.answer_lines(_lines())
+        if line := chat.agent.nx.consolidate(chat.agent.session):
+            click.echo(printable(line), err=True)
+        return code
 
 
 def _lines() -> Iterator[str]:

@@ -85,6 +85,7 @@ def command(
             f"tokens (by {printable(outcome.method)}, entry {outcome.entry}). Context: about {outcome.tokens_before:,} "
             f"tokens before, {outcome.tokens_after:,} now. Revert it: nexus undo"
         )
+        lines += [f"Memory: {printable(outcome.memory)}"] if outcome.memory else []
         lines += ["", printable_lines(outcome.summary)]
     options.report({"session": label, **msgspec.to_builtins(outcome)}, *lines)
 

@@ -59,7 +59,7 @@ class Accepted(Struct, frozen=True):
 
 
 class Consolidation(Struct, frozen=True):
-    """Result of `consolidate`: new proposals that wait, and the change that added facts, if any."""
+    """Result of `consolidate`: the session's proposals that wait, and the change that added facts, if any."""
 
     proposed: int = 0
     change: Change | None = None
@@ -125,12 +125,6 @@ def propose(
     return Proposals(tuple(shown), dict(dropped))
 
 
-def pending(book: Notebook) -> tuple[Proposal, ...]:
-    """Return the proposals that wait for a decision, oldest source first."""
-    store = _read(book)
-    return _undecided(book, store, store.pending)
-
-
 def accept(book: Notebook, ids: Iterable[str] | None, to: Target | None = None) -> Accepted:
     """Add proposals to memory as one change; all that wait if `ids` is None.
 
@@ -170,14 +164,13 @@ def reject(book: Notebook, ids: Iterable[str] | None) -> tuple[Proposal, ...]:
 
 def consolidate(book: Notebook, ledger: Ledger, session: str, mode: Literal["propose", "add"]) -> Consolidation:
     """Propose the facts of a session by rule, add them at once if `mode` is "add", and note the session in the log."""
-    before = {proposal.id for proposal in pending(book)}
     proposals = propose(book, ledger, [session]).proposals
-    new = [proposal for proposal in proposals if proposal.id not in before and proposal.by == "rule"]
+    by_rule = [proposal.id for proposal in proposals if proposal.by == "rule"]
     rows = (row for entry in ledger.entries(session) for row in conversation_rows(entry))
     _log_sessions(book, {session: _log_text(rows, session)})
-    if mode == "add" and new:
-        return Consolidation(0, accept(book, [proposal.id for proposal in new], "memory").change)
-    return Consolidation(len(new))
+    if mode == "add" and by_rule:
+        return Consolidation(0, accept(book, by_rule, "memory").change)
+    return Consolidation(len(proposals))
 
 
 def _undecided(book: Notebook, store: _Store, proposals: Iterable[Proposal]) -> tuple[Proposal, ...]:

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, cast
 import msgspec
 from msgspec import Struct
 
-from nexus.compaction.extractive.patterns import find_identifiers
+from nexus.compaction.extractive.patterns import STOP_WORDS, find_identifiers
 from nexus.compaction.extractive.statements import truncate_line
 from nexus.errors import BadReply
 from nexus.text.redact import redact
@@ -53,6 +53,7 @@ Answer with a JSON list and nothing else; [] if there is no such fact. Each item
 _VALUE = re.compile(r"\d[\d.,:/-]*\d|\d")
 _NAME = re.compile(r"(?<=[\w,;:)\"'’] )[\"'(]?([A-ZÄÖÜÉÈÀÁÍÓÚÑ][\w-]*)")
 _PLAIN = frozenset(("I", "User"))
+_STEM_CHARS = 4
 
 
 class _Item(Struct):
@@ -126,7 +127,7 @@ def _checked(value: object, messages: dict[int, tuple[StoredMessage, str]], sess
         return "secret"
     stated = "\n".join(messages[number][1] for number in item.messages).casefold()
     values = [*_VALUE.findall(text), *(name for name, _, _ in find_identifiers(text)), *_NAME.findall(text)]
-    if any(name.casefold() not in stated for name in values if name not in _PLAIN):
+    if any(name.casefold() not in stated for name in values if name not in _PLAIN) or not _begins_plainly(text, stated):
         return "value that its source lacks"
     sources = tuple(
         source_of(messages[number][0], session, messages[number][1][:QUOTATION_CHARS])
@@ -134,3 +135,9 @@ def _checked(value: object, messages: dict[int, tuple[StoredMessage, str]], sess
     )
     section = section_of(item.kind, item.about)
     return Proposal(proposal_id(text, sources[0]), text, item.kind, item.about, section, sources, by=model)
+
+
+def _begins_plainly(text: str, stated: str) -> bool:
+    """Return False if the first word could be a name that the messages lack: case does not tell it from other words."""
+    first = re.split(r"\W", text.casefold(), maxsplit=1)[0]
+    return not first.isascii() or first in STOP_WORDS or first[:_STEM_CHARS] in stated

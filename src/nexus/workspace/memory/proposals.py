@@ -67,7 +67,7 @@ _FORMS = _compiled()
 _QUOTED_LINE = re.compile(r"(?m)^[ \t]*(?:>|\|).*$")
 _CLAUSE_END = re.compile(
     r"(?:,| -| –| —|;|:| \() ?(?=(?:so|because|since|which|while|though|although|plus|then|"
-    r"(?:and|but)(?= (?:i|i['’]\w+|it|it['’]\w+|we|my|they|he|she|of course|the|there|now|that|this|you|as)\b)|"
+    r"(?:and|but)(?= (?:i|i['’]\w+|it|it['’]\w+|we|my|they|he|she|of course|the|both|there|now|that|this|you|as)\b)|"
     r"it|it['’]s|he|she|they|that|what|how|did|do|have|is|are|i|we|my|you|lol)\b)| (?:and|but|so|because|cause|since|while|though|although) "
     r"(?=(?:i|we|it|they|he|she|that|this|you|my|there|the)\b)| [-–—] |; |\.{2,3}",
     re.IGNORECASE,
