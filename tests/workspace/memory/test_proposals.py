@@ -117,7 +117,7 @@ def test_sentence_gives_all_its_facts_and_not_its_reasons() -> None:
 
 
 def test_later_statement_replaces_the_earlier_one() -> None:
-    assert texts("I live in Lisbon.", "Correction: I live in Porto.") in (["I live in Porto."], ["I live in Lisbon."])
+    assert texts("I live in Lisbon.", "Correction: I live in Porto.") == ["I live in Porto."]
     assert texts("I live in Lisbon.", "Actually, I live in Porto.") == ["I live in Porto."]
     assert texts("I prefer tabs over spaces.", "I prefer spaces over tabs.") == ["I prefer spaces over tabs."]
     assert replaced_facts("I like tea.", ["I like coffee.", "I live in Rome."]) == []

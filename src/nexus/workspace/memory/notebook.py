@@ -187,11 +187,8 @@ class Notebook:
             if change.undone_by:
                 raise NoSuchFact(f"change {change.number} is already undone, by change {change.undone_by}")
             present = {fact.key: fact for fact in self.stored_facts()}
-            chain_of = {change.number}  # with its undo, the undo of that, …
-            for one in made:
-                chain_of |= {one.number} if one.of in chain_of else set()
-            newer = [one for one in made if one.number > change.number and not one.undone_by]
-            later = {fact.key for one in newer if one.number not in chain_of for fact in one.added}
+            newer = [one for one in made if one.number > change.number and one.number in undoable]
+            later = {fact.key for one in newer for fact in one.added}
             removed = [present[fact.key] for fact in change.added if fact.key in present and fact.key not in later]
             restored = [fact for fact in change.removed if fact.key not in present]
             if not removed and not restored:
