@@ -41,7 +41,7 @@ STORE = ".nexus/memory-proposals.json"
 MAX_PENDING, MAX_REJECTED = 300, 2_000
 TASK_CHARS = 200
 
-_REMOVED = re.compile(r"(?:Forgotten|Replaced|Undone)(?: \(.*?\))?: (.+)", re.DOTALL)
+_REMOVED = re.compile(r"^(?:Forgotten|Replaced|Undone)(?: \(.*?\))?: ")  # before the text of a fact in the log
 
 
 class Proposals(Struct, frozen=True):
@@ -178,7 +178,7 @@ def _undecided(book: Notebook, store: _Store, proposals: Iterable[Proposal]) -> 
     facts = book.facts()
     lines = book.profile()
     known = {fact_key(text) for text in (*(fact.text for fact in facts), *lines, *store.rejected)}
-    known.update(fact_key(match[1]) for entry in book.entries() if (match := _REMOVED.match(entry.text)))
+    known.update(fact_key(_REMOVED.sub("", entry.text)) for entry in book.entries())
     undecided: list[Proposal] = []
     for proposal in newest(sorted(proposals, key=lambda proposal: proposal.sources[0].at_ms)):
         if fact_key(proposal.text) in known:

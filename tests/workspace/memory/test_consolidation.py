@@ -1,0 +1,210 @@
+"""Consolidation of sessions: what is proposed again, accepted and rejected, and what compaction does by itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nexus
+from nexus.engine import Engine
+from nexus.errors import NoSuchFact, UnreadableFile
+from nexus.types.config import Config
+from nexus.types.message import assistant
+from nexus.workspace.memory import consolidation
+from nexus.workspace.memory.consolidation import accept, propose, reject
+from nexus.workspace.memory.notebook import Notebook
+from nexus.workspace.user_profiles import keep_profile, read_profile
+
+AT_MS = 1_772_807_400_000
+"""2026-03-06 14:30 UTC."""
+
+
+def opened(root: Path, consolidate: Any = "off") -> Engine:
+    return nexus.open(
+        root,
+        ledger=":memory:",
+        model="gpt-4o",
+        clock_ms=lambda: AT_MS,
+        home=root / "home",
+        config=Config(consolidate=consolidate),
+    )
+
+
+def say(nx: Engine, *texts: str, session: str = "main") -> None:
+    for text in texts:
+        nx.record(nx.assemble(text, session=session, budget=9_000), nexus.AgentResult((assistant("Done."),)))
+
+
+def texts(found: consolidation.Proposals) -> list[str]:
+    return [one.text for one in found.proposals]
+
+
+def facts(notes: Notebook) -> list[tuple[str, str, str]]:
+    return [(fact.section, fact.date, fact.text) for fact in notes.facts()]
+
+
+def test_accepted_facts_are_one_change_with_their_sections_and_dates(tmp_path: Path) -> None:
+    nx = opened(tmp_path)
+    notes = nx.notebook()
+    say(nx, "My name is Ana. Never push to main.", "We decided to use GIN indexes for search.")
+    proposed = propose(notes, nx.ledger, ["main"])
+    assert [source.session for one in proposed.proposals for source in one.sources] == ["main"] * 3
+    done = accept(notes, None)
+    assert done.change is not None and [one.by for one in notes.changes()] == ["accept"]
+    assert facts(notes) == [
+        ("User", "2026-03-06", "My name is Ana."),
+        ("Rules", "2026-03-06", "Never push to main."),
+        ("Decisions", "2026-03-06", "We decided to use GIN indexes for search."),
+    ]
+    assert texts(propose(notes, nx.ledger, ["main"])) == []
+    assert [entry.text for entry in notes.entries()] == [
+        "Session 'main' (2026-03-06): My name is Ana. Never push to main."
+    ]
+
+
+def test_fact_that_a_person_declined_is_not_proposed_again(tmp_path: Path) -> None:
+    nx = opened(tmp_path)
+    notes = nx.notebook()
+    say(nx, "I prefer tabs.", "I live in Lisbon.", "I work as a nurse.", "I have two kids.", "My name is Ana.")
+    found = propose(notes, nx.ledger, ["main"]).proposals
+    reject(notes, [found[0].id])
+    accept(notes, [found[1].id])
+    notes.forget("I live in Lisbon.")
+    notes.undo(accept(notes, [found[2].id]).change.number)  # pyright: ignore[reportOptionalMemberAccess]
+    notes.add("i have TWO kids")
+    assert texts(propose(notes, nx.ledger, ["main"])) == ["My name is Ana."]
+    assert [one.id for one in propose(notes, nx.ledger, []).proposals] == [found[4].id]
+
+
+def test_later_statement_replaces_the_fact_in_memory_and_undo_restores_it(tmp_path: Path) -> None:
+    nx = opened(tmp_path)
+    notes = nx.notebook()
+    notes.add("I live in Lisbon.", section="People")
+    say(nx, "Actually, I live in Porto.")
+    (found,) = propose(notes, nx.ledger, ["main"]).proposals
+    assert found.replaces == "I live in Lisbon."
+    accept(notes, [found.id])
+    assert [fact.text for fact in notes.facts()] == ["I live in Porto."]
+    assert next(entry.text for entry in notes.entries()) == "Replaced (People, 2026-03-06): I live in Lisbon."
+    notes.undo()
+    assert facts(notes) == [("People", "2026-03-06", "I live in Lisbon.")]
+
+
+def test_memory_that_is_newer_than_the_message_is_not_replaced(tmp_path: Path) -> None:
+    nx = opened(tmp_path)
+    (tmp_path / "MEMORY.md").write_text("- 2026-05-01: I live in Porto.\n")
+    say(nx, "I live in Lisbon.")
+    assert texts(propose(nx.notebook(), nx.ledger, ["main"])) == []
+
+
+def test_later_session_replaces_the_proposal_of_an_earlier_one(tmp_path: Path) -> None:
+    nx = opened(tmp_path)
+    say(nx, "I live in Lisbon.", "I prefer tabs.")
+    say(nx, "I live in Porto.", "I prefer tabs!", session="other")
+    found = propose(nx.notebook(), nx.ledger, ["main", "other"]).proposals
+    assert [(one.text, [source.session for source in one.sources]) for one in found] == [
+        ("I prefer tabs.", ["main", "other"]),
+        ("I live in Porto.", ["other"]),
+    ]
+
+
+def test_facts_about_the_user_go_to_their_profile_if_there_is_one(tmp_path: Path) -> None:
+    nx = opened(tmp_path)
+    keep_profile(tmp_path / "home", "", {"friends_profile": "I like tea."})
+    notes = nx.notebook()
+    say(nx, "I live in Lisbon. Never push to main.")
+    propose(notes, nx.ledger, ["main"])
+    accept(notes, None)
+    assert read_profile(tmp_path / "home", "")[0] == {"friends_profile": "I like tea.\nI live in Lisbon."}
+    assert [fact.text for fact in notes.facts()] == ["Never push to main."]
+    assert "I live in Lisbon." in json.dumps(nx.assemble("hi", profile="tagged").to_openai())
+    notes.undo()
+    assert read_profile(tmp_path / "home", "")[0] == {"friends_profile": "I like tea."} and notes.facts() == []
+
+
+def test_target_log_adds_entries_and_no_facts(tmp_path: Path) -> None:
+    nx = opened(tmp_path)
+    notes = nx.notebook()
+    say(nx, "I live in Lisbon.")
+    propose(notes, nx.ledger, ["main"])
+    assert accept(notes, None, "log").change is None
+    assert notes.facts() == [] and "I live in Lisbon." in [entry.text for entry in notes.entries()]
+    assert texts(propose(notes, nx.ledger, ["main"])) == []
+
+
+def test_model_proposals_wait_until_they_are_accepted(tmp_path: Path) -> None:
+    nx = opened(tmp_path)
+    notes = nx.notebook()
+    say(nx, "The deploy goes to Hetzner.")
+    answer = json.dumps([{"text": "Deploys go to Hetzner.", "kind": "fact", "about": "work", "messages": [1]}, 7])
+    found = propose(notes, nx.ledger, ["main"], ask=lambda _: answer, model="m")
+    assert [one.by for one in found.proposals] == ["m"] and found.dropped == {"not in the form that was asked for": 1}
+    assert texts(propose(notes, nx.ledger, ["main"])) == ["Deploys go to Hetzner."]
+    accept(notes, [found.proposals[0].id])
+    assert facts(notes) == [("Facts", "2026-03-06", "Deploys go to Hetzner.")]
+
+
+def test_unknown_id_and_damaged_store_are_errors_and_change_nothing(tmp_path: Path) -> None:
+    nx = opened(tmp_path)
+    notes = nx.notebook()
+    say(nx, "I live in Lisbon.")
+    (found,) = propose(notes, nx.ledger, ["main"]).proposals
+    for decide in (accept, reject):
+        with pytest.raises(NoSuchFact, match="'nope'"):
+            decide(notes, [found.id, "nope"])
+    assert notes.facts() == [] and texts(propose(notes, nx.ledger, [])) == [found.text]
+    (tmp_path / consolidation.STORE).write_text("{")
+    with pytest.raises(UnreadableFile, match="damaged"):
+        accept(notes, None)
+
+
+def test_proposing_nothing_creates_no_file(tmp_path: Path) -> None:
+    nx = opened(tmp_path)
+    say(nx, "Please fix the bug.")
+    assert texts(propose(nx.notebook(), nx.ledger, ["main"])) == []
+    assert not (tmp_path / ".nexus").exists()
+
+
+LONG = "Please look at this line of the output. " * 60
+
+
+@pytest.mark.parametrize(
+    ("mode", "line", "remembered"),
+    [
+        ("off", "", []),
+        ("propose", "1 fact proposed: nexus memory propose", []),
+        ("add", "1 fact added to memory (revert: nexus memory undo 1)", ["I prefer tabs."]),
+    ],
+)
+def test_compaction_consolidates_as_configured(tmp_path: Path, mode: str, line: str, remembered: list[str]) -> None:
+    nx = opened(tmp_path, mode)
+    say(nx, "I prefer tabs.", *(f"{at} {LONG}" for at in range(12)))
+    done = nx.compact(budget=9_000)
+    assert done and done.memory == line
+    notes = nx.notebook()
+    assert [fact.text for fact in notes.facts()] == remembered
+    logged = [entry.text.partition(":")[0] for entry in notes.entries()]
+    assert logged == ([] if mode == "off" else ["Session 'main' (2026-03-06)"])
+    # The end of a chat says what still waits, and adds nothing twice.
+    assert nx.consolidate("main") == (line if mode == "propose" else "")
+    assert [entry.text.partition(":")[0] for entry in notes.entries()] == logged
+
+
+def test_failed_consolidation_is_a_line_and_no_failed_compaction(tmp_path: Path) -> None:
+    nx = opened(tmp_path, "add")
+    say(nx, "I prefer tabs.", *(f"{at} {LONG}" for at in range(12)))
+    (tmp_path / "MEMORY.md").mkdir()
+    done = nx.compact(budget=9_000)
+    assert done and done.memory.startswith("memory not consolidated: ") and "MEMORY.md" in done.memory
+
+
+def test_sessions_of_workers_and_unknown_ones_are_not_consolidated(tmp_path: Path) -> None:
+    nx = opened(tmp_path, "propose")
+    say(nx, "Spawn a worker.")
+    say(nx, "Never push to main.", session="main+1")
+    assert nx.consolidate("main+1") == "1 fact proposed: nexus memory propose"
+    nx.ledger.update("main+1", "spawned", parent_session="main")
+    assert nx.consolidate("main+1") == nx.consolidate("none") == ""
