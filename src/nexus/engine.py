@@ -623,10 +623,10 @@ class Engine:
         )
 
     def consolidate(self, session: str = "main") -> str:
-        """Propose or add a session's facts, as the setting `consolidate` says, and return what was done in one line.
+        """Propose or add a session's facts, depending on the setting `consolidate`, and return a line that reports it.
 
-        The line is empty if the setting is off, without a workspace, for a worker's session, and if there is no new fact. A
-        failure is the line too: neither a compaction nor the end of a chat fails with it.
+        The line is empty if the setting is off, without a workspace, for a worker's session, and without facts. A failure is
+        such a line too: neither a compaction nor the end of a chat fails with it.
         """
         mode = self.workspace_context.config.consolidate
         if mode == "off" or self.workspace is None:

@@ -163,8 +163,8 @@ def forget(fact: tuple[str, ...], timezone: str, options: CommandOptions) -> Non
 def propose(sessions: tuple[str, ...], base_url: str, adds: bool, options: CommandOptions) -> None:
     """List facts that the user stated in each SESSION [all], with the messages that they are from.
 
-    A fact is a standing preference or rule, a fact about the user or the work, or a decision. What memory has, and what was
-    forgotten, undone or rejected, is not proposed. A model's facts are checked against their messages. Proposals wait until
+    A fact is a standing preference or rule, a fact about the user or the work, or a decision. Facts in memory, and those
+    that you forgot, undid or rejected, are not proposed. A model's facts are checked against their messages. Proposals wait until
     you accept or reject them.
 
     Example: nexus memory propose main
@@ -241,19 +241,19 @@ def changes(last: int, options: CommandOptions) -> None:
 
     Example: nexus memory changes --last 5
     """
-    made = _notebook(options).changes()[-last:]
+    recent = _notebook(options).changes()[-last:]
     rows: list[tuple[str, str, str, str]] = []
-    for one in made:
-        heads = chain([(f"{one.number:,}", one.at, _command_of(one))], repeat(("", "", "")))
-        rows += [(*head, line) for head, line in zip(heads, _change_lines(one), strict=False)]
+    for change in recent:
+        heads = chain([(f"{change.number:,}", change.at, _command_of(change))], repeat(("", "", "")))
+        rows += [(*head, line) for head, line in zip(heads, _change_lines(change), strict=False)]
     names = ("change", "time", "by", "fact")
-    options.report_table(made, names, rows, empty="No changes yet.", numbers=("change",), wraps=("fact",))
+    options.report_table(recent, names, rows, empty="No changes yet.", numbers=("change",), wraps=("fact",))
 
 
 @command.subcommand("undo")
 @click.argument("change", type=click.IntRange(min=1), required=False)
 def undo(change: int | None, options: CommandOptions) -> None:
-    """Undo CHANGE, a number of `nexus memory changes` [the newest]: remove what it added, restore what it removed.
+    """Undo CHANGE, a number of `nexus memory changes` [the newest]: remove its facts, restore those that it removed.
 
     Other facts stay, also those changed by hand since. An undo is a change too, and can be undone by its number.
 
@@ -274,7 +274,11 @@ def _report_accepted(
     accepted: Any, book: Notebook, options: CommandOptions, dropped: dict[str, int] | None = None
 ) -> None:
     change: Change | None = accepted.change
-    lines = [f"Added to {book.log}: {_truncated(one.text)}" for one in accepted.proposals] if change is None else []
+    lines = (
+        [f"Added to {book.log}: {_truncated(proposal.text)}" for proposal in accepted.proposals]
+        if change is None
+        else []
+    )
     if change is not None:
         lines = [*_change_lines(change), f"Revert it: nexus memory undo {change.number}"]
     lines += [f"Dropped {count:,} of the model's answers: {reason}." for reason, count in (dropped or {}).items()]
@@ -318,7 +322,7 @@ def _ask(nx: Engine, model: str, base_url: str) -> Ask:
     keys = nx.credentials
 
     async def answer(prompt: str) -> str:
-        # An engine of its own: the prompt is no part of a session.
+        # An engine of its own: the prompt belongs to no session.
         with open_engine(ledger=":memory:", profiles={bare.name: bare}, model=model) as prompts:
             ctx = prompts.assemble(prompt, profile=bare.name)
         client = open_client(base_url=base_url) if base_url else open_client(model, credentials=keys.for_variable)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -50,8 +51,8 @@ class Change(Struct, frozen=True):
 
 class _Line(Struct, frozen=True, omit_defaults=True):
     change: Change | None = None
-    done: int = 0
-    dropped: int = 0
+    number: int = 0
+    state: Literal["", "done", "dropped"] = ""
 
 
 def begin(root: Path, change: Change) -> None:
@@ -61,7 +62,7 @@ def begin(root: Path, change: Change) -> None:
 
 def finish(root: Path, number: int, *, dropped: bool = False) -> None:
     """Mark a change as written, or as not written. Hold the lock."""
-    _append(root, _Line(dropped=number) if dropped else _Line(done=number))
+    _append(root, _Line(number=number, state="dropped" if dropped else "done"))
 
 
 def changes(root: Path, is_written: Callable[[Change], bool]) -> list[Change]:
@@ -86,20 +87,20 @@ def settle(root: Path, is_written: Callable[[Change], bool]) -> None:
 
 def _journal(root: Path) -> list[tuple[Change, str]]:
     """Return every change with its state: `done`, `dropped`, or empty if its program stopped or is still writing."""
-    found: dict[int, Change] = {}
+    by_number: dict[int, Change] = {}
     states: dict[int, str] = {}
     for line in _lines(root):
         if line.change is not None:
-            found[line.change.number] = line.change
-        states |= {line.done: "done"} if line.done else {line.dropped: "dropped"} if line.dropped else {}
+            by_number[line.change.number] = line.change
+        states |= {line.number: line.state} if line.state else {}
     undone_by: dict[int, int] = {}
-    for number, change in found.items():
-        if change.by == "undo" and change.of in found and states.get(number) != "dropped":
+    for number, change in by_number.items():
+        if change.by == "undo" and change.of in by_number and states.get(number) != "dropped":
             undone_by[change.of] = number
-            undone_by.pop(found[change.of].of, None)  # an undo that is undone reverts nothing
+            undone_by.pop(by_number[change.of].of, None)  # an undo that is undone reverts nothing
     return [
         (replace(change, undone_by=undone_by.get(number, 0)), states.get(number, ""))
-        for number, change in found.items()
+        for number, change in by_number.items()
     ]
 
 

@@ -1,7 +1,7 @@
 """Consolidation of sessions into memory: facts are proposed, stored, and accepted or rejected.
 
-`.nexus/memory-proposals.json` has the proposals that wait for a decision and the texts of rejected ones. What memory has, what
-a person forgot, undid or rejected, and what a newer fact replaced is not proposed again.
+`.nexus/memory-proposals.json` has the proposals that wait for a decision and the texts of rejected ones. Facts that memory has,
+that a person forgot, undid or rejected, and that a newer fact replaced are not proposed again.
 """
 
 from __future__ import annotations
@@ -85,50 +85,52 @@ def propose(
     model: str = "",
     progress: Callable[[int, int], None] | None = None,
 ) -> Proposals:
-    """Propose facts from sessions, by rule or by a model, and store them.
+    """Propose facts from sessions, by their wording or by a model, and store them.
 
     Args:
         book: The memory that the facts are for.
         ledger: The ledger of the sessions.
         sessions: Labels of sessions; their proposals are returned, all that wait if it is empty.
-        ask: Sends a prompt to a model; by default the facts are found by rule.
+        ask: Sends a prompt to a model; by default sentences are selected by their wording.
         model: The model's name, which is stored with its proposals.
         progress: Called with the number of finished sessions and of all.
 
     Raises NoSuchSession, LedgerError, BadReply, MemoryBusy, UnreadableFile, and any error of `ask`.
     """
     labels = list(sessions)
-    found: list[Proposal] = []
+    extracted: list[Proposal] = []
     dropped = Counter[str]()
     entries: dict[str, str] = {}
     for at, label in enumerate(labels):
         rows = [row for entry in ledger.entries(label) for row in conversation_rows(entry)]
         if ask is None:
-            found += propose_by_rule(rows, label)
+            extracted += propose_by_rule(rows, label)
         else:
             proposals, reasons = propose_by_model(rows, label, ask, model)
-            found += proposals
+            extracted += proposals
             dropped += reasons
         entries[label] = _log_text(rows, label)
         if progress is not None:
             progress(at + 1, len(labels))
-    if not found and not _read(book).pending:  # reading alone creates no file
+    if not extracted and not _read(book).pending:  # reading alone creates no file
         return Proposals((), dict(dropped))
     with files.lock_folder(book.root):
         store = _read(book)
-        waiting = _undecided(book, store, (*store.pending, *found))
-        named = {source.session for proposal in waiting for source in proposal.sources}
-        texts = {label: text for label, text in {**store.sessions, **entries}.items() if label in named}
+        waiting = _undecided(book, store, (*store.pending, *extracted))
+        open_labels = {source.session for proposal in waiting for source in proposal.sources}
+        texts = {label: text for label, text in {**store.sessions, **entries}.items() if label in open_labels}
         _write(book, replace(store, pending=waiting, sessions=texts))
     wanted = set(labels)
-    shown = (one for one in waiting if not wanted or any(source.session in wanted for source in one.sources))
-    return Proposals(tuple(shown), dict(dropped))
+    selection = (
+        proposal for proposal in waiting if not wanted or any(source.session in wanted for source in proposal.sources)
+    )
+    return Proposals(tuple(selection), dict(dropped))
 
 
 def accept(book: Notebook, ids: Iterable[str] | None, to: Target | None = None) -> Accepted:
     """Add proposals to memory as one change; all that wait if `ids` is None.
 
-    Facts about the user go to their kept profile if there is one, all others to the memory file; `to` names another target.
+    Facts about the user go to their kept profile if they have one, all others to the memory file; `to` names another target.
     Raises NoSuchFact, BadFact, MemoryBusy, UnreadableFile.
     """
     store = _read(book)
@@ -141,11 +143,13 @@ def accept(book: Notebook, ids: Iterable[str] | None, to: Target | None = None) 
         with_profile = bool(book.profile()) if to is None else to == "profile"
         present = {fact_key(fact.text): fact for fact in book.stored_facts()}
         added = [
-            _stored_fact(book, one, with_profile=with_profile and (to is not None or one.about == "user"))
-            for one in chosen
+            _stored_fact(book, proposal, with_profile=with_profile and (to is not None or proposal.about == "user"))
+            for proposal in chosen
         ]
         replaced = {
-            one.replaces: present[fact_key(one.replaces)] for one in chosen if fact_key(one.replaces) in present
+            proposal.replaces: present[fact_key(proposal.replaces)]
+            for proposal in chosen
+            if fact_key(proposal.replaces) in present
         }
         change = book.revise("accept", added=added, removed=list(replaced.values()))
     labels = {source.session for proposal in chosen for source in proposal.sources}
@@ -163,7 +167,7 @@ def reject(book: Notebook, ids: Iterable[str] | None) -> tuple[Proposal, ...]:
 
 
 def consolidate(book: Notebook, ledger: Ledger, session: str, mode: Literal["propose", "add"]) -> Consolidation:
-    """Propose the facts of a session by rule, add them at once if `mode` is "add", and note the session in the log."""
+    """Propose the facts that a session states, add them at once if `mode` is "add", and note the session in the log."""
     proposals = propose(book, ledger, [session]).proposals
     by_rule = [proposal.id for proposal in proposals if proposal.by == "rule"]
     rows = (row for entry in ledger.entries(session) for row in conversation_rows(entry))
@@ -174,14 +178,14 @@ def consolidate(book: Notebook, ledger: Ledger, session: str, mode: Literal["pro
 
 
 def _undecided(book: Notebook, store: _Store, proposals: Iterable[Proposal]) -> tuple[Proposal, ...]:
-    """Return the proposals that memory lacks and nobody declined, each with the fact that it replaces."""
+    """Return the proposals that are neither in memory nor declined, each with the fact that it replaces."""
     facts = book.facts()
     lines = book.profile()
-    known = {fact_key(text) for text in (*(fact.text for fact in facts), *lines, *store.rejected)}
-    known.update(fact_key(_REMOVED.sub("", entry.text)) for entry in book.entries())
+    keys = {fact_key(text) for text in (*(fact.text for fact in facts), *lines, *store.rejected)}
+    keys.update(fact_key(_REMOVED.sub("", entry.text)) for entry in book.entries())
     undecided: list[Proposal] = []
     for proposal in newest(sorted(proposals, key=lambda proposal: proposal.sources[0].at_ms)):
-        if fact_key(proposal.text) in known:
+        if fact_key(proposal.text) in keys:
             continue
         replaced = replaced_facts(proposal.text, [*(fact.text for fact in facts), *lines])
         if not _is_outdated(proposal, facts, replaced):
@@ -223,8 +227,8 @@ def _remove(book: Notebook, decided: Iterable[Proposal], rejected: Sequence[str]
         store = _read(book)
         waiting = tuple(proposal for proposal in store.pending if proposal.id not in ids)
         texts = tuple(dict.fromkeys((*store.rejected, *rejected)))[-MAX_REJECTED:]
-        named = {source.session for proposal in waiting for source in proposal.sources}
-        sessions = {label: text for label, text in store.sessions.items() if label in named}
+        open_labels = {source.session for proposal in waiting for source in proposal.sources}
+        sessions = {label: text for label, text in store.sessions.items() if label in open_labels}
         _write(book, _Store(waiting, texts, sessions))
 
 

@@ -177,18 +177,18 @@ class Notebook:
         not exist, is undone, or has nothing left to undo; BadFact if a fact cannot be restored.
         """
         with files.lock_folder(self.root):
-            made = self.changes()
-            known = {change.number: change for change in made}
-            undoable = [change.number for change in made if not change.undone_by and change.by != "undo"]
-            change = known.get(number or max(undoable, default=0))
+            journal = self.changes()
+            by_number = {change.number: change for change in journal}
+            undoable = [change.number for change in journal if not change.undone_by and change.by != "undo"]
+            change = by_number.get(number or max(undoable, default=0))
             if change is None:
                 what = f"change {number} not found" if number else "no change to undo"
                 raise NoSuchFact(f"{what} (list changes: nexus memory changes)")
             if change.undone_by:
                 raise NoSuchFact(f"change {change.number} is already undone, by change {change.undone_by}")
             present = {fact.key: fact for fact in self.stored_facts()}
-            newer = [one for one in made if one.number > change.number and one.number in undoable]
-            later = {fact.key for one in newer for fact in one.added}
+            newer = [other for other in journal if other.number > change.number and other.number in undoable]
+            later = {fact.key for other in newer for fact in other.added}
             removed = [present[fact.key] for fact in change.added if fact.key in present and fact.key not in later]
             restored = [fact for fact in change.removed if fact.key not in present]
             if not removed and not restored:
@@ -270,9 +270,9 @@ class Notebook:
 
     def _changed_profile(self, added: Sequence[StoredFact], removed: Sequence[StoredFact]) -> dict[str, Any] | None:
         """Return the user's profile after a change; None if the change has no fact of it. Raises UnreadableFile."""
-        gone = {comparison_key(fact.text) for fact in removed if fact.file == PROFILE}
+        removed_keys = {comparison_key(fact.text) for fact in removed if fact.file == PROFILE}
         new = [collapse_whitespace(fact.text) for fact in added if fact.file == PROFILE]
-        if not gone and not new:
+        if not removed_keys and not new:
             return None
         if self.home is None:
             raise BadSetting("memory opened without the user's folder (pass home=…)")
@@ -280,7 +280,7 @@ class Notebook:
         if warnings:
             raise UnreadableFile(f"{warnings[0].source} {warnings[0].message}")
         return with_profile_lines(
-            profile, lambda lines: [*(line for line in lines if comparison_key(line) not in gone), *new]
+            profile, lambda lines: [*(line for line in lines if comparison_key(line) not in removed_keys), *new]
         )
 
     def search(self, query: str, limit: int = 20) -> list[MemoryMatch]:

@@ -1,7 +1,7 @@
-"""Facts proposed from what a user said: each with its kind, its target and the messages that it is from.
+"""Facts proposed from the messages of a user, each with its kind, its heading and its sources.
 
 Only sentences that the user typed count, that are understood without the conversation, and that stay true after the session:
-standing preferences and rules, who the user is, what the work consists of, decisions. The sentences and their cues are those
+standing preferences and rules, who the user is, the parts of the work, decisions. The sentences and their cues are those
 of `nexus.compaction.extractive`; `standing.toml` lists the wordings. A sentence that fits none is not proposed.
 """
 
@@ -124,7 +124,7 @@ def proposal_id(text: str, source: Source) -> str:
 
 
 def user_text(row: StoredMessage) -> str:
-    """Return what the user typed in a message, without secrets, quoted lines and tables; "" for pasted or injected text."""
+    """Return the text that the user typed in a message, without secrets, quoted lines and tables; "" for pasted or injected text."""
     if row.message.role != "user" or is_injected(row.message):
         return ""
     text = strip_markup(limit_length(typed_text(row.message)))
@@ -158,11 +158,11 @@ def newest(proposals: Iterable[Proposal]) -> list[Proposal]:
             sources = dict.fromkeys((*same.sources, *proposal.sources))
             proposal = replace(same, sources=tuple(sources)[:MAX_SOURCES])  # noqa: PLW2901 - the joined one
         single[key] = proposal
-    kept: list[Proposal] = []
+    current: list[Proposal] = []
     for proposal in single.values():
-        stale = set(replaced_facts(proposal.text, [other.text for other in kept]))
-        kept = [*(other for other in kept if other.text not in stale), proposal]
-    return kept
+        stale = set(replaced_facts(proposal.text, [other.text for other in current]))
+        current = [*(other for other in current if other.text not in stale), proposal]
+    return current
 
 
 def fact_key(text: str) -> str:
@@ -200,8 +200,8 @@ def _facts(sentence: str) -> Iterator[tuple[str, FactKind, About]]:
     while start < len(text):
         for end in (*(end for end in ends if end > start), len(text)):
             clause = _EDGES.sub("", text[start:end]).strip(" ,;:-–—(")
-            whole = start == 0 and end == len(text)
-            kind = _kind(clause, labeled=label in ("constraint", "preference"), whole=whole)
+            is_whole = start == 0 and end == len(text)
+            kind = _kind(clause, labeled=label in ("constraint", "preference"), is_whole=is_whole)
             if kind is not None:
                 clause = clause[:1].upper() + clause[1:]
                 yield clause if clause.endswith((".", "!", "。", "！")) else f"{clause}.", *kind
@@ -211,8 +211,8 @@ def _facts(sentence: str) -> Iterator[tuple[str, FactKind, About]]:
             return
 
 
-def _kind(text: str, *, labeled: bool, whole: bool) -> tuple[FactKind, About] | None:
-    """Return the kind and subject of a statement that stands alone; None for any other text."""
+def _kind(text: str, *, labeled: bool, is_whole: bool) -> tuple[FactKind, About] | None:
+    """Return the kind and subject of a statement that needs no other; None for any other text."""
     if not MIN_CHARS <= len(text) * (1 + (not text.isascii())) <= MAX_CHARS or len(text.split()) > MAX_WORDS:
         return None
     if text.endswith(("?", "？", ":", "：", "…")) or _FORMS["dependent"].search(text):
@@ -226,10 +226,10 @@ def _kind(text: str, *, labeled: bool, whole: bool) -> tuple[FactKind, About] | 
             return "decision", "work"
         if _FORMS["work"].search(text):
             return "fact", "work"
-    standing = labeled or _FORMS["rule"].search(text) is not None
+    is_standing = labeled or _FORMS["rule"].search(text) is not None
     is_rule = (
-        whole
-        and standing
+        is_whole
+        and is_standing
         and (
             cued_kind(text, by_user=True) in ("constraint", "preference") or _FORMS["occasion"].match(text) is not None
         )
