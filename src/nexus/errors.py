@@ -331,7 +331,7 @@ class SecretFound(BadFact):
 
 
 class NoSuchFact(NexusError, ValueError):
-    """No fact matches, or several do (`numbers`). Nothing was changed."""
+    """No fact, proposal or change matches, or several facts do (`numbers`). Nothing was changed."""
 
     def __init__(self, text: str, numbers: Iterable[int] = ()) -> None:
         self.numbers = tuple(numbers)

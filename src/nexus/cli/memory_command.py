@@ -13,6 +13,7 @@ from nexus.cli._output import beginning, emit, excerpt, format_ref, format_time,
 from nexus.cli._tables import print_table
 from nexus.engine import Engine, open_engine
 from nexus.ledger.search_text import parse_query
+from nexus.ledger.sqlite import SqliteLedger
 from nexus.render.console import printable
 from nexus.types.profile import Profile
 from nexus.workspace.memory.changes import PROFILE, Change, StoredFact
@@ -178,6 +179,8 @@ def propose(sessions: tuple[str, ...], base_url: str, adds: bool, options: Comma
         labels = [resolve_session(nx, name) for name in sessions] or [
             info.label for info in nx.sessions() if not info.parent_session
         ]
+        if (options.model or adds) and isinstance(nx.store, SqliteLedger):
+            nx.store.check_trusted()  # its content would go to a model
         ask = _ask(nx, options.model, base_url) if options.model else None
         with progress_bar("Reading sessions") as progress:
             result = consolidation.propose(book, nx.ledger, labels, ask=ask, model=options.model, progress=progress)
