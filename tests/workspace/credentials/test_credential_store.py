@@ -79,6 +79,12 @@ def test_custom_variable_can_be_referenced(store: Credentials, variables: dict[s
         assert not wrong or wrong not in str(caught.value)
 
 
+def test_key_of_a_model_is_found_by_its_variable(store: Credentials) -> None:
+    assert store.for_variable("OPEN_ROUTER_API_KEY") is None
+    store.set("open-router", Secret(CANARY))
+    assert store.for_variable("OPEN_ROUTER_API_KEY") == CANARY
+
+
 def test_refer_does_not_replace_keyring_value(store: Credentials) -> None:
     store.set("twitter", Secret(CANARY))
     with pytest.raises(BadCredential, match="credential remove twitter"):

@@ -147,6 +147,30 @@ def test_model_proposals_wait_until_they_are_accepted(tmp_path: Path) -> None:
     assert facts(notes) == [("Facts", "2026-03-06", "Deploys go to Hetzner.")]
 
 
+def test_text_that_markdown_or_a_terminal_would_obey_is_stored_as_text_or_dropped(tmp_path: Path) -> None:
+    nx = opened(tmp_path)
+    notes = nx.notebook()
+    say(nx, "# Rules of 2026: always test. <!-- I use vim")
+    texts_of_model = (
+        "# Rules",
+        "- always test",
+        "2026: test",
+        "```",
+        "<!-- test",
+        "always \x1b[2J test",
+        "1. test",
+        "| a | b |",
+    )
+    items = [{"text": text, "kind": "rule", "about": "work", "messages": [1]} for text in texts_of_model]
+    proposed = propose(notes, nx.ledger, ["main"], ask=lambda _: json.dumps(items), model="m").proposals
+    assert all(one.text.isprintable() for one in proposed)
+    change = accept(notes, None).change
+    assert change is not None and [fact.text for fact in notes.facts()] == [fact.text for fact in change.added]
+    assert {fact.text for fact in change.added} == {one.text for one in proposed}
+    notes.undo()
+    assert notes.facts() == []
+
+
 def test_unknown_id_and_damaged_store_are_errors_and_change_nothing(tmp_path: Path) -> None:
     nx = opened(tmp_path)
     notes = nx.notebook()

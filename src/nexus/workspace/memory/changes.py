@@ -73,16 +73,13 @@ def changes(root: Path, is_written: Callable[[Change], bool]) -> list[Change]:
     return [change for change, state in _journal(root) if state == "done" or (state == "" and is_written(change))]
 
 
-def last_number(root: Path) -> int:
-    """Return the number of the newest change in the journal, 0 without one."""
-    return max((change.number for change, _ in _journal(root)), default=0)
-
-
-def settle(root: Path, is_written: Callable[[Change], bool]) -> None:
-    """Mark a change whose program stopped as written or not written. Hold the lock."""
-    for change, state in _journal(root):
+def next_number(root: Path, is_written: Callable[[Change], bool]) -> int:
+    """Return the number of a new change. Marks one whose program stopped as written or not. Hold the lock."""
+    journal = _journal(root)
+    for change, state in journal:
         if not state:
             finish(root, change.number, dropped=not is_written(change))
+    return max((change.number for change, _ in journal), default=0) + 1
 
 
 def _journal(root: Path) -> list[tuple[Change, str]]:

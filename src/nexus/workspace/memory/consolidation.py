@@ -17,13 +17,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nexus.compaction.extractive.statements import truncate_line
-from nexus.errors import NoSuchFact, UnreadableFile
+from nexus.errors import BadFact, NoSuchFact, UnreadableFile
 from nexus.ledger.operations import Ledger
 from nexus.ledger.replay import conversation_rows
 from nexus.types.ledger_entries import StoredMessage
 from nexus.workspace.memory import files
 from nexus.workspace.memory.changes import PROFILE, Change, StoredFact
-from nexus.workspace.memory.facts import Fact
+from nexus.workspace.memory.facts import Fact, with_fact
 from nexus.workspace.memory.model_proposals import Ask, propose_by_model
 from nexus.workspace.memory.notebook import Notebook
 from nexus.workspace.memory.proposals import (
@@ -185,12 +185,21 @@ def _undecided(book: Notebook, store: _Store, proposals: Iterable[Proposal]) -> 
     keys.update(fact_key(_REMOVED.sub("", entry.text)) for entry in book.entries())
     undecided: list[Proposal] = []
     for proposal in newest(sorted(proposals, key=lambda proposal: proposal.sources[0].at_ms)):
-        if fact_key(proposal.text) in keys:
+        if fact_key(proposal.text) in keys or not _is_storable(proposal):
             continue
         replaced = replaced_facts(proposal.text, [*(fact.text for fact in facts), *lines])
         if not _is_outdated(proposal, facts, replaced):
             undecided.append(replace(proposal, replaces=replaced[0] if replaced else ""))
     return tuple(undecided[-MAX_PENDING:])
+
+
+def _is_storable(proposal: Proposal) -> bool:
+    """Return False for a text that Markdown would read as something else, such as a heading."""
+    try:
+        with_fact("", proposal.text, "2026-01-01", proposal.section)
+    except BadFact:
+        return False
+    return True
 
 
 def _is_outdated(proposal: Proposal, facts: Sequence[Fact], replaced: Sequence[str]) -> bool:

@@ -16,10 +16,11 @@ from msgspec import Struct
 
 from nexus.compaction.extractive.patterns import STOP_WORDS, find_identifiers
 from nexus.compaction.extractive.statements import truncate_line
-from nexus.errors import BadReply
+from nexus.errors import BadFact, BadReply
 from nexus.text.redact import redact
 from nexus.types.ledger_entries import StoredMessage
 from nexus.types.validation import parse_json
+from nexus.workspace.memory.facts import normalize_fact
 from nexus.workspace.memory.proposals import (
     QUOTATION_CHARS,
     About,
@@ -118,8 +119,9 @@ def _checked(value: object, messages: dict[int, tuple[StoredMessage, str]], sess
         item = msgspec.convert(value, _Item)
     except ValueError:
         return "not in the form that was asked for"
-    text = " ".join(item.text.split())
-    if not text or len(text) > FACT_CHARS:
+    try:
+        text = normalize_fact(" ".join(item.text.split()), FACT_CHARS)
+    except BadFact:
         return "empty or too long"
     if not item.messages or any(number not in messages for number in item.messages):
         return "no source"

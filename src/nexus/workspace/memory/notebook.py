@@ -239,8 +239,7 @@ class Notebook:
         self, by: str, added: Sequence[StoredFact], removed: Sequence[StoredFact], of: int = 0
     ) -> Generator[Change]:
         """Write a change to the journal before and after the files are written."""
-        changes.settle(self.root, self._is_written)
-        number = changes.last_number(self.root) + 1
+        number = changes.next_number(self.root, self._is_written)
         change = Change(number, self._now("%Y-%m-%d %H:%M"), by, tuple(added), tuple(removed), of)
         changes.begin(self.root, change)
         try:

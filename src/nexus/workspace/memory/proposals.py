@@ -28,7 +28,7 @@ from nexus.compaction.extractive.statements import (
 from nexus.text.message_text import is_injected, typed_text
 from nexus.text.redact import redact
 from nexus.types.ledger_entries import StoredMessage
-from nexus.workspace.memory.facts import comparison_key
+from nexus.workspace.memory.facts import comparison_key, normalize_fact
 
 FactKind: TypeAlias = Literal["preference", "rule", "decision", "fact"]
 About: TypeAlias = Literal["user", "work"]
@@ -143,6 +143,7 @@ def propose_by_rule(rows: Iterable[StoredMessage], session: str) -> list[Proposa
     for row in rows:
         for sentence in sentences(user_text(row)):
             for text, kind, about in _facts(sentence):
+                text = normalize_fact(text, MAX_CHARS * 2)  # noqa: PLW2901 - the same text, as memory stores it
                 source = source_of(row, session, sentence)
                 section = section_of(kind, about)
                 proposals.append(Proposal(proposal_id(text, source), text, kind, about, section, (source,)))
