@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from functools import cache, cached_property, partial
 from os import PathLike
 from pathlib import Path
+from threading import Event as ThreadEvent
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack, get_args
 
@@ -579,6 +580,8 @@ class Engine:
         share: float = COMPACT_TO,
         trigger: Trigger = "manual",
         progress: Callable[[int, int], None] | None = None,
+        summarizer: FallbackSummarizer | None = None,
+        cancel: ThreadEvent | None = None,
         **options: Unpack[RequestOptions],
     ) -> CompactionOutcome:
         """Summarize older messages. Nothing is deleted, and `ledger.undo` reverts it.
@@ -592,19 +595,22 @@ class Engine:
             share: Target size of the context, as a share of the available tokens.
             trigger: Stored with the compaction.
             progress: Called with the number of parts summarized and their total.
+            summarizer: Used instead of the engine's.
+            cancel: Once it is set, the compaction ends with `SummaryCanceled` and stores nothing.
             **options: Arguments of `assemble`, such as model, tools, budget, profile and role.
 
         Raises NoSuchSession, LedgerError, and CompactionSuperseded or HeadMoved if the session changed meanwhile.
         """
         from nexus.compaction import NOTHING, run_compaction
 
-        check_options("compact", options, RequestOptions, "session focus plan share trigger progress")
+        check_options("compact", options, RequestOptions, "session focus plan share trigger progress summarizer cancel")
         self._check_trusted()
         plan = plan or self.plan(session, share=share, trigger=trigger, **options)
         if plan is None:
             return NOTHING
+        chosen = summarizer or self.fallback_summarizer
         outcome = run_compaction(
-            plan, self.ledger, self.fallback_summarizer, self.counter, focus=focus, progress=progress
+            plan, self.ledger, chosen, self.counter, focus=focus, progress=progress, cancel=cancel
         )
         return replace(outcome, memory=self.consolidate(plan.session)) if outcome else outcome
 

@@ -1,3 +1,4 @@
+# Over 500 lines: the steps of one request, and their drivers for callers that block and callers that await.
 """Sending with overflow recovery: compact proactively, then shrink and retry when the provider rejects a call.
 
 A request takes at most three calls. Each retry is smaller than the call before it by our own count. Once a retry
@@ -8,6 +9,7 @@ ContextOverflow lists the tokens of each part.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -78,14 +80,17 @@ class Answer(Struct, frozen=True):
 
 
 class _Outcome(Struct, frozen=True):
-    """Result of sending a context: a reply, or the error that `send` raised."""
+    """Result of a step: a reply or a compaction's outcome, or the error that was raised."""
 
     reply: Any = None
     error: Exception | None = None
 
 
-_Steps: TypeAlias = Generator[AssembledContext, _Outcome, Answer]
-"""Contexts to send, one after the other; returns the answer. It calls no model itself, so that a caller may await one."""
+Compact: TypeAlias = Callable[[threading.Event], CompactionOutcome]
+"""Compacts the session, which a model may take minutes for; canceled by the event."""
+
+_Steps: TypeAlias = Generator[AssembledContext | Compact, _Outcome, T]
+"""Contexts to send and compactions to run, one after the other. It calls no model itself, so that a caller may await one."""
 
 
 def call(
@@ -187,11 +192,13 @@ async def next_reply(
     return await _await_all(nx, recovery.reply_steps(compact_topic, **changes), send)
 
 
-async def _await_all(nx: AsyncEngine, steps: _Steps, send: Callable[[AssembledContext], Awaitable[Any]]) -> Answer:
+async def _await_all(
+    nx: AsyncEngine, steps: _Steps[Answer], send: Callable[[AssembledContext], Awaitable[Any]]
+) -> Answer:
     step = await nx.run(_next_step, steps, None)
-    while isinstance(step, AssembledContext):
+    while not isinstance(step, Answer):
         try:
-            outcome = _Outcome(await send(step))
+            outcome = _Outcome(await (send(step) if isinstance(step, AssembledContext) else await_compaction(step)))
         except Exception as error:  # noqa: BLE001 - the steps decide what it means, and raise it again
             outcome = _Outcome(error=error)
         except BaseException as error:
@@ -201,11 +208,25 @@ async def _await_all(nx: AsyncEngine, steps: _Steps, send: Callable[[AssembledCo
     return step
 
 
-def _send_all(steps: _Steps, send: Callable[[AssembledContext], Any]) -> Answer:
+async def await_compaction(compact: Compact) -> CompactionOutcome:
+    """Run a compaction in a thread of its own: other sessions have the engine's threads meanwhile.
+
+    If it is canceled, nothing is stored. `compact` calls `Engine.compact` with a plan and the event.
+    """
+    cancel = threading.Event()
+    work = asyncio.ensure_future(asyncio.to_thread(compact, cancel))
+    try:
+        return await asyncio.shield(work)
+    finally:
+        cancel.set()
+        await asyncio.wait([work])
+
+
+def _send_all(steps: _Steps[Answer], send: Callable[[AssembledContext], Any]) -> Answer:
     step = _next_step(steps, None)
-    while isinstance(step, AssembledContext):
+    while not isinstance(step, Answer):
         try:
-            outcome = _Outcome(send(step))
+            outcome = _Outcome(send(step) if isinstance(step, AssembledContext) else step(threading.Event()))
         except Exception as error:  # noqa: BLE001 - the steps decide what it means, and raise it again
             outcome = _Outcome(error=error)
         except BaseException as error:
@@ -215,15 +236,15 @@ def _send_all(steps: _Steps, send: Callable[[AssembledContext], Any]) -> Answer:
     return step
 
 
-def _next_step(steps: _Steps, outcome: _Outcome | None) -> AssembledContext | Answer:
-    """Return the next context to send, or the answer."""
+def _next_step(steps: _Steps[Answer], outcome: _Outcome | None) -> AssembledContext | Compact | Answer:
+    """Return the next context to send or compaction to run, or the answer."""
     try:
         return next(steps) if outcome is None else steps.send(outcome)
     except StopIteration as end:
         return end.value
 
 
-def _stop(steps: _Steps, error: BaseException) -> None:
+def _stop(steps: _Steps[Answer], error: BaseException) -> None:
     """End the steps with an interruption of the program."""
     with suppress(BaseException):
         steps.throw(error)
@@ -280,7 +301,7 @@ def recover(
         raise ContextOverflow((), f"the error is {verdict.kind}, not an overflow: {verdict.text}")
     recovery.attempts.append(Attempt(ctx.token_budget.used.total, ctx.token_budget.available, "", verdict))
     recovery.error = error if isinstance(error, BaseException) else None
-    return _send_all(recovery.send_until_it_fits(recovery.smaller_context(ctx, verdict)), send)
+    return _send_all(recovery.recovery_steps(ctx, verdict), send)
 
 
 @dataclass(slots=True)
@@ -316,7 +337,7 @@ class _Recovery:
             return self.nx.assemble(self.event, session=self.session, **options)
         return self.nx.assemble_stored(build_request(self.event, self.session, **options), stored)
 
-    def turn_steps(self) -> _Steps:
+    def turn_steps(self) -> _Steps[Answer]:
         """Store the event, then yield contexts until one fits. Every way out but the answer closes the turn as failed."""
         begin = partial(self.nx.begin, self.event, session=self.session, **self.options)
         turn = self.turn = despite_learned_limit(self.nx, self.options.get("model"), begin)
@@ -332,15 +353,21 @@ class _Recovery:
             turn.cancel()
             raise
 
-    def reply_steps(self, compact_topic: str | None = None, **changes: Unpack[RequestOptions]) -> _Steps:
+    def recovery_steps(self, ctx: AssembledContext, verdict: OverflowVerdict) -> _Steps[Answer]:
+        """Yield smaller contexts than one that did not fit, until one fits."""
+        smaller = yield from self.smaller_context(ctx, verdict)
+        return (yield from self.send_until_it_fits(smaller))
+
+    def reply_steps(self, compact_topic: str | None = None, **changes: Unpack[RequestOptions]) -> _Steps[Answer]:
         """Yield contexts of the turn's next call until one fits, and record its reply."""
         assemble = partial(self.turn.assemble, **changes) if self.turn is not None else self.assemble
         ctx = despite_learned_limit(self.nx, self.options.get("model"), assemble)
         trigger: Trigger | None = (
             "manual" if compact_topic is not None else "context_limit" if ctx.compaction_due else None
         )
-        if self.may_compact and trigger is not None and self.compact_history(ctx, None, trigger, compact_topic or ""):
-            ctx = self.assemble()
+        if self.may_compact and trigger is not None:
+            is_shorter = yield from self.compact_history(ctx, None, trigger, compact_topic or "")
+            ctx = self.assemble() if is_shorter else ctx
         return (yield from self.send_until_it_fits(ctx))
 
     def _stored_answer(self, turn: Turn) -> Answer:
@@ -350,7 +377,7 @@ class _Recovery:
         ctx = self.nx.replay(turn.session, turn.number, unverified=True)
         return Answer(ctx, None, AgentResult(turn.replies), committed, ())
 
-    def send_until_it_fits(self, ctx: AssembledContext) -> _Steps:
+    def send_until_it_fits(self, ctx: AssembledContext) -> _Steps[Answer]:
         """Send at most three times. A doubtful reply is accepted if no smaller context can be sent."""
         while True:
             used, available = ctx.token_budget.used.total, ctx.token_budget.available
@@ -366,7 +393,7 @@ class _Recovery:
             self.attempts.append(Attempt(used, available, self.step, verdict))
             if verdict is not None:
                 try:
-                    ctx = self.smaller_context(ctx, verdict)
+                    ctx = yield from self.smaller_context(ctx, verdict)
                     continue
                 except ContextOverflow:
                     if not _has_content(result):
@@ -378,7 +405,7 @@ class _Recovery:
             committed = turn.record_result(result, ctx, reply) if turn else self.nx.record_result(ctx, result)
             return Answer(ctx, reply, result, committed, tuple(self.attempts), tuple(self.outcomes))
 
-    def smaller_context(self, ctx: AssembledContext, verdict: OverflowVerdict) -> AssembledContext:
+    def smaller_context(self, ctx: AssembledContext, verdict: OverflowVerdict) -> _Steps[AssembledContext]:
         """Return a context that is smaller than the failed one by our count. Raises ContextOverflow if none is."""
         self.nx.recoveries[ctx.model] += 1
         if len(self.attempts) >= MOST_CALLS:
@@ -393,7 +420,8 @@ class _Recovery:
         limit = _prompt_limit(ctx, verdict)
         smaller: AssembledContext | None = None
         share = RECOVER_TO * limit / budget.available
-        if self.may_compact and len(self.attempts) == 1 and self.compact_history(ctx, share, "overflow_recovery"):
+        may_compact = self.may_compact and len(self.attempts) == 1
+        if may_compact and (yield from self.compact_history(ctx, share, "overflow_recovery")):
             self.step = "compacted to 40 %"
             smaller = self._refit(ctx, limit)
         if smaller is None:
@@ -409,7 +437,9 @@ class _Recovery:
             self.limit_to_learn = limit
         return smaller
 
-    def compact_history(self, ctx: AssembledContext, share: float | None, trigger: Trigger, topic: str = "") -> bool:
+    def compact_history(
+        self, ctx: AssembledContext, share: float | None, trigger: Trigger, topic: str = ""
+    ) -> _Steps[bool]:
         """Compact to a share, by default the profile's; return whether the history became shorter."""
         plan = ctx.plan(trigger, share)
         if plan is None:
@@ -417,11 +447,15 @@ class _Recovery:
         self.listen(CompactionStart(trigger))
         outcome = CompactionOutcome()
         try:
-            outcome = self.nx.compact(ctx.session_label, focus=topic, plan=plan)
-        except (CompactionSuperseded, HeadMoved):
-            return True  # another program's compaction landed first
+            done = yield lambda cancel: self.nx.compact(ctx.session_label, focus=topic, plan=plan, cancel=cancel)
+            if isinstance(done.error, (CompactionSuperseded, HeadMoved)):
+                return True  # another program's compaction landed first
+            if done.error is not None:
+                raise done.error
+            outcome = done.reply
         finally:
-            self.listen(CompactionEnd(outcome.tokens_before, outcome.tokens_after))
+            problem = outcome.attempts[-1].reason if outcome.attempts else ""
+            self.listen(CompactionEnd(outcome.tokens_before, outcome.tokens_after, outcome.method, problem))
         self.outcomes.append(outcome)
         return bool(outcome)
 

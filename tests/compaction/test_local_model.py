@@ -19,7 +19,7 @@ import pytest
 
 from compaction.conversations import PORTS, rows
 from nexus.compaction.check_summary import Fault, check_summary
-from nexus.compaction.openai_summarizer import OpenAISummarizer
+from nexus.compaction.model_summarizer import ModelSummarizer
 from nexus.compaction.prompt import build_summarize_prompt
 from nexus.compaction.summarizer import SummaryReply, SummaryRequest
 from nexus.errors import SummarizerFailed, SummaryCallTooLarge
@@ -75,8 +75,8 @@ def address() -> Iterator[str]:
     del server
 
 
-def summarizer(address: str, **settings: Any) -> OpenAISummarizer:
-    return OpenAISummarizer(
+def summarizer(address: str, **settings: Any) -> ModelSummarizer:
+    return ModelSummarizer(
         "smollm2-135m", **{"base_url": address, "timeout_s": 300, "max_retries": 0, "call_tokens": WINDOW, **settings}
     )
 

@@ -110,7 +110,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "prompt_toolkit": ("cli.chat_input",),
     "rich": ("cli",),
     "keyring": ("workspace.credentials.system",),
-    "openai": ("compaction.openai_summarizer", "models.endpoints"),
+    "openai": ("models.endpoints",),
     "anthropic": ("models.endpoints",),
     "google": ("models.endpoints",),
     "httpx2": ("agents.mcp_tools", "models.endpoints"),

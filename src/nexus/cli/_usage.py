@@ -7,6 +7,7 @@ from msgspec import Struct
 from nexus.engine import Engine
 from nexus.providers.prompt_cache import cost_of_reply
 from nexus.providers.received import mapping, number_of, text_of
+from nexus.types.ledger_entries import Entry
 from nexus.types.request import TokenUsage
 
 
@@ -31,32 +32,37 @@ class ReportedUsage(Struct, frozen=True):
     models: tuple[ModelUsage, ...]
     is_imported: bool
     """True if the newest call is from an imported file."""
+    summaries: tuple[ModelUsage, ...] = ()
+    """The calls for summaries, which are in none of the others; `calls` counts summaries."""
 
     def lines(self) -> tuple[str, str]:
         """Return the newest call's tokens and the cost as texts; empty without usage."""
-        if not self.models:
+        if not self.models and not self.summaries:
             return "", ""
         last = f"{self.last_input_tokens:,} input tokens in the newest call to {self.last_model or 'an unnamed model'}"
         if self.is_imported:
             last += ", with the system prompt and tools, which the file does not contain"
-        priced = [
-            f"{usage.dollars:,.4f} for {_count_calls(usage.calls)} to {usage.model}"
+        costs = [
+            (usage.dollars, f"{_count(usage.calls, 'call')} to {usage.model or 'unnamed models'}")
             for usage in self.models
-            if usage.dollars is not None
         ]
-        unpriced = [
-            f"unknown for {_count_calls(usage.calls)} to {usage.model or 'unnamed models'}"
-            for usage in self.models
-            if usage.dollars is None
-        ]
-        return last, f"USD at list prices: {', '.join(priced + unpriced)}"
+        for usage in self.summaries:
+            noun = "summary" if usage.model else "rejected summary"
+            costs.append((usage.dollars, _count(usage.calls, noun) + (usage.model and f" by {usage.model}")))
+        priced = [f"{dollars:,.4f} for {calls}" for dollars, calls in costs if dollars is not None]
+        unpriced = [f"unknown for {calls}" for dollars, calls in costs if dollars is None]
+        return last if self.models else "", f"USD at list prices: {', '.join(priced + unpriced)}"
 
 
 def reported_usage(nx: Engine, label: str) -> ReportedUsage:
     """Return the usage that providers reported for the calls of a session."""
     sums: dict[str, ModelUsage] = {}
+    summaries: dict[str, ModelUsage] = {}
     model, last_model, last_tokens, is_imported, has_file = "", "", 0, False, False
     for entry in nx.ledger.iter_entries(label):
+        if entry.kind == "compaction":
+            _add_summary(nx, summaries, entry)
+            continue
         model = text_of(entry.body.get("model")) or model
         model = next((row.message.model for row in reversed(entry.rows) if row.message.model), model)
         has_file = has_file or "imported" in entry.body
@@ -65,9 +71,20 @@ def reported_usage(nx: Engine, label: str) -> ReportedUsage:
         if usage.input_tokens:
             last_model, last_tokens = model, usage.input_tokens
             is_imported = has_file and "model" not in entry.body  # recorded calls name theirs
-            cost = cost_of_reply(usage, nx.resolve(model)) if model else None
-            sums[model] = _with_call(sums.get(model) or ModelUsage(model, 0, 0, 0, 0, 0, 0.0), usage, cost)
-    return ReportedUsage(last_model, last_tokens, tuple(sums.values()), is_imported)
+            _add_call(nx, sums, model, usage)
+    return ReportedUsage(last_model, last_tokens, tuple(sums.values()), is_imported, tuple(summaries.values()))
+
+
+def _add_call(nx: Engine, sums: dict[str, ModelUsage], model: str, usage: TokenUsage) -> None:
+    cost = cost_of_reply(usage, nx.resolve(model)) if model else None
+    sums[model] = _with_call(sums.get(model) or ModelUsage(model, 0, 0, 0, 0, 0, 0.0), usage, cost)
+
+
+def _add_summary(nx: Engine, sums: dict[str, ModelUsage], entry: Entry) -> None:
+    """Add the calls that a compaction made for its summary."""
+    tokens, written = number_of(entry.body.get("call_tokens")), number_of(entry.body.get("call_output_tokens"))
+    if tokens:
+        _add_call(nx, sums, text_of(entry.body.get("model")), TokenUsage(max(tokens - written, 0), written))
 
 
 def _with_call(total: ModelUsage, usage: TokenUsage, cost: float | None) -> ModelUsage:
@@ -82,5 +99,6 @@ def _with_call(total: ModelUsage, usage: TokenUsage, cost: float | None) -> Mode
     )
 
 
-def _count_calls(count: int) -> str:
-    return f"{count:,} call{'s' if count != 1 else ''}"
+def _count(count: int, noun: str) -> str:
+    plural = f"{noun}s" if not noun.endswith("y") else f"{noun[:-1]}ies"
+    return f"{count:,} {noun if count == 1 else plural}"

@@ -11,8 +11,9 @@ import signal
 import uuid
 from collections.abc import Callable, Generator, Iterable
 from contextlib import AsyncExitStack, contextmanager, suppress
-from functools import partial, wraps
+from functools import wraps
 from importlib.util import find_spec
+from threading import Thread
 from typing import TYPE_CHECKING, Any, Self
 
 import click
@@ -26,6 +27,7 @@ from nexus.agents.turn_tools import TurnTools
 from nexus.agents.workers import WorkerLimits
 from nexus.async_engine import AsyncEngine
 from nexus.cli._exit_codes import exit_code, outcome_code
+from nexus.cli._models import EXTRACTIVE, NoKey, open_model, summarizer_of
 from nexus.cli._options import CommandOptions, resolve_id
 from nexus.cli._output import print_warning
 from nexus.context import AssembledContext
@@ -33,14 +35,12 @@ from nexus.engine import DEFAULT_PROFILE, NEXT_MESSAGE, Engine, EngineOptions
 from nexus.errors import BadSetting, NexusError, NoCredential, SessionBusy
 from nexus.interop.turnlog_live import TurnLog
 from nexus.ledger.lease import WAIT_S, session_lease
-from nexus.models import ModelClient, Models, open_client
-from nexus.tokens.model import resolve
+from nexus.models import EndpointClient, ModelClient, Models
 from nexus.tools import ToolRegistry
 from nexus.types.message import Image, Message, Part, Text
 from nexus.types.options import CallOptions
 from nexus.types.request import AgentResult, Event
 from nexus.types.stream_events import Sink, StreamError, StreamEvent
-from nexus.workspace.credentials.store import Credentials
 
 if TYPE_CHECKING:
     from nexus.cli.chat_screen import Screen
@@ -58,6 +58,7 @@ AGENT_OPTIONS = (
     click.option("--key-variable", default="", help="Variable with the key of the server at --base-url."),
     click.option("--local", is_flag=True, help="Use the small local model: no key, no network, no tools."),
     click.option("--profile", default="", help="Profile: a name, or a .toml or .py file [layered]."),
+    click.option("--summarizer", default="", help="Model that writes summaries, or `extractive` [the agent's model]."),
     click.option("--toolset", default="", help="Toolset of the policy that limits the tools."),
     click.option("--yes", is_flag=True, help="Run tools that need confirmation without asking."),
     click.option("--max-steps", type=click.IntRange(min=1), help="Calls of the model in one turn [50]."),
@@ -74,6 +75,7 @@ class AgentSettings(Struct, frozen=True):
     base_url: str = ""
     key_variable: str = ""
     local: bool = False
+    summarizer: str = ""
     toolset: str = ""
     yes: bool = False
     max_steps: int | None = None
@@ -107,10 +109,6 @@ def has_local_model() -> bool:
 
 
 _LIMIT_OPTIONS = {"Limits.steps": "--max-steps", "Limits.cost_usd": "--max-cost", "Limits.seconds": "--timeout"}
-
-
-class NoKey(NoCredential):
-    """The model's provider needs a key, and none is set."""
 
 
 class UnfinishedTurn(Struct, frozen=True):
@@ -214,6 +212,7 @@ class ChatAgent:
         """Use another model from the next turn on. Raises NoKey, BadSetting, PackageMissing."""
         client = self._client(model)
         self.model = model
+        self._choose_summarizer()
         local = self._server is not None
         self._agent = Agent(
             self._async_nx,
@@ -232,19 +231,48 @@ class ChatAgent:
         self.select_model(self.model)
 
     def _client(self, model: str) -> ModelClient:
-        if self._server is not None:
-            if model != self._server.model:
-                raise BadSetting(f"only {self._server.model!r} runs with --local (start again without it)")
-            client: ModelClient = self._server.client()
-        elif self.settings.base_url:
-            key = os.environ.get(self.settings.key_variable, "") if self.settings.key_variable else ""
-            if self.settings.key_variable and not key:
-                raise NoKey(f"no key for {self.settings.base_url}: set {self.settings.key_variable}")
-            client = open_client(base_url=self.settings.base_url, api_key=key)
-        else:
-            client = _provider_client(model, self.nx.credentials)
+        """Return the client of a model. Its package is imported meanwhile; the first call waits for that."""
+        endpoint = self._endpoint_client(model)
+        Thread(target=endpoint.endpoint.prepare, name="nexus import", daemon=True).start()
+        is_router = self._server is None and not self.settings.base_url
+        client = Models({self.nx.resolve(model).provider: endpoint}) if is_router else endpoint
         self._stack.push_async_callback(client.aclose)
         return self.turn_log.watch(client) if self.turn_log is not None else client
+
+    def _endpoint_client(self, model: str) -> EndpointClient:
+        if self._server is None:
+            return open_model(model, self.nx.credentials, self.settings.base_url, self._server_key)
+        if model != self._server.model:
+            raise BadSetting(f"only {self._server.model!r} runs with --local (start again without it)")
+        return self._server.client()
+
+    @property
+    def _server_key(self) -> str:
+        """The key of the server at --base-url. Raises NoKey."""
+        variable = self.settings.key_variable
+        if self.settings.base_url and variable and not os.environ.get(variable):
+            raise NoKey(f"no key for {self.settings.base_url}: set {variable}")
+        return os.environ.get(variable, "") if self.settings.base_url else ""
+
+    @property
+    def summarizer(self) -> str:
+        """Name of the model that writes summaries, or `extractive`."""
+        named = self.settings.summarizer or self.nx.workspace_context.config.summarizer
+        # The local model is too small to summarize.
+        return named or (EXTRACTIVE if self._server is not None else self.model)
+
+    def _choose_summarizer(self) -> None:
+        """Let the engine's summaries be written by `summarizer`. Raises NoCredential, BadSetting, PackageMissing."""
+        base_url, key = self.settings.base_url, self._server_key
+        if self.summarizer not in (EXTRACTIVE, self.model):
+            try:
+                open_model(self.summarizer, self.nx.credentials, base_url, key)  # reports a missing key now
+            except NoKey as error:
+                raise NoCredential(f"summarizer: {error}") from error
+        summaries = self.nx.fallback_summarizer
+        if summaries.model is None or summaries.model.name != self.summarizer:
+            summaries.model = summarizer_of(self.nx, self.summarizer, base_url, key)
+            summaries.failures = summaries.paused = 0
 
     @property
     def options(self) -> CallOptions:
@@ -348,31 +376,6 @@ def new_event(text: str, images: Iterable[Image] = ()) -> Event:
 def _event_of(message: Message) -> Event:
     parts = tuple(part for part in message.parts if isinstance(part, (Text, Image)))
     return Event(parts, id=message.id, at_ms=message.at_ms, source=message.source or "human")
-
-
-def _provider_client(model: str, credentials: Credentials) -> ModelClient:
-    """Return the client of all models, with the one of `model`'s provider open. Raises NoKey and as `open_client`."""
-    lookup = partial(_credential, credentials)
-    provider = resolve(model).provider
-    try:
-        client = open_client(model, credentials=lookup)
-    except NoCredential as error:
-        variable = str(error).partition("(set ")[2].partition(",")[0]
-        raise NoKey(f"no key for {model}: set {variable}, or run `nexus chat --local`") from error
-    except BadSetting as error:
-        raise BadSetting(
-            f"model {model!r} has no known server: name it with --base-url, or use another model"
-        ) from error
-    return Models({provider: client}, credentials=lookup)
-
-
-def _credential(credentials: Credentials, variable: str) -> str | None:
-    """Return the user's credential for a variable: `anthropic` for ANTHROPIC_API_KEY; None without one."""
-    name = variable.removesuffix("_API_KEY").lower().replace("_", "-")
-    try:
-        return credentials.get(name).reveal()
-    except NoCredential:
-        return None
 
 
 async def _agree(_call: object) -> bool:

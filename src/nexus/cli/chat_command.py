@@ -14,13 +14,13 @@ import click
 from msgspec.structs import replace
 
 from nexus.cli._exit_codes import STOPPED, WRONG_INPUT, exit_code
+from nexus.cli._models import NoKey
 from nexus.cli._options import CommandOptions, nexus_command, resolve_session
 from nexus.cli._output import beginning, console, print_warning, quoted
 from nexus.cli.chat_agent import (
     LOCAL_INSTALL,
     AgentSettings,
     ChatAgent,
-    NoKey,
     agent_options,
     has_local_model,
     new_event,

@@ -91,6 +91,17 @@ def usage_line(end: StreamEnd) -> str:
     return f"{usage.input_tokens:,} tokens in{cached}, {usage.output_tokens:,} out{calls}{cost}"
 
 
+def compaction_line(end: CompactionEnd) -> str:
+    """Return the result of a compaction, and why a model's summary was rejected."""
+    problem = (
+        f" (a model's summary was rejected: {beginning(end.problem.rstrip('.'), RESULT_CHARS)})" if end.problem else ""
+    )
+    if not end.method:
+        return f"older messages were not summarized{problem}"
+    sizes = f"{end.tokens_before:,} tokens before, {end.tokens_after:,} now"
+    return f"older messages are now a summary by {end.method}: {sizes}{problem}"
+
+
 class JsonScreen:
     """Prints each event as a line of JSON."""
 
@@ -151,6 +162,8 @@ class PlainScreen:
                 self._note(f"{event.name} failed: {beginning(event.text, RESULT_CHARS)}")
             case CompactionStart():
                 self._note("compacting older messages")
+            case CompactionEnd():
+                self._note(compaction_line(event))
             case StreamEnd():
                 self.end = event
                 self._end_line()
@@ -272,8 +285,8 @@ class TerminalScreen:
             case CompactionStart():
                 self._print_text()
                 self._set_state("compacting older messages")
-            case CompactionEnd(before, after):
-                self._note(f"older messages are now a summary: {before:,} tokens before, {after:,} now")
+            case CompactionEnd():
+                self._note(compaction_line(event))
                 self._set_state("waiting for the model")
             case StreamEnd():
                 self.end = event

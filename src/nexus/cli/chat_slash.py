@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from nexus.analysis.cache_use import cached_calls, sum_calls
 from nexus.cli import run_line
+from nexus.cli._exit_codes import STOPPED
 from nexus.cli._options import CommandOptions
 from nexus.cli._output import quoted
 from nexus.cli._parameters import nearest
@@ -20,6 +21,7 @@ from nexus.cli._usage import reported_usage
 from nexus.cli.assemble_command import print_window
 from nexus.cli.chat_agent import ChatAgent
 from nexus.cli.chat_input import image_paths
+from nexus.cli.compact_command import DEFAULT_PERCENT, run_compaction
 from nexus.errors import UnreadableFile
 from nexus.render.console import printable
 from nexus.types.ledger_entries import Commit, NewEntry
@@ -110,7 +112,14 @@ def _context(chat: Conversation, _argument: str) -> int:
 
 
 def _compact(chat: Conversation, focus: str) -> int:
-    return _nexus(chat, "compact", chat.agent.session, focus, model=chat.agent.model)
+    agent = chat.agent
+    try:
+        plan = agent.nx.plan(agent.session, share=DEFAULT_PERCENT / 100, **agent.options)
+        run_compaction(agent.nx, agent.session, focus, plan, CommandOptions())
+    except KeyboardInterrupt:
+        click.echo("Stopped; the session is unchanged.", err=True)
+        return STOPPED
+    return 0
 
 
 def _undo(chat: Conversation, _argument: str) -> int:
@@ -126,6 +135,7 @@ def _status(chat: Conversation, _argument: str) -> int:
         "model": f"{ctx.model} ({ctx.provider})",
         "workspace": str(nx.workspace or ""),
         "ledger": nx.ledger.location,
+        "summaries": f"by {agent.summarizer}",
         "context": f"{used:,} of {available:,} tokens, {used / available:.1%}",
     }
     if nx.ledger.resolve(agent.session):

@@ -22,8 +22,10 @@ from nexus.engine import Engine
 from nexus.errors import BadEntry
 from nexus.ledger.search_text import all_text
 from nexus.render.console import printable, printable_lines
+from nexus.types.compaction_plan import CompactionPlan
 from nexus.types.ledger_entries import Entry, MessageRef
 
+DEFAULT_PERCENT = 60
 _REF = re.compile(r"(\d{1,15})(?:\.(\d{1,9}))?", re.ASCII)
 
 
@@ -37,14 +39,12 @@ _REF = re.compile(r"(\d{1,15})(?:\.(\d{1,9}))?", re.ASCII)
     "--to",
     "percent",
     type=click.IntRange(5, 95),
-    default=60,
+    default=DEFAULT_PERCENT,
     show_default=True,
     help="Target size, in percent of the available tokens.",
 )
-@click.option(
-    "--summarizer", default="", help="Model of an OpenAI-compatible server that writes the summary [extractive]."
-)
-@click.option("--base-url", default="", help="Server of the summarizer [OpenAI's].")
+@click.option("--summarizer", default="", help="Model that writes the summary [of the configuration, else extractive].")
+@click.option("--base-url", default="", help="OpenAI-compatible server of the summarizer [its provider's].")
 @click.option("--dry-run", is_flag=True, help="Show what would be summarized; write nothing.")
 def command(
     session: str, focus: str, percent: int, summarizer: str, base_url: str, dry_run: bool, options: CommandOptions
@@ -66,23 +66,29 @@ def command(
             )
             options.report({"session": label, "plan": plan}, text or "")
             return
-        if summarizer:
-            from nexus.compaction.openai_summarizer import OpenAISummarizer
+        if summarizer := summarizer or nx.workspace_context.config.summarizer:
+            from nexus.cli._models import summarizer_of
 
-            nx.fallback_summarizer.model = OpenAISummarizer(summarizer, base_url=base_url)
-        outcome = NOTHING
-        if plan is not None:
-            with progress_bar("Summarizing") as progress:
-                outcome = nx.compact(label, focus=focus, plan=plan, progress=progress)
+            nx.fallback_summarizer.model = summarizer_of(nx, summarizer, base_url)
+        run_compaction(nx, label, focus, plan, options)
+
+
+def run_compaction(nx: Engine, label: str, focus: str, plan: CompactionPlan | None, options: CommandOptions) -> None:
+    """Carry a plan out, with a progress bar, and report the summary, its author and its cost."""
+    outcome = NOTHING
+    if plan is not None:
+        with progress_bar("Summarizing") as progress:
+            outcome = nx.compact(label, focus=focus, plan=plan, progress=progress)
     lines = [f"Session {quoted(label)} not compacted: {outcome.reason}."]
     if outcome:
         lines = [
             f"Summary by {printable(attempt.method)} rejected: {printable(attempt.reason.rstrip('.'))}."
             for attempt in outcome.attempts
         ]
+        cost = f", for {outcome.call_tokens:,} tokens" if outcome.call_tokens else ""
         lines.append(
             f"Session {quoted(label)}: {outcome.messages:,} messages are now a summary of {outcome.summary_tokens:,} "
-            f"tokens (by {printable(outcome.method)}, entry {outcome.entry}). Context: about {outcome.tokens_before:,} "
+            f"tokens (by {printable(outcome.method)}{cost}, entry {outcome.entry}). Context: about {outcome.tokens_before:,} "
             f"tokens before, {outcome.tokens_after:,} now. Revert it: nexus undo"
         )
         lines += [f"Memory: {printable(outcome.memory)}"] if outcome.memory else []

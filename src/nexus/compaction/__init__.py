@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from threading import Event
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -69,6 +70,7 @@ def run_compaction(
     *,
     focus: str = "",
     progress: Callable[[int, int], None] | None = None,
+    cancel: Event | None = None,
 ) -> CompactionOutcome:
     """Summarize the messages that the plan covers and store the compaction.
 
@@ -79,6 +81,7 @@ def run_compaction(
         counter: Counts base tokens.
         focus: Subjects that the user wants kept.
         progress: Called with the number of finished parts and of all parts.
+        cancel: Once it is set, nothing is stored and SummaryCanceled is raised.
 
     Raises:
         CompactionSuperseded, HeadMoved: The session changed while the summary was written; nothing is stored.
@@ -87,7 +90,7 @@ def run_compaction(
     # The session's opening instructions are never summarized.
     entries = ledger.entries(plan.session, plan.covers_from - 1, plan.first_kept)
     rows = [row for entry in entries for row in conversation_rows(entry) if plan.start <= row.ref < plan.until]
-    result = summarizer.summary(rows, plan.previous, plan.summary_tokens, focus=focus, progress=progress)
+    result = summarizer.summary(rows, plan.previous, plan.summary_tokens, focus=focus, progress=progress, cancel=cancel)
     duration_ms = int((time.monotonic() - started) * 1000)
     # Formats show the summary differently; a message of its own with a marker is the largest of them.
     message = Message("user", (Text(f"{SUMMARY_MARKER}\n{escape(result.text)}"),))
@@ -111,6 +114,7 @@ def run_compaction(
         tokens_after=tokens_after,
         summary_tokens=summary_tokens,
         call_tokens=result.call_tokens,
+        call_output_tokens=result.output_tokens if result.call_tokens else None,
         duration_ms=duration_ms,
         kept_ord=plan.kept_ord,
         pending_request_ref=plan.pending_request,

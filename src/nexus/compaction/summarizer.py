@@ -9,11 +9,13 @@ number of calls and the time are therefore bounded.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from msgspec import Struct
+from msgspec import field as struct_field
 
 from nexus.compaction import prompt
 from nexus.compaction.check_summary import check_summary
@@ -35,6 +37,7 @@ _ASK_TOKENS = 1_200  # allowance for the prompt's own text, in base tokens
 # A summary may exceed its limit by this factor: models count tokens badly, and a rejection costs a whole call.
 _OVER = 1.25
 _FIRM = 80
+_POLL_S = 0.1  # between two looks whether a summary was canceled
 
 
 class SummaryRequest(Struct, frozen=True):
@@ -46,6 +49,8 @@ class SummaryRequest(Struct, frozen=True):
     focus: str = ""  # subjects that the user wants kept
     stricter: bool = False  # true on the second attempt
     refused_because: str = ""  # why the first attempt was rejected
+    abandoned: threading.Event = struct_field(default_factory=threading.Event)
+    """Set once nobody waits for the answer: it came too late, or the compaction was canceled."""
 
 
 class SummaryReply(Struct, frozen=True):
@@ -91,15 +96,13 @@ class SummaryResult(Struct, frozen=True):
     model: str = ""  # empty for a purely extractive summary
     provider: str = ""
     call_tokens: int = 0
+    output_tokens: int = 0  # the part of `call_tokens` that models wrote
     attempts: tuple[Attempt, ...] = ()
 
 
 @dataclass(slots=True)
 class FallbackSummarizer:
-    """A model with the extractive summarizer behind it, and the model's recent failures.
-
-    One for each engine, for use from one thread at a time.
-    """
+    """A model with the extractive summarizer behind it, and the model's recent failures. One for each engine."""
 
     counter: TokenCounter
     model: Summarizer | None = None
@@ -115,13 +118,14 @@ class FallbackSummarizer:
         *,
         focus: str = "",
         progress: Callable[[int, int], None] | None = None,
+        cancel: threading.Event | None = None,
     ) -> SummaryResult:
         """Summarize the rows as an update of the previous summary.
 
         The text is empty only if not even the task fits `most_tokens`. `progress` is called with the number of finished
-        parts and of all parts.
+        parts and of all parts. Once `cancel` is set, SummaryCanceled is raised.
         """
-        run = _Run(self, most_tokens, focus)
+        run = _Run(self, most_tokens, focus, cancel or threading.Event())
         model = None if self.paused else self.model
         self.paused = max(self.paused - 1, 0)
         if model is None:
@@ -151,10 +155,12 @@ class _Run:
     owner: FallbackSummarizer
     limit_tokens: int
     focus: str
+    cancel: threading.Event
     attempts: list[Attempt] = field(default_factory=list[Attempt])
     call_tokens: int = 0
     model: str = ""
     provider: str = ""
+    output_tokens: int = 0
 
     def ask_model(self, summarizer: Summarizer, rows: Sequence[StoredMessage], previous: str) -> str:
         """Return the model's summary of a part; empty if no attempt is accepted."""
@@ -167,11 +173,14 @@ class _Run:
                 return ""
             request = SummaryRequest(tuple(rows), self.limit_tokens, previous, self.focus, attempt > 0, reason)
             try:
-                reply = run_with_timeout(self.owner.timeout_s, summarizer, request)
+                reply = run_with_timeout(self.owner.timeout_s, summarizer, request, self.cancel)
+            except SummaryCanceled:
+                raise
             except Exception as error:  # noqa: BLE001  a summarizer may raise any exception; the fallback follows
                 self._reject(summarizer, f"{type(error).__name__}: {error}"[:300])
                 continue
             self.call_tokens += reply.input_tokens + reply.output_tokens
+            self.output_tokens += reply.output_tokens
             text = reply.text.strip()
             tokens = counter.count(text)
             # The next prompt contains the reason: its wording is text that a model reads.
@@ -203,15 +212,26 @@ class _Run:
 
     def result(self, text: str, by: str) -> SummaryResult:
         """Return the result for a text."""
-        return SummaryResult(text, by, self.model, self.provider, self.call_tokens, tuple(self.attempts))
+        return SummaryResult(
+            text, by, self.model, self.provider, self.call_tokens, self.output_tokens, tuple(self.attempts)
+        )
 
 
 class SummaryTimeout(Exception):
     """A summarizer did not answer in time."""
 
 
-def run_with_timeout(seconds: float, summarizer: Summarizer, request: SummaryRequest) -> SummaryReply:
-    """Return the summarizer's answer, awaited in a thread of its own. Raises its errors, or SummaryTimeout."""
+class SummaryCanceled(Exception):
+    """The compaction was canceled while its summary was written; nothing is stored."""
+
+
+def run_with_timeout(
+    seconds: float, summarizer: Summarizer, request: SummaryRequest, cancel: threading.Event
+) -> SummaryReply:
+    """Return the summarizer's answer, awaited in a thread of its own.
+
+    Raises its errors, SummaryTimeout, or SummaryCanceled once `cancel` is set.
+    """
     answers: list[SummaryReply] = []
     errors: list[BaseException] = []
 
@@ -224,7 +244,14 @@ def run_with_timeout(seconds: float, summarizer: Summarizer, request: SummaryReq
     # A thread that never ends is abandoned; as a daemon it cannot keep the program running.
     thread = threading.Thread(target=ask, name=f"summarizer {summarizer.name}", daemon=True)
     thread.start()
-    thread.join(seconds)
+    deadline = time.monotonic() + seconds
+    try:
+        while thread.is_alive() and not cancel.is_set() and (remaining_s := deadline - time.monotonic()) > 0:
+            thread.join(min(_POLL_S, remaining_s))
+    finally:  # also if Ctrl-C ends the wait
+        request.abandoned.set()
+    if cancel.is_set():
+        raise SummaryCanceled("the compaction was canceled")
     if errors and isinstance(errors[0], Exception):
         raise errors[0]
     if errors:

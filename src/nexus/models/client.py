@@ -128,13 +128,14 @@ class EndpointClient:
         limits = (*_numbers(self.timeouts), *_numbers(self.retries))
         if any(limit < 0 for limit in limits) or not all(_numbers(self.timeouts)):
             raise BadSetting("timeout is not above 0 or retry limit negative (use seconds above 0)")
-        self._sleep, self._clock_s = sleep, clock_s
+        self._sleep, self._clock_s, self._is_prepared = sleep, clock_s, False
 
     def __repr__(self) -> str:
         return f"EndpointClient({self.endpoint!r})"
 
     async def stream(self, ctx: AssembledContext) -> AsyncGenerator[StreamItem, None]:
         """Yield text, thinking and retries as they come; the last item is the reply. See `ModelClient`."""
+        await self._prepare()
         started_s, tries = self._clock_s(), 0
         while True:
             tries += 1
@@ -165,6 +166,11 @@ class EndpointClient:
     async def aclose(self) -> None:
         """Close all connections."""
         await self.endpoint.aclose()
+
+    async def _prepare(self) -> None:
+        if not self._is_prepared:
+            await asyncio.to_thread(self.endpoint.prepare)
+            self._is_prepared = True
 
     async def _try_once(self, ctx: AssembledContext, tries: int) -> AsyncGenerator[StreamItem, None]:
         """Yield the pieces of one try and its reply; raise the package's error, or `_ReplyFailed` for one in the stream."""

@@ -1,7 +1,8 @@
 """Endpoints: one for each provider's package, which sends a context's request body and yields the events of its stream.
 
-The packages are imported when an endpoint is made. Their own retries are off, so that there is one policy
-(`client.RetryPolicy`), and the time between events is limited there too.
+A package takes a second or two to import: it is imported by `prepare`, which clients call in a thread before the first
+request. The packages' own retries are off, so that there is one policy (`client.RetryPolicy`), and the time between
+events is limited there too.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from importlib.util import find_spec
+from threading import Lock
 from typing import Any, Protocol
 
 from nexus.context import AssembledContext
@@ -36,6 +38,10 @@ class Endpoint(Protocol):
         """Format of requests and replies."""
         ...
 
+    def prepare(self) -> object:
+        """Import what the first call needs. Blocks for a second or two, the first time alone."""
+        ...
+
     def events(self, ctx: AssembledContext) -> AsyncGenerator[object, None]:
         """Send the context's request body and yield the events of the answer."""
         ...
@@ -49,13 +55,25 @@ class Endpoint(Protocol):
         ...
 
 
-class _KeyedEndpoint:
-    """Name, address and key of an endpoint, which are shown without the key."""
+class _PackageEndpoint:
+    """An endpoint of a provider's package, which is imported when the package's client is first needed."""
 
     def __init__(self, name: str, format_: ReceivedFormat, base_url: str, api_key: str) -> None:
         self.name, self.base_url = name, redact(base_url).text
         self.format: ReceivedFormat = format_
-        self._api_key = api_key
+        self._address, self._api_key = base_url, api_key
+        self._client: Any = None
+        self._lock = Lock()
+
+    def prepare(self) -> Any:
+        """Import the package and return its client, which is made once."""
+        with self._lock:
+            if self._client is None:
+                self._client = self._new_client()
+            return self._client
+
+    def _new_client(self) -> Any:
+        raise NotImplementedError
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.format!r}, {self.base_url!r})"
@@ -66,7 +84,7 @@ class _KeyedEndpoint:
         return text.replace(key, "[secret: API key]") if key and key != NO_KEY else text
 
 
-class OpenAIEndpoint(_KeyedEndpoint):
+class OpenAIEndpoint(_PackageEndpoint):
     """OpenAI or a compatible server: the Responses API (`responses`) or chat completions (`openai`)."""
 
     def __init__(
@@ -74,16 +92,20 @@ class OpenAIEndpoint(_KeyedEndpoint):
     ) -> None:
         super().__init__(name, format_, base_url, api_key)
         _require("openai", "openai")
+        self._connect_s = connect_s
+
+    def _new_client(self) -> Any:
         import openai
 
-        timeout = openai.Timeout(None, connect=connect_s)
+        timeout = openai.Timeout(None, connect=self._connect_s)
         http = openai.DefaultAsyncHttpxClient(limits=_limits(type(openai.DEFAULT_CONNECTION_LIMITS)), timeout=timeout)
-        self._client: Any = openai.AsyncOpenAI(
-            base_url=base_url, api_key=api_key or NO_KEY, timeout=timeout, max_retries=0, http_client=http
+        return openai.AsyncOpenAI(
+            base_url=self._address, api_key=self._api_key or NO_KEY, timeout=timeout, max_retries=0, http_client=http
         )
 
     async def events(self, ctx: AssembledContext) -> AsyncGenerator[object, None]:
         """Send the context's request body and yield the events of the answer."""
+        client = self.prepare()
         import openai
 
         if self.format == "responses":
@@ -91,73 +113,83 @@ class OpenAIEndpoint(_KeyedEndpoint):
         else:
             path, body = "/chat/completions", _without_route(ctx.to_openai(), ctx.provider)
             body["stream_options"] = {**body.get("stream_options", {}), "include_usage": True}
-        async with await _post(self._client, path, body, openai.AsyncStream) as stream:
+        async with await _post(client, path, body, openai.AsyncStream) as stream:
             async for event in stream:
                 yield event
 
     async def aclose(self) -> None:
         """Close all connections."""
-        await self._client.close()
+        if self._client is not None:
+            await self._client.close()
 
 
-class AnthropicEndpoint(_KeyedEndpoint):
+class AnthropicEndpoint(_PackageEndpoint):
     """Anthropic, or a server with its Messages API."""
 
     def __init__(self, name: str, base_url: str, api_key: str, *, connect_s: float) -> None:
         super().__init__(name, "anthropic", base_url, api_key)
         _require("anthropic", "anthropic")
+        self._connect_s = connect_s
+
+    def _new_client(self) -> Any:
         import anthropic
 
-        timeout = anthropic.Timeout(None, connect=connect_s)
+        timeout = anthropic.Timeout(None, connect=self._connect_s)
         http = anthropic.DefaultAsyncHttpxClient(
             limits=_limits(type(anthropic.DEFAULT_CONNECTION_LIMITS)), timeout=timeout
         )
-        self._client: Any = anthropic.AsyncAnthropic(
-            base_url=base_url, api_key=api_key or NO_KEY, timeout=timeout, max_retries=0, http_client=http
+        return anthropic.AsyncAnthropic(
+            base_url=self._address, api_key=self._api_key or NO_KEY, timeout=timeout, max_retries=0, http_client=http
         )
 
     async def events(self, ctx: AssembledContext) -> AsyncGenerator[object, None]:
         """Send the context's request body and yield the events of the answer."""
+        client = self.prepare()
         import anthropic
 
         body = _without_route(ctx.to_anthropic(), ctx.provider)
-        async with await _post(self._client, "/v1/messages", body, anthropic.AsyncStream) as stream:
+        async with await _post(client, "/v1/messages", body, anthropic.AsyncStream) as stream:
             async for event in stream:
                 yield event
 
     async def aclose(self) -> None:
         """Close all connections."""
-        await self._client.close()
+        if self._client is not None:
+            await self._client.close()
 
 
-class GeminiEndpoint(_KeyedEndpoint):
+class GeminiEndpoint(_PackageEndpoint):
     """Gemini's API, not Vertex AI."""
 
     def __init__(self, name: str, base_url: str, api_key: str) -> None:
         super().__init__(name, "gemini", base_url, api_key)
         _require("google.genai", "gemini")
+        self._http: Any = None
+
+    def _new_client(self) -> Any:
         import httpx2
         from google import genai
         from google.genai import types
 
         self._http = httpx2.AsyncClient(limits=_limits(httpx2.Limits), timeout=None, follow_redirects=True)
         options = types.HttpOptions(
-            base_url=base_url,
+            base_url=self._address,
             api_version="v1beta",
             retry_options=types.HttpRetryOptions(attempts=1),
             httpx_async_client=self._http,
         )
-        self._client: Any = genai.Client(vertexai=False, api_key=api_key or NO_KEY, http_options=options)
+        return genai.Client(vertexai=False, api_key=self._api_key or NO_KEY, http_options=options)
 
     async def events(self, ctx: AssembledContext) -> AsyncGenerator[object, None]:
         """Send the context's request body and yield the events of the answer."""
+        client = self.prepare()
         body = _without_route(ctx.to_gemini(), ctx.provider)
         config = {**body.get("config", {}), "automatic_function_calling": {"disable": True}}
         arrived: asyncio.Queue[object] = asyncio.Queue()
 
         async def read() -> None:
             try:
-                stream = await self._client.aio.models.generate_content_stream(**{**body, "config": config})
+                stream = await client.aio.models.generate_content_stream(**{**body, "config": config})
                 async for event in stream:
                     arrived.put_nowait(event)
             finally:
@@ -176,8 +208,9 @@ class GeminiEndpoint(_KeyedEndpoint):
 
     async def aclose(self) -> None:
         """Close all connections."""
-        await self._http.aclose()
-        await self._client.aio.aclose()
+        if self._client is not None:
+            await self._http.aclose()
+            await self._client.aio.aclose()
 
 
 _OPTIONS = {"extra_headers": "headers", "extra_query": "params", "extra_body": "extra_json", "timeout": "timeout"}

@@ -194,9 +194,8 @@ class _LocalEndpoint(OpenAIEndpoint):
             "json_schema": {"anyOf": schemas},
             "dry_multiplier": 0.8,  # a small model repeats itself within a string until its tokens run out
         }
-        reply = await self._client.chat.completions.create(
-            **{**body, "extra_body": {**body.get("extra_body", {}), **fields}}
-        )
+        client = self.prepare()
+        reply = await client.chat.completions.create(**{**body, "extra_body": {**body.get("extra_body", {}), **fields}})
         chunk: dict[str, Any] = reply.model_dump(mode="json", exclude_none=True)
         written = mapping(chunk["choices"][0])
         delta: dict[str, Any] = {"role": "assistant"}

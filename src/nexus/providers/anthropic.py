@@ -88,6 +88,11 @@ def body(ctx: AssembledContext) -> dict[str, Any]:
     return {**body_without_messages(ctx), "messages": messages}
 
 
+def uncached_body(ctx: AssembledContext) -> dict[str, Any]:
+    """Return the request body without breakpoints in the messages, for a prompt that is sent once: a write costs more."""
+    return {**body_without_messages(ctx), "messages": owned(conversation_parts(ctx).fragments)}
+
+
 def body_without_messages(ctx: AssembledContext) -> dict[str, Any]:
     """Return the body before the messages: model, settings, tools, the system slot with its breakpoint."""
     settings = body_settings(ctx, "anthropic")

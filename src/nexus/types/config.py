@@ -54,3 +54,4 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     model: str = ""
     consolidate: Literal["off", "propose", "add"] = "off"
     """Whether facts are proposed for memory, or added to it, when a session is compacted or a chat ends."""
+    summarizer: str = ""  # Model that writes summaries, or `extractive`

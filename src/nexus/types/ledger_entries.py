@@ -88,6 +88,7 @@ class Compaction(Struct, frozen=True):
     """User message that the kept messages still answer, if the summary covers it."""
     excerpts: tuple[MessageRef, ...] = ()  # Covered messages that are shown in part behind the summary
     excerpt_tokens: int = 0  # Base tokens of each excerpt, at most
+    call_output_tokens: int | None = None  # The part of `call_tokens` that models wrote; None without such calls
 
 
 class DigestChunk(Struct, frozen=True):

@@ -70,6 +70,10 @@ class CompactionEnd(Struct, frozen=True, tag="compaction_end"):
 
     tokens_before: int = 0
     tokens_after: int = 0
+    method: str = ""
+    """Name of the model that wrote the summary, or `extractive`; empty if nothing was stored."""
+    problem: str = ""
+    """Why a model's summary was rejected."""
 
 
 class StreamEnd(Struct, frozen=True, tag="stream_end"):

@@ -12,7 +12,7 @@ from nexus.compat.nexus3.context import PromptLoader
 from nexus.compat.nexus3.context.prompt_loader import FilePromptSource
 from nexus.compat.nexus3.rpc.pool import AgentPool, SharedComponents
 from nexus.models import RetryPolicy, open_client
-from nexus.testing.model_server import ModelServer, Step, model_server
+from nexus.testing.model_server import ModelServer, Step, model_server, reply
 from nexus.types.config import Config
 
 T = TypeVar("T")
@@ -32,6 +32,16 @@ def add(first: int, second: int) -> int:
 def script(*steps: Step) -> Iterator[ModelServer]:
     with model_server(*steps) as server:
         yield server
+
+
+def is_summary(body: dict[str, Any]) -> bool:
+    """Return whether a request asks for a summary."""
+    return "Now write the notes." in str(body)
+
+
+def answering(answer: str, summary: Step) -> Step:
+    """Return a step that gives one answer, and a summary where one is asked for."""
+    return lambda request: (summary if is_summary(request.body) else reply(answer))(request)
 
 
 def components(server: ModelServer, folder: Path, **more: Any) -> SharedComponents:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import nexus
-from compat.nexus3.rpc.pools import components, run, script, sent_texts, weather
+from compat.nexus3.rpc.pools import answering, components, is_summary, run, script, sent_texts, weather
 from compat.nexus3.talks import Listener, texts
 from nexus.compat.nexus3.context import ContextConfig, ContextManager
 from nexus.compat.nexus3.context.logger import LedgerLogger
@@ -19,7 +19,7 @@ from nexus.compat.nexus3.session import LogConfig, SessionLogger
 from nexus.errors import BadSetting, BudgetTooSmall, ModelCallFailed
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.models import RetryPolicy, open_client
-from nexus.testing.model_server import break_stream, fail, reply
+from nexus.testing.model_server import break_stream, fail, hang, reply
 from nexus.tools import ToolRegistry
 
 SMALL = ContextConfig(max_tokens=1_400, reserve_tokens=200)
@@ -91,7 +91,7 @@ def test_session_that_overflows_compacts_and_loads_its_prompt_again(tmp_path: Pa
 
     with script(reply("Hi.")) as server:
         run(components(server, tmp_path), work)
-        bodies = server.bodies
+        bodies = [body for body in server.bodies if not is_summary(body)]
     compacted = [any("[CONTEXT SUMMARY]" in str(m["content"]) for m in body["messages"]) for body in bodies]
     first = compacted.index(True)
     assert first > 1
@@ -103,6 +103,77 @@ def test_session_that_overflows_compacts_and_loads_its_prompt_again(tmp_path: Pa
     with nexus.open(ledger=tmp_path / "logs" / "ledger.db", model="gpt-4o") as nx:
         for turn, body in enumerate(bodies, 1):
             assert nx.replay("a", turn).to_openai()["messages"] == body["messages"]
+
+
+NOTES = "## Task\n> Answer the messages.\n\n## Facts\n- The port is 8080.\n\n## Identifiers\n- port 8080"
+
+
+async def talk(agent: Any, turns: int = 9) -> None:
+    """Send messages that overflow a small context."""
+    await agent.session.answer("Remember port 8080. " + "word " * 100)
+    for number in range(turns - 1):
+        await agent.session.answer(f"Message {number}. " + "word " * 100)
+
+
+def test_summary_of_a_session_is_written_by_its_agents_model(tmp_path: Path) -> None:
+    async def work(pool: AgentPool) -> None:
+        one = await pool.create("a", AgentConfig(context=SMALL, model="gpt-4o-mini"))
+        other = await pool.create("b", AgentConfig(context=SMALL))
+        await asyncio.gather(talk(one), talk(other))
+        assert "The port is 8080." in texts(one.context.messages)[1]
+        for agent, model in ((one, "gpt-4o-mini"), (other, "gpt-4o")):
+            entries = agent.logger.ledger.entries(agent.agent_id)
+            bodies = [entry.body for entry in entries if entry.kind == "compaction"]
+            assert {(body["model"], body["provider"]) for body in bodies} == {(model, "openai")}
+            assert all(body["call_tokens"] > body["call_output_tokens"] > 0 for body in bodies)
+
+    with script(answering("Hi.", reply(NOTES))) as server:
+        run(components(server, tmp_path), work)
+        assert {body["model"] for body in server.bodies if is_summary(body)} == {"gpt-4o", "gpt-4o-mini"}
+
+
+@pytest.mark.parametrize("summary", [fail(401, "wrong key"), reply("Sure! I will do that."), fail(500, "down")])
+def test_summary_is_extractive_when_the_agents_model_fails(tmp_path: Path, summary: Any) -> None:
+    async def work(pool: AgentPool) -> None:
+        agent = await pool.create("a", AgentConfig(context=SMALL))
+        await talk(agent)
+        assert texts(agent.context.messages)[1].startswith("[CONTEXT SUMMARY]\n")
+        assert {turn.status for turn in agent.logger.ledger.turns("a")} == {"completed"}
+
+    with script(answering("Hi.", summary)) as server:
+        run(components(server, tmp_path), work)
+
+
+def test_slow_summary_of_one_agent_does_not_hold_up_another(tmp_path: Path) -> None:
+    async def work(pool: AgentPool) -> None:
+        one, other = [await pool.create(name, AgentConfig(context=SMALL)) for name in "ab"]
+        task = asyncio.create_task(talk(one))
+        for _ in range(2_000):
+            if any(map(is_summary, server.bodies)):
+                break
+            await asyncio.sleep(0.01)
+        assert await asyncio.wait_for(other.session.answer("Hello."), 10) == "Hi."
+        assert not task.done()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert one.logger.ledger.turns("a")[-1].status == "interrupted"
+        assert not [entry for entry in one.logger.ledger.entries("a") if entry.kind == "compaction"]
+
+    with script(answering("Hi.", hang())) as server:
+        run(components(server, tmp_path), work)
+
+
+def test_compaction_by_hand_uses_the_agents_model(tmp_path: Path) -> None:
+    async def work(pool: AgentPool) -> None:
+        agent = await pool.create("a", AgentConfig(context=ContextConfig(max_tokens=3_000, reserve_tokens=200)))
+        await talk(agent, 12)
+        outcome = await agent.session.compact("the port")
+        assert (outcome.method, "The port is 8080." in outcome.summary) == ("gpt-4o", True)
+        assert "the port" in str([body for body in server.bodies if is_summary(body)][-1])
+
+    with script(answering("Hi.", reply(NOTES))) as server:
+        run(components(server, tmp_path), work)
 
 
 def test_messages_are_those_of_the_last_call_after_a_compaction(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 `nexus.agents.Agent` runs its turns in the session of the context's log. They have the context's system prompt and
 budget, and the context shows the messages of the next call. When a call does not fit, the messages are compacted, and
-the system prompt is loaded again.
+the system prompt is loaded again. The agent's own model writes the summary; it is extractive if the model fails.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from msgspec.structs import replace
 from nexus.agents import Agent, Limits
 from nexus.assembly.fit.cut import Strategy
 from nexus.async_engine import AsyncEngine
-from nexus.compaction import CompactionOutcome
+from nexus.compaction import NOTHING, CompactionOutcome, FallbackSummarizer
+from nexus.compaction.model_summarizer import ModelSummarizer
 from nexus.compat.nexus3.context.logger import LedgerLogger
 from nexus.compat.nexus3.context.manager import ContextManager
 from nexus.context import AssembledContext, StoredEvent
@@ -27,7 +28,8 @@ from nexus.engine import Engine, EngineOptions
 from nexus.errors import AgentClosed, BadSetting, ModelCallFailed, SessionBusy
 from nexus.ledger.lease import async_session_lease
 from nexus.ledger.store import LedgerStore
-from nexus.models import ModelClient
+from nexus.models import ModelClient, ModelReply
+from nexus.recovery import await_compaction
 from nexus.tools import ToolRegistry
 from nexus.types.config import Config
 from nexus.types.options import CallOptions
@@ -67,15 +69,34 @@ class SessionEngine(Engine):
         return super().assemble_stored(self._with_prompt(request), event)
 
     def compact(self, session: str = "main", **options: Any) -> CompactionOutcome:
-        """Compact, and load the session's prompt again; see `Engine.compact`."""
-        outcome = super().compact(session, **options)
-        if outcome and session in self.open_sessions:
-            self.open_sessions[session].reload_prompt()
+        """Compact with the session's own model, and load its prompt again; see `Engine.compact`."""
+        own = self.open_sessions.get(session)
+        if own is None:
+            return super().compact(session, **options)
+        chosen: dict[str, Any] = {"summarizer": own.summarizer, **options}
+        outcome = super().compact(session, **chosen)
+        if outcome:
+            own.reload_prompt()
         return outcome
 
     def _with_prompt(self, request: Request) -> Request:
         session = self.open_sessions.get(request.routing.session)
         return replace(request, system=session.context.sent_system_prompt()) if session is not None else request
+
+
+class _ProviderOfLoop:
+    """A session's provider, called from another event loop than its own."""
+
+    def __init__(self, provider: ModelClient, loop: asyncio.AbstractEventLoop) -> None:
+        self._provider, self._loop = provider, loop
+
+    async def complete(self, ctx: AssembledContext) -> ModelReply:
+        """Return the reply; canceled, the call of the provider is canceled too."""
+        call = asyncio.run_coroutine_threadsafe(self._provider.complete(ctx), self._loop)
+        return await asyncio.wrap_future(call)
+
+    async def aclose(self) -> None:
+        """Leave the provider open for the session."""
 
 
 class Session:
@@ -122,9 +143,21 @@ class Session:
         usage = context.config
         turns: CallOptions = {"profile": PROFILE.name, "budget": usage.max_tokens - usage.reserve_tokens, **options}
         self._options = turns
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.summarizer = FallbackSummarizer(self.nx.engine.counter, self._model_summarizer(provider))
         self._agent = Agent(self.nx, provider, tools=self.registry, builtin=False, limits=limits, **turns)
         self._cancels: set[asyncio.Event] = set()
         self.is_closed = False
+
+    def _model_summarizer(self, provider: ModelClient) -> ModelSummarizer:
+        """Return the summarizer that asks the session's own model."""
+
+        def connect() -> _ProviderOfLoop:
+            assert self._loop is not None  # compactions begin in it
+            return _ProviderOfLoop(provider, self._loop)
+
+        nx = self.nx.engine
+        return ModelSummarizer(self._options.get("model") or nx.model, connect=connect, models=nx.models)
 
     async def send(self, user_input: str, *, cancel: asyncio.Event | None = None) -> AsyncGenerator[str]:
         """Send a user's message and yield the text of the answer. Sends of a session follow each other.
@@ -167,6 +200,7 @@ class Session:
         if self.is_closed:
             raise AgentClosed(f"session {self.label!r} is closed (create the agent again; nothing was stored)")
         cancel = cancel or asyncio.Event()
+        self._loop = asyncio.get_running_loop()
         self._cancels.add(cancel)
         failure: StreamError | None = None
         head = 0
@@ -190,10 +224,15 @@ class Session:
         """
         if self.is_closed:
             raise AgentClosed(f"session {self.label!r} is closed (create the agent again; nothing was changed)")
+        self._loop = asyncio.get_running_loop()
         await self.nx.run(self._begin)
-        compact = partial(self.nx.engine.compact, self.label, focus=focus, **self._options)
-        async with async_session_lease(self.nx.engine.store, self.label, self.nx.run):
-            outcome = await self.nx.run(compact)
+        nx, outcome = self.nx.engine, NOTHING
+        async with async_session_lease(nx.store, self.label, self.nx.run):
+            plan = await self.nx.run(partial(nx.plan, self.label, **self._options))
+            if plan is not None:
+                outcome = await await_compaction(
+                    lambda cancel: nx.compact(self.label, focus=focus, plan=plan, cancel=cancel)
+                )
         await self.nx.run(self.context.reload)
         return outcome
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from compaction.conversations import PORTS, rows
-from nexus.compaction.openai_summarizer import OpenAISummarizer
+from nexus.compaction.model_summarizer import ModelSummarizer
 from nexus.compaction.summarizer import MOST_PARTS, TRIES, FallbackSummarizer
 from nexus.testing.model_server import disconnect, fail, model_server, reply, respond
 from nexus.tokens.counter import get_counter
@@ -38,7 +38,7 @@ says = partial(reply, model="little-2026-01-01", input_tokens=500, output_tokens
 def test_failing_server_leads_to_extractive_summary(step: Any) -> None:
     with model_server() as server:
         server.script(step)
-        model = OpenAISummarizer("little", base_url=server.openai_url, call_tokens=CALL_TOKENS, max_retries=0)
+        model = ModelSummarizer("little", base_url=server.openai_url, call_tokens=CALL_TOKENS, max_retries=0)
         written = FallbackSummarizer(COUNTER, model).summary(PORTS, "", 300)
     assert written.by == "extractive" and "Never log passwords" in written.text
     assert [one.method for one in written.attempts] == ["little"] * TRIES
@@ -48,7 +48,7 @@ def test_failing_server_leads_to_extractive_summary(step: Any) -> None:
 def test_server_summary_is_accepted_with_author_and_cost() -> None:
     with model_server() as server:
         server.script(says(GOOD))
-        written = FallbackSummarizer(COUNTER, OpenAISummarizer("little", base_url=server.openai_url)).summary(
+        written = FallbackSummarizer(COUNTER, ModelSummarizer("little", base_url=server.openai_url)).summary(
             PORTS, "", 300
         )
     assert (written.by, written.model, written.provider) == ("little", "little-2026-01-01", "127.0.0.1")
@@ -61,7 +61,7 @@ def test_long_conversation_is_sent_in_parts_within_call_tokens(thinking_tokens: 
     with model_server() as server:
         server.script(says("## Task\n> Talk about the points."))
         bound = CALL_TOKENS + thinking_tokens
-        model = OpenAISummarizer(
+        model = ModelSummarizer(
             "little", base_url=server.openai_url, call_tokens=bound, thinking_tokens=thinking_tokens
         )
         written = FallbackSummarizer(COUNTER, model).summary(talk, "", 300)
