@@ -56,6 +56,10 @@ class Terminal:
         """Press keys."""
         os.write(self._handle, keys.encode())
 
+    def resize(self, lines: int, columns: int) -> None:
+        """Change the size of the terminal, which the program is told by a signal."""
+        fcntl.ioctl(self._handle, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
     def wait_for(self, text: str) -> str:
         """Return what was printed up to a text, since the last wait. Fails with the output if the text does not come."""
         end = time.monotonic() + WAIT_S

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from io import StringIO
@@ -19,7 +20,7 @@ from rich.console import Console
 
 import nexus
 from cli.running import Ran, program
-from cli.terminal import Terminal
+from cli.terminal import Terminal, plain
 from nexus.cli.chat_agent import has_local_model
 from nexus.cli.chat_command import is_command
 from nexus.cli.chat_input import image_paths
@@ -101,6 +102,41 @@ def test_chat_prints_each_block_of_a_reply_once(chat: Start, server: ModelServer
     assert max(part.count(b"\n") for part in final[:-1]) < 200
     talk.send("\x04")
     assert talk.end() == 0
+
+
+def test_resizing_during_a_turn_keeps_the_reply_whole(chat: Start, server: ModelServer) -> None:
+    """Each paragraph is printed once, in lines of the width of that moment, and the input line has the last width."""
+    paragraphs = [f"Paragraph {number} begins, {'goes on, ' * 12}and ends at {number}." for number in range(24)]
+    server.script(reply("\n\n".join(paragraphs), input_tokens=7, event_interval_s=0.004))
+    talk = chat()
+    talk.send("Go on\r")
+    for number, size in enumerate([(30, 40), (12, 120), (5, 20), (40, 100), (24, 80)]):
+        talk.wait_for(f"Paragraph {number * 4} begins")
+        talk.resize(*size)
+    talk.wait_for("7 tokens in")
+    talk.wait_for(PROMPT)
+    # Text that was drawn again is preceded by a movement of the cursor upward.
+    final = plain(re.sub(rb"\x1b\[2K", b"", talk.output)).split()
+    text = " ".join(final)
+    assert [f"at {number}." in text for number in range(24)] == [True] * 24
+    assert "Traceback" not in text
+    talk.say("And again", "7 tokens in")
+    talk.send("\x04")
+    assert talk.end() == 0
+
+
+def test_provider_package_is_imported_after_the_input_line_is_shown() -> None:
+    code = (
+        "import sys\nfrom nexus.cli._options import CommandOptions\n"
+        "from nexus.cli.chat_agent import AgentSettings, ChatAgent\n"
+        "options = CommandOptions(model='gpt-4o', ledger=':memory:')\n"
+        "with ChatAgent(options, AgentSettings(base_url='http://127.0.0.1:9/v1')) as agent:\n"
+        "    agent.next_context()\n    print('openai' in sys.modules)\n"
+        "    client = agent._unprepared\n    agent.prepare_client()\n    client.endpoint.prepare()\n"
+        "    print('openai' in sys.modules, agent._unprepared)\n"
+    )
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("False\nTrue None\n", "")
 
 
 def test_restart_continues_the_conversation(chat: Start, server: ModelServer) -> None:

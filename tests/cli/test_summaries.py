@@ -198,7 +198,7 @@ def test_compact_command_takes_a_model_and_reports_its_tokens(server: ModelServe
     talked(empty)
     done = run("compact", "main", "--summarizer", MODEL, "--base-url", server.openai_url, folder=empty)
     assert (done.code, "(by gpt-4o, for 900,100 tokens" in done.out) == (0, True)
-    shown = run("context", "main", folder=empty)
+    shown = run("session", "show", "main", folder=empty)
     assert "2.2510 for 1 summary by gpt-4o" in " ".join(shown.out.split())
 
 

@@ -54,7 +54,7 @@ class Worker(Struct, frozen=True):
             yield f"{indent}  {len(self.spawned)} more: nexus session show {shortened(printable(self.session))}"
 
     def _usage(self) -> Iterator[str]:
-        models = self.reported.models
+        models = (*self.reported.models, *self.reported.summaries)
         if not models:
             return
         tokens = sum(usage.input_tokens for usage in models), sum(usage.output_tokens for usage in models)

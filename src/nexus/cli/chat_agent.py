@@ -138,6 +138,7 @@ class ChatAgent:
         self.settings, self._options = settings, options
         self._confirm = _agree if settings.yes else confirm
         self._server: LocalServer | None = None
+        self._unprepared: EndpointClient | None = None
         self._cancel = asyncio.Event()
         self._runner, self._stack = asyncio.Runner(), AsyncExitStack()
         self.turn_log: TurnLog | None = None
@@ -231,13 +232,18 @@ class ChatAgent:
         self.select_model(self.model)
 
     def _client(self, model: str) -> ModelClient:
-        """Return the client of a model. Its package is imported meanwhile; the first call waits for that."""
         endpoint = self._endpoint_client(model)
-        Thread(target=endpoint.endpoint.prepare, name="nexus import", daemon=True).start()
+        self._unprepared = endpoint
         is_router = self._server is None and not self.settings.base_url
         client = Models({self.nx.resolve(model).provider: endpoint}) if is_router else endpoint
         self._stack.push_async_callback(client.aclose)
         return self.turn_log.watch(client) if self.turn_log is not None else client
+
+    def prepare_client(self) -> None:
+        """Begin to import the package of the model's provider in a thread. The first call waits for that."""
+        client, self._unprepared = self._unprepared, None
+        if client is not None:
+            Thread(target=client.endpoint.prepare, name="nexus import", daemon=True).start()
 
     def _endpoint_client(self, model: str) -> EndpointClient:
         if self._server is None:

@@ -103,7 +103,8 @@ class Chat:
         nx = self.agent.nx
         choices = {"sessions": lambda: [info.label for info in nx.sessions()]}
         commands = {name: slash.help for name, slash in COMMANDS.items()}
-        self._input = ChatInput(nx.credentials.home, commands, choices, lambda: self._status)
+        home, shown = nx.credentials.home, self.agent.prepare_client
+        self._input = ChatInput(home, commands, choices, lambda: self._status, shown)
         click.echo(f"{self._place()}. /help lists the commands.")
         with quiet_keys():
             self._settle_unfinished_turn()

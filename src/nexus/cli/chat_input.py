@@ -38,10 +38,16 @@ class ChatInput:
         commands: Slash commands, with a line about each.
         choices: Values of their arguments, by command.
         status: Returns the line below the input.
+        shown: Called when the input line has been drawn.
     """
 
     def __init__(
-        self, home: Path, commands: Mapping[str, str], choices: Mapping[str, Choices], status: Callable[[], str]
+        self,
+        home: Path,
+        commands: Mapping[str, str],
+        choices: Mapping[str, Choices],
+        status: Callable[[], str],
+        shown: Callable[[], None],
     ) -> None:
         depth = ColorDepth.DEPTH_1_BIT if plain_output() else None
         self._session: PromptSession[str] = PromptSession(
@@ -55,6 +61,7 @@ class ChatInput:
             color_depth=depth,
             reserve_space_for_menu=6,
         )
+        self._session.app.after_render.add_handler(lambda _: shown())
         self._question: PromptSession[str] = PromptSession(color_depth=depth)
 
     def read(self) -> str:
