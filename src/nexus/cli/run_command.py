@@ -12,7 +12,6 @@ from nexus.cli.chat_agent import AgentSettings, ChatAgent, agent_options, new_ev
 from nexus.cli.chat_screen import ErrorScreen, JsonScreen, PlainScreen
 from nexus.render.console import printable
 from nexus.types.message import Image
-from nexus.workspace.attachments import read_image
 
 
 @nexus_command("run")
@@ -45,7 +44,7 @@ def command(
             agent.log_turns(turn_log, click.echo if show_log else None)
         parts: list[Image] = []
         for name in images:
-            image, warning = read_image(name, model=agent.model, config=agent.nx.workspace_context.config.images)
+            image, warning = agent.read_image(name)
             parts.append(image)
             if warning is not None:
                 print_warning(warning)

@@ -110,8 +110,13 @@ def _endpoint(name: str, format_: ReceivedFormat, base_url: str, api_key: str, c
 
 def _provider_at(base_url: str) -> _Provider | None:
     """Return the provider whose own address this is; None for any other server, and for one without encryption."""
-    url = urlsplit(base_url)
-    if not url.hostname or url.scheme not in ("http", "https"):
+    url = urlsplit("")
+    try:
+        url = urlsplit(base_url)
+        is_address = url.hostname and url.scheme in ("http", "https") and (url.port is None or url.port > 0)
+    except ValueError:  # a bracket or port that no address has
+        is_address = False
+    if not is_address:
         raise BadSetting(f"base_url {base_url!r} is no address of a server (use http://… or https://…)")
     rows = _PROVIDERS.values()
     return next((row for row in rows if (url.scheme, url.hostname) == ("https", urlsplit(row.base_url).hostname)), None)
