@@ -22,7 +22,7 @@ from nexus.compaction.check_summary import Fault, check_summary
 from nexus.compaction.model_summarizer import ModelSummarizer
 from nexus.compaction.prompt import build_summarize_prompt
 from nexus.compaction.summarizer import SummaryReply, SummaryRequest
-from nexus.errors import SummarizerFailed, SummaryCallTooLarge
+from nexus.errors import ModelCallFailed, SummarizerFailed, SummaryCallTooLarge
 from nexus.tokens.counter import get_counter
 from nexus.tokens.model import resolve
 from nexus.types.message import user
@@ -93,7 +93,7 @@ def faults_of(reply: SummaryReply) -> dict[Fault, str]:
 @pytest.fixture(scope="session")
 def plain(address: str) -> SummaryReply:
     """What the model writes when nothing holds it."""
-    return summarizer(address, extra_body=AFRESH).summarize(REQUEST)
+    return summarizer(address, extra=AFRESH).summarize(REQUEST)
 
 
 def test_local_reply_reports_model_and_server_usage(plain: SummaryReply) -> None:
@@ -107,7 +107,7 @@ def test_local_answer_respects_token_limit(plain: SummaryReply) -> None:
 
 
 def test_temperature_0_is_deterministic(address: str, plain: SummaryReply) -> None:
-    assert summarizer(address, extra_body=AFRESH).summarize(REQUEST) == plain
+    assert summarizer(address, extra=AFRESH).summarize(REQUEST) == plain
 
 
 def test_server_accepts_both_limit_fields(address: str) -> None:
@@ -130,30 +130,30 @@ def test_unconstrained_answer_is_rejected_without_task_heading(plain: SummaryRep
 
 def test_local_answer_with_headings_is_accepted(address: str) -> None:
     held = held_to(r'"## Task\n> Build a server.\n\n## Open\n- " [a-z ]{4,12}')
-    reply = summarizer(address, extra_body=held).summarize(REQUEST)
+    reply = summarizer(address, extra=held).summarize(REQUEST)
     assert reply.text.startswith("## Task\n> Build a server.\n\n## Open\n-")
     assert faults_of(reply) == {}
 
 
 def test_local_looping_answer_is_rejected(address: str) -> None:
     held = held_to(r'"## Task\n" ("o "){45,60}')
-    reply = summarizer(address, extra_body=held).summarize(SummaryRequest(tuple(PORTS), 90))
+    reply = summarizer(address, extra=held).summarize(SummaryRequest(tuple(PORTS), 90))
     assert set(faults_of(reply)) == {"looping"}
 
 
 def test_local_conversational_answer_is_rejected(address: str) -> None:
-    reply = summarizer(address, extra_body=held_to('"Sure! " [a-z ]{10,30}')).summarize(REQUEST)
+    reply = summarizer(address, extra=held_to('"Sure! " [a-z ]{10,30}')).summarize(REQUEST)
     assert {"a reply", "heading missing"} <= set(faults_of(reply))
 
 
 def test_local_reasoning_is_stripped(address: str) -> None:
     held = held_to(r'"<think>\n" [a-z ]{5,20} "\n</think>\n\n## Task\n> " [a-z ]{5,20}')
-    reply = summarizer(address, extra_body=held).summarize(REQUEST)
+    reply = summarizer(address, extra=held).summarize(REQUEST)
     assert reply.text.startswith("## Task\n> ") and "think>" not in reply.text
 
 
 def test_local_reasoning_without_answer_fails(address: str) -> None:
-    made = summarizer(address, extra_body=held_to(r'"<think>\n" [a-z ]+'))
+    made = summarizer(address, extra=held_to(r'"<think>\n" [a-z ]+'))
     with pytest.raises(SummarizerFailed, match="ran out before the first word"):
         made.summarize(SummaryRequest(tuple(PORTS), 12))
 
@@ -165,4 +165,4 @@ def test_request_beyond_server_window_reports_the_window(address: str) -> None:
     with pytest.raises(SummaryCallTooLarge) as caught:
         summarizer(address, call_tokens=0).summarize(huge)
     assert caught.value.limit_tokens == WINDOW < caught.value.needed_tokens
-    assert isinstance(caught.value.__cause__, openai.BadRequestError)
+    assert isinstance(caught.value.__cause__, ModelCallFailed)
