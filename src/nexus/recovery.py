@@ -447,12 +447,12 @@ class _Recovery:
         self.listen(CompactionStart(trigger))
         outcome = CompactionOutcome()
         try:
-            done = yield lambda cancel: self.nx.compact(ctx.session_label, focus=topic, plan=plan, cancel=cancel)
-            if isinstance(done.error, (CompactionSuperseded, HeadMoved)):
+            result = yield lambda cancel: self.nx.compact(ctx.session_label, focus=topic, plan=plan, cancel=cancel)
+            if isinstance(result.error, (CompactionSuperseded, HeadMoved)):
                 return True  # another program's compaction landed first
-            if done.error is not None:
-                raise done.error
-            outcome = done.reply
+            if result.error is not None:
+                raise result.error
+            outcome = result.reply
         finally:
             problem = outcome.attempts[-1].reason if outcome.attempts else ""
             self.listen(CompactionEnd(outcome.tokens_before, outcome.tokens_after, outcome.method, problem))

@@ -165,8 +165,8 @@ def test_provider_package_is_imported_after_the_input_line_is_shown() -> None:
         "options = CommandOptions(model='gpt-4o', ledger=':memory:')\n"
         "with ChatAgent(options, AgentSettings(base_url='http://127.0.0.1:9/v1')) as agent:\n"
         "    agent.next_context()\n    print('openai' in sys.modules)\n"
-        "    client = agent._unprepared\n    agent.prepare_client()\n    client.endpoint.prepare()\n"
-        "    print('openai' in sys.modules, agent._unprepared)\n"
+        "    client = agent._client_to_prepare\n    agent.prepare_client()\n    client.endpoint.prepare()\n"
+        "    print('openai' in sys.modules, agent._client_to_prepare)\n"
     )
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("False\nTrue None\n", "")

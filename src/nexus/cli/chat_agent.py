@@ -141,7 +141,7 @@ class ChatAgent:
         self.settings, self._options = settings, options
         self._confirm = _agree if settings.yes else confirm
         self._server: LocalServer | None = None
-        self._unprepared: EndpointClient | None = None
+        self._client_to_prepare: EndpointClient | None = None
         self._cancel = asyncio.Event()
         self._runner, self._stack = asyncio.Runner(), AsyncExitStack()
         self.turn_log: TurnLog | None = None
@@ -236,7 +236,7 @@ class ChatAgent:
 
     def _client(self, model: str) -> ModelClient:
         endpoint = self._endpoint_client(model)
-        self._unprepared = endpoint
+        self._client_to_prepare = endpoint
         is_router = self._server is None and not self.settings.base_url
         client = Models({self.nx.resolve(model).provider: endpoint}) if is_router else endpoint
         self._stack.push_async_callback(client.aclose)
@@ -244,7 +244,7 @@ class ChatAgent:
 
     def prepare_client(self) -> None:
         """Begin to import the package of the model's provider in a thread. The first call waits for that."""
-        client, self._unprepared = self._unprepared, None
+        client, self._client_to_prepare = self._client_to_prepare, None
         if client is not None:
             Thread(target=_prepare, args=(client,), name="nexus import", daemon=True).start()
 
@@ -266,9 +266,9 @@ class ChatAgent:
     @property
     def summarizer(self) -> str:
         """Name of the model that writes summaries, or `extractive`."""
-        named = self.settings.summarizer or self.nx.workspace_context.config.summarizer
+        choice = self.settings.summarizer or self.nx.workspace_context.config.summarizer
         # The local model is too small to summarize.
-        return named or (EXTRACTIVE if self._server is not None else self.model)
+        return choice or (EXTRACTIVE if self._server is not None else self.model)
 
     def _choose_summarizer(self) -> None:
         """Let the engine's summaries be written by `summarizer`. Raises NoCredential, BadSetting, PackageMissing."""

@@ -102,8 +102,8 @@ class Chat:
         nx = self.agent.nx
         choices = {"sessions": lambda: [info.label for info in nx.sessions()]}
         commands = {name: slash.help for name, slash in COMMANDS.items()}
-        home, shown = nx.credentials.home, self.agent.prepare_client
-        self._input = ChatInput(home, commands, choices, lambda: self._status, shown)
+        home, prepare = nx.credentials.home, self.agent.prepare_client
+        self._input = ChatInput(home, commands, choices, lambda: self._status, prepare)
         click.echo(f"{self._place()}. /help lists the commands.")
         with quiet_keys():
             self._settle_unfinished_turn()

@@ -39,7 +39,7 @@ class ChatInput:
         commands: Slash commands, with a line about each.
         choices: Values of their arguments, by command.
         status: Returns the line below the input.
-        shown: Called when the input line has been drawn.
+        after_render: Called when the input line has been drawn.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class ChatInput:
         commands: Mapping[str, str],
         choices: Mapping[str, Choices],
         status: Callable[[], str],
-        shown: Callable[[], None],
+        after_render: Callable[[], None],
     ) -> None:
         depth = ColorDepth.DEPTH_1_BIT if plain_output() else None
         self._session: PromptSession[str] = PromptSession(
@@ -62,7 +62,7 @@ class ChatInput:
             color_depth=depth,
             reserve_space_for_menu=6,
         )
-        self._session.app.after_render.add_handler(lambda _: shown())
+        self._session.app.after_render.add_handler(lambda _: after_render())
         self._question: PromptSession[str] = PromptSession(color_depth=depth)
 
     def read(self) -> str:

@@ -4,7 +4,7 @@ It sends the prompt of `compaction.prompt`, in which secrets are redacted, in a 
 Every call is bounded: in tokens before it is sent, in retries and time after that. The reply is returned without its
 thinking; `check_summary` judges it.
 
-A server may reject a setting that the model table does not know about. Servers with chat completions differ in the field
+A server may reject a setting that the model table allows. Servers with chat completions differ in the field
 that limits an answer: OpenAI's newer models reject `max_tokens` ("Unsupported parameter: 'max_tokens' is not supported with
 this model. Use 'max_completion_tokens' instead."), Mistral rejects the other (422, `extra_forbidden`). A rejected name is
 exchanged. Reasoning models reject a `temperature` in the same way.
@@ -86,7 +86,7 @@ class ModelSummarizer:
     """Summaries by a model of any provider.
 
     Each summary is one call with a client that is opened and closed for it, so it may run in any thread. The attribute
-    `call_tokens` is what the limit of one call leaves next to `thinking_tokens`.
+    `call_tokens` is the limit of one call without `thinking_tokens`.
 
     Args:
         model: Name of the model.
@@ -290,7 +290,7 @@ def prompt_context(prompt: str, model: Model, name: str, settings: dict[str, Any
 
 
 async def _unless_abandoned(call: Any, abandoned: Event) -> ModelReply:
-    """Return the reply; cancel the call, which closes its connection, as soon as nobody waits for it."""
+    """Return the reply; cancel the call, which closes its connection, as soon as it is abandoned."""
     task = asyncio.ensure_future(call)
     while not task.done() and not abandoned.is_set():
         await asyncio.wait([task], timeout=_POLL_S)

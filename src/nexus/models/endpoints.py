@@ -39,7 +39,7 @@ class Endpoint(Protocol):
         ...
 
     def prepare(self) -> object:
-        """Import what the first call needs. Blocks for a second or two, the first time alone."""
+        """Import the packages of the first call. Blocks for a second or two, the first time alone."""
         ...
 
     def events(self, ctx: AssembledContext) -> AsyncGenerator[object, None]:

@@ -70,13 +70,13 @@ class SessionEngine(Engine):
 
     def compact(self, session: str = "main", **options: Any) -> CompactionOutcome:
         """Compact with the session's own model, and load its prompt again; see `Engine.compact`."""
-        own = self.open_sessions.get(session)
-        if own is None:
+        caller = self.open_sessions.get(session)
+        if caller is None:
             return super().compact(session, **options)
-        chosen: dict[str, Any] = {"summarizer": own.summarizer, **options}
+        chosen: dict[str, Any] = {"summarizer": caller.summarizer, **options}
         outcome = super().compact(session, **chosen)
         if outcome:
-            own.reload_prompt()
+            caller.reload_prompt()
         return outcome
 
     def _with_prompt(self, request: Request) -> Request:
