@@ -609,9 +609,7 @@ class Engine:
         if plan is None:
             return NOTHING
         chosen = summarizer or self.fallback_summarizer
-        outcome = run_compaction(
-            plan, self.ledger, chosen, self.counter, focus=focus, progress=progress, cancel=cancel
-        )
+        outcome = run_compaction(plan, self.ledger, chosen, self.counter, focus=focus, progress=progress, cancel=cancel)
         return replace(outcome, memory=self.consolidate(plan.session)) if outcome else outcome
 
     def notebook(self, timezone: str = "") -> Notebook:

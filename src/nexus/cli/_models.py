@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from nexus.engine import Engine
@@ -23,9 +22,10 @@ class NoKey(NoCredential):
 
 def open_model(model: str, credentials: Credentials, base_url: str = "", api_key: str = "") -> EndpointClient:
     """Return the client of a model's provider, or of a server. Raises NoKey, BadSetting, PackageMissing."""
-    lookup = partial(credential, credentials)
     try:
-        return open_client("" if base_url else model, base_url=base_url, api_key=api_key, credentials=lookup)
+        return open_client(
+            "" if base_url else model, base_url=base_url, api_key=api_key, credentials=credentials.for_variable
+        )
     except NoCredential as error:
         variable = str(error).partition("(set ")[2].partition(",")[0]
         raise NoKey(f"no key for {model}: set {variable}, or run `nexus chat --local`") from error
@@ -37,20 +37,12 @@ def open_model(model: str, credentials: Credentials, base_url: str = "", api_key
         ) from error
 
 
-def credential(credentials: Credentials, variable: str) -> str | None:
-    """Return the user's credential for a variable: `anthropic` for ANTHROPIC_API_KEY; None without one."""
-    name = variable.removesuffix("_API_KEY").lower().replace("_", "-")
-    try:
-        return credentials.get(name).reveal()
-    except NoCredential:
-        return None
-
-
 def summarizer_of(nx: Engine, model: str, base_url: str = "", api_key: str = "") -> ModelSummarizer | None:
     """Return the summarizer of a model; None for `EXTRACTIVE`."""
     from nexus.compaction.model_summarizer import ModelSummarizer
 
     if model == EXTRACTIVE:
         return None
-    lookup = partial(credential, nx.credentials)
-    return ModelSummarizer(model, base_url=base_url, api_key=api_key, credentials=lookup, models=nx.models)
+    return ModelSummarizer(
+        model, base_url=base_url, api_key=api_key, credentials=nx.credentials.for_variable, models=nx.models
+    )

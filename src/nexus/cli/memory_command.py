@@ -15,7 +15,6 @@ from nexus.engine import Engine, open_engine
 from nexus.ledger.search_text import parse_query
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.render.console import printable
-from nexus.types.profile import Profile
 from nexus.workspace.memory.changes import PROFILE, Change, StoredFact
 from nexus.workspace.memory.facts import SECTION, Fact
 from nexus.workspace.memory.notebook import Notebook
@@ -319,20 +318,16 @@ def _ask(nx: Engine, model: str, base_url: str) -> Ask:
     """Return a function that sends a prompt to a model and returns its answer. Raises NoCredential, ModelCallFailed."""
     import asyncio
 
-    from nexus.models import open_client
-
-    bare = Profile("memory", "a prompt alone", (), ())
-    keys = nx.credentials
+    from nexus.cli._models import open_model
+    from nexus.compaction.model_summarizer import prompt_context
 
     async def answer(prompt: str) -> str:
-        # An engine of its own: the prompt belongs to no session.
-        with open_engine(ledger=":memory:", profiles={bare.name: bare}, model=model) as prompts:
-            ctx = prompts.assemble(prompt, profile=bare.name)
-        client = open_client(base_url=base_url) if base_url else open_client(model, credentials=keys.for_variable)
+        client = open_model(model, nx.credentials, base_url)
         try:
-            return (await client.complete(ctx)).result.messages[-1].text()
+            reply = await client.complete(prompt_context(prompt, nx.resolve(model), model, {}))
         finally:
             await client.aclose()
+        return reply.result.messages[-1].text()
 
     return lambda prompt: asyncio.run(answer(prompt))
 
