@@ -21,7 +21,7 @@ from nexus.types.tool_definition import METADATA_KEY, read_definition, usable_de
 from nexus.types.validation import check_options, json_copy
 
 
-class Tool(Struct, frozen=True, gc=False):
+class Tool(Struct, frozen=True):
     """A tool. Category and roles decide whether a model is offered it; they are not part of the definition."""
 
     name: str

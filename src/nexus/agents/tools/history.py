@@ -16,12 +16,14 @@ from msgspec import Struct
 
 from nexus.agents.tools.context import ToolContext
 from nexus.assembly.fit.truncate import images_of
+from nexus.assembly.fit.view import LARGEST_PART, size_class
 from nexus.errors import ToolCallFailed
 from nexus.ledger.replay import conversation_rows, entries_from_turn
-from nexus.ledger.search_text import excerpt_pieces, matches, parse_query
+from nexus.ledger.search_text import all_text, excerpt_pieces, matches, parse_query
 from nexus.ledger.sessions import SearchHit
 from nexus.render.console import result_text
 from nexus.text.one_line import collapse_whitespace
+from nexus.tokens.measure import text_tokens_json
 from nexus.types.compaction_plan import CompactionPlan
 from nexus.types.ledger_entries import Entry, MessageRef, StoredMessage
 from nexus.types.message import Image, Message, Note, Part, Text, Thinking, ToolCall, ToolResult, Unknown
@@ -31,7 +33,10 @@ HITS = 10
 FETCHED = 50
 """Messages that a search ranks; fewer are shown."""
 
-PAGE_CHARS = 20_000
+PAGE_CHARS, LEAST_PAGE_CHARS = 20_000, 800
+PAGE_SHARE = 0.75
+"""Tokens of a page over those to which a cut shortens results. The rest is for its head, and for denser parts."""
+
 EXCERPT_CHARS, EXCERPT_BEFORE = 240, 80
 OPENING_CHARS = 120
 MOST_WORDS = 16
@@ -73,7 +78,7 @@ class HistoryTools:
                 raise ToolCallFailed('recall needs words to search for, or a reference to open, such as "turn 1"')
             return ToolResult("", (Text(self._search(query, phrases)),))
         part = self._open(reference.strip().strip("`[]'\" "))
-        pages = list(_pages(part.text))
+        pages = list(_pages(part.text, self._page_chars(part.text)))
         if phrases:
             page = _page_with(pages, phrases)
         if not 1 <= page <= len(pages):
@@ -101,10 +106,20 @@ class HistoryTools:
             f"about {tokens:,} tokens. Later messages stay as they are; recall finds the others."
         )
 
+    def _page_chars(self, text: str) -> int:
+        """Return the characters of a page, which is small enough to be shown whole after a cut too."""
+        context, sample = self._context, text[:PAGE_CHARS]
+        limit = context.engine.max_tool_result_tokens
+        if limit is None:
+            limit = size_class(context.engine.available(session=context.session, **context.options)) // LARGEST_PART
+        tokens = text_tokens_json(sample, context.engine.counter)
+        share = PAGE_SHARE * limit / tokens if limit and tokens else 1.0
+        return max(int(PAGE_CHARS * min(share, 1.0)), LEAST_PAGE_CHARS)
+
     # search ------------------------------------------------------------------------------------------------------
 
     def _search(self, query: str, phrases: list[list[str]]) -> str:
-        hits = [(hit, phrases) for hit in self._usable(self._hits(query))]
+        hits = [(hit, phrases) for hit in self._usable(self._hits(query), phrases)]
         note = f"messages with all these words: {len(hits)}"
         if not hits:
             hits = self._best_partial(phrases)
@@ -124,14 +139,14 @@ class HistoryTools:
         context = self._context
         return context.engine.ledger.search(query, session=context.session, limit=FETCHED)
 
-    def _usable(self, hits: Iterable[SearchHit]) -> Iterator[SearchHit]:
-        """Yield the hits of earlier turns that are not calls or results of this tool, which repeat other messages."""
+    def _usable(self, hits: Iterable[SearchHit], phrases: list[list[str]]) -> Iterator[SearchHit]:
+        """Yield the hits of earlier turns, without calls and results of this tool, which repeat other messages."""
         for hit in hits:
             if hit.turn == self._context.turn:
                 continue
             entries = self._context.engine.ledger.iter_entries(self._context.session, hit.ref.seq - 1, hit.ref.seq)
             rows = (row for entry in entries for row in entry.rows if row.ref == hit.ref)
-            if not any(_is_echo(row.message) for row in rows):
+            if not any(_is_echo(row.message, phrases) for row in rows):
                 yield hit
 
     def _best_partial(self, phrases: list[list[str]]) -> list[tuple[SearchHit, list[list[str]]]]:
@@ -141,7 +156,7 @@ class HistoryTools:
         """
         hits: dict[MessageRef, tuple[SearchHit, list[list[str]]]] = {}
         weights: Counter[MessageRef] = Counter()
-        rows = [(list(self._usable(self._hits(f'"{" ".join(phrase)}"'))), phrase) for phrase in phrases]
+        rows = [(list(self._usable(self._hits(f'"{" ".join(phrase)}"'), [phrase])), phrase) for phrase in phrases]
         for with_phrase, phrase in sorted(rows, key=lambda row: len(row[0])):
             for hit in with_phrase:
                 hits.setdefault(hit.ref, (hit, [phrase]))
@@ -216,10 +231,10 @@ class HistoryTools:
         return _Excerpt(f'{len(sizes)} turns; open one with reference="turn N"', "\n".join(lines))
 
 
-def _is_echo(message: Message) -> bool:
-    """Return whether a message only calls this tool, or is its result."""
-    names = [part.name for part in message.parts if isinstance(part, (ToolCall, ToolResult))]
-    return bool(names) and set(names) == {RECALL} and not message.text().strip()
+def _is_echo(message: Message, phrases: list[list[str]]) -> bool:
+    """Return whether only calls or results of this tool in a message have the phrases."""
+    others = [part for part in message.parts if not (isinstance(part, (ToolCall, ToolResult)) and part.name == RECALL)]
+    return len(others) < len(message.parts) and not matches(all_text(others), phrases)
 
 
 def _head(entry: Entry, row: StoredMessage) -> str:
@@ -262,12 +277,12 @@ def _indented(text: str) -> str:
     return "\n".join(f"  {line}" for line in text.splitlines())
 
 
-def _pages(text: str) -> Iterator[str]:
-    """Yield the text in pages, each up to a line end if one is in its last fifth."""
+def _pages(text: str, chars: int) -> Iterator[str]:
+    """Yield the text in pages of at most so many characters, each up to a line end if one is in its last fifth."""
     start = 0
-    while len(text) - start > PAGE_CHARS:
-        end = start + PAGE_CHARS
-        line = text.rfind("\n", end - PAGE_CHARS // 5, end)
+    while len(text) - start > chars:
+        end = start + chars
+        line = text.rfind("\n", end - chars // 5, end)
         end = line + 1 if line > 0 else end
         yield text[start:end]
         start = end
