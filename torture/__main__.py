@@ -33,6 +33,7 @@ NAMES = (
     "frames",
     "overflow",
     "broken_builds",
+    "year",
 )
 
 
@@ -87,7 +88,7 @@ def _progress(name: str, begun: float) -> Progress:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m torture", description=sys.modules["torture"].__doc__)
     parser.add_argument("names", nargs="*", metavar="name", help=f"which to run (all): {', '.join(NAMES)}")
-    parser.add_argument("--rounds", type=int, help="rounds of each (the full figures)")
+    parser.add_argument("--rounds", "--turns", type=int, help="rounds of each, turns of the year (the full figures)")
     parser.add_argument("--seed", type=int, default=1, help="where the random choices begin (1)")
     parser.add_argument("--folder", help="where to put the ledgers (the system's folder for temporary files)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")

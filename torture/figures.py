@@ -16,12 +16,16 @@ Progress: TypeAlias = Callable[[int, int], None]
 
 
 class Figures(Struct, frozen=True):
-    """What one torture counted. It is made only when nothing was lost; `seconds` is wall time."""
+    """What one torture counted. It is made only when nothing was lost; `seconds` is wall time.
+
+    `table` has a row of figures for each part of a long run.
+    """
 
     name: str
     rounds: int
     counts: Mapping[str, int | str]
     seconds: float = 0.0
+    table: tuple[Mapping[str, int | float], ...] = ()
 
 
 class Machine(Struct, frozen=True):
@@ -79,6 +83,7 @@ def shown(report: Report) -> str:
     for one in report.tortures:
         lines.append(f"{one.name:<{width}}  {one.rounds:>9,} rounds  {one.seconds:>8,.1f} s")
         lines += [f"{'':<{width}}  {_number(value):>9}  {name}" for name, value in one.counts.items()]
+        lines += _table(one.table)
     lines += [f"{name:<{width}}     FAILED  {what}" for name, what in report.failed.items()]
     return "\n".join(lines)
 
@@ -91,8 +96,15 @@ def shares(counts: dict[str, int], of: Sequence[str], whole: int) -> dict[str, i
     }
 
 
-def _number(value: int | str) -> str:
-    return f"{value:,}" if isinstance(value, int) else value
+def _number(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:,}"
+
+
+def _table(rows: Sequence[Mapping[str, int | float]]) -> list[str]:
+    """The rows as lines, under the names of their figures."""
+    cells = [[*rows[0]], *(list(map(_number, row.values())) for row in rows)] if rows else []
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return ["  ".join(map(str.rjust, line, widths)) for line in cells]
 
 
 def _file_system(folder: Path) -> str:
