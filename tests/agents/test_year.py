@@ -12,13 +12,16 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
+import apsw
 import msgspec
 import pytest
 
 import nexus
 from nexus.agents import Agent
 from nexus.agents.turn_tools import TurnTools
+from nexus.engine import Engine
 from nexus.models import ModelReply
+from nexus.types.ledger_entries import Commit, Compaction, NewEntry
 
 ROOT = Path(__file__).parents[2]
 TURNS = 300
@@ -77,3 +80,57 @@ def test_structs_without_garbage_collection_contain_no_functions() -> None:
         if "Callable" in str(hint)
     }
     assert wrong == {}
+
+
+def answer(nx: Engine, number: int) -> None:
+    """Make a call that is answered with a word."""
+    nexus.call(nx, f"Question {number}?", lambda _ctx: nexus.AgentResult((nexus.assistant("Yes."),)), session="main")
+
+
+def test_reads_of_a_call_do_not_grow_with_earlier_calls(tmp_path: Path) -> None:
+    """Counted are the steps of SQLite's virtual machine, which are the same in every run."""
+    steps: list[int] = []
+
+    def count(event: dict[str, Any]) -> None:
+        if event["sql"].lstrip().startswith(("SELECT", "WITH")):
+            steps.append(event["stmt_status"]["SQLITE_STMTSTATUS_VM_STEP"])
+
+    def watch(db: Any) -> None:
+        db.trace_v2(apsw.SQLITE_TRACE_PROFILE, count)
+
+    def most_steps(nx: Engine) -> int:
+        answer(nx, 0)  # the first call after a compaction reads the window again
+        sums: list[int] = []
+        for number in range(10):
+            steps.clear()
+            answer(nx, number)
+            sums.append(sum(steps))
+        return max(sums)
+
+    apsw.connection_hooks.append(watch)
+    try:
+        with nexus.open(ledger=tmp_path / "ledger.db", model="gpt-4o") as nx:
+            few = most_steps(nx)
+            for number in range(200):
+                answer(nx, number)
+                head = nx.store.head(1)[0]
+                body = msgspec.to_builtins(Compaction(1, head, head + 2, "So far."))
+                nx.store.commit("main", Commit((NewEntry("compaction", body=body),)))
+            assert most_steps(nx) < 1.5 * few
+    finally:
+        apsw.connection_hooks.remove(watch)
+
+
+def test_replaced_summaries_are_not_read_for_the_current_one() -> None:
+    with nexus.open(ledger=":memory:", model="gpt-4o") as nx:
+        for number in range(5):
+            answer(nx, number)
+            head = nx.store.head(1)[0]
+            body = msgspec.to_builtins(Compaction(1, head, head + 2, f"Summary {number}."))
+            nx.store.commit("main", Commit((NewEntry("compaction", body=body),)))
+        nx.ledger.undo("main")
+        summaries = [mark.body.get("summary", "") for mark in nx.store.checkpoints(1, replaced=False)]
+        assert summaries == ["", "Summary 4.", "Summary 3.", "", "", ""]
+        mark = nx.ledger.live("main").checkpoint
+        assert mark is not None
+        assert mark.body["summary"] == "Summary 3."

@@ -154,7 +154,7 @@ class RecordedCallInputs:
 
     def marks(self) -> list[Entry]:
         """Return the checkpoints on the path up to the call, newest first. Later ones do not change a past call."""
-        return [mark for mark in self.deps.store.checkpoints(self.call.thread) if mark.seq <= self.head]
+        return self.deps.store.checkpoints(self.call.thread, self.head)
 
     def cut_in_force(self) -> Cut | None:
         """Return the cut that the call's view applied."""

@@ -151,7 +151,7 @@ class WindowCache:
         starts_turn: bool = False,
     ) -> CachedWindow:
         """Return a window read from the ledger. It continues the path format of the previous window."""
-        marks: Sequence[Entry] = store.checkpoints(thread)
+        marks: Sequence[Entry] = store.checkpoints(thread, replaced=False)
         live = replay.live_checkpoints(marks)
         reading = LedgerView(partial(store.entries, thread), store.head(thread), live)
         filled = view.message_format.fill_window(

@@ -309,7 +309,7 @@ class Ledger:
 
     def live(self, session: str) -> LiveCheckpoints:
         """Return the current checkpoints: newest clear or compaction, pins, undone compactions."""
-        return replay.live_checkpoints(self.store.checkpoints(self.thread(session)))
+        return replay.live_checkpoints(self.store.checkpoints(self.thread(session), replaced=False))
 
     def entries(self, session: str, after: int = 0, until: int | None = None) -> list[Entry]:
         """Return every entry of the session, oldest first, compacted ones included."""

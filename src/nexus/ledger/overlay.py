@@ -72,11 +72,11 @@ class PathOverlay:
         yield from (entry for entry in self._stored(after, end) if entry.seq not in self._hidden)
         yield from (entry for entry in self._staged if after < entry.seq and (until is None or entry.seq <= until))
 
-    def checkpoints(self, thread: int) -> list[Entry]:
+    def checkpoints(self, thread: int, until: int | None = None, *, replaced: bool = True) -> list[Entry]:
         """Return the checkpoints up to the overlaid end, newest first."""
         del thread
-        marks = self._store.checkpoints(self._thread) if self._thread is not None else []
-        return [mark for mark in marks if mark.seq <= self.until]
+        end = self.until if until is None else min(until, self.until)
+        return self._store.checkpoints(self._thread, end, replaced=replaced) if self._thread is not None else []
 
     def instructions(self, thread: int) -> Sequence[StoredMessage]:
         """Return the system messages that the first entry begins with."""

@@ -89,12 +89,13 @@ def last_model(store: LedgerStore, thread: int) -> str:
 
 
 def _row_before(store: LedgerStore, thread: int, until: int, view: str = "") -> AssemblyRow | None:
+    step = _NEAR
     while until > 0:
-        after = max(until - _BACK, 0)
+        after = max(until - step, 0)
         rows = [row for row in store.assemblies(thread, after, until) if not view or row.view == view]
         if rows:
             return rows[-1]
-        until = after
+        until, step = after, min(step * 4, _BACK)
     return None
 
 

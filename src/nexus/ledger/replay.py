@@ -136,7 +136,7 @@ def live_checkpoints(marks: Sequence[Entry]) -> LiveCheckpoints:
 
 def visible_messages(store: LedgerStore, thread: int) -> VisibleMessages:
     """Return the compaction-aware history of a thread: the current summary and the messages that it kept."""
-    mark = live_checkpoints(store.checkpoints(thread)).checkpoint
+    mark = live_checkpoints(store.checkpoints(thread, replaced=False)).checkpoint
     first = visible_start(mark)
     rows = tuple(row for entry in store.entries(thread, first.seq - 1) for row in entry.rows)
     summary = str(mark.body.get("summary", "")) if mark is not None and mark.kind == "compaction" else ""

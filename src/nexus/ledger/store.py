@@ -203,8 +203,12 @@ class LedgerStore(Protocol):
         """Return the path's entries with `after < seq <= until` in order, checked (LedgerDamaged)."""
         ...
 
-    def checkpoints(self, thread: int) -> list[Entry]:
-        """Return the path's checkpoints (every kind that is not in `STEPS`), newest first."""
+    def checkpoints(self, thread: int, until: int | None = None, *, replaced: bool = True) -> list[Entry]:
+        """Return the path's checkpoints (every kind that is not in `STEPS`) up to an entry, newest first.
+
+        Without `replaced`, compactions before the checkpoint that is current there have no body: the summaries of a
+        long session are larger than its window.
+        """
         ...
 
     def instructions(self, thread: int) -> Sequence[StoredMessage]:

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, cast
 import msgspec
 
 from nexus.errors import BadReference, NoSuchSession
-from nexus.ledger import chain
+from nexus.ledger import chain, replay
 from nexus.ledger.codec import decode_body, read_entry
 from nexus.ledger.records import AssemblyRecord, CalibrationRecord, MessageRow
 from nexus.ledger.sessions import Segment, Thread
@@ -53,11 +53,23 @@ Span: TypeAlias = tuple[Segment, int, int]
 
 
 _MARKS = """
-SELECT e.seq, e.kind, e.turn, e.at_ms, e.body, e.hash,
+SELECT e.seq, e.kind, e.turn, e.at_ms, CASE WHEN e.kind='compaction' AND e.seq<?3 THEN NULL ELSE e.body END, e.hash,
     (SELECT hash FROM entry p WHERE p.tenant=e.tenant AND p.thread=e.thread AND p.seq=e.seq-1),
     EXISTS (SELECT 1 FROM message m WHERE m.tenant=e.tenant AND m.thread=e.thread AND m.seq=e.seq)
-FROM entry e WHERE e.tenant=? AND e.thread=? AND e.kind NOT IN ('messages','completed','failed') ORDER BY e.seq DESC
+FROM entry e WHERE e.tenant=?1 AND e.thread=?2 AND e.kind NOT IN ('messages','completed','failed') ORDER BY e.seq DESC
 """
+
+
+_MANIFESTS = """
+WITH RECURSIVE views(name) AS (
+    SELECT min(view) FROM assembly WHERE tenant=?1 AND thread=?2
+    UNION ALL
+    SELECT (SELECT min(view) FROM assembly WHERE tenant=?1 AND thread=?2 AND view>name) FROM views WHERE name IS NOT NULL
+)
+SELECT view, seq, manifest, at_ms, hash FROM views CROSS JOIN assembly
+WHERE tenant=?1 AND thread=?2 AND view=name AND seq>?3 AND seq<=?4 ORDER BY seq, view
+"""
+"""Manifests in a range of entries. Views come first in their key: without their names, all manifests would be read."""
 
 
 def _columns_by_entry(heads: list[Any], rows: Iterator[Any]) -> Iterator[list[MessageRow]]:
@@ -218,21 +230,31 @@ class Reader(SessionReader):
             before = digest
         return entries
 
-    def checkpoints(self, thread: int) -> list[Entry]:
-        """Return the path's checkpoints, newest first. Their number is known, so one that is lost is noticed."""
+    def checkpoints(self, thread: int, until: int | None = None, *, replaced: bool = True) -> list[Entry]:
+        """Return the path's checkpoints, newest first; see `LedgerStore`. Their number is known, so a lost one is noticed."""
+        last = END if until is None else until
+        if replaced:
+            return self._marks(thread, last, 0)
+        mark = replay.live_checkpoints(self._marks(thread, last, END)).checkpoint
+        return self._marks(thread, last, mark.seq if mark is not None else END)
+
+    def _marks(self, thread: int, last: int, first_body: int) -> list[Entry]:
+        """Return the checkpoints up to an entry; compactions before `first_body` are not read but for kind and time."""
         entries: list[Entry] = []
         for part in reversed(self.path(thread)):
-            rows = [row for row in self.db.rows(_MARKS, (self.tenant, part.thread)) if row[1] not in STEPS]
+            values = (self.tenant, part.thread, first_body)
+            rows = [row for row in self.db.rows(_MARKS, values) if row[1] not in STEPS]
             if len(rows) != self.thread(part.thread).marks:
                 self.damaged(f"thread {part.thread} has lost one of its marks")
             for seq, kind, turn, at_ms, body, digest, before, messages in rows:
-                if not isinstance(seq, int) or not part.low < seq <= part.high:
+                if not isinstance(seq, int) or not part.low < seq <= min(part.high, last):
                     continue
-                columns = (part.thread, seq, kind, turn, at_ms, body)
-                previous = part.root if seq == part.low + 1 else before or b""
-                intact = chain.entry_hash(previous, self.tenant, columns, []) == digest
-                self.check(intact and not messages, f"mark {seq} of thread {part.thread}")
-                entries.append(read_entry((seq, kind, turn, at_ms, body, digest), [], self.blob))
+                if body is not None:
+                    columns = (part.thread, seq, kind, turn, at_ms, body)
+                    previous = part.root if seq == part.low + 1 else before or b""
+                    intact = chain.entry_hash(previous, self.tenant, columns, []) == digest
+                    self.check(intact and not messages, f"mark {seq} of thread {part.thread}")
+                entries.append(read_entry((seq, kind, turn, at_ms, body or "{}", digest), [], self.blob))
         return entries
 
     def newest_mark(self, thread: int) -> int:
@@ -368,14 +390,10 @@ class Reader(SessionReader):
     def assemblies(self, thread: int, after: int = 0, until: int | None = None) -> list[AssemblyRow]:
         """Return the manifests on the path with `after < seq <= until`, oldest first."""
         last = END if until is None else until
-        sql = (
-            "SELECT view, seq, manifest, at_ms, hash FROM assembly WHERE tenant=? AND thread=? AND seq>? AND seq<=?"
-            " ORDER BY seq, view"
-        )
         return [
             self._manifest(part.thread, row[0], row[1:])
             for part in self.path(thread)
-            for row in self.db.rows(sql, (self.tenant, part.thread, max(part.low, after), min(part.high, last)))
+            for row in self.db.rows(_MANIFESTS, (self.tenant, part.thread, max(part.low, after), min(part.high, last)))
         ]
 
     def _manifest(self, thread: int, view: str, row: tuple[Any, ...]) -> AssemblyRow:

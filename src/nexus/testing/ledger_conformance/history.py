@@ -223,6 +223,11 @@ def check_newest_first(case: Case) -> None:
     equal(actual, wanted, "the marks")
     by_seq = {stored.seq: stored for stored in store.entries(1)}
     equal(store.checkpoints(1), [by_seq[seq] for seq, _ in wanted], "the marks, compared with the entries")
+    for until in range(10):
+        every = [stored for stored in store.checkpoints(1) if stored.seq <= until]
+        equal(store.checkpoints(1, until), every, f"the marks up to entry {until}")
+        live = replay.live_checkpoints(store.checkpoints(1, until, replaced=False))
+        equal(live, replay.live_checkpoints(every), f"the current marks at entry {until}")
     store.fork("branch", "main", 6)
     put(store, "branch", mark("clear"))
     actual = [(stored.seq, stored.kind) for stored in store.checkpoints(2)]
