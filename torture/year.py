@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -219,6 +220,7 @@ class _Player:
 
     async def _end_period(self, nx: AsyncEngine, turn: int) -> None:
         gc.collect()
+        rss, blocks = _rss_bytes(), sys.getallocatedblocks()  # first: what follows takes memory for a moment
         compactions = await self._count_compactions(nx)
         size = sum(file.stat().st_size for file in (self._folder / LEDGER_FILE).parent.glob("ledger.db*"))
         turns, cpu_ms = len(self._cpu_ms), sorted(self._cpu_ms)
@@ -228,8 +230,8 @@ class _Player:
                 round(median(cpu_ms), 2),
                 round(cpu_ms[turns * 9 // 10], 2),
                 median(self._statement_counts),
-                round(_rss_bytes() / 1e6, 1),
-                sys.getallocatedblocks(),
+                round(rss / 1e6, 1),
+                blocks,
                 _open_files(),
                 round((size - self._ledger_bytes) / 1e3 / turns, 1),
                 compactions,
@@ -240,7 +242,7 @@ class _Player:
     async def _count_compactions(self, nx: AsyncEngine) -> int:
         """Count the compactions since the last time."""
         thread = await nx.run(nx.engine.ledger.thread, SESSION)
-        marks = await nx.run(nx.engine.store.checkpoints, thread)
+        marks = await nx.run(partial(nx.engine.store.checkpoints, thread, replaced=False))
         count = sum(mark.kind == "compaction" for mark in marks)
         before, self.counts["compactions"] = self.counts["compactions"], count
         return count - before
