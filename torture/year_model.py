@@ -24,7 +24,7 @@ from nexus.testing.model_server import ModelRequest, ModelServer, Response, fail
 from nexus.types.message import ToolCall
 from torture.year_script import ASKING, Fact, Year
 
-OPENED_AT_MOST = 3
+OPENED_AT_MOST = 10
 """Messages that the model opens for one question."""
 
 _HIT = re.compile(r"^(\d+\.\d+) \(turn[^)]*\): (.*)", re.MULTILINE)
@@ -115,11 +115,14 @@ class ScriptedModel:
         yield self.year.answer(self._turn), []
 
     def _recall(self, fact: Fact, *, in_prompt: bool) -> _Replies:
-        """Search for a fact and open the hits, best first, until one contains it; earlier questions are no answer."""
+        """Search for a fact and open hits until one contains it.
+
+        As a model that reads the list: no earlier questions, and first those whose excerpts have most of the words.
+        """
         question = Question(self._turn, fact.name, in_prompt)
         self._judgment.questions.append(question)
         hits = _HIT.findall((yield "I search for it.", [self._call(0, query=fact.keywords)]))
-        references = [reference for reference, excerpt in hits if ASKING not in excerpt]
+        references = by_words([hit for hit in hits if ASKING not in hit[1]], fact.keywords)
         question.hits = len(hits)
         for number, reference in enumerate(references[:OPENED_AT_MOST], 1):
             opened = yield "", [self._call(number, reference=reference, query=fact.keywords)]
@@ -130,6 +133,13 @@ class ScriptedModel:
 
     def _call(self, place: int, **arguments: str) -> ToolCall:
         return ToolCall(f"call_{self._turn}_{place}", "recall", json.dumps(arguments))
+
+
+def by_words(hits: list[tuple[str, str]], keywords: str) -> list[str]:
+    """Return the references of hits, those first whose excerpts have most of the words."""
+    words = keywords.casefold().split()
+    ordered = sorted(hits, key=lambda hit: -sum(word in hit[1].casefold() for word in words))
+    return [reference for reference, _ in ordered]
 
 
 def package_body(request: ModelRequest) -> dict[str, Any]:

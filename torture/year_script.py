@@ -156,7 +156,7 @@ def _facts(turns: int, dice: random.Random) -> tuple[Fact, ...]:
             f"One thing to remember: the vault code word is {secrets[0]}.",
             secrets[0],
             "What was the code word of the vault",
-            "vault code word",
+            '"code word" vault',
         ),
         Fact(
             "locker",
@@ -164,7 +164,7 @@ def _facts(turns: int, dice: random.Random) -> tuple[Fact, ...]:
             f"By the way, Marlene got a new locker at the gym, it has the number {secrets[1]} now.",
             secrets[1],
             "Which number has Marlene's locker in the gym",
-            "Marlene locker number",
+            "Marlene locker gym number",
         ),
         Fact(
             "boat house",

@@ -132,7 +132,7 @@ def test_replaced_summaries_are_not_read_for_the_current_one() -> None:
             nx.store.commit("main", Commit((NewEntry("compaction", body=body),)))
         nx.ledger.undo("main")
         summaries = [mark.body.get("summary", "") for mark in nx.store.checkpoints(1, replaced=False)]
-        assert summaries == ["", "Summary 4.", "Summary 3.", "", "", ""]
+        assert summaries == ["", "Summary 4.", "Summary 3."]
         mark = nx.ledger.live("main").checkpoint
         assert mark is not None
         assert mark.body["summary"] == "Summary 3."

@@ -206,7 +206,7 @@ class LedgerStore(Protocol):
     def checkpoints(self, thread: int, until: int | None = None, *, replaced: bool = True) -> list[Entry]:
         """Return the path's checkpoints (every kind that is not in `STEPS`) up to an entry, newest first.
 
-        Without `replaced`, compactions before the checkpoint that is current there have no body: the summaries of a
+        Without `replaced` they lack the compactions that a later clear or compaction has replaced: the summaries of a
         long session are larger than its window.
         """
         ...

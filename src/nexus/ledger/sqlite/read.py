@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from operator import itemgetter
 from typing import Any, TypeAlias, cast
@@ -53,10 +53,18 @@ Span: TypeAlias = tuple[Segment, int, int]
 
 
 _MARKS = """
-SELECT e.seq, e.kind, e.turn, e.at_ms, CASE WHEN e.kind='compaction' AND e.seq<?3 THEN NULL ELSE e.body END, e.hash,
+SELECT e.seq, e.kind, e.turn, e.at_ms, e.body, e.hash,
     (SELECT hash FROM entry p WHERE p.tenant=e.tenant AND p.thread=e.thread AND p.seq=e.seq-1),
     EXISTS (SELECT 1 FROM message m WHERE m.tenant=e.tenant AND m.thread=e.thread AND m.seq=e.seq)
-FROM entry e WHERE e.tenant=?1 AND e.thread=?2 AND e.kind NOT IN ('messages','completed','failed') ORDER BY e.seq DESC
+FROM entry e WHERE e.tenant=?1 AND e.thread=?2 AND e.kind NOT IN ('messages','completed','failed')
+    AND (e.seq>=?3 OR e.kind<>'compaction' OR e.seq IN (SELECT value FROM json_each(?4))) ORDER BY e.seq DESC
+"""
+_MARK_COUNT = """
+SELECT count(*) FROM entry WHERE tenant=? AND thread=? AND kind NOT IN ('messages','completed','failed') AND kind<>'lost'
+"""
+_COMPACTIONS = """
+SELECT seq FROM entry WHERE tenant=? AND thread=? AND seq<=? AND kind='compaction'
+    AND kind NOT IN ('messages','completed','failed') ORDER BY seq DESC
 """
 
 
@@ -234,27 +242,39 @@ class Reader(SessionReader):
         """Return the path's checkpoints, newest first; see `LedgerStore`. Their number is known, so a lost one is noticed."""
         last = END if until is None else until
         if replaced:
-            return self._marks(thread, last, 0)
-        mark = replay.live_checkpoints(self._marks(thread, last, END)).checkpoint
-        return self._marks(thread, last, mark.seq if mark is not None else END)
+            return self._marks(thread, last)
+        others = self._marks(thread, last, END)
+        revoked = replay.revoked_checkpoints(others)
+        cleared = next((mark.seq for mark in others if mark.kind == "clear"), 0)
+        current = next((seq for seq in self._compactions(thread, last) if seq not in revoked), 0)
+        return self._marks(thread, last, max(current, cleared, 1), revoked)
 
-    def _marks(self, thread: int, last: int, first_body: int) -> list[Entry]:
-        """Return the checkpoints up to an entry; compactions before `first_body` are not read but for kind and time."""
+    def _compactions(self, thread: int, last: int) -> Iterator[int]:
+        """Yield the seqs of the path's compactions up to an entry, newest first."""
+        for part in reversed(self.path(thread)):
+            with closing(self.db.each(_COMPACTIONS, (self.tenant, part.thread, min(part.high, last)))) as rows:
+                for (seq,) in rows:
+                    self.whole_numbers(seq)
+                    if seq > part.low:
+                        yield seq
+
+    def _marks(self, thread: int, last: int, first: int = 0, others: Collection[int] = ()) -> list[Entry]:
+        """Return the checkpoints up to an entry, of the compactions those from `first` on and `others`."""
         entries: list[Entry] = []
         for part in reversed(self.path(thread)):
-            values = (self.tenant, part.thread, first_body)
+            values = (self.tenant, part.thread, first, json.dumps([*others]))
             rows = [row for row in self.db.rows(_MARKS, values) if row[1] not in STEPS]
-            if len(rows) != self.thread(part.thread).marks:
+            count = self.db.value(_MARK_COUNT, values[:2]) if first else len(rows)
+            if count != self.thread(part.thread).marks:
                 self.damaged(f"thread {part.thread} has lost one of its marks")
             for seq, kind, turn, at_ms, body, digest, before, messages in rows:
                 if not isinstance(seq, int) or not part.low < seq <= min(part.high, last):
                     continue
-                if body is not None:
-                    columns = (part.thread, seq, kind, turn, at_ms, body)
-                    previous = part.root if seq == part.low + 1 else before or b""
-                    intact = chain.entry_hash(previous, self.tenant, columns, []) == digest
-                    self.check(intact and not messages, f"mark {seq} of thread {part.thread}")
-                entries.append(read_entry((seq, kind, turn, at_ms, body or "{}", digest), [], self.blob))
+                columns = (part.thread, seq, kind, turn, at_ms, body)
+                previous = part.root if seq == part.low + 1 else before or b""
+                intact = chain.entry_hash(previous, self.tenant, columns, []) == digest
+                self.check(intact and not messages, f"mark {seq} of thread {part.thread}")
+                entries.append(read_entry((seq, kind, turn, at_ms, body, digest), [], self.blob))
         return entries
 
     def newest_mark(self, thread: int) -> int:
