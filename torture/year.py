@@ -16,7 +16,6 @@ import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -140,7 +139,7 @@ class _Player:
         watch_statements(self._count_statement)
         self._cpu_ms: list[float] = []
         self._statement_counts: list[int] = []
-        self._ledger_bytes = self._compactions = 0
+        self._ledger_bytes = self._compactions = self._head = 0
         self.counts = Counter[str]()
         self.periods: list[Period] = []
 
@@ -182,11 +181,10 @@ class _Player:
                 if turn in year.asked:
                     await self._count_summarized(nx, year.asked[turn])
                 if turn * PERIODS % year.turns < PERIODS:
-                    await self._end_period(nx, turn)
+                    self._end_period(turn)
                 self._progress(turn, year.turns)
             self.counts["calls"] = watched.calls
             self.counts["overflows that the engine met"] = sum(nx.engine.recoveries.values())
-            await self._count_compactions(nx)
 
     async def check_ledger(self) -> dict[str, int]:
         """Verify the ledger and replay a sample of its calls; return their numbers."""
@@ -207,6 +205,9 @@ class _Player:
     async def _check_turn(self, nx: AsyncEngine, turn: int) -> None:
         (stored,) = await nx.run(nx.engine.ledger.turns, SESSION, turn)
         require((stored.number, stored.status) == (turn, "completed"), f"turn {turn} is stored as {stored}")
+        new = await nx.run(nx.engine.ledger.entries, SESSION, self._head)
+        self.counts["compactions"] += sum(entry.kind == "compaction" for entry in new)
+        self._head = new[-1].seq
 
     async def _count_summarized(self, nx: AsyncEngine, fact: Fact) -> None:
         """Count a question whose fact is in the range that the current compaction covers."""
@@ -218,10 +219,8 @@ class _Player:
         )
         self.counts["questions for facts that a summary replaced"] += fact.turn < first.turn
 
-    async def _end_period(self, nx: AsyncEngine, turn: int) -> None:
+    def _end_period(self, turn: int) -> None:
         gc.collect()
-        rss, blocks = _rss_bytes(), sys.getallocatedblocks()  # first: what follows takes memory for a moment
-        compactions = await self._count_compactions(nx)
         size = sum(file.stat().st_size for file in (self._folder / LEDGER_FILE).parent.glob("ledger.db*"))
         turns, cpu_ms = len(self._cpu_ms), sorted(self._cpu_ms)
         self.periods.append(
@@ -230,22 +229,15 @@ class _Player:
                 round(median(cpu_ms), 2),
                 round(cpu_ms[turns * 9 // 10], 2),
                 median(self._statement_counts),
-                round(rss / 1e6, 1),
-                blocks,
+                round(_rss_bytes() / 1e6, 1),
+                sys.getallocatedblocks(),
                 _open_files(),
                 round((size - self._ledger_bytes) / 1e3 / turns, 1),
-                compactions,
+                self.counts["compactions"] - self._compactions,
             )
         )
+        self._compactions = self.counts["compactions"]
         self._ledger_bytes, self._cpu_ms, self._statement_counts = size, [], []
-
-    async def _count_compactions(self, nx: AsyncEngine) -> int:
-        """Count the compactions since the last time."""
-        thread = await nx.run(nx.engine.ledger.thread, SESSION)
-        marks = await nx.run(partial(nx.engine.store.checkpoints, thread, replaced=False))
-        count = sum(mark.kind == "compaction" for mark in marks)
-        before, self.counts["compactions"] = self.counts["compactions"], count
-        return count - before
 
 
 def _write_workspace(folder: Path, year: Year) -> None:
