@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, TypeAlias, cast
 
 import msgspec
@@ -56,15 +56,11 @@ _MARKS = """
 SELECT e.seq, e.kind, e.turn, e.at_ms, e.body, e.hash,
     (SELECT hash FROM entry p WHERE p.tenant=e.tenant AND p.thread=e.thread AND p.seq=e.seq-1),
     EXISTS (SELECT 1 FROM message m WHERE m.tenant=e.tenant AND m.thread=e.thread AND m.seq=e.seq)
-FROM entry e WHERE e.tenant=?1 AND e.thread=?2 AND e.kind NOT IN ('messages','completed','failed')
-    AND (e.seq>=?3 OR e.kind<>'compaction' OR e.seq IN (SELECT value FROM json_each(?4))) ORDER BY e.seq DESC
+FROM entry e WHERE e.tenant=?1 AND e.thread=?2 AND e.seq IN (SELECT value FROM json_each(?3)) ORDER BY e.seq DESC
 """
-_MARK_COUNT = """
-SELECT count(*) FROM entry WHERE tenant=? AND thread=? AND kind NOT IN ('messages','completed','failed') AND kind<>'lost'
-"""
-_COMPACTIONS = """
-SELECT seq FROM entry WHERE tenant=? AND thread=? AND seq<=? AND kind='compaction'
-    AND kind NOT IN ('messages','completed','failed') ORDER BY seq DESC
+_MARK_KINDS = """
+SELECT seq, kind FROM entry WHERE tenant=? AND thread=? AND seq>? AND kind NOT IN ('messages','completed','failed')
+ORDER BY seq
 """
 
 
@@ -241,35 +237,42 @@ class Reader(SessionReader):
     def checkpoints(self, thread: int, until: int | None = None, *, replaced: bool = True) -> list[Entry]:
         """Return the path's checkpoints, newest first; see `LedgerStore`. Their number is known, so a lost one is noticed."""
         last = END if until is None else until
+        parts = [(part, self._mark_kinds(part, last)) for part in self.path(thread)]
         if replaced:
-            return self._marks(thread, last)
-        others = self._marks(thread, last, END)
+            return self._marks(parts, lambda _seq, _kind: True)
+        others = self._marks(parts, lambda _seq, kind: kind != "compaction")
         revoked = replay.revoked_checkpoints(others)
-        cleared = next((mark.seq for mark in others if mark.kind == "clear"), 0)
-        current = next((seq for seq in self._compactions(thread, last) if seq not in revoked), 0)
-        return self._marks(thread, last, max(current, cleared, 1), revoked)
+        compactions = (seq for _, kinds in parts for seq, kind in kinds if kind == "compaction" and seq not in revoked)
+        first = max(*compactions, *(mark.seq for mark in others if mark.kind == "clear"), 0, 0)
+        summaries = self._marks(parts, lambda seq, kind: kind == "compaction" and (seq >= first or seq in revoked))
+        return sorted([*others, *summaries], key=attrgetter("seq"), reverse=True)
 
-    def _compactions(self, thread: int, last: int) -> Iterator[int]:
-        """Yield the seqs of the path's compactions up to an entry, newest first."""
-        for part in reversed(self.path(thread)):
-            with closing(self.db.each(_COMPACTIONS, (self.tenant, part.thread, min(part.high, last)))) as rows:
-                for (seq,) in rows:
-                    self.whole_numbers(seq)
-                    if seq > part.low:
-                        yield seq
+    def _mark_kinds(self, part: Segment, last: int) -> list[tuple[int, str]]:
+        """Return seq and kind of a segment's checkpoints up to an entry; new ones are read, the others once."""
+        row, cached = self.thread(part.thread), self.mark_kinds.get(part.thread, [])
+        values = (self.tenant, part.thread, cached[-1][0] if cached else 0)
+        new = [(seq, kind) for seq, kind in self.db.rows(_MARK_KINDS, values) if kind not in STEPS]
+        self.whole_numbers(*[seq for seq, _ in new])
+        marks = [*cached, *new]
+        if sum(seq <= row.head_seq for seq, _ in marks) != row.marks:  # a snapshot may be older than the cache
+            if cached:
+                self.mark_kinds.pop(part.thread, None)
+                return self._mark_kinds(part, last)
+            self.damaged(f"thread {part.thread} has lost one of its marks")
+        self.mark_kinds[part.thread] = marks
+        return [mark for mark in marks if part.low < mark[0] <= min(part.high, last, row.head_seq)]
 
-    def _marks(self, thread: int, last: int, first: int = 0, others: Collection[int] = ()) -> list[Entry]:
-        """Return the checkpoints up to an entry, of the compactions those from `first` on and `others`."""
+    def _marks(
+        self, parts: list[tuple[Segment, list[tuple[int, str]]]], is_read: Callable[[int, str], bool]
+    ) -> list[Entry]:
+        """Return the checkpoints of a path's segments that are to be read, newest first."""
         entries: list[Entry] = []
-        for part in reversed(self.path(thread)):
-            values = (self.tenant, part.thread, first, json.dumps([*others]))
-            rows = [row for row in self.db.rows(_MARKS, values) if row[1] not in STEPS]
-            count = self.db.value(_MARK_COUNT, values[:2]) if first else len(rows)
-            if count != self.thread(part.thread).marks:
+        for part, kinds in reversed(parts):
+            seqs = [seq for seq, kind in kinds if is_read(seq, kind)]
+            rows = self.db.rows(_MARKS, (self.tenant, part.thread, json.dumps(seqs))) if seqs else []
+            if [row[0] for row in rows] != seqs[::-1]:
                 self.damaged(f"thread {part.thread} has lost one of its marks")
             for seq, kind, turn, at_ms, body, digest, before, messages in rows:
-                if not isinstance(seq, int) or not part.low < seq <= min(part.high, last):
-                    continue
                 columns = (part.thread, seq, kind, turn, at_ms, body)
                 previous = part.root if seq == part.low + 1 else before or b""
                 intact = chain.entry_hash(previous, self.tenant, columns, []) == digest

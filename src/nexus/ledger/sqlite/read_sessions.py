@@ -47,15 +47,18 @@ class ReadCache:
     Attributes:
         segments: Path of each thread, which never changes.
         moves: Newest move of each label, with the pointer that it belongs to: another pointer makes it invalid.
+        mark_kinds: Seq and kind of each thread's checkpoints, in order. Their number is compared with the thread's.
     """
 
     def __init__(self, moves: dict[str, tuple[_Pointer, MoveRecord]] | None = None) -> None:
         self.segments: dict[int, list[Segment]] = {}
+        self.mark_kinds: dict[int, list[tuple[int, str]]] = {}
         self.moves: dict[str, tuple[_Pointer, MoveRecord]] = {} if moves is None else moves
 
     def clear(self) -> None:
         """Forget everything."""
         self.segments.clear()
+        self.mark_kinds.clear()
         self.moves.clear()
 
 
@@ -68,7 +71,7 @@ class SessionReader:
 
     def __init__(self, db: Database, tenant: str, place: str, cache: ReadCache, *, is_writing: bool = False) -> None:
         self.db, self.tenant, self.place = db, tenant, place
-        self.segments, self._moves = cache.segments, cache.moves
+        self.segments, self._moves, self.mark_kinds = cache.segments, cache.moves, cache.mark_kinds
         self._rows: dict[Any, tuple[Any, ...] | None] | None = None if is_writing else {}
 
     def row(self, sql: str, values: tuple[Value, ...]) -> tuple[Any, ...] | None:
