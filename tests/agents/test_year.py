@@ -61,9 +61,9 @@ def test_turn_leaves_none_of_its_tools_in_memory() -> None:
             for _ in range(4):
                 await agent.run("Ready?", session="main")
             gc.collect()
-            return sum(isinstance(item, TurnTools) for item in gc.get_objects())
+            return sum(type(item) is TurnTools for item in gc.get_objects())
 
-    before = sum(isinstance(item, TurnTools) for item in gc.get_objects())
+    before = sum(type(item) is TurnTools for item in gc.get_objects())
     assert asyncio.run(run_turns()) <= before + 1  # an idle thread may still have the last one
 
 

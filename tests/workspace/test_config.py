@@ -17,6 +17,7 @@ from nexus.workspace.config import ALLOWED, Configuration, read_configuration, v
 from workspace.sources.gathering import context, put, told, write
 
 OWN_ONLY = {
+    "summarizer",
     "instructions.file_chars",
     "instructions.total_chars",
     "instructions.include_depth",
