@@ -1,4 +1,4 @@
-"""Facts proposed for memory from real sessions, by rule: how many per file, and each with its source.
+"""Facts proposed for memory from real sessions without a model: how many per file, and each with its source.
 
 Half of the data is for development: Claude Code sessions with odd numbers, and lines with odd numbers of the other files. The
 other half is held out. Whether a fact is right is read by a person in the list that the command prints.
@@ -50,7 +50,7 @@ def run() -> Outcome:
     details = ("half", "session", "entry", "kind", "fact", "source")
     return Outcome(
         (
-            Table("Facts proposed by rule", COMMAND, DATA, columns, tuple(counts), _NOTES),
+            Table("Facts proposed without a model", COMMAND, DATA, columns, tuple(counts), _NOTES),
             Table("Proposed facts with their sources", COMMAND, DATA, details, tuple(listed), detail=True),
         )
     )
