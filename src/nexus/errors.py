@@ -17,6 +17,12 @@ NexusError
 ├── BadSetting
 │   └── UnknownArgument
 ├── ModelCallFailed, LocalServerFailed
+├── BusError
+│   ├── BadBusMessage
+│   │   └── BusMessageTooLarge, BusMessageTooNew
+│   ├── BusUnavailable
+│   │   └── BusClosed
+│   └── BusNoResponder, BusDeadlineExceeded, BusRequestFailed
 ├── LedgerError
 │   ├── HeadMoved
 │   │   └── SessionMoved
@@ -503,3 +509,64 @@ class CannotReplay(LedgerError):
     def __init__(self, call: str, missing: Sequence[str]) -> None:
         self.missing = tuple(missing)
         super().__init__(f"{call} cannot be reproduced: {'; '.join(missing)}")
+
+
+# Bus
+
+
+class BusError(NexusError):
+    """Base of errors of the bus; also a dead letter that cannot be replayed."""
+
+
+class BadBusMessage(BusError, ValueError):
+    """A message or topic is invalid, or a payload is not a message. Nothing was sent."""
+
+
+class BusMessageTooLarge(BadBusMessage):
+    """A message is larger than the bus transports. Nothing was sent."""
+
+    def __init__(self, topic: str, size_bytes: int, max_bytes: int) -> None:
+        self.size_bytes, self.max_bytes = size_bytes, max_bytes
+        super().__init__(
+            f"message for {topic!r} too large: {size_bytes:,} bytes, the limit is {max_bytes:,} (store the content, for "
+            "example in the ledger, and send a reference to it)"
+        )
+
+
+class BusMessageTooNew(BadBusMessage):
+    """A message has a newer major version of the envelope. No function got it."""
+
+    def __init__(self, version: str, known: str) -> None:
+        self.version = version
+        super().__init__(f"message has envelope version {version}, this program reads up to {known} (update Nexus)")
+
+
+class BusUnavailable(BusError):
+    """The bus has no connection, or could not store a durable message. Publishing again is safe with the same key."""
+
+
+class BusClosed(BusUnavailable):
+    """The bus was closed."""
+
+    def __init__(self, text: str = "bus is closed (open another one)") -> None:
+        super().__init__(text)
+
+
+class BusNoResponder(BusError):
+    """A request's topic has no subscription. It is reported at once."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        super().__init__(f"no subscription for {topic!r} (start the program that answers it)")
+
+
+class BusDeadlineExceeded(BusError, TimeoutError):
+    """A deadline passed before a message was sent or answered. The function may have run."""
+
+
+class BusRequestFailed(BusError):
+    """The function that got a request raised: `kind` is the error's class name, `text` its message."""
+
+    def __init__(self, topic: str, kind: str, text: str) -> None:
+        self.topic, self.kind, self.text = topic, kind, text
+        super().__init__(f"request to {topic!r} failed: {kind}: {text}")

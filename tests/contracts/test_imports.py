@@ -9,7 +9,7 @@ from functools import cache
 from contracts.modules import ROOT, Import, Module, imports, modules
 
 RULE = (
-    "errors < types < text, ledger, tools < tokens, policy < context < providers < render, models < compaction < workspace"
+    "errors < types < text, ledger, bus, tools < tokens, policy < context < providers < render, models < compaction < workspace"
     " < assembly, plugins < profiles < analysis < turn, mirror < engine < async_engine < recovery < interop, simulation"
     " < agents < services, broker < compat < cli, testing < __main__"
 )
@@ -106,6 +106,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "pluggy": ("plugins.spec", "plugins.load"),
     "regex": ("render.tagged", "cli._token_counts", "agents.tools.files"),
     "mcp": ("agents.mcp_tools",),
+    "nats": ("bus.nats", "bus.nats_streams"),
     "click": ("cli",),
     "prompt_toolkit": ("cli.chat_input",),
     "rich": ("cli",),
@@ -121,6 +122,7 @@ called, and nowhere else."""
 
 IMPORTED_BY_NAME = {
     "nexus": "public names are imported when they are first used",
+    "bus": "public names are imported when they are first used",
     "cli": "a command is imported when it is called",
 }
 """Modules that may call `import_module`: only downwards, or inside their own room."""

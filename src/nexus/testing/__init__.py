@@ -1,7 +1,7 @@
 """Fakes for programs that use Nexus: a fixed clock, a word counter, and the modules of this package.
 
-`model_server` contains a scripted model server, `ledger_conformance` the checks for ledger stores. The fake ledger is
-`nexus.ledger.sqlite.SqliteLedger(":memory:")`. Nothing here needs pytest, and nothing in Nexus imports this package.
+`model_server` contains a scripted model server, `ledger_conformance` the checks for ledger stores, `bus_conformance` those
+for buses. The fake ledger is `nexus.ledger.sqlite.SqliteLedger(":memory:")`, the fake bus `nexus.bus.MemoryBus`. Nothing here needs pytest, and nothing in Nexus imports this package.
 """
 
 from __future__ import annotations
