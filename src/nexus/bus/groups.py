@@ -199,7 +199,7 @@ class Group:
 
 
 async def _settle(settling: Awaitable[float | None], delivery: Delivery) -> float | None:
-    """Await a settlement. An error in it is logged: the function has run, and the bus redelivers what is not settled."""
+    """Await a settlement. An error in it is logged: the function has run, and the bus redelivers unsettled messages."""
     try:
         return await settling
     except Exception as error:  # noqa: BLE001 - the task of a group must go on

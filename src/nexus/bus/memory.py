@@ -277,14 +277,14 @@ class _MemoryDelivery:
         return None
 
     async def abandon(self) -> None:
-        """Answer, or log: what is in memory ends with the bus."""
+        """Answer, or log: the memory ends with the bus."""
         if self._answer is not None:
             self.refuse(BusClosed())
         elif not expired(self.message, self._bus.clock_ms()):
             LOG.warning("message %s for %r lost: bus closed", self.message.id, self.message.topic)
 
     def refuse(self, error: Exception) -> None:
-        """Answer with the error; set the message aside if nobody waits for an answer."""
+        """Answer with the error; set the message aside if it is not a request."""
         if self._answer is None:
             reason = f"{type(error).__name__}: {error}"
             self._bus.set_aside(self.message, self._payload, self._group, reason, self._deliveries)

@@ -109,7 +109,7 @@ class NatsBus:
         """
         if not _PREFIX.fullmatch(prefix):
             raise BadSetting(f"prefix {prefix!r} invalid (use up to 32 letters, digits, '_' and '-')")
-        client = Client()
+        client = _OrderedClient()
         watch = _Watch()
         options: dict[str, Any] = {"tls": tls} if tls is not None else {}
         try:
@@ -307,7 +307,7 @@ class NatsBus:
         await self.client.flush(FLUSH_TIMEOUT_S)
 
     async def _stop_listening(self, group: _TopicGroup) -> None:
-        """Unsubscribe at the server. What was sent before has arrived when this returns, unless the connection is lost."""
+        """Unsubscribe at the server. Earlier messages have arrived when this returns, unless the connection is lost."""
         for handle in group.handles:
             draining, lost = asyncio.ensure_future(handle.drain()), asyncio.ensure_future(self._watch.lost.wait())
             try:
@@ -399,7 +399,7 @@ class _PlainDelivery:
         await self.refuse(BusClosed())
 
     async def refuse(self, error: Exception) -> None:
-        """Answer with the error; set the message aside if nobody waits for an answer."""
+        """Answer with the error; set the message aside if it is not a request."""
         if self._reply_to:
             await self._bus.answer(
                 self._reply_to, error_reply(self._group.topic, error, getattr(self, "message", None))
@@ -436,7 +436,7 @@ class _StoredDelivery:
             with contextlib.suppress(NatsError):
                 await self._msg.in_progress()
 
-    async def finish(self, result: Message | None) -> None:  # noqa: ARG002 - nobody waits for a reply
+    async def finish(self, result: Message | None) -> None:  # noqa: ARG002 - durable messages have no replies
         """Acknowledge."""
         self._stop_renewal()
         await self._msg.ack()
@@ -470,6 +470,19 @@ class _StoredDelivery:
     def _stop_renewal(self) -> None:
         if self._renewal is not None:
             self._renewal.cancel()
+
+
+class _OrderedClient(Client):
+    """Client whose `flush` covers everything that was sent before it.
+
+    The client writes the ping at once and other commands from a queue, so a pong may arrive before the server has read a
+    subscription or its end.
+    """
+
+    async def flush(self, timeout: int = FLUSH_TIMEOUT_S) -> None:  # noqa: ASYNC109 - the signature of the client
+        """Write all commands, then wait for the answer to a ping."""
+        await self._flush_pending(force_flush=True)
+        await super().flush(timeout)
 
 
 class _Watch:

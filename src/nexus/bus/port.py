@@ -29,7 +29,7 @@ _GROUP = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class Redelivery(Struct, frozen=True):
-    """How often a durable message is delivered before it is set aside, and the waits between."""
+    """Number of deliveries before a durable message is set aside, and the waits between."""
 
     max_deliveries: int = 5
     delays_s: tuple[float, ...] = (0.5, 2.0, 10.0, 30.0)
@@ -87,7 +87,7 @@ class Bus(Protocol):
         """Send a message to all groups and ungrouped subscriptions of its topic.
 
         A durable message is stored when this returns, and durable groups get it until one of their functions succeeds.
-        Other messages get lost if there are no subscriptions.
+        Without subscriptions, other messages get lost.
 
         Raises:
             BadBusMessage: It is invalid. Nothing was sent.
@@ -109,7 +109,7 @@ class Bus(Protocol):
         """Pass the messages of a topic to a function.
 
         Each message goes to one member of a group. All members must agree on `durable`. A durable group exists without
-        members too: it gets what was stored meanwhile. `concurrency`: how many messages of different sessions at once.
+        members too: later it gets the messages stored meanwhile. `concurrency`: how many messages of different sessions at once.
 
         Raises:
             BadBusMessage: The topic is invalid.

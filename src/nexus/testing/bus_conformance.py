@@ -67,7 +67,7 @@ class Backend(Protocol):
 
 
 class Inbox:
-    """Function that stores what it gets, and runs `then` with each message."""
+    """Function that stores its messages, and runs `then` with each message."""
 
     def __init__(self, then: Callable[[Message], Awaitable[Message | None]] | None = None) -> None:
         self.messages: list[Message] = []
