@@ -310,3 +310,46 @@ def test_password_is_accepted_and_never_quoted(tmp_path: Path) -> None:
 def test_bad_prefix_is_refused(nats_server: NatsServer) -> None:
     with pytest.raises(BadSetting, match="prefix"):
         asyncio.run(open_bus(nats_server.url, prefix="a.b"))
+
+
+def test_subscription_is_at_the_server_when_subscribe_returns(nats_server: NatsServer, prefix: str) -> None:
+    async def play() -> None:
+        bus, other = await connect(nats_server, prefix), await connect(nats_server, prefix)
+
+        async def answer(message: Message) -> Message:
+            return message.reply(message.content)
+
+        for number in range(200):
+            subscription = await bus.subscribe(f"t.{number}", answer)
+            assert (await other.request(Message(f"t.{number}", number))).content == number
+            await subscription.unsubscribe()
+        await bus.close()
+        await other.close()
+
+    run(play())
+
+
+def test_no_message_is_lost_while_members_come_and_go(nats_server: NatsServer, prefix: str) -> None:
+    async def play() -> None:
+        bus, other, sender = [await connect(nats_server, prefix) for _ in range(3)]
+        inbox = Inbox()
+        await bus.subscribe("t", inbox, group="g")
+
+        async def come_and_go() -> None:
+            for _ in range(20):
+                subscription = await other.subscribe("t", inbox, group="g")
+                await asyncio.sleep(0)
+                await subscription.unsubscribe()
+
+        going = asyncio.create_task(come_and_go())
+        count = 0
+        while not going.done() or count < 100:
+            await sender.publish(Message("t", count, session="s"))
+            count += 1
+            await asyncio.sleep(0)
+        await inbox.wait(count)
+        assert sorted(inbox.contents) == list(range(count))
+        for each in (bus, other, sender):
+            await each.close()
+
+    run(play())
