@@ -106,7 +106,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "pluggy": ("plugins.spec", "plugins.load"),
     "regex": ("render.tagged", "cli._token_counts", "agents.tools.files"),
     "mcp": ("agents.mcp_tools",),
-    "nats": ("bus.nats", "bus.nats_streams"),
+    "nats": ("bus.nats", "bus.nats_client", "bus.nats_streams"),
     "click": ("cli",),
     "prompt_toolkit": ("cli.chat_input",),
     "rich": ("cli",),

@@ -30,6 +30,7 @@ from nats.errors import Error as NatsError
 
 from nexus.bus.groups import MAX_QUEUED, Group, Member
 from nexus.bus.message import Message, check_topic, decode, encode, now_ms
+from nexus.bus.nats_client import FLUSH_TIMEOUT_S, OrderedClient, Watch
 from nexus.bus.nats_streams import HEADER_BYTES, Streams, error_text, redact_url
 from nexus.bus.port import (
     DEFAULT_CONCURRENCY,
@@ -59,8 +60,6 @@ LOG = logging.getLogger("nexus.bus")
 RECONNECT_WAIT_S = 0.25
 """Wait between two attempts to reach the same server."""
 
-FLUSH_TIMEOUT_S = 5
-
 _PREFIX = re.compile(r"[A-Za-z0-9_-]{1,32}")
 
 
@@ -70,7 +69,7 @@ class NatsBus:
     def __init__(
         self,
         client: Client,
-        watch: _Watch,
+        watch: Watch,
         streams: Streams,
         clock_ms: Callable[[], int],
         redelivery: Redelivery,
@@ -109,8 +108,8 @@ class NatsBus:
         """
         if not _PREFIX.fullmatch(prefix):
             raise BadSetting(f"prefix {prefix!r} invalid (use up to 32 letters, digits, '_' and '-')")
-        client = _OrderedClient()
-        watch = _Watch()
+        client = OrderedClient()
+        watch = Watch()
         options: dict[str, Any] = {"tls": tls} if tls is not None else {}
         try:
             async with asyncio.timeout(connect_timeout_s):
@@ -470,38 +469,3 @@ class _StoredDelivery:
     def _stop_renewal(self) -> None:
         if self._renewal is not None:
             self._renewal.cancel()
-
-
-class _OrderedClient(Client):
-    """Client whose `flush` covers everything that was sent before it.
-
-    The client writes the ping at once and other commands from a queue, so a pong may arrive before the server has read a
-    subscription or its end.
-    """
-
-    async def flush(self, timeout: int = FLUSH_TIMEOUT_S) -> None:  # noqa: ASYNC109 - the signature of the client
-        """Write all commands, then wait for the answer to a ping."""
-        await self._flush_pending(force_flush=True)
-        await super().flush(timeout)
-
-
-class _Watch:
-    """State of the connection, from the client's callbacks."""
-
-    def __init__(self) -> None:
-        self.connecting = True
-        self.lost = asyncio.Event()
-
-    async def error(self, error: Exception) -> None:
-        """Log an error without details, which may contain the address. Ends `connect` if the server refuses the user."""
-        if self.connecting and "authorization" in str(error).lower():
-            raise error  # the client would try again until its time is over
-        LOG.debug("NATS client: %s", type(error).__name__)
-
-    async def disconnected(self) -> None:
-        """Note that the connection is lost or closed."""
-        self.lost.set()
-
-    async def reconnected(self) -> None:
-        """Note that it is back."""
-        self.lost.clear()
