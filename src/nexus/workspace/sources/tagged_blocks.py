@@ -15,7 +15,7 @@ from nexus.text.frames import escape
 from nexus.types.block import Block, ContextWarning
 from nexus.types.history import MEMORY_ORIGIN, MOMENT_ORIGIN, SESSION_SOURCE, SUMMARY_MARKER, PreviousTurns
 from nexus.types.ledger_entries import StoredMessage
-from nexus.types.message import ATTACHED, Image, Note
+from nexus.types.message import ATTACHED, Image, Message, Note
 from nexus.types.user_profile import friend_text
 from nexus.workspace.prompts import CORE_IDENTITY
 from nexus.workspace.source_context import SourceContext, SourceResult
@@ -114,18 +114,20 @@ def dialogue_rows(turns: PreviousTurns) -> Iterator[tagged.DialogueRow]:
     return _rows(turns.rows)
 
 
+def message_row(message: Message, run_id: str) -> tagged.DialogueRow:
+    """Return a message as a row of the memory, with its own run or else `run_id`; see `dialogue_rows` for the roles."""
+    calls = tuple(tagged.DialogueCall(call.name, call.arguments) for call in message.calls())
+    notes = (isinstance(part, Note) and not part.origin.startswith(ATTACHED) for part in message.parts)
+    is_note = message.role == "user" and (message.source == SESSION_SOURCE or all(notes))
+    role = "note" if is_note else _ROLES.get(message.role, message.role)
+    images = [f"[image: {part.media_type}]" for part in message.parts if isinstance(part, Image)]
+    text = message.text()
+    words = "\n".join([*images, *([text] if text else [])])
+    return tagged.DialogueRow(role, words, message.run_id or run_id, message.at_ms or None, calls)
+
+
 def _rows(messages: Iterable[tuple[int, StoredMessage]]) -> Iterator[tagged.DialogueRow]:
-    for turn, row in messages:
-        message = row.message
-        calls = tuple(tagged.DialogueCall(call.name, call.arguments) for call in message.calls())
-        run = message.run_id or f"turn {turn}"
-        notes = (isinstance(part, Note) and not part.origin.startswith(ATTACHED) for part in message.parts)
-        is_note = message.role == "user" and (message.source == SESSION_SOURCE or all(notes))
-        role = "note" if is_note else _ROLES.get(message.role, message.role)
-        images = [f"[image: {part.media_type}]" for part in message.parts if isinstance(part, Image)]
-        text = message.text()
-        words = "\n".join([*images, *([text] if text else [])])
-        yield tagged.DialogueRow(role, words, run, message.at_ms or None, calls)
+    return (message_row(row.message, f"turn {turn}") for turn, row in messages)
 
 
 def _app_block(context: SourceContext, name: str, frame: Callable[[str], str]) -> SourceResult:
