@@ -247,7 +247,7 @@ class Engine:
 
     def assemble_request(self, request: Request) -> AssembledContext:
         """Assemble the context of the next call for a full `Request`; see `assemble`."""
-        self._check_trusted()
+        self.check_trusted()
         prepared = self._prepare(request)
         with self.store.snapshot():
             authorized = self._authorize(prepared)
@@ -298,7 +298,7 @@ class Engine:
         check_options("mirror", options, RequestOptions, "messages scope provider reserve")
         if type(reserve) is not int or reserve < 0:
             raise BadSetting("reserve is no number of tokens (pass an int, 0 or more)")
-        self._check_trusted()
+        self.check_trusted()
         model = options.get("model") or self.model
         placed = self._mirror.place(messages, scope, provider, model)
         event = event_of(placed.event, self.clock_ms())
@@ -337,7 +337,7 @@ class Engine:
 
     def assemble_stored(self, request: Request, event: StoredEvent) -> AssembledContext:
         """Assemble the context of the next call for an event that the ledger has; see `nexus.turn`."""
-        self._check_trusted()
+        self.check_trusted()
         prepared = self._prepare(replace(request, event=event_of(event, self.clock_ms())), moment=False)
         with self.store.snapshot():
             authorized = self._authorize(prepared)
@@ -354,7 +354,8 @@ class Engine:
             reason = reasons.get(tool, "not offered with this context")
             raise ToolNotAllowed(tool, ctx.toolset_name, ctx.role, reason)
 
-    def _check_trusted(self) -> None:
+    def check_trusted(self) -> None:
+        """Raise LedgerNotTrusted if the ledger was not made by this user: its texts must go to no model."""
         if isinstance(self.store, SqliteLedger):
             self.store.check_trusted()
 
@@ -562,7 +563,7 @@ class Engine:
     ) -> CompactionPlan | None:
         """Return what `compact` would summarize; None if that is not worthwhile. Raises NoSuchSession, LedgerError."""
         check_options("plan", options, RequestOptions, "session share trigger")
-        self._check_trusted()
+        self.check_trusted()
         self.ledger.thread(session)
         prepared = self._prepare(build_request(Event(), session, **options), moment=False)
         with self.store.snapshot():
@@ -604,7 +605,7 @@ class Engine:
         from nexus.compaction import NOTHING, run_compaction
 
         check_options("compact", options, RequestOptions, "session focus plan share trigger progress summarizer cancel")
-        self._check_trusted()
+        self.check_trusted()
         plan = plan or self.plan(session, share=share, trigger=trigger, **options)
         if plan is None:
             return NOTHING

@@ -33,7 +33,7 @@ NexusError
     AgentClosed, BadCall, EmptyEvent, BadEvent, BadReply,
     BadContext, PackageMissing, BadTool, BadPolicy, UnknownProfile, BadProfile, BadSessionKey, EmptyTask,
     WorkspaceMissing, BadConfig, OverCap, UnknownFormat, BadImage, BadSkill, NoSuchSkill,
-    NoSuchFact, MemoryBusy
+    NoSuchFact, MemoryBusy, NotEditable
 """
 
 from __future__ import annotations
@@ -276,6 +276,10 @@ class BadConfig(NexusError, ValueError):
 
 class BadSetting(NexusError, ValueError):
     """An argument or setting has a wrong type or is not one of its possible values."""
+
+
+class NotEditable(NexusError):
+    """The configuration does not let users change a prompt. Nothing was stored."""
 
 
 class UnknownArgument(BadSetting, TypeError):

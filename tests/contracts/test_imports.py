@@ -99,7 +99,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "toktok": ("tokens.counter",),
     "tiktoken": ("tokens.counter",),
     "PIL": ("workspace.image_files",),
-    "yaml": ("workspace.files.front_matter",),
+    "yaml": ("workspace.files.front_matter", "services.template"),
     "docstring_parser": ("tools",),
     "filelock": ("workspace.memory.files",),
     "markdown_it": ("workspace.memory.facts",),

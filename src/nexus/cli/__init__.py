@@ -63,6 +63,7 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     "Operate": {
         "ledger": "Check, copy, restore, repair, export and import a ledger.",
+        "db": "Initialize, show and change the configuration of the services.",
         "models": "List models with context windows, prices and end dates.",
         "validate": "Check a turn log against the requirements of its format.",
         "completion": "Print the completion script for bash, zsh or fish.",

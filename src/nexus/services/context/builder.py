@@ -1,23 +1,37 @@
-"""Document 000's ContextBuilder: the five messages of a tagged dialogue from an application's data."""
+"""Document 000's ContextBuilder: the five messages of a tagged dialogue from an application's data.
+
+With a mood detector there are six if it recognizes a mood: `[MOOD]` before the last.
+"""
 
 from __future__ import annotations
 
 import inspect
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
-from nexus.render.tagged import LIMIT, merge_rows
-from nexus.services.context.formatters import FriendsInfoFormatter, MemoryFormatter, MomentFormatter, read_rows
+from nexus.render.tagged import HUMAN, LIMIT, DialogueRow, merge_rows, mood_block
+from nexus.services.context.formatters import (
+    FriendsInfoFormatter,
+    MemoryFormatter,
+    MomentFormatter,
+    read_rows,
+    read_text,
+)
+from nexus.services.context.mood import Mood, MoodDetector, RuleMoodDetector
 from nexus.services.context.prompts import PromptManager
 from nexus.types.block import ContextWarning
+from nexus.types.sanitize import sanitize_text
 from nexus.types.tool_definition import ToolSource, check_definitions
 from nexus.types.user_profile import user_profile_text
 from nexus.workspace.sources.session_blocks import USER_PROFILE_SOURCE
 
 FIRST_ROWS, MOST_ROWS = 200, 25_600
 """Rows of a history in the first request and in the largest: doubled until there are enough entries."""
+
+MOOD_SOURCE = "nexus:mood"
 
 
 class History(Protocol):
@@ -38,7 +52,7 @@ class Configuration(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Dialogue:
-    """The five messages, the tools' definitions for the model's API, and warnings."""
+    """The five messages (six with a mood), the tools' definitions for the model's API, and warnings."""
 
     messages: list[dict[str, str]]
     tools: list[dict[str, Any]]
@@ -57,6 +71,8 @@ class ContextBuilder:
         persistence_service: Histories of the users.
         limit: Limit of the memory's entries.
         clock_ms: Returns Unix time in milliseconds.
+        mood_detector: Recognizes moods for the block [MOOD]. Without one, `mood.enabled` in the configuration decides
+            whether `RuleMoodDetector` does.
     """
 
     def __init__(
@@ -68,8 +84,9 @@ class ContextBuilder:
         *,
         limit: int = LIMIT,
         clock_ms: Callable[[], int] | None = None,
+        mood_detector: MoodDetector | None = None,
     ) -> None:
-        self.bus, self.tool_registry = bus, tool_registry
+        self.bus, self.tool_registry, self.mood_detector = bus, tool_registry, mood_detector
         self.config_service, self.persistence_service = config_service, persistence_service
         self.limit = limit
         self.clock_ms = clock_ms or (lambda: time.time_ns() // 1_000_000)
@@ -88,7 +105,9 @@ class ContextBuilder:
         """Return the five messages: identity, tools, memory, friend, current message.
 
         `timestamp_utc` is an ISO 8601 text (the clock's time if empty). `timezone_offset` is in minutes as in a browser's
-        `getTimezoneOffset` (-480 is +08:00), also as text, or an IANA name. Raises BadTool and errors of the services.
+        `getTimezoneOffset` (-480 is +08:00), also as text, or an IANA name. Rows of the run `current_run_id` are omitted;
+        without it, a newest row with the text of the current input is, and its run. With a mood there is a sixth message
+        before the last. Raises BadTool and errors of the services.
         """
         built = await self.build(owner_key, user_profile, current_input, timestamp_utc, timezone_offset, current_run_id)
         self.warnings = built.warnings
@@ -110,8 +129,13 @@ class ContextBuilder:
         if registry is not None:
             tools = check_definitions(registry.get_all_tool_definitions(), registry)
         omitted: dict[str, int] = {}
+        rows = await self._rows(owner_key, current_run_id)
+        if not current_run_id and (repeated := _repeated_input(rows, current_input)) is not None:
+            current_run_id = repeated.run_id
+            if not current_run_id:
+                rows, omitted["of the current run"] = rows[1:], 1
         memory = MemoryFormatter.format_shared_memory(
-            await self._rows(owner_key, current_run_id),
+            rows,
             self.limit,
             timezone_offset=timezone_offset,
             current_run_id=current_run_id,
@@ -121,7 +145,9 @@ class ContextBuilder:
         moment = MomentFormatter.format_this_moment(
             current_input, timestamp_utc, timezone_offset, now_ms=self.clock_ms(), warned=warned
         )
-        blocks = (self.prompts.get_capabilities_prompt(tools), memory, self._friend(user_profile, warned), moment)
+        blocks = [self.prompts.get_capabilities_prompt(tools), memory, self._friend(user_profile, warned), moment]
+        if mood := await self._mood(current_input, rows, warned):
+            blocks.insert(-1, sanitize_text(mood_block(mood.name)))
         messages = [{"role": "system", "content": self.prompts.get_core_identity()}]
         messages += [{"role": "user", "content": block} for block in blocks]
         return Dialogue(messages, list(tools), tuple(dict.fromkeys(warned)), omitted)
@@ -146,9 +172,37 @@ class ContextBuilder:
             problem = f"omitted: {invalid_field} is not text and has no text as its content"
             warned.append(ContextWarning(USER_PROFILE_SOURCE, problem))
         profile = user_profile
-        if not text:  # `user_defaults.prompts` (document 000, "config.example.yml"), by a dotted name or nested
-            config: Configuration = self.config_service if self.config_service is not None else {}
-            profile = config.get("user_defaults.prompts")
-            if profile is None and isinstance(nested := config.get("user_defaults"), Mapping):
-                profile = cast("Mapping[str, Any]", nested).get("prompts")
+        if not text:  # document 000, "config.example.yml"
+            profile = self._configured("user_defaults", "prompts")
         return FriendsInfoFormatter.format_friends_info(cast("Mapping[str, Any]", profile))
+
+    async def _mood(self, current_input: object, rows: object, warned: list[ContextWarning]) -> Mood | None:
+        """Return the mood of the input; None without a detector. A detector that fails is a warning."""
+        detector = self.mood_detector
+        if detector is None:
+            if self._configured("mood", "enabled") is not True:
+                return None
+            detector = RuleMoodDetector()
+        try:
+            mood = detector(read_text(current_input, Counter()), cast("list[Any]", rows))
+            mood = await mood if inspect.isawaitable(mood) else mood
+        except Exception as error:  # noqa: BLE001 - a detector of the application must not prevent the context
+            warned.append(ContextWarning(MOOD_SOURCE, f"omitted: the detector failed ({type(error).__name__})"))
+            return None
+        return mood if mood is not None and mood.name.strip() else None
+
+    def _configured(self, first: str, second: str) -> Any:
+        """Return a value of the configuration, by its dotted name or nested in a dict; None if there is none."""
+        config: Configuration = self.config_service if self.config_service is not None else {}
+        value = config.get(f"{first}.{second}")
+        if value is None and isinstance(nested := config.get(first), Mapping):
+            value = cast("Mapping[str, Any]", nested).get(second)
+        return value
+
+
+def _repeated_input(rows: object, current_input: object) -> DialogueRow | None:
+    """Return the newest row if it is the current input, which the application stored before the context was built."""
+    newest = read_rows(cast("list[object]", rows)[:1], []) if isinstance(rows, list) else []
+    if not newest or newest[0].role.strip().casefold() not in HUMAN or not newest[0].text:
+        return None
+    return newest[0] if newest[0].text == read_text(current_input, Counter()) else None

@@ -1,0 +1,105 @@
+"""`nexus db`: the stored configuration of the services, and the users' overrides."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import click
+
+from nexus.async_engine import AsyncEngine
+from nexus.cli._options import CommandOptions, NexusGroup, read_text
+from nexus.cli._output import beginning, quoted
+from nexus.engine import Engine
+from nexus.render.console import printable
+from nexus.services.configuration import ConfigService, Initialization
+from nexus.services.template import TEMPLATE_FILE, read_template
+
+T = TypeVar("T")
+
+
+@click.group("db", cls=NexusGroup)
+def command() -> None:
+    """Initialize, show and change the configuration of the services, which is stored in the ledger.
+
+    Example: nexus db init
+    """
+
+
+@command.subcommand("init")
+@click.option(
+    "--template", type=click.Path(dir_okay=False), help=f"YAML file in place of the packaged {TEMPLATE_FILE}."
+)
+def init(template: str | None, options: CommandOptions) -> None:
+    """Store the template as the configuration. Running it again adds the new names of a newer template and keeps edits.
+
+    Example: nexus db init --template config.yml
+    """
+    values = read_template(read_text(template), template) if template else None
+    done = _run(options.open(writes=True, needs_config=False), lambda service: service.initialize(values))
+    options.report(done, *_lines(done))
+
+
+def _lines(done: Initialization) -> list[str]:
+    if not done.changed:
+        return ["Configuration: nothing changed."]
+    changes = {"added": done.added, "updated": done.updated, "removed": done.removed, "edited, kept": done.edited}
+    names = [f"  {change}: {', '.join(map(printable, names))}" for change, names in changes.items() if names]
+    return ["Configuration: stored.", *names]
+
+
+@command.subcommand("show")
+@click.option("--owner", default="", metavar="KEY", help="Also show the overrides of this user.")
+def show(owner: str, options: CommandOptions) -> None:
+    """Show each setting with its source: the template, the operator's edit, or the user.
+
+    Example: nexus db show --owner ada
+    """
+    settings = _run(options.open(reads_stored=True, needs_config=False), lambda service: service.settings(owner))
+    rows = ((row.name, beginning(_text(row.value)), row.source) for row in settings)
+    options.report_table(settings, ("name", "value", "source"), rows, wraps=("value",))
+
+
+@command.subcommand("set")
+@click.argument("owner")
+@click.argument("name")
+@click.argument("value")
+def set_(owner: str, name: str, value: str, options: CommandOptions) -> None:
+    """Set VALUE as the text of prompt NAME for user OWNER. An empty VALUE removes the user's text.
+
+    Example: nexus db set ada friends_profile "I prefer concise answers."
+    """
+    nx = options.open(writes=True, needs_config=False)
+    identity = _run(nx, lambda service: service.set_override(owner, name, value))
+    state = "set" if name in identity["prompt_overrides"] else "removed"
+    options.report(identity, f"{quoted(name)} of {quoted(owner)}: {state}.")
+
+
+@command.subcommand("set-default")
+@click.argument("name")
+@click.argument("value")
+def set_default(name: str, value: str, options: CommandOptions) -> None:
+    """Set VALUE as setting NAME for all users.
+
+    Example: nexus db set-default mood.enabled true
+    """
+
+    async def change(service: ConfigService) -> object:
+        await service.set_default(name, value)
+        return service.get(name)
+
+    stored = _run(options.open(writes=True, needs_config=False), change)
+    options.report({"name": name, "value": stored}, f"{quoted(name)}: {printable(_text(stored))}")
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _run(nx: Engine, operation: Callable[[ConfigService], Awaitable[T]]) -> T:
+    async def run() -> T:
+        async with AsyncEngine(nx) as engine:
+            return await operation(ConfigService(engine))
+
+    return asyncio.run(run())

@@ -1,0 +1,239 @@
+"""Document 000's ConfigService: the template, the stored `configurations`, and the users' identities.
+
+Three layers, the last one wins: the template (`config.example.yml` in this package), the operator's edits of the stored
+configuration, and each user's overrides. `nexus db init` stores the template; edits are stored apart from it, so a newer
+template brings its new names and texts and no edit is lost.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Collection, Mapping
+from difflib import get_close_matches
+from typing import Any, cast
+
+import msgspec
+from msgspec import Struct
+
+from nexus.async_engine import AsyncEngine
+from nexus.engine import Engine
+from nexus.errors import BadSetting, NotEditable
+from nexus.services.documents import change_document, read_document
+from nexus.services.template import TEMPLATE_FILE, Scalar, flatten, is_scalar, nested, packaged_template
+from nexus.types import session_key
+from nexus.types.sanitize import sanitize_text
+
+CONFIGURATION_SESSION, IDENTITY_PREFIX = "configuration:default", "identity:"
+"""Labels of the sessions with the stored configuration and with each user's overrides."""
+
+PROMPTS = "user_defaults.prompts"
+LEGACY_PROMPTS = {"learning": "friends_profile"}
+"""Older names of prompts: they are editable as the new ones are."""
+
+OVERRIDE_CHARS = 20_000
+"""Limit of an override: it is part of every prompt of its user."""
+
+
+class Setting(Struct, frozen=True):
+    """A name of the configuration with its value."""
+
+    name: str
+    value: Scalar
+    source: str
+    """`template`, `edited`, or `user` for an override."""
+
+
+class Initialization(Struct, frozen=True):
+    """Result of storing a template: whether anything changed, and the names that did."""
+
+    changed: bool
+    added: tuple[str, ...]
+    updated: tuple[str, ...]
+    removed: tuple[str, ...]
+    edited: tuple[str, ...]
+    """Names that keep the operator's value."""
+
+
+class ConfigService:
+    """Configuration of the services and of their users.
+
+    `get` never waits: it returns values as of the last `load`, `get_identity` or change, and the template's before.
+
+    Args:
+        nx: Engine with the ledger; its threads do the reading and writing.
+    """
+
+    def __init__(self, nx: AsyncEngine) -> None:
+        self.nx = nx
+        self._values = _effective({})
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return the value of a dotted name, or a dict for the beginning of several; `default` if there is none."""
+        value: Any = self._values
+        for part in name.split("."):
+            if not isinstance(value, dict) or part not in value:
+                return default
+            value = cast("dict[str, Any]", value)[part]
+        return copy.deepcopy(value)
+
+    async def load(self) -> None:
+        """Read the stored configuration. Raises BadConfig, LedgerError, such as LedgerNotTrusted."""
+        self._values = _effective((await self.nx.run(_read_for_model, self.nx.engine, CONFIGURATION_SESSION))[0])
+
+    async def get_identity(self, owner_key: str) -> dict[str, Any]:
+        """Return `owner_key` and `prompt_overrides` of a user, as `ContextBuilder` takes them; reads the configuration too.
+
+        Raises BadSessionKey, BadConfig, LedgerError, such as LedgerNotTrusted.
+        """
+        label = _identity_session(owner_key)
+
+        stored, identity = await self.nx.run(_read_for_model, self.nx.engine, CONFIGURATION_SESSION, label)
+        self._values = _effective(stored)
+        return {"owner_key": owner_key, "prompt_overrides": _mapping(identity.get("prompt_overrides"))}
+
+    async def set_override(self, owner_key: str, name: str, value: str) -> dict[str, Any]:
+        """Store a user's own text for a prompt, and return the identity. An empty text removes the override.
+
+        Raises:
+            BadSetting: The configuration has no prompt of that name, or the value is no text or too long.
+            NotEditable: The configuration does not let users change this prompt.
+            BadSessionKey, BadConfig, LedgerError: As named.
+        """
+        label, text = _identity_session(owner_key), _override_text(name, value)
+        await self.load()
+        self._check_editable(name)
+
+        def change(identity: dict[str, Any]) -> dict[str, Any]:
+            overrides = {key: old for key, old in _mapping(identity.get("prompt_overrides")).items() if key != name}
+            return {**identity, "prompt_overrides": {**overrides, name: text} if text else overrides}
+
+        await self._change(label, f"Identity of {owner_key}", change)
+        return await self.get_identity(owner_key)
+
+    async def set_default(self, name: str, value: object) -> None:
+        """Store the operator's value of a dotted name, for all users. A text is converted to the type of the template.
+
+        Raises BadSetting, BadConfig, LedgerError.
+        """
+
+        def change(stored: dict[str, Any]) -> dict[str, Any]:
+            template = _template_of(stored)
+            if name not in template:
+                raise BadSetting(_unknown("setting", name, template))
+            kind = type(template[name])
+            try:
+                converted = msgspec.convert(value, kind, strict=not isinstance(value, str))
+            except msgspec.ValidationError as error:
+                raise BadSetting(f"value of {name!r} has a wrong type ({error})") from error
+            if not is_scalar(converted):
+                raise BadSetting(f"value of {name!r} is no finite number of 64 bits")
+            converted = sanitize_text(converted) if isinstance(converted, str) else converted
+            edits = {key: old for key, old in _mapping(stored.get("edits")).items() if key != name}
+            return {**stored, "edits": {**edits, name: converted} if converted != template[name] else edits}
+
+        self._values = _effective((await self._change(CONFIGURATION_SESSION, "Configuration", change))[0])
+
+    async def initialize(self, template: Mapping[str, Any] | None = None) -> Initialization:
+        """Store a template as the configuration, by default the packaged one. Edited values stay.
+
+        Raises BadConfig, LedgerError.
+        """
+        new = packaged_template() if template is None else flatten(template, TEMPLATE_FILE)
+        before: dict[str, Any] = {}
+
+        def change(stored: dict[str, Any]) -> dict[str, Any]:
+            before.clear()
+            before.update(stored)
+            return {"template": nested(new), "edits": _mapping(stored.get("edits"))}
+
+        stored, changed = await self._change(CONFIGURATION_SESSION, "Configuration", change)
+        self._values = _effective(stored)
+        old = flatten(_mapping(before.get("template")), CONFIGURATION_SESSION)
+        return Initialization(
+            changed=changed,
+            added=tuple(sorted(new.keys() - old.keys())),
+            updated=tuple(sorted(name for name in new.keys() & old.keys() if new[name] != old[name])),
+            removed=tuple(sorted(old.keys() - new.keys())),
+            edited=tuple(sorted(_edits_of(stored, new))),
+        )
+
+    async def settings(self, owner_key: str = "") -> list[Setting]:
+        """Return every setting with its source, sorted by name; of a user also the overrides.
+
+        For people: a ledger that is not trusted is read too. Raises BadSessionKey, BadConfig, LedgerError.
+        """
+        stored = await self.nx.run(read_document, self.nx.engine, CONFIGURATION_SESSION)
+        template = _template_of(stored)
+        edits = _edits_of(stored, template)
+        rows = {name: Setting(name, value, "template") for name, value in template.items()}
+        rows |= {name: Setting(name, value, "edited") for name, value in edits.items()}
+        if owner_key:
+            identity = await self.nx.run(read_document, self.nx.engine, _identity_session(owner_key))
+            overrides = _mapping(identity.get("prompt_overrides"))
+            rows |= {(full := f"prompt_overrides.{name}"): Setting(full, v, "user") for name, v in overrides.items()}
+        return [rows[name] for name in sorted(rows)]
+
+    async def _change(
+        self, label: str, title: str, change: Callable[[dict[str, Any]], dict[str, Any]]
+    ) -> tuple[dict[str, Any], bool]:
+        return await self.nx.run(change_document, self.nx.engine, label, title, change)
+
+    def _check_editable(self, name: str) -> None:
+        prompts = _mapping(self.get(PROMPTS))
+        prompt = prompts.get(LEGACY_PROMPTS.get(name, name))
+        if prompt is None:
+            raise BadSetting(_unknown("prompt", name, prompts))
+        if not isinstance(prompt, dict) or cast("dict[str, Any]", prompt).get("editable") is not True:
+            raise NotEditable(f"prompt {name!r} is not editable (its operator changes it: nexus db set-default)")
+
+
+def _read_for_model(nx: Engine, *labels: str) -> list[dict[str, Any]]:
+    """Return documents whose texts go to a model, from one state of the ledger. Raises LedgerNotTrusted."""
+    nx.check_trusted()
+    with nx.ledger.snapshot():
+        return [read_document(nx, label) for label in labels]
+
+
+def _template_of(stored: Mapping[str, Any]) -> dict[str, Scalar]:
+    """Return the template's values: the stored ones, and those of this package for names that were not stored yet."""
+    own = flatten(_mapping(stored.get("template")), CONFIGURATION_SESSION)
+    groups = {name[:at] for name in own for at, char in enumerate(name) if char == "."}
+    packaged = {
+        name: value
+        for name, value in packaged_template().items()
+        if name not in groups and not any(name.startswith(f"{other}.") for other in own)
+    }
+    return {**packaged, **own}
+
+
+def _edits_of(stored: Mapping[str, Any], template: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """Return the edits that fit the template: a newer one may lack a name, or have another type of value."""
+    edits = _mapping(stored.get("edits"))
+    return {name: value for name, value in edits.items() if name in template and type(value) is type(template[name])}
+
+
+def _effective(stored: Mapping[str, Any]) -> dict[str, Any]:
+    template = _template_of(stored)
+    return nested({**template, **_edits_of(stored, template)})
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _identity_session(owner_key: str) -> str:
+    return f"{IDENTITY_PREFIX}{session_key.key('dm', owner_key).name}"
+
+
+def _override_text(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise BadSetting(f"value of {name!r} is no text (pass a str; an empty one removes the override)")
+    if len(value) > OVERRIDE_CHARS:
+        raise BadSetting(f"value of {name!r} has {len(value):,} characters, at most {OVERRIDE_CHARS:,} are allowed")
+    return sanitize_text(value).strip()
+
+
+def _unknown(kind: str, name: str, names: Collection[str]) -> str:
+    near = get_close_matches(name[:80], names, 1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(names)) or 'none'}"
+    return f"{kind} {name[:80]!r} not found ({hint})"
