@@ -47,3 +47,21 @@ def test_least_recent_windows_go_when_there_are_too_many_messages(monkeypatch: p
     monkeypatch.setattr(window_cache, "MAX_MESSAGES", 100)
     assert most_entries_read(window_cache.WINDOWS + 20, monkeypatch) >= 2 * EARLIER_TURNS
     assert most_entries_read(window_cache.WINDOWS, monkeypatch) <= 2
+
+
+def test_calibrations_of_a_session_leave_one_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    caches: list[window_cache.WindowCache] = []
+    made = window_cache.WindowCache.__init__
+    monkeypatch.setattr(
+        window_cache.WindowCache, "__init__", lambda cache, *args: (caches.append(cache), made(cache, *args))[1]
+    )
+    with nexus.open(ledger=":memory:", model="claude-sonnet-4-5") as nx:
+        factors: set[float] = set()
+        for turn in range(12):
+            ctx = nx.assemble(f"Question {turn} " * 500, session="s")
+            factors.add(ctx.provenance.manifest.images.factor)
+            tokens = int(ctx.token_budget.used.total * (0.4 + turn / 40))
+            usage = nexus.TokenUsage(input_tokens=tokens, output_tokens=5)
+            nx.record(ctx, nexus.AgentResult((nexus.assistant(f"Answer {turn}"),), usage))
+    assert len(factors) > 1
+    assert [len(cache._windows) for cache in caches] == [1]

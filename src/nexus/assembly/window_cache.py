@@ -38,7 +38,8 @@ WINDOWS = 64
 MAX_WINDOWS, MAX_MESSAGES = 1_024, 20_000
 """Cached windows while their messages are no more than this: a server has many sessions, most of them short."""
 
-_Key: TypeAlias = tuple[int, str, str, ImagePrice, MessageFormatName]
+_Key: TypeAlias = tuple[int, str, str, str, MessageFormatName]
+"""Thread, view, model (see `_thinking_key`), rule of image prices, message format."""
 
 
 @dataclass(slots=True)
@@ -105,7 +106,7 @@ class WindowCache:
         """Continue with the window after a recorded context's cut, which the next call would otherwise read again."""
         model, manifest, state = ctx.accounting.model_info, ctx.provenance.manifest, engine_state(ctx)
         model_key = _thinking_key(model.provider_format, model.name)
-        cached = self._windows.get((thread, cut.view, model_key, manifest.images, manifest.message_format))
+        cached = self._windows.get((thread, cut.view, model_key, _price_key(manifest.images), manifest.message_format))
         window = state.window_after_cut if state is not None else None
         if cached is not None and isinstance(window, Window) and cached.cut_number == cut.number - 1:
             cached.window, cached.cut_number = window, cut.number
@@ -113,7 +114,7 @@ class WindowCache:
     def _cached(self, store: LedgerStore, thread: int, view: View, header: HeaderSource) -> CachedWindow:
         """Return the whole history's window, extended if that is enough, else made again."""
         model_key = _thinking_key(view.provider_format, view.model)
-        key = (thread, view.name, model_key, view.images, view.message_format.name)
+        key = (thread, view.name, model_key, _price_key(view.images), view.message_format.name)
         cut = store.last_cut(thread, view.name)
         cached = self._windows.get(key)
         if isinstance(store, PathOverlay) and not (
@@ -136,6 +137,8 @@ class WindowCache:
         if view.pin_first_message and cached.first_user_message is None:
             return False
         window = cached.window
+        if window.rules.images != view.images:  # a calibration has changed the price of images
+            return False
         new = store.entries(thread, window.head)
         return window.extend(window.rules.path_format.follow_entries(new), self._counter)
 
@@ -176,3 +179,8 @@ class WindowCache:
 def _thinking_key(wire: str, model: str) -> str:
     """Return the part of a model's name that decides what is shown: thinking returns to the model that wrote it."""
     return base_model_name(model) if wire == "anthropic" else ""
+
+
+def _price_key(images: ImagePrice) -> str:
+    """Return the rule of image prices without the factor: each calibration of a long session would leave a window."""
+    return f"{images.vendor}/{images.model}"
