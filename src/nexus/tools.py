@@ -8,6 +8,7 @@ import typing
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from typing import Annotated, Any, TypedDict, TypeVar, Unpack, cast, get_args, overload
+from weakref import WeakKeyDictionary
 
 import docstring_parser
 import msgspec
@@ -57,22 +58,42 @@ class FunctionSchema(Struct, frozen=True):
     arguments: type[Struct]  # Type that a call's arguments are decoded to
 
 
+_described: WeakKeyDictionary[Callable[..., Any], dict[type, tuple[tuple[object, ...], FunctionSchema]]] = (
+    WeakKeyDictionary()
+)
+"""The schemas of functions and methods, with what they were made from: an agent registers its tools for every turn."""
+
+
 def describe_function(function: Callable[..., Any], parameters: Mapping[str, str] | None = None) -> FunctionSchema:
     """Describe a function as a tool. `parameters` has descriptions by name, which override the docstring's.
 
     The description is the docstring without its sections; parameters without a type accept anything. Raises BadTool if the
     function takes any number of arguments, or a type without a JSON form.
     """
+    if parameters or not isinstance(function, (types.FunctionType, types.MethodType)):
+        return _describe(function, parameters or {})
+    plain = function.__func__ if isinstance(function, types.MethodType) else function
+    if not isinstance(plain, types.FunctionType):
+        return _describe(function, {})
+    made_from = (plain.__name__, plain.__doc__, plain.__defaults__, plain.__kwdefaults__, {**plain.__annotations__})
+    schemas = _described.setdefault(plain, {})
+    cached = schemas.get(type(function))
+    if cached is None or cached[0] != made_from:
+        cached = schemas[type(function)] = (made_from, _describe(function, {}))
+    return replace(cached[1], schema=json_copy(cached[1].schema))
+
+
+def _describe(function: Callable[..., Any], parameters: Mapping[str, str]) -> FunctionSchema:
     name = getattr(function, "__name__", "") or type(function).__name__
     text, descriptions = _documentation(function)
-    descriptions = {**descriptions, **(parameters or {})}
+    descriptions = {**descriptions, **parameters}
     annotated = function if isinstance(function, (types.FunctionType, types.MethodType)) else type(function).__call__
     try:
         signature = inspect.signature(function)
         hints = typing.get_type_hints(annotated, include_extras=True)
     except (NameError, TypeError, ValueError, AttributeError) as error:
         raise BadTool(f"types of {name!r} cannot be read: {error}") from error
-    if unknown := sorted(set(parameters or {}) - set(signature.parameters)):
+    if unknown := sorted(set(parameters) - set(signature.parameters)):
         raise BadTool(f"{name!r} has no parameter {unknown[0]!r}")
     fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
     defaults: dict[str, Any] = {}

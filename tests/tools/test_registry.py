@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import nexus
 from nexus.errors import BadArguments, BadTool, ToolCallFailed, UnknownTool
-from nexus.tools import Tool, ToolRegistry
+from nexus.tools import Tool, ToolRegistry, describe_function
 from nexus.types.message import Image, Text, ToolCall, ToolResult
 from support.validity import CHECKS
 
@@ -475,3 +475,26 @@ def test_tool_result_of_a_function_keeps_its_images_and_error() -> None:
     assert asyncio.run(tools.execute_call(call)) == expected
     assert tools.answer(call).parts == asyncio.run(tools.answer_async(call)).parts == (expected,)
     assert tools.call("chart") == "a chart"
+
+
+def test_function_that_was_changed_is_described_again() -> None:
+    def find(text: str, limit: int = 5) -> str:
+        """Find a text."""
+        return text * limit
+
+    assert describe_function(find).description == "Find a text."
+    describe_function(find).schema["properties"].clear()
+    assert list(describe_function(find).schema["properties"]) == ["text", "limit"]
+    find.__doc__, find.__defaults__ = "Search.", (7,)
+    described = describe_function(find)
+    assert (described.description, described.schema["properties"]["limit"]["default"]) == ("Search.", 7)
+
+
+def test_method_and_its_function_are_described_apart() -> None:
+    class Shop:
+        def price(self, item: str) -> str:
+            """Return a price."""
+            return item
+
+    assert list(describe_function(Shop().price).schema["properties"]) == ["item"]
+    assert list(describe_function(Shop.price).schema["properties"]) == ["self", "item"]
