@@ -252,7 +252,7 @@ def task_present(call: Call) -> None:
     if row is None or not True:
         return
     if call.cut is not None and not call.cut.shows_first_message:
-        if call.cuts and call.ctx.token_budget.remaining > _at_most(call, row):
+        if call.cuts and call.ctx.token_budget.remaining > _at_most(call, row, 2 * call.largest):
             broken("first task", f"left out, with {call.ctx.token_budget.remaining} tokens to spare")
         return
     if not _is_told(call, row):
@@ -274,7 +274,7 @@ def request_present(call: Call) -> None:
     if call.cut is not None and not call.cut.shows_first_message and task is not None and task.ref == asked:
         return
     if call.cut is not None and not call.cut.shows_pending_request:
-        if call.cuts and call.ctx.token_budget.remaining > _at_most(call, row):
+        if call.cuts and call.ctx.token_budget.remaining > _at_most(call, row, call.largest):
             broken("request", f"left out, with {call.ctx.token_budget.remaining} tokens to spare: {row}")
         return
     if asked is None and call.foreign:
@@ -287,12 +287,15 @@ def _asked(call: Call) -> Any:
     return mark.body.get("asked") if mark is not None else None
 
 
-def _at_most(call: Call, row: StoredMessage) -> float:
-    """Tokens that a message can take at most when it is shown among what is left out, with the longest marker."""
+def _at_most(call: Call, row: StoredMessage, largest: int) -> float:
+    """Tokens that a message can take at most when it is shown among what is left out, with the longest marker.
+
+    `largest` is where it is shortened: the first task at twice what a result may take.
+    """
     whole = sum(map(tokens, texts_of(row.message)))
     # A picture of unknown size counts as the largest that Gemini cuts into tiles.
     images = sum(1_700 if part.width else 6_400 for part in row.message.parts if isinstance(part, Image))
-    least = min(whole + images, call.largest) if call.largest else whole + images
+    least = min(whole + images, largest) if largest else whole + images
     return (least + 200) * call.ctx.accounting.model_info.token_factor
 
 

@@ -231,7 +231,8 @@ class _Cutter:
         """Yield the cuts to try.
 
         The usual one; the last group alone; with shorter and shorter results; the last group as an excerpt, if the event
-        does not answer it; without the pending request, without the first user message, without both; the event alone.
+        does not answer it; without the pending request, without the first user message, without both; the event with the
+        first user message; the event alone.
         """
         estimates = self._estimates()
         window, limits, last = self.window, self.window.rules.limits, estimates.last_group
@@ -259,6 +260,7 @@ class _Cutter:
         yield self._cut(estimates, last, shows_task=False)
         yield self._cut(estimates, last, shows_request=False, shows_task=False)
         if may_go:
+            yield self._cut(estimates, after_last)
             yield self._cut(estimates, after_last, shows_task=False)
 
     def _estimates(self) -> CutEstimates:
