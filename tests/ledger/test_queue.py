@@ -24,8 +24,8 @@ from nexus.ledger.operations import Ledger
 from nexus.ledger.overlay import PathOverlay
 from nexus.ledger.records import EventRecord
 from nexus.ledger.sessions import EVENT_STATES, PENDING, EventState, NewQueuedEvent, QueuedEvent
+from nexus.ledger.sql import queue as sql_queue
 from nexus.ledger.sqlite import SqliteLedger
-from nexus.ledger.sqlite import queue as sqlite_queue
 from nexus.ledger.sqlite.schema import APPLICATION_ID, MIGRATIONS, VERSION, checksum
 from nexus.types.message import user
 
@@ -326,10 +326,10 @@ def test_queries_of_the_queue_use_an_index_however_many_are_finished(monkeypatch
             return rows_of(statement, values)
 
         monkeypatch.setattr(reader.db, "rows", explained)
-        sqlite_queue.events(reader)
-        sqlite_queue.events(reader, "main")
-        sqlite_queue.sessions(reader)
-        sqlite_queue.event(reader, "e")
+        sql_queue.events(reader)
+        sql_queue.events(reader, "main")
+        sql_queue.sessions(reader)
+        sql_queue.event(reader, "e")
     ends = ("state=?)", "state=? AND session=?)", "state=?)", "id=?)")
     searches = [plan for plan in plans if "event" in plan]
     assert [plan.split("(")[1] for plan in searches] == [f"tenant=? AND {end}" for end in ends]

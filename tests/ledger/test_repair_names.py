@@ -15,8 +15,8 @@ from nexus.ledger import chain
 from nexus.ledger import maintenance as care
 from nexus.ledger.operations import Ledger
 from nexus.ledger.records import CalibrationRecord
+from nexus.ledger.sql.dump import erase
 from nexus.ledger.sqlite import SqliteLedger
-from nexus.ledger.sqlite.dump import erase
 from nexus.types.ledger_entries import Commit
 from nexus.types.message import user
 

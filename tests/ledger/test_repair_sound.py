@@ -18,8 +18,8 @@ from nexus.errors import LedgerError
 from nexus.ledger import maintenance as care
 from nexus.ledger.operations import Ledger
 from nexus.ledger.sessions import NewQueuedEvent, SessionMetadata
+from nexus.ledger.sql.dump import erase
 from nexus.ledger.sqlite import SqliteLedger
-from nexus.ledger.sqlite.dump import erase
 from nexus.types.ledger_entries import AssemblyRow, Commit, Compaction, Cut, MessageRef, NewEntry, StoredCalibration
 from nexus.types.message import user
 

@@ -34,12 +34,12 @@ from nexus.ledger.records import (
 )
 from nexus.ledger.search_text import search_text
 from nexus.ledger.sessions import SessionMetadata, Thread
-from nexus.ledger.sqlite import dump as sqlite_dump
+from nexus.ledger.sql import dump as sql_dump
+from nexus.ledger.sql.read import THREAD_COLUMNS
+from nexus.ledger.sql.read_sessions import ALIAS
+from nexus.ledger.sql.write import grown
 from nexus.ledger.sqlite.connection import MEMORY, Database, connect, typed
-from nexus.ledger.sqlite.read import THREAD_COLUMNS
-from nexus.ledger.sqlite.read_sessions import ALIAS
 from nexus.ledger.sqlite.schema import MIGRATIONS, VERSION, checksum
-from nexus.ledger.sqlite.write import grown
 from nexus.ledger.text_encoding import decode_text, from_json
 from nexus.types.message import Message
 
@@ -201,7 +201,7 @@ def _content(db: Database, tenant: str, progress: Progress | None) -> Iterator[D
     derived = Derived(db, tenant)
 
     def counted() -> Iterator[Record]:
-        for number, record in enumerate(derived.watch(sqlite_dump.dump(db, tenant))):
+        for number, record in enumerate(derived.watch(sql_dump.dump(db, tenant))):
             yield record
             if progress is not None and not number % EVERY:
                 progress(min(number, total), total)

@@ -18,30 +18,15 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from nexus.errors import EraseIncomplete, LedgerNotTrusted
 from nexus.ledger.records import Record
-from nexus.ledger.sessions import (
-    AcceptedEvent,
-    Alias,
-    EraseResult,
-    EventState,
-    Lease,
-    NewQueuedEvent,
-    NewRefUpdate,
-    QueuedEvent,
-    RefUpdate,
-    Segment,
-    SessionMetadata,
-)
-from nexus.ledger.sqlite import dump as sqlite_dump
-from nexus.ledger.sqlite import queue as sqlite_queue
-from nexus.ledger.sqlite import search as sqlite_search
+from nexus.ledger.sessions import EraseResult
+from nexus.ledger.sql import dump as sql_dump
+from nexus.ledger.sql.read import Reader
+from nexus.ledger.sql.read_sessions import ReadCache
+from nexus.ledger.sql.store import SqlLedger
+from nexus.ledger.sql.write import Writing
 from nexus.ledger.sqlite.connection import MEMORY, Database, spoils, typed
 from nexus.ledger.sqlite.files import delete_leftovers, find_needles, ledger_id, rewrite
 from nexus.ledger.sqlite.pool import Pool
-from nexus.ledger.sqlite.read import Reader
-from nexus.ledger.sqlite.read_sessions import ReadCache
-from nexus.ledger.sqlite.write import Writing
-from nexus.ledger.text_encoding import decode_text, encode_text
-from nexus.types.ledger_entries import Commit, Committed, Entry, StoredCalibration
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -49,22 +34,7 @@ T = TypeVar("T")
 _open: weakref.WeakSet[SqliteLedger]
 
 
-def _read(query: Callable[Concatenate[Reader, P], T]) -> Callable[Concatenate[SqliteLedger, P], T]:
-    """Return the store's method that runs a reader's query in a snapshot."""
-
-    @wraps(query)
-    def method(self: SqliteLedger, *args: P.args, **kwargs: P.kwargs) -> T:
-        reader = self.open_reader
-        if reader is None:
-            with self.reading() as reader:
-                return query(reader, *args, **kwargs)
-        with typed(self.file):
-            return query(reader, *args, **kwargs)
-
-    return method
-
-
-class SqliteLedger:
+class SqliteLedger(SqlLedger):
     """Ledger in one SQLite file, or in memory for `:memory:`. See `LedgerStore` for its methods.
 
     `clock_ms` supplies times that an entry lacks, `vfs` names another SQLite file layer. Safe to share between threads.
@@ -81,12 +51,11 @@ class SqliteLedger:
         vfs: str = "",
     ) -> None:
         path = path if path == MEMORY or vfs else os.path.abspath(path)  # noqa: PTH100 - no link is followed
-        self.file, self._tenant = path, tenant
-        self._name = encode_text(tenant)
-        self.clock_ms = clock_ms or (lambda: time.time_ns() // 1_000_000)
+        super().__init__(tenant, clock_ms)
+        self.file = path
+        self.typed_errors = typed(path)
         self.trusted = True
         """False for a ledger that came with its folder: it rejects writes."""
-        self._cache = ReadCache()
         self._of_thread = threading.local()
         with typed(path):
             self._pool = Pool(path, create=create, vfs=vfs)
@@ -96,11 +65,6 @@ class SqliteLedger:
     def location(self) -> str:
         """The file's path."""
         return self.file
-
-    @property
-    def tenant(self) -> str:
-        """Whose rows these are."""
-        return self._tenant
 
     @cached_property
     def id(self) -> str:
@@ -129,6 +93,11 @@ class SqliteLedger:
         if reader is not None:
             self._pool.check(files=False)  # once for all reads of a snapshot
         return reader
+
+    def read_alone(self, query: Callable[Concatenate[Reader, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a query in a snapshot of its own."""
+        with self.reading() as reader:
+            return query(reader, *args, **kwargs)
 
     def reading(self) -> _Snapshot:
         """Return a context manager that gives a reader in a snapshot. Inside `snapshot()` it is always the same one."""
@@ -174,7 +143,14 @@ class SqliteLedger:
                 "it: nexus sessions, nexus history; accept it: nexus ledger trust; or use another one: --ledger FILE)"
             )
 
-    def _write(self, call: Callable[[Writing], T], *, alone: bool = False, durable: bool = True) -> T:
+    def _write(
+        self,
+        call: Callable[[Writing], T],
+        *,
+        alone: bool = False,
+        durable: bool = True,
+        is_stored: Callable[[Reader, T], bool] | None = None,  # noqa: ARG002 - no answer of SQLite is lost
+    ) -> T:
         """Run a write in the writer's transaction and wait until it is on the disk; see `Writer.run`."""
         self._pool.check()
         self.check_trusted()
@@ -187,82 +163,15 @@ class SqliteLedger:
         with typed(self.file):
             return self._pool.write(work, alone=alone, durable=durable)
 
-    # sessions ----------------------------------------------------------------------------------------------------
-
-    def resolve(self, name: str) -> str | None:
-        """Return the label that a name means."""
-        with self.reading() as reader:
-            label = reader.resolve(encode_text(name))
-        return decode_text(label) if label is not None else None
-
-    thread_of = _read(Reader.thread_of)
-    session = _read(Reader.session)
-    sessions = _read(sqlite_search.sessions)
-    ref_updates = _read(Reader.ref_updates)
-    aliases = _read(Reader.aliases)
-
-    def update_refs(self, moves: Sequence[NewRefUpdate], aliases: Sequence[Alias] = ()) -> list[RefUpdate]:
-        """Append moves and alias changes in one transaction."""
-        return self._write(lambda writing: writing.move(moves, aliases))
-
-    # writing -----------------------------------------------------------------------------------------------------
-
-    def commit(self, session: str, commit: Commit, facts: SessionMetadata | None = None) -> Committed:
-        """Write everything in one transaction, or nothing."""
-        return self._write(lambda writing: writing.commit(session, commit, facts))
-
-    def fork(
-        self,
-        session: str,
-        source: str,
-        at_seq: int,
-        *,
-        reason: str = "fork",
-        facts: SessionMetadata | None = None,
-        expected_number: int | None = None,
-    ) -> int:
-        """Start a thread with its parent's chain value at `at_seq`. A fork is one row."""
-        new = NewRefUpdate(session, None, reason, facts, expected_number)
-        return self._write(lambda writing: writing.fork(new, source, at_seq))
-
-    def take_lease(self, session: str, holder: str, ms: int) -> Lease:
-        """Take or renew the lease of a session."""
-        return self._write(lambda writing: writing.take_lease(session, holder, ms), durable=False)
-
-    def release_lease(self, session: str, holder: str) -> None:
-        """Give a session's lease back."""
-        self._write(lambda writing: writing.release_lease(session, holder), durable=False)
-
-    def accept_events(self, events: Sequence[NewQueuedEvent]) -> list[AcceptedEvent]:
-        """Store the events whose id is new, in one transaction."""
-        return self._write(lambda writing: sqlite_queue.accept(writing, events))
-
-    def update_events(
-        self,
-        ids: Collection[str],
-        state: EventState,
-        *,
-        expected: Collection[EventState],
-        reason: str = "",
-        turn: int = 0,
-    ) -> list[QueuedEvent]:
-        """Change the events that are in an expected state."""
-        durable = state != "running"  # or the event is found queued, and taken again
-        return self._write(
-            lambda writing: sqlite_queue.update(writing, ids, state, reason, turn, expected), durable=durable
-        )
-
-    def delete_finished_events(self, age_ms: int) -> int:
-        """Delete the events that were finished longer ago."""
-        return self._write(lambda writing: sqlite_queue.delete_finished(writing, age_ms))
-
-    def calibrate(self, provider: str, model: str, calibration: StoredCalibration) -> None:
-        """Store a newer calibration."""
-        self._write(lambda writing: writing.calibrate(provider, model, calibration), durable=False)
-
     def erase(self, threads: Sequence[int] | None, labels: Sequence[str] = ()) -> EraseResult:
         """Delete rows, empty the log and search the file for the deleted text."""
-        erased, needles = self._write(lambda writing: sqlite_dump.erase(writing, threads, labels), alone=True)
+
+        def write(writing: Writing) -> tuple[EraseResult, list[str]]:
+            result = sql_dump.erase(writing, threads, labels)
+            writing.db.run("INSERT INTO search(search) VALUES ('optimize')")  # or the index keeps deleted words
+            return result
+
+        erased, needles = self._write(write, alone=True)
         self._cache.clear()
         remaining: list[str] = []
         if not self._pool.in_memory:
@@ -279,53 +188,18 @@ class SqliteLedger:
             )
         return EraseResult(erased.threads, erased.entries, erased.messages, erased.blobs, len(needles), len(remaining))
 
-    def load(self, records: Iterable[Record]) -> int:
-        """Store records that `dump` gave."""
-        return self._write(lambda writing: sqlite_dump.load(writing, records), alone=True)
-
-    # reading -----------------------------------------------------------------------------------------------------
-
-    def path(self, thread: int) -> list[Segment]:
-        """Return the thread's path, root first."""
-        with self.reading() as reader:
-            return list(reader.path(thread))  # the reader's own list is cached
-
-    def entries(self, thread: int, after: int = 0, until: int | None = None) -> Iterator[Entry]:
-        """Return the path's entries in order, all verified before the first one is returned."""
-        with self.reading() as reader:
-            return iter(reader.entries(thread, after, until))
-
-    thread = _read(Reader.thread)
-    threads = _read(Reader.threads)
-    head = _read(Reader.head)
-    checkpoints = _read(Reader.checkpoints)
-    instructions = _read(Reader.instructions)
-    last_cut = _read(Reader.last_cut)
-    cuts = _read(Reader.cuts)
-    last_assembly = _read(Reader.last_assembly)
-    assemblies = _read(Reader.assemblies)
-    blob = _read(Reader.blob_if_there)
-    known_keys = _read(sqlite_search.known_keys)
-    holders = _read(sqlite_search.holders)
-    search = _read(sqlite_search.search)
-    calibration = _read(Reader.calibration)
-    calibrations = _read(Reader.calibrations)
-    queued_event = _read(sqlite_queue.event)
-    queued_events = _read(sqlite_queue.events)
-    queued_sessions = _read(sqlite_queue.sessions)
-
     def dump(self) -> Iterator[Record]:
         """Yield all rows of the tenant as records, unchecked, as they were when it began."""
         open_reader: Reader | None = getattr(self._of_thread, "reader", None)
         self._pool.check()
         if open_reader is not None or self._pool.in_memory:
             with self.reading() as reader:
-                records = list(sqlite_dump.dump(reader.db, self._name))
+                records = list(sql_dump.dump(reader.db, self._name))
             yield from records
             return
         # A connection of its own: a generator may be ended by another thread than began it.
         with typed(self.file), self._pool.connection() as db, db.snapshot():
-            yield from sqlite_dump.dump(db, self._name)
+            yield from sql_dump.dump(db, self._name)
 
 
 class _Snapshot:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, BinaryIO
 
 import apsw
 
@@ -25,6 +25,7 @@ from nexus.errors import (
     LedgerTooNew,
     NotALedger,
 )
+from nexus.ledger.sql.connection import Dialect, Value
 from nexus.ledger.sqlite.schema import APPLICATION_ID, VERSION
 
 BUSY_TIMEOUT_MS = 5_000
@@ -46,8 +47,8 @@ MEMORY = ":memory:"
 COPY_PAGES = 256
 """Pages that a backup copies in one step; others may write between steps."""
 
-
-Value: TypeAlias = int | str | bytes | None
+MOST_REMEMBERED = 1_000
+"""Threads in the cache of a connection's last writes, at most."""
 
 
 class Database:
@@ -55,6 +56,13 @@ class Database:
 
     `memo` caches this connection's last write for its next one; every rollback empties it.
     """
+
+    dialect = Dialect(
+        integers="SELECT value FROM json_each({0})",
+        spans="(SELECT value->>0 AS thread, value->>1 AS low, value->>2 AS high FROM json_each({0}))",
+        greatest="max",
+        contains="instr({0}, {1})",
+    )
 
     def __init__(self, path: str, flags: int, vfs: str = "") -> None:
         self._db: Any = apsw.Connection(path, flags=flags, vfs=vfs or None)
@@ -82,6 +90,8 @@ class Database:
         finally:
             rows.close()  # a statement that is not at its end keeps the snapshot
 
+    stream = each
+
     def row(self, sql: str, values: tuple[Value, ...] = ()) -> tuple[Any, ...] | None:
         """Return the first row, None if there is none."""
         return self._db.execute(sql, values or None).fetchone()
@@ -91,9 +101,49 @@ class Database:
         row = self.row(sql, values)
         return row[0] if row else None
 
-    def last_row(self) -> int:
-        """Return the number of the row that was inserted last."""
-        return int(self._db.last_insert_rowid())
+    def last_writes(self) -> dict[Any, Any]:
+        """Return the threads of this connection's last writes by session; empty after another writer."""
+        memo, version = self.memo, self.value("PRAGMA data_version")
+        if memo.get("version") != version or len(memo) > MOST_REMEMBERED:
+            memo.clear()
+            memo["version"] = version
+        return memo
+
+    def forget_writes(self) -> None:
+        """Empty the cache of this connection's last writes."""
+        self.memo.clear()
+
+    def lock(self, kind: str, *names: Value) -> None:
+        """Do nothing: SQLite has one writer at a time."""
+
+    def require_alone(self) -> None:
+        """Do nothing: SQLite has one writer at a time."""
+
+    def insert_messages(self, rows: Sequence[tuple[Value, ...]], texts: Sequence[str]) -> None:
+        """Insert messages and their searchable texts."""
+        self._db.executemany(_INSERT_MESSAGE, rows)
+        # The rows of one statement have numbers in a row: each is one more than the largest there is.
+        first = int(self._db.last_insert_rowid()) - len(rows) + 1
+        searchable = [(first + place, text) for place, text in enumerate(texts) if text.strip()]
+        self._db.executemany("INSERT INTO search(rowid, text) VALUES (?,?)", searchable)
+
+    def delete_messages(self, tenant: str, thread: int) -> None:
+        """Delete a thread's messages, also from the search index."""
+        rows = "SELECT id_row FROM message WHERE tenant=? AND thread=?"
+        self.run(f"DELETE FROM search WHERE rowid IN ({rows})", (tenant, thread))  # noqa: S608 - constants
+        self.run("DELETE FROM message WHERE tenant=? AND thread=?", (tenant, thread))
+
+    def find_messages(
+        self, tenant: str, phrases: list[list[str]], *, by_relevance: bool
+    ) -> Generator[tuple[int, int, int, str]]:
+        """Yield the messages that contain all phrases: by FTS5's rank, else the newest first."""
+        match = " ".join(f'"{" ".join(phrase)}"' for phrase in phrases)
+        order = "search.rank, search.rowid DESC" if by_relevance else "search.rowid DESC"
+        sql = (
+            "SELECT m.thread, m.seq, m.ord, m.role FROM search JOIN message m ON m.id_row = search.rowid"  # noqa: S608
+            f" WHERE search MATCH ? AND m.tenant=? ORDER BY {order}"
+        )
+        return self.each(sql, (match, tenant))  # pyright: ignore[reportReturnType]
 
     @property
     def in_transaction(self) -> bool:
@@ -195,6 +245,12 @@ class Database:
     def close(self) -> None:
         """Close the connection."""
         self._db.close()
+
+
+_INSERT_MESSAGE = (
+    "INSERT INTO message(tenant,thread,seq,ord,role,id,run_id,source,model,at_ms,content,meta,"
+    "openai,anthropic,gemini,aside) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+)
 
 
 def _pause() -> None:

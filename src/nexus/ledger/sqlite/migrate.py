@@ -16,8 +16,8 @@ from nexus.ledger import chain
 from nexus.ledger.codec import blobs_of, call_rows, decode_parts
 from nexus.ledger.records import AssemblyRecord, MoveRecord
 from nexus.ledger.search_text import search_text
+from nexus.ledger.sql.read import THREAD_COLUMNS
 from nexus.ledger.sqlite.connection import Database
-from nexus.ledger.sqlite.read import THREAD_COLUMNS
 from nexus.ledger.sqlite.schema import APPLICATION_ID, MIGRATIONS, VERSION, checksum
 from nexus.ledger.text_encoding import decode_text, to_json
 from nexus.types.message import Message

@@ -1,12 +1,11 @@
 # Over 500 lines: everything that is inserted is inserted here, in one transaction.
-"""Writes to a SQLite ledger, inside the writer's transaction. Only this module inserts entries and pointers."""
+"""Writes to an SQL ledger, inside a write transaction. Only this module inserts entries and pointers."""
 
 from __future__ import annotations
 
 import hashlib
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
 
 from msgspec.structs import astuple, replace
 
@@ -41,9 +40,9 @@ from nexus.ledger.sessions import (
     holder_of,
     parent_of,
 )
-from nexus.ledger.sqlite.connection import Database, Value
-from nexus.ledger.sqlite.read import THREAD_COLUMNS, Reader
-from nexus.ledger.sqlite.read_sessions import ALIAS
+from nexus.ledger.sql.connection import Connection, Value
+from nexus.ledger.sql.read import THREAD_COLUMNS, Reader
+from nexus.ledger.sql.read_sessions import ALIAS
 from nexus.ledger.text_encoding import decode_text, encode_text, to_json
 from nexus.types.ledger_entries import STEPS, AssemblyRow, Commit, Committed, Cut, NewEntry, StoredCalibration
 
@@ -51,8 +50,20 @@ _CHANGING = THREAD_COLUMNS.split(",")[5:]
 _SET = "".join(f"{name}=?," for name in _CHANGING)
 _UPDATE = f"UPDATE thread SET {_SET}hash=? WHERE tenant=? AND id=?"  # noqa: S608 - constants
 
-MOST_REMEMBERED = 1_000
 
+def _upsert(table: str, key: str, columns: str) -> str:
+    """Return the statement that inserts a row or replaces the one with the same key; the key comes first."""
+    marks = ",".join("?" * len(f"{key},{columns}".split(",")))
+    changes = ",".join(f"{name}=excluded.{name}" for name in columns.split(","))
+    return f"INSERT INTO {table}({key},{columns}) VALUES ({marks}) ON CONFLICT ({key}) DO UPDATE SET {changes}"  # noqa: S608
+
+
+_PUT_VIEW_HEAD = _upsert(
+    "view_head", "tenant,thread,view", "decisions,decision_hash,assemblies,assembly_seq,assembly_hash,hash"
+)
+_PUT_POINTER = _upsert("session", "tenant,label", "number,thread,status,hash")
+_PUT_LEASE = _upsert("lease", "tenant,label", "holder,expires_ms")
+_PUT_CALIBRATION = _upsert("calibration_head", "tenant,provider,model", "number,hash")
 
 MOST_PARENTS = 1_000
 """Sessions that spawn sessions, at most so many deep."""
@@ -67,15 +78,17 @@ def thread_columns(thread: Thread) -> tuple[Value, ...]:
 class Writing:
     """One transaction's writes for one tenant. `reader` reads on the same connection."""
 
-    def __init__(self, db: Database, reader: Reader, clock_ms: Callable[[], int]) -> None:
+    def __init__(self, db: Connection, reader: Reader, clock_ms: Callable[[], int]) -> None:
         self.db, self.reader, self.clock_ms = db, reader, clock_ms
         self.tenant = reader.tenant
+        self.hashes: list[bytes] = []
+        """Hashes of the entries that `commit` stored."""
 
     # entries -----------------------------------------------------------------------------------------------------
 
     def commit(self, session: str, commit: Commit, facts: SessionMetadata | None) -> Committed:
         """Write a commit's entries, cut and manifest; see `LedgerStore.commit`."""
-        memo = self._memo()
+        memo = self.db.last_writes()
         cached = memo.get((self.tenant, session)) if commit.base is None else None
         thread = memo.pop((self.tenant, cached), None) if cached is not None else None
         thread = thread or self._target(session, facts, commit.base)
@@ -106,10 +119,11 @@ class Writing:
             texts = [indexed(sized.message.parts, row[7]) for sized, row in zip(entry.messages, rows, strict=True)]
             calls = call_rows(tuple(sized.message for sized in entry.messages))
             for sha256, data in blobs.items():
-                self.db.run("INSERT OR IGNORE INTO blob VALUES (?,?,?)", (self.tenant, sha256, data))
+                self.db.run("INSERT INTO blob VALUES (?,?,?) ON CONFLICT DO NOTHING", (self.tenant, sha256, data))
             self.insert(record, texts, calls)
             thread, added = grown(thread, record), added + 1
             hashes[seq] = digest
+            self.hashes.append(digest)
             seqs.append(seq)
         if added:
             if commit.cut is not None:
@@ -127,21 +141,13 @@ class Writing:
         head = (record.kind, record.turn, record.at_ms, record.body, record.hash)
         db.run("INSERT INTO entry VALUES (?,?,?,?,?,?,?,?)", (*where, *head))
         if record.messages:
-            db.run_many(
-                "INSERT INTO message(tenant,thread,seq,ord,role,id,run_id,source,model,at_ms,content,meta,"
-                "openai,anthropic,gemini,aside) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
-                [(*where, *row) for row in record.messages],
-            )
-            # The rows of one statement have numbers in a row: each is one more than the largest there is.
-            first = db.last_row() - len(record.messages) + 1
-            searchable = [(first + place, text) for place, text in enumerate(texts) if text.strip()]
-            db.run_many("INSERT INTO search(rowid, text) VALUES (?,?)", searchable)
+            db.insert_messages([(*where, *row) for row in record.messages], texts)
             for row in record.messages:
                 for sha256 in blobs_of(row[7]):
                     use = (self.tenant, sha256, *where[1:])
-                    db.run("INSERT OR IGNORE INTO blob_use VALUES (?,?,?,?)", use)
+                    db.run("INSERT INTO blob_use VALUES (?,?,?,?) ON CONFLICT DO NOTHING", use)
         call_values = [
-            (*where[:2], c.call_id, record.seq, c.ord, c.part, c.name, c.is_result, c.is_error) for c in calls
+            (*where[:2], c.call_id, record.seq, c.ord, c.part, c.name, int(c.is_result), int(c.is_error)) for c in calls
         ]
         if call_values:
             db.run_many("INSERT INTO tool_call VALUES (?,?,?,?,?,?,?,?,?)", call_values)
@@ -165,7 +171,7 @@ class Writing:
         """Store a view's row on a thread: decisions and last hash, manifests and last seq and hash."""
         row = (self.tenant, thread, view, *columns)
         digest = chain.columns_hash("view_head", row)
-        self.db.run("INSERT OR REPLACE INTO view_head VALUES (?,?,?,?,?,?,?,?,?)", (*row, digest))
+        self.db.run(_PUT_VIEW_HEAD, (*row, digest))
 
     def put_assembly(self, record: AssemblyRecord) -> None:
         """Store a manifest as the newest of its view."""
@@ -173,14 +179,6 @@ class Writing:
         row = (self.tenant, record.thread, record.seq, record.view, record.manifest, record.at_ms, record.hash)
         self.db.run("INSERT INTO assembly(tenant,thread,seq,view,manifest,at_ms,hash) VALUES (?,?,?,?,?,?,?)", row)
         self.put_view_head(record.thread, record.view, (*head[:2], head[2] + 1, record.seq, record.hash))
-
-    def _memo(self) -> dict[Any, Any]:
-        """Return the threads of this connection's last writes by session; empty after another writer."""
-        memo, version = self.db.memo, self.db.value("PRAGMA data_version")
-        if memo.get("version") != version or len(memo) > MOST_REMEMBERED:
-            memo.clear()
-            memo["version"] = version
-        return memo
 
     def _target(self, session: str, facts: SessionMetadata | None, base: tuple[int, int] | None) -> Thread:
         """Return the thread to append to; made, with its session, if it is new. `base` requires that."""
@@ -192,7 +190,9 @@ class Writing:
         if move is not None and move.thread is not None:
             if base is not None:
                 raise SessionMoved(session, 0, move.number)
+            self.db.lock("thread", move.thread)
             return self.reader.thread(move.thread)
+        self.db.require_alone()
         if base is not None and base[0]:
             parent, seq = base
             if not 0 <= seq <= self.reader.thread(parent).head_seq:
@@ -276,13 +276,13 @@ class Writing:
         for data in inputs:  # large ones mostly: an existing one is not bound to a statement again
             key = (self.tenant, hashlib.sha256(data).hexdigest())
             if self.db.row("SELECT 1 FROM blob WHERE tenant=? AND sha256=?", key) is None:
-                self.db.run("INSERT INTO blob VALUES (?,?,?)", (*key, data))
+                self.db.run("INSERT INTO blob VALUES (?,?,?) ON CONFLICT DO NOTHING", (*key, data))
 
     # sessions ----------------------------------------------------------------------------------------------------
 
     def new_thread(self, parent: int | None, fork_seq: int, digest: bytes) -> Thread:
         """Create an empty thread, or one that continues its parent after `fork_seq` with chain value `digest`."""
-        number = int(self.db.value("SELECT ifnull(max(id),0)+1 FROM thread WHERE tenant=?", (self.tenant,)))
+        number = int(self.db.value("SELECT coalesce(max(id),0)+1 FROM thread WHERE tenant=?", (self.tenant,)))
         root = digest or chain.root_hash(self.tenant, number)
         turn, open_turn = self.end_of(parent, fork_seq) if parent is not None else (0, False)
         thread = Thread(number, parent, fork_seq, root, self.clock_ms(), fork_seq, root, turn, open_turn)
@@ -314,7 +314,8 @@ class Writing:
 
     def fork(self, new: NewRefUpdate, source: str, at_seq: int) -> int:
         """Move a session to a new thread that shares `source`'s path up to `at_seq`; see `LedgerStore.fork`."""
-        self.db.memo.clear()
+        self.db.require_alone()
+        self.db.forget_writes()
         parent = self.reader.thread_of(source)
         if parent is None:
             raise NoSuchSession(f"session {source!r} not found (list sessions: nexus sessions)")
@@ -371,11 +372,12 @@ class Writing:
 
     def _point_row(self, label: str, number: int, thread: int | None, status: str, digest: bytes) -> None:
         row = (self.tenant, label, number, thread, status, digest)
-        self.db.run("INSERT OR REPLACE INTO session VALUES (?,?,?,?,?,?)", row)
+        self.db.run(_PUT_POINTER, row)
 
     def move(self, moves: Sequence[NewRefUpdate], aliases: Sequence[Alias]) -> list[RefUpdate]:
         """Append moves and alias changes; see `LedgerStore.move`."""
-        self.db.memo.clear()
+        self.db.require_alone()
+        self.db.forget_writes()
         updates: list[RefUpdate] = []
         newest = [self.reader.move_of(encode_text(new.label)) for new in moves]
         known_parents = [parent_of(self.reader.facts(record)) for record in newest if record is not None]
@@ -445,7 +447,7 @@ class Writing:
         if facts.parent_turn > turns:
             what = f"turn {facts.parent_turn} not found: session {facts.parent_session!r}"
             raise BadReference(f"{what} has {turns} turns")
-        sql = "SELECT 1 FROM tool_call WHERE tenant=? AND thread=? AND call_id=? AND seq<=? AND NOT is_result LIMIT 1"
+        sql = "SELECT 1 FROM tool_call WHERE tenant=? AND thread=? AND call_id=? AND seq<=? AND is_result=0 LIMIT 1"
         key = encode_text(facts.parent_call_id)
         parts = self.reader.path(thread)
         if key and not any(self.db.row(sql, (self.tenant, part.thread, key, part.high)) for part in parts):
@@ -455,21 +457,24 @@ class Writing:
         """Take or renew a lease; see `LedgerStore.take_lease`."""
         name, now_ms = encode_text(session), time.time_ns() // 1_000_000
         key = (self.tenant, self.reader.resolve(name) or name)
+        self.db.lock("lease", key[1])
+        holder_name = encode_text(holder)
         row = self.db.row("SELECT holder, expires_ms FROM lease WHERE tenant=? AND label=?", key)
-        if row is not None and row[0] != holder and int(row[1]) > now_ms:
-            return Lease(session, str(row[0]), int(row[1]))
-        self.db.run("INSERT OR REPLACE INTO lease VALUES (?,?,?,?)", (*key, holder, now_ms + ms))
+        if row is not None and row[0] != holder_name and int(row[1]) > now_ms:
+            return Lease(session, decode_text(str(row[0])), int(row[1]))
+        self.db.run(_PUT_LEASE, (*key, holder_name, now_ms + ms))
         return Lease(session, holder, now_ms + ms)
 
     def release_lease(self, session: str, holder: str) -> None:
         """Delete a holder's lease."""
         name = encode_text(session)
         key = (self.tenant, self.reader.resolve(name) or name)
-        self.db.run("DELETE FROM lease WHERE tenant=? AND label=? AND holder=?", (*key, holder))
+        self.db.run("DELETE FROM lease WHERE tenant=? AND label=? AND holder=?", (*key, encode_text(holder)))
 
     def calibrate(self, provider: str, model: str, new: StoredCalibration) -> None:
         """Append a calibration as the newest of its model."""
         names = (encode_text(provider), encode_text(model))
+        self.db.lock("calibration", *names)
         sql = "SELECT number FROM calibration_head WHERE tenant=? AND provider=? AND model=?"
         number = int(self.db.value(sql, (self.tenant, *names)) or 0) + 1
         columns = (*names, number, new.factor_64, new.samples, new.at_ms or self.clock_ms())
@@ -480,7 +485,7 @@ class Writing:
         """Store a calibration as the newest of its model."""
         row = (self.tenant, *astuple(record))
         self.db.run("INSERT INTO calibration VALUES (?,?,?,?,?,?,?,?)", row)
-        self.db.run("INSERT OR REPLACE INTO calibration_head VALUES (?,?,?,?,?)", (*row[:4], record.hash))
+        self.db.run(_PUT_CALIBRATION, (*row[:4], record.hash))
 
 
 def _with_head_hash(row: AssemblyRow, hashes: Mapping[int, bytes]) -> AssemblyRow:

@@ -1,8 +1,10 @@
-"""A SQLite ledger's rows as records, and records as rows; and deleting for good."""
+"""An SQL ledger's rows as records, and records as rows; and deleting for good."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, cast
 
 import msgspec
@@ -10,7 +12,7 @@ from msgspec.structs import replace
 
 from nexus.errors import BadReference, ForksDepend, LedgerConflict, LedgerDamaged
 from nexus.ledger import chain
-from nexus.ledger.codec import call_rows, decode_parts
+from nexus.ledger.codec import call_rows, decode_parts, inputs_of
 from nexus.ledger.records import (
     AliasRecord,
     AssemblyRecord,
@@ -28,20 +30,20 @@ from nexus.ledger.records import (
 )
 from nexus.ledger.search_text import search_text
 from nexus.ledger.sessions import EraseResult, SessionMetadata, Thread
-from nexus.ledger.sqlite import queue
-from nexus.ledger.sqlite.connection import Database
-from nexus.ledger.sqlite.read import END, MESSAGE_COLUMNS
-from nexus.ledger.sqlite.write import Writing, grown
+from nexus.ledger.sql import queue
+from nexus.ledger.sql.connection import Connection
+from nexus.ledger.sql.read import END, MESSAGE_COLUMNS
+from nexus.ledger.sql.write import Writing, grown
 from nexus.ledger.text_encoding import decode_text, encode_text, from_json
 from nexus.types.message import Message
 
 _facts = msgspec.json.Decoder(SessionMetadata)
 
 
-def dump(db: Database, tenant: str) -> Iterator[Record]:
+def dump(db: Connection, tenant: str) -> Iterator[Record]:
     """Yield all rows of a tenant, unchecked, in the order that `Record` says."""
     yield Header(tenant=tenant)
-    for row in db.each("SELECT sha256, data FROM blob WHERE tenant=? ORDER BY sha256", (tenant,)):
+    for row in db.stream("SELECT sha256, data FROM blob WHERE tenant=? ORDER BY sha256", (tenant,)):
         yield BlobRecord(*row)
     columns = "id, parent, fork_seq, root_hash, at_ms, head_seq, head_hash, erased"
     for row in db.rows(f"SELECT {columns} FROM thread WHERE tenant=? ORDER BY id", (tenant,)):  # noqa: S608 - constants
@@ -49,28 +51,28 @@ def dump(db: Database, tenant: str) -> Iterator[Record]:
         yield from entries(db, tenant, row[0])
         key = (tenant, row[0])
         sql = "SELECT thread, view, number, kind, at_seq, body, at_ms, hash FROM decision WHERE tenant=? AND thread=?"
-        yield from (DecisionRecord(*row_) for row_ in db.each(f"{sql} ORDER BY view, number", key))
+        yield from (DecisionRecord(*row_) for row_ in db.stream(f"{sql} ORDER BY view, number", key))
         sql = "SELECT thread, view, seq, manifest, at_ms, hash FROM assembly WHERE tenant=? AND thread=?"
-        yield from (AssemblyRecord(*row_) for row_ in db.each(f"{sql} ORDER BY view, seq", key))
+        yield from (AssemblyRecord(*row_) for row_ in db.stream(f"{sql} ORDER BY view, seq", key))
     sql = "SELECT label, number, thread, facts, reason, at_ms, hash FROM session_move WHERE tenant=? ORDER BY 1, 2"
-    yield from (MoveRecord(*row) for row in db.each(sql, (tenant,)))
+    yield from (MoveRecord(*row) for row in db.stream(sql, (tenant,)))
     sql = "SELECT name, number, target, reason, at_ms, hash FROM alias WHERE tenant=? ORDER BY 1, 2"
-    yield from (AliasRecord(*row) for row in db.each(sql, (tenant,)))
+    yield from (AliasRecord(*row) for row in db.stream(sql, (tenant,)))
     sql = "SELECT provider, model, number, factor_64, samples, at_ms, hash FROM calibration WHERE tenant=?"
-    yield from (CalibrationRecord(*row) for row in db.each(f"{sql} ORDER BY 1, 2, 3", (tenant,)))
+    yield from (CalibrationRecord(*row) for row in db.stream(f"{sql} ORDER BY 1, 2, 3", (tenant,)))
     sql = f"SELECT {queue.EVENT_COLUMNS} FROM event WHERE tenant=? ORDER BY number"  # noqa: S608 - constants
-    yield from (EventRecord(*row) for row in db.each(sql, (tenant,)))
+    yield from (EventRecord(*row) for row in db.stream(sql, (tenant,)))
 
 
-def entries(db: Database, tenant: str, thread: int, after: int = -END) -> Iterator[EntryRecord]:
+def entries(db: Connection, tenant: str, thread: int, after: int = -END) -> Iterator[EntryRecord]:
     """Yield a thread's own entries with `seq > after`, unchecked, with their messages and keys.
 
     By default these are all, even with a number that no entry can have.
     """
     key = (tenant, thread, after)
     where = "WHERE tenant=? AND thread=? AND seq>?"
-    heads = db.each(f"SELECT seq, kind, turn, at_ms, body, hash FROM entry {where} ORDER BY seq", key)  # noqa: S608 - constants
-    messages = _Group(db.each(f"SELECT seq,{MESSAGE_COLUMNS} FROM message {where} ORDER BY seq, ord", key))  # noqa: S608
+    heads = db.stream(f"SELECT seq, kind, turn, at_ms, body, hash FROM entry {where} ORDER BY seq", key)  # noqa: S608 - constants
+    messages = _Group(db.stream(f"SELECT seq,{MESSAGE_COLUMNS} FROM message {where} ORDER BY seq, ord", key))  # noqa: S608
     keys: dict[int, list[KeyRecord]] = {}
     sql = f"SELECT seq, key, payload FROM idempotency {where} ORDER BY seq, key"  # noqa: S608 - constants
     for seq, name, payload in db.rows(sql, key):
@@ -103,7 +105,7 @@ class _Group:
 
 def load(writing: Writing, records: Iterable[Record]) -> int:
     """Store records; those that are there already are skipped. Returns how many were new."""
-    writing.db.memo.clear()
+    writing.db.forget_writes()
     loader = _Loader(writing)
     for record in records:
         loader.take(record)
@@ -249,20 +251,22 @@ TABLES = (
 """All tables with rows of a tenant, in the same order."""
 
 
-_DELETE_UNUSED = """
-DELETE FROM blob WHERE tenant=?1 AND sha256 NOT IN (
-    SELECT sha256 FROM blob_use WHERE tenant=?1
-    UNION ALL SELECT named.value FROM assembly a,
-        json_each(CASE WHEN json_valid(a.manifest) THEN a.manifest ELSE '{}' END, '$.inputs') named
-        WHERE a.tenant=?1 AND named.type='text')
-"""
-"""Deletes the blobs that no message shows and no manifest names."""
+def _delete_unused_blobs(db: Connection, tenant: str) -> None:
+    """Delete the blobs that no message shows and no manifest names."""
+    sql = "SELECT sha256 FROM blob WHERE tenant=?1 AND sha256 NOT IN (SELECT sha256 FROM blob_use WHERE tenant=?1)"
+    unused = {str(sha256) for (sha256,) in db.rows(sql, (tenant,))}
+    if not unused:
+        return
+    for (manifest,) in db.stream("SELECT manifest FROM assembly WHERE tenant=?", (tenant,)):
+        with suppress(ValueError, TypeError, RecursionError, msgspec.MsgspecError):  # a damaged manifest names nothing
+            unused.difference_update(inputs_of(manifest))
+    db.run_many("DELETE FROM blob WHERE tenant=? AND sha256=?", [(tenant, sha256) for sha256 in sorted(unused)])
 
 
 def erase(writing: Writing, threads: Sequence[int] | None, labels: Sequence[str]) -> tuple[EraseResult, list[str]]:
     """Delete rows. Returns their numbers and pieces of their text to search the storage for."""
     db, tenant = writing.db, writing.tenant
-    db.memo.clear()
+    db.forget_writes()
     everything = threads is None
     chosen = [row.id for row in writing.reader.threads() if not row.erased] if threads is None else sorted(set(threads))
     stored = [encode_text(label) for label in labels]
@@ -283,9 +287,10 @@ def erase(writing: Writing, threads: Sequence[int] | None, labels: Sequence[str]
     )
     before = int(db.value("SELECT count(*) FROM blob WHERE tenant=?", (tenant,)))
     for thread in chosen:
-        rows = "SELECT id_row FROM message WHERE tenant=? AND thread=?"
-        db.run(f"DELETE FROM search WHERE rowid IN ({rows})", (tenant, thread))  # noqa: S608 - constants
         for table in OF_THREADS:
+            if table == "message":
+                db.delete_messages(tenant, thread)
+                continue
             db.run(f"DELETE FROM {table} WHERE tenant=? AND thread=?", (tenant, thread))  # noqa: S608 - constants
         row = writing.reader.thread(thread)
         empty = Thread(row.id, row.parent, row.fork_seq, row.root_hash, row.at_ms, row.fork_seq, row.root_hash)
@@ -307,8 +312,7 @@ def erase(writing: Writing, threads: Sequence[int] | None, labels: Sequence[str]
         if last is not None:  # so that no number is used again, for what others still remember of it
             root = chain.root_hash(tenant, last.id)
             writing.put_new_thread(Thread(last.id, None, 0, root, last.at_ms, 0, root, erased=True))
-    db.run(_DELETE_UNUSED, (tenant,))
-    db.run("INSERT INTO search(search) VALUES ('optimize')")
+    _delete_unused_blobs(db, tenant)
     after = int(db.value("SELECT count(*) FROM blob WHERE tenant=?", (tenant,)))
     return EraseResult(tuple(chosen), entries_deleted, messages_deleted, before - after), needles
 
@@ -334,6 +338,14 @@ def _labels(writing: Writing, thread: int) -> list[str]:
     return [decode_text(str(label)) for (label,) in writing.db.rows(sql, (writing.tenant, thread))]
 
 
+_OWNER = re.compile(r'"owner_session":"(?:[^"\\]|\\.)*"')
+
+
+def _without_owner(facts: str) -> str:
+    """Return metadata as it is stored, without the session that owns it, which is another session's label."""
+    return _OWNER.sub("", facts)
+
+
 NEEDLE = 24
 """Length in characters of a piece of text that is looked for after a deletion."""
 
@@ -341,7 +353,7 @@ MOST_NEEDLES = 96
 
 
 def _needles(
-    db: Database, tenant: str, threads: list[int], labels: list[str], event_sessions: list[str] | None
+    db: Connection, tenant: str, threads: list[int], labels: list[str], event_sessions: list[str] | None
 ) -> list[str]:
     """Return random pieces of deleted messages, summaries, titles and queued events (None: of all sessions), as stored."""
     where, names = "WHERE tenant=?", event_sessions or ()
@@ -356,11 +368,8 @@ def _needles(
         ):
             texts += [str(text) for (text,) in db.rows(sql, (tenant, thread))]
     for label in labels:
-        text = (
-            "CASE WHEN json_valid(facts) THEN json_remove(facts, '$.owner_session') ELSE facts END"  # another's label
-        )
-        rows = db.rows(f"SELECT {text} FROM session_move WHERE tenant=? AND label=?", (tenant, label))  # noqa: S608
-        texts += [str(text) for (text,) in rows]
+        rows = db.rows("SELECT facts FROM session_move WHERE tenant=? AND label=?", (tenant, label))
+        texts += [_without_owner(str(text)) for (text,) in rows]
     pieces: set[str] = set()
     for text in texts:
         size = len(text)

@@ -1,4 +1,4 @@
-"""Queue of accepted events in a SQLite ledger.
+"""Queue of accepted events in an SQL ledger.
 
 An event keeps the label that its session had when it was accepted. Names are resolved on reading, so a renamed or merged
 session has the events of its earlier names.
@@ -15,9 +15,9 @@ from nexus.errors import BadEntry
 from nexus.ledger import chain
 from nexus.ledger.records import EventRecord
 from nexus.ledger.sessions import EVENT_STATES, PENDING, AcceptedEvent, EventState, NewQueuedEvent, QueuedEvent
-from nexus.ledger.sqlite.connection import Database
-from nexus.ledger.sqlite.read import Reader
-from nexus.ledger.sqlite.write import Writing
+from nexus.ledger.sql.connection import Connection
+from nexus.ledger.sql.read import Reader
+from nexus.ledger.sql.write import Writing
 from nexus.ledger.text_encoding import decode_text, encode_text
 
 EVENT_COLUMNS = "id, session, number, state, body, reason, turn, accepted_ms, changed_ms, hash"
@@ -28,7 +28,8 @@ _FINISHED = tuple(state for state in EVENT_STATES if state not in PENDING)
 def accept(writing: Writing, events: Iterable[NewQueuedEvent]) -> list[AcceptedEvent]:
     """Insert the events whose id is new; see `LedgerStore.accept_events`."""
     db, reader = writing.db, writing.reader
-    number = int(db.value("SELECT ifnull(max(number),0) FROM event WHERE tenant=?", (writing.tenant,)))
+    db.lock("events")  # the next number is one more than the largest
+    number = int(db.value("SELECT coalesce(max(number),0) FROM event WHERE tenant=?", (writing.tenant,)))
     accepted: list[AcceptedEvent] = []
     for new in events:
         if not new.id:
@@ -49,7 +50,7 @@ def accept(writing: Writing, events: Iterable[NewQueuedEvent]) -> list[AcceptedE
     return accepted
 
 
-def put(db: Database, tenant: str, record: EventRecord) -> None:
+def put(db: Connection, tenant: str, record: EventRecord) -> None:
     """Insert an event's row."""
     row = (tenant, *astuple(record))
     db.run(f"INSERT INTO event(tenant, {EVENT_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?,?)", row)  # noqa: S608 - constants
@@ -65,7 +66,11 @@ def update(
         f" AND state IN ({_marks(expected)}) RETURNING {EVENT_COLUMNS}"
     )
     change = (state, encode_text(reason), turn, writing.clock_ms(), writing.tenant)
-    rows = [row for id_ in dict.fromkeys(ids) for row in writing.db.rows(sql, (*change, encode_text(id_), *expected))]
+    rows = [
+        row
+        for id_ in sorted(dict.fromkeys(ids))
+        for row in writing.db.rows(sql, (*change, encode_text(id_), *expected))
+    ]
     return _values(writing.reader, rows)
 
 
@@ -73,6 +78,7 @@ def delete_finished(writing: Writing, age_ms: int) -> int:
     """Delete old finished events; see `LedgerStore.delete_finished_events`."""
     where = f"FROM event WHERE tenant=? AND state IN ({_marks(_FINISHED)}) AND changed_ms<?"
     values = (writing.tenant, *_FINISHED, writing.clock_ms() - age_ms)
+    writing.db.lock("events")
     number = int(writing.db.value(f"SELECT count(*) {where}", values))
     writing.db.run(f"DELETE {where}", values)
     return number

@@ -1,4 +1,4 @@
-"""Full-text search, the list of sessions, and idempotency keys of a SQLite ledger."""
+"""Full-text search, the list of sessions, and idempotency keys of an SQL ledger."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import TypeAlias
 
 from nexus.ledger.search_text import all_text, parse_query
 from nexus.ledger.sessions import Query, SearchHit, Segment, SessionInfo
-from nexus.ledger.sqlite.read import END, Reader
+from nexus.ledger.sql.read import END, Reader
 from nexus.ledger.text_encoding import decode_text, encode_text
 
 _LOST_SESSIONS = """
-SELECT label FROM (SELECT label FROM session_move WHERE tenant=?1 UNION SELECT name FROM alias WHERE tenant=?1)
+SELECT label FROM (SELECT label FROM session_move WHERE tenant=?1 UNION SELECT name FROM alias WHERE tenant=?1) known
 WHERE label NOT IN (SELECT label FROM session WHERE tenant=?1) LIMIT 1
 """
 
@@ -21,19 +21,14 @@ def search(reader: Reader, query: Query) -> list[SearchHit]:
     wanted = parse_query(query.text)
     if not wanted or query.limit <= 0:
         return []
-    match = " ".join(f'"{" ".join(phrase)}"' for phrase in wanted)
-    order = "search.rank, search.rowid DESC" if query.order == "relevance" else "search.rowid DESC"
-    sql = (
-        "SELECT m.thread, m.seq, m.ord, m.role FROM search JOIN message m ON m.id_row = search.rowid"  # noqa: S608
-        f" WHERE search MATCH ? AND m.tenant=? ORDER BY {order}"
-    )
     ranges: dict[int, tuple[int, int]] | None = None
     if query.session:
         within = reader.thread_of(query.session)
         ranges = {part.thread: (part.low, part.high) for part in reader.path(within)} if within is not None else {}
     hits: list[SearchHit] = []
     passed = 0
-    for thread, seq, order_in, role in reader.db.each(sql, (match, reader.tenant)):
+    found = reader.db.find_messages(reader.tenant, wanted, by_relevance=query.order == "relevance")
+    for thread, seq, order_in, role in found:
         reader.whole_numbers(thread, seq, order_in)
         low, high = (0, END) if ranges is None else ranges.get(thread, (0, 0))
         if (query.roles and role not in query.roles) or not low < seq <= high:
@@ -65,7 +60,7 @@ def _sessions_with(reader: Reader, thread: int, seq: int) -> list[tuple[str, str
         sql = "SELECT label, status FROM session WHERE tenant=? AND thread=?"
         sessions += [(decode_text(label), status) for label, status in reader.db.rows(sql, (reader.tenant, at))]
         # A fork of a fork has no more of this thread than the fork has.
-        sql = "SELECT id FROM thread WHERE tenant=? AND parent=? AND fork_seq>=? AND NOT erased"
+        sql = "SELECT id FROM thread WHERE tenant=? AND parent=? AND fork_seq>=? AND erased=0"
         forks = [fork for (fork,) in reader.db.rows(sql, (reader.tenant, at, seq))]
         reader.whole_numbers(*forks)
         waiting += forks
@@ -129,9 +124,10 @@ class _Totals:
         return messages[high] - messages[low], tokens[high] - tokens[low], times[low:high]
 
     def _read(self, thread: int) -> _Sums:
-        key = (self._reader.tenant, thread)
+        key, greatest = (self._reader.tenant, thread), self._reader.db.dialect.greatest
         sql = (
-            "SELECT e.seq, e.at_ms, count(m.id_row), ifnull(sum(max(m.openai, m.anthropic, m.gemini)),0) FROM entry e"
+            "SELECT e.seq, max(e.at_ms), count(m.id_row),"  # noqa: S608 - constants
+            f" CAST(coalesce(sum({greatest}(m.openai, m.anthropic, m.gemini)),0) AS bigint) FROM entry e"
             " LEFT JOIN message m ON m.tenant=e.tenant AND m.thread=e.thread AND m.seq=e.seq"
             " WHERE e.tenant=? AND e.thread=? GROUP BY e.seq ORDER BY e.seq"
         )

@@ -1,4 +1,4 @@
-"""Reads of sessions in a SQLite ledger: pointers, updates and aliases, each checked against its hash.
+"""Reads of sessions in an SQL ledger: pointers, updates and aliases, each checked against its hash.
 
 Each pointer is stored twice: in a row that names the newest update or alias change, and in those rows. A name that
 seems unknown is looked up in both tables before it is reported as missing, so that a lost row is noticed.
@@ -14,7 +14,7 @@ from nexus.errors import BadReference, LedgerDamaged
 from nexus.ledger import chain
 from nexus.ledger.records import AliasRecord, MoveRecord
 from nexus.ledger.sessions import Alias, RefUpdate, Segment, SessionMetadata
-from nexus.ledger.sqlite.connection import Database, Value
+from nexus.ledger.sql.connection import Connection, Value
 from nexus.ledger.text_encoding import decode_text, encode_text, from_json
 
 _facts = msgspec.json.Decoder(SessionMetadata)
@@ -69,7 +69,7 @@ class SessionReader:
     each time, and it adds no move to the cache.
     """
 
-    def __init__(self, db: Database, tenant: str, place: str, cache: ReadCache, *, is_writing: bool = False) -> None:
+    def __init__(self, db: Connection, tenant: str, place: str, cache: ReadCache, *, is_writing: bool = False) -> None:
         self.db, self.tenant, self.place = db, tenant, place
         self.segments, self._moves, self.mark_kinds = cache.segments, cache.moves, cache.mark_kinds
         self._rows: dict[Any, tuple[Any, ...] | None] | None = None if is_writing else {}
@@ -114,6 +114,11 @@ class SessionReader:
                 break
             at = changes[-1].target
         return at
+
+    def label_of(self, name: str) -> str:
+        """Return the label that a name means, or the name if it means none."""
+        label = self.resolve(encode_text(name))
+        return decode_text(label) if label is not None else name
 
     def thread_of(self, session: str) -> int | None:
         """Return the thread of a label or alias."""

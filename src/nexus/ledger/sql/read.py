@@ -1,4 +1,4 @@
-"""Reads of threads, entries and views of a SQLite ledger, each row checked against its hash.
+"""Reads of threads, entries and views of an SQL ledger, each row checked against its hash.
 
 Checkpoints are counted, and the newest decision and manifest of a view are also named in another table, so that a lost
 row is noticed.
@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from functools import cache
 from operator import attrgetter, itemgetter
 from typing import Any, TypeAlias, cast
 
@@ -20,7 +21,8 @@ from nexus.ledger import chain, replay
 from nexus.ledger.codec import decode_body, read_entry
 from nexus.ledger.records import AssemblyRecord, CalibrationRecord, MessageRow
 from nexus.ledger.sessions import Segment, Thread
-from nexus.ledger.sqlite.read_sessions import SessionReader
+from nexus.ledger.sql.connection import Dialect
+from nexus.ledger.sql.read_sessions import SessionReader
 from nexus.ledger.text_encoding import decode_text, encode_text, from_json
 from nexus.types.ledger_entries import STEPS, AssemblyRow, Cut, Entry, StoredCalibration, StoredMessage
 
@@ -36,11 +38,9 @@ THREAD_COLUMNS = (
 _HEADS = "SELECT seq,kind,turn,at_ms,body,hash FROM"
 _ROWS = f"SELECT seq,{MESSAGE_COLUMNS} FROM"
 _IN_ONE = "WHERE tenant=? AND thread=? AND seq>? AND seq<=? ORDER BY seq"
-_SPANS = "(SELECT value FROM json_each(?1)) span CROSS JOIN"
-_IN_MANY = "WHERE tenant=?2 AND thread=span.value->>0 AND seq>span.value->>1 AND seq<=span.value->>2"
+_IN_MANY = "WHERE e.tenant=?2 AND e.thread=span.thread AND e.seq>span.low AND e.seq<=span.high"
 
 _FROM_ONE = (f"{_HEADS} entry {_IN_ONE}", f"{_ROWS} message {_IN_ONE},ord")
-_FROM_MANY = (f"{_HEADS} {_SPANS} entry {_IN_MANY}", f"{_ROWS} {_SPANS} message {_IN_MANY}")
 
 _CALIBRATION = (
     "SELECT number, factor_64, samples, at_ms, hash FROM calibration"
@@ -56,8 +56,23 @@ _MARKS = """
 SELECT e.seq, e.kind, e.turn, e.at_ms, e.body, e.hash,
     (SELECT hash FROM entry p WHERE p.tenant=e.tenant AND p.thread=e.thread AND p.seq=e.seq-1),
     EXISTS (SELECT 1 FROM message m WHERE m.tenant=e.tenant AND m.thread=e.thread AND m.seq=e.seq)
-FROM entry e WHERE e.tenant=?1 AND e.thread=?2 AND e.seq IN (SELECT value FROM json_each(?3)) ORDER BY e.seq DESC
+FROM entry e WHERE e.tenant=?1 AND e.thread=?2 AND e.seq IN ({integers}) ORDER BY e.seq DESC
 """
+
+
+@cache
+def _from_many(dialect: Dialect) -> tuple[str, str]:
+    """Return the statements that read the entries and messages of several spans."""
+    spans = f"{dialect.spans.format('?1')} span CROSS JOIN"
+    return f"{_HEADS} {spans} entry e {_IN_MANY}", f"{_ROWS} {spans} message e {_IN_MANY}"
+
+
+@cache
+def _marks_in(dialect: Dialect) -> str:
+    """Return the statement that reads entries by their numbers."""
+    return _MARKS.format(integers=dialect.integers.format("?3"))
+
+
 _MARK_KINDS = """
 SELECT seq, kind FROM entry WHERE tenant=? AND thread=? AND seq>? AND kind NOT IN ('messages','completed','failed')
 ORDER BY seq
@@ -191,7 +206,9 @@ class Reader(SessionReader):
             with closing(self.db.each(_FROM_ONE[1], values)) as rows:
                 return self._joined(spans, heads, rows)
         ranges = [(part.thread, after, until) for part, after, until in spans]
-        heads, messages = (self.db.rows(query, (json.dumps(ranges), self.tenant)) for query in _FROM_MANY)
+        heads, messages = (
+            self.db.rows(query, (json.dumps(ranges), self.tenant)) for query in _from_many(self.db.dialect)
+        )
         self.whole_numbers(*[head[0] for head in heads], *[number for row in messages for number in row[:2]])
         heads.sort(key=itemgetter(0))
         return self._joined(spans, heads, iter(sorted(messages, key=itemgetter(0, 1))))
@@ -269,7 +286,9 @@ class Reader(SessionReader):
         entries: list[Entry] = []
         for part, kinds in reversed(parts):
             seqs = [seq for seq, kind in kinds if is_read(seq, kind)]
-            rows = self.db.rows(_MARKS, (self.tenant, part.thread, json.dumps(seqs))) if seqs else []
+            rows = (
+                self.db.rows(_marks_in(self.db.dialect), (self.tenant, part.thread, json.dumps(seqs))) if seqs else []
+            )
             if [row[0] for row in rows] != seqs[::-1]:
                 self.damaged(f"thread {part.thread} has lost one of its marks")
             for seq, kind, turn, at_ms, body, digest, before, messages in rows:

@@ -1,0 +1,47 @@
+"""Whether a write is in the ledger whose commit was sent and never answered.
+
+Each function gets a reader and the result of the write. The write runs again when it returns False.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nexus.ledger.sessions import AcceptedEvent, QueuedEvent, RefUpdate
+from nexus.ledger.sql import queue
+from nexus.ledger.sql.read import Reader
+from nexus.types.ledger_entries import Committed
+
+
+def run_again(reader: Reader, result: object) -> bool:
+    """Return False: the write has the same effect when it runs twice."""
+    del reader, result
+    return False
+
+
+def is_commit_stored(reader: Reader, committed: Committed, hashes: Sequence[bytes]) -> bool:
+    """Return whether the last entry of a commit is there, with the same hash, which covers everything before it."""
+    sql = "SELECT hash FROM entry WHERE tenant=? AND thread=? AND seq=?"
+    stored = reader.db.value(sql, (reader.tenant, committed.thread, committed.head))
+    return not hashes or stored == hashes[-1]
+
+
+def are_updates_stored(reader: Reader, updates: Sequence[RefUpdate]) -> bool:
+    """Return whether these updates of sessions are there."""
+    return all(update in reader.ref_updates(update.label) for update in updates)
+
+
+def is_fork_stored(reader: Reader, session: str, thread: int, reason: str) -> bool:
+    """Return whether a fork's thread is there, and its session was pointed to it."""
+    updates = reader.ref_updates(reader.label_of(session))
+    return any(update.thread == thread and update.reason == reason for update in updates)
+
+
+def are_events_accepted(reader: Reader, accepted: Sequence[AcceptedEvent]) -> bool:
+    """Return whether all events that were new are there."""
+    return all(queue.event(reader, each.event.id) is not None for each in accepted if each.added)
+
+
+def are_events_updated(reader: Reader, updated: Sequence[QueuedEvent]) -> bool:
+    """Return whether these events are there as they were changed, or were not found to be changed."""
+    return all(queue.event(reader, event.id) == event for event in updated)
