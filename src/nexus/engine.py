@@ -55,6 +55,7 @@ from nexus.errors import (
     UnknownProfile,
     WorkspaceMissing,
 )
+from nexus.ledger.address import is_address
 from nexus.ledger.location import open_ledger
 from nexus.ledger.operations import Ledger
 from nexus.ledger.overlay import without_event
@@ -851,7 +852,7 @@ def open_engine(
 
     Args:
         workspace: The workspace folder.
-        ledger: A ledger file or store; by default `WORKSPACE/.nexus/ledger.db`, read-only if the user did not make it.
+        ledger: A ledger file, the URL of a PostgreSQL database, or a store; by default `WORKSPACE/.nexus/ledger.db`, read-only if the user did not make it.
         **options: The default model, time zone, counter and the others of `EngineOptions`.
 
     Raises UnknownArgument, BadSetting, WorkspaceMissing, BadConfig, LedgerError; LedgerNotTrusted if a link leads out of
@@ -867,13 +868,18 @@ def open_engine(
         return Engine(root, ledger, **options)
     home = options.get("home")
     user_folder = local_path(home, "home") if home is not None else home_folder()
-    path = None if ledger is None else ":memory:" if str(ledger) == ":memory:" else local_path(ledger, "ledger")
+    path = None if ledger is None else str(ledger) if _is_no_file(ledger) else local_path(ledger, "ledger")
     store = open_ledger(root, path, user_folder, clock_ms=options.get("clock_ms"))
     try:
         return Engine(root, store, **options)
     except BaseException:
         store.close()
         raise
+
+
+def _is_no_file(ledger: str | PathLike[str]) -> bool:
+    """Return True for a ledger in memory and for one on a server."""
+    return str(ledger) == ":memory:" or is_address(ledger)
 
 
 open_engine.__qualname__ = open_engine.__name__ = "open"  # the name in Python's own errors

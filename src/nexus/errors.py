@@ -26,6 +26,8 @@ NexusError
 ├── LedgerError
 │   ├── HeadMoved
 │   │   └── SessionMoved
+│   ├── LedgerUnavailable
+│   │   └── OutcomeUnknown
 │   └── LedgerDamaged, LedgerTooNew, NotALedger, LedgerBusy, LedgerFull, LedgerClosed, LedgerGone,
 │       LedgerNotTrusted, SessionBusy, IdempotencyConflict, CompactionSuperseded, BadEntry, BadReference, NoSuchSession, ForksDepend,
 │       EraseIncomplete, LedgerConflict, CannotReplay
@@ -419,6 +421,14 @@ class LedgerBusy(LedgerError):
 
 class LedgerFull(LedgerError):
     """The disk is full. The append is completely absent; earlier ones are safe."""
+
+
+class LedgerUnavailable(LedgerError):
+    """The ledger's server cannot be reached. Nothing was stored by this call; try again."""
+
+
+class OutcomeUnknown(LedgerUnavailable):
+    """The server went away while a write was committed. It is stored or not, as a whole; look before you repeat it."""
 
 
 class LedgerClosed(LedgerError):

@@ -25,7 +25,9 @@ from nexus.cli._tables import print_table
 from nexus.cli._token_counts import one_shot_counter
 from nexus.engine import DEFAULT_PROFILE, NEXT_MESSAGE, Engine, EngineOptions, open_engine
 from nexus.errors import BadConfig, BadTool, NexusError, NoSuchSession, UnreadableFile
-from nexus.ledger.location import open_ledger, workspace_ledger
+from nexus.ledger.address import is_address, parse_address
+from nexus.ledger.location import open_ledger, open_server_ledger, workspace_ledger
+from nexus.ledger.sql.store import SqlLedger
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.store import unknown_session
 from nexus.tokens.model_table import DEFAULT_MODEL
@@ -81,7 +83,11 @@ SHARED_OPTIONS = (
         type=click.Path(file_okay=False),
         help="Workspace folder [the current folder or its nearest parent with a .nexus folder].",
     ),
-    click.Option(["--ledger"], type=click.Path(dir_okay=False), help="Ledger file [WORKSPACE/.nexus/ledger.db]."),
+    click.Option(
+        ["--ledger"],
+        type=click.Path(dir_okay=False),
+        help="Ledger: a file, or the URL of a PostgreSQL database [WORKSPACE/.nexus/ledger.db].",
+    ),
     click.Option(["--json", "as_json"], is_flag=True, help="Print JSON."),
 )
 
@@ -109,8 +115,20 @@ class CommandOptions:
         return next((folder for folder in (here, *here.parents) if (folder / ".nexus").is_dir()), here)
 
     @property
+    def ledger_url(self) -> str:
+        """The URL of a ledger in PostgreSQL; an empty string for a file."""
+        return self.ledger if self.ledger and is_address(self.ledger) else ""
+
+    @property
+    def ledger_place(self) -> str:
+        """The ledger's file or its URL without passwords, for messages."""
+        return parse_address(self.ledger_url).place if self.ledger_url else str(self.ledger_file)
+
+    @property
     def ledger_file(self) -> Path:
-        """The ledger: the one that was named, else the workspace's. Raises LedgerNotTrusted."""
+        """The ledger's file: the one that was named, else the workspace's. Raises LedgerNotTrusted, UnreadableFile."""
+        if self.ledger_url:
+            raise UnreadableFile(f"{self.ledger_place} is not a file (name a ledger's file with --ledger)")
         return Path(self.ledger).expanduser() if self.ledger else workspace_ledger(self.root)
 
     @property
@@ -163,15 +181,18 @@ class CommandOptions:
         empty. With `reads_stored`, raises UnreadableFile if the ledger was named and its file is missing. Commands that
         show or change stored history only do not need the configuration: a broken one is a warning.
         """
-        if reads_stored and self.ledger and not self.ledger_file.exists():
+        if reads_stored and self.ledger and not self.ledger_url and not self.ledger_file.exists():
             raise UnreadableFile(f"ledger '{self.ledger}' not found (name a ledger with --ledger)")
-        root, file, profile = self.root, self.ledger_file, self._profile_file()
+        root, profile = self.root, self._profile_file()
         options: EngineOptions = {"counter": one_shot_counter()}
         if profile:
             options["profiles"] = {profile.stem: profile}
         options = {**options, **engine_options}
-        store: SqliteLedger | str | None = self.ledger
-        if not writes and root.is_dir():
+        store: SqlLedger | str | None = self.ledger
+        if self.ledger_url and not writes:
+            store = open_server_ledger(self.ledger_url, create=False)
+        elif not writes and root.is_dir():
+            file = self.ledger_file
             store = open_ledger(root, self.ledger, home_folder(), create=False) if file.exists() else NO_LEDGER
         try:
             nx = open_engine(root, ledger=store, **options)

@@ -1,4 +1,4 @@
-"""`nexus ledger`: maintenance of a ledger's file."""
+"""`nexus ledger`: maintenance of a ledger's file or of its PostgreSQL database."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ from nexus.cli._output import format_time, progress_bar
 from nexus.errors import LedgerError, UnreadableFile
 from nexus.ledger import jsonl, maintenance
 from nexus.ledger.integrity.threads import Damage
-from nexus.ledger.location import LedgerRecords, open_ledger
-from nexus.ledger.maintenance import doctor
-from nexus.ledger.maintenance.verification import open_readonly, reading_mode
+from nexus.ledger.location import LedgerRecords, open_ledger, open_server_ledger
+from nexus.ledger.maintenance import doctor, server
+from nexus.ledger.maintenance.transfer import transfer
+from nexus.ledger.maintenance.verification import open_readonly, reading_mode, tenants
+from nexus.ledger.sql.store import SqlLedger
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.sqlite.files import ledger_id
+from nexus.ledger.text_encoding import decode_text
 from nexus.render.console import printable
 from nexus.workspace.files.reader import home_folder
 
@@ -61,17 +64,22 @@ def command() -> None:
 @command.subcommand("verify", epilog="Example: nexus ledger verify --ledger old.db")
 def verify(options: CommandOptions) -> int:
     """Check every hash, reference, index and total. Exit code 5 if anything is damaged."""
-    file = options.ledger_file
+    place, mode = options.ledger_place, ""
     with progress_bar("Checking") as progress:
-        damages = maintenance.verify(file, progress)
-    lines = [f"{printable(str(file))} is intact."]
+        if options.ledger_url:
+            damages = server.verify(options.ledger_url, progress)
+        else:
+            damages = maintenance.verify(options.ledger_file, progress)
+    lines = [f"{printable(place)} is intact."]
     if damages:
         advice = "Restore a backup: nexus ledger restore BACKUP. Or save the intact parts: nexus ledger repair NEW_FILE"
-        lines = [f"{printable(str(file))} is damaged:", *_damage_lines(damages), advice]
-    mode = reading_mode(file)
+        advice = "Restore a backup of the server." if options.ledger_url else advice
+        lines = [f"{printable(place)} is damaged:", *_damage_lines(damages), advice]
+    if not options.ledger_url:
+        mode = reading_mode(options.ledger_file)
     if mode:
         lines.append(f"Its folder cannot be written: {READING_MODES[mode]}.")
-    options.report({"ledger": str(file), "sound": not damages, "damages": damages, "read": mode or "live"}, *lines)
+    options.report({"ledger": place, "sound": not damages, "damages": damages, "read": mode or "live"}, *lines)
     return LEDGER_ERROR if damages else 0
 
 
@@ -83,6 +91,7 @@ def repair(target: str, force: bool, options: CommandOptions) -> None:
 
     The damaged ledger is only read. A damaged entry becomes one of kind `lost`; the entries after it can still be verified.
     """
+    _require_file(options, "repair", "restore a backup of the server")
     with progress_bar("Reading pages") as progress:
         result = maintenance.repair(options.ledger_file, target, force=force, progress=progress)
     with suppress(LedgerError), _existing_ledger(Path(target).expanduser(), "local") as store:
@@ -106,6 +115,7 @@ def backup(target: str, force: bool, options: CommandOptions) -> None:
 
     The copy is one consistent state; other programs may continue to write.
     """
+    _require_file(options, "backup", "use pg_dump or pg_basebackup, or nexus ledger export")
     with progress_bar("Copying") as progress:
         result = maintenance.backup(options.ledger_file, target, force=force, progress=progress)
     options.report(result, f"{printable(result.path)}: {result.bytes:,} bytes, verified.")
@@ -119,6 +129,7 @@ def restore(backup: str, force: bool, options: CommandOptions) -> None:
 
     The previous ledger is kept next to it as NAME.before-restore-TIME.
     """
+    _require_file(options, "restore", "use pg_restore, or nexus ledger import")
     with progress_bar("Copying") as progress:
         result = maintenance.restore(backup, options.ledger_file, force=force, progress=progress)
     with _existing_ledger(options.ledger_file, "local") as store:
@@ -137,7 +148,7 @@ def export(target: str, tenant: str, force: bool, options: CommandOptions) -> No
     `-` is standard output. A damaged ledger is not exported.
     """
     to_output = target == jsonl.STANDARD
-    with _existing_ledger(options.ledger_file, tenant) as store, progress_bar("Writing") as progress:
+    with _named_ledger(options, tenant) as store, progress_bar("Writing") as progress:
         result = jsonl.export(store, target, force=force, progress=progress)
     text = f"{printable(target)}: {_count_records(result.records)}; {result.bytes:,} bytes."
     if to_output:
@@ -154,23 +165,39 @@ def load(source: str, tenant: str, options: CommandOptions) -> None:
 
     `-` is standard input. All records are checked before any is stored; importing again adds nothing.
     """
-    file = options.ledger_file
     if source != jsonl.STANDARD and not Path(source).expanduser().exists():
         raise UnreadableFile(f"'{source}' not found (name a file that `nexus ledger export` wrote)")
-    store = open_ledger(None, file, home_folder(), tenant=tenant)
+    store = open_ledger(None, options.ledger_url or options.ledger_file, home_folder(), tenant=tenant)
     with closing(store), progress_bar("Reading") as progress:
         result = jsonl.load(store, source, progress=progress)
     text = f"{printable(source)}: {_count_records(result.records)}; {result.added:,} were new."
-    options.report({"file": source, "ledger": str(file), **msgspec.to_builtins(result)}, text)
+    options.report({"file": source, "ledger": options.ledger_place, **msgspec.to_builtins(result)}, text)
 
 
 @command.subcommand("migrate", epilog="Example: nexus ledger migrate --dry-run")
 @click.option("--dry-run", is_flag=True, help="Migrate a temporary copy only.")
-def migrate(dry_run: bool, options: CommandOptions) -> None:
-    """Migrate the ledger to this version of Nexus.
+@click.option(
+    "--to", "target", help="Copy the ledger into this empty one: a file, or the URL of a PostgreSQL database."
+)
+@TENANT_OPTION
+def migrate(dry_run: bool, target: str | None, tenant: str, options: CommandOptions) -> None:
+    """Migrate the ledger to this version of Nexus, or copy it into another database.
 
     The old file is kept next to it as NAME.vN.bak. Opening a ledger migrates it too, without a backup.
+
+    --to copies all records of one tenant. The ledger stays as it is; the copy is compared with it.
     """
+    if target is not None:
+        if dry_run:
+            raise click.UsageError("--dry-run does not work with --to")
+        _copy_to(target, tenant, options)
+        return
+    if options.ledger_url:
+        with closing(open_server_ledger(options.ledger_url, create=not dry_run)) as store:
+            options.report(
+                {"path": store.location, "dryRun": dry_run}, f"{printable(store.location)} has the current version."
+            )
+        return
     with progress_bar("Copying") as progress:
         result = maintenance.migrate(options.ledger_file, dry_run=dry_run, progress=progress)
     name, versions = printable(result.path), f"from version {result.from_version} to {result.to_version}."
@@ -189,6 +216,7 @@ def vacuum(options: CommandOptions) -> None:
 
     This completes a permanent deletion that could not be verified while another program was reading.
     """
+    _require_file(options, "vacuum", "PostgreSQL runs VACUUM by itself")
     with progress_bar("Writing"):
         result = maintenance.vacuum(options.ledger_file)
     text = f"{printable(result.path)}: {result.before_bytes:,} bytes before, {result.after_bytes:,} now."
@@ -201,9 +229,9 @@ def vacuum(options: CommandOptions) -> None:
 def erase_tenant(tenant: str, yes: bool, options: CommandOptions) -> None:
     """Permanently delete all data of TENANT.
 
-    The file is searched for the deleted text afterwards.
+    The file is searched for the deleted text afterwards. PostgreSQL removes the text with its next VACUUM.
     """
-    with _existing_ledger(options.ledger_file, tenant) as store:
+    with _named_ledger(options, tenant) as store:
         if not yes and not sys.stdin.isatty():
             raise click.UsageError("permanent deletion not confirmed (add --yes)")
         if not yes:
@@ -211,10 +239,13 @@ def erase_tenant(tenant: str, yes: bool, options: CommandOptions) -> None:
             click.confirm(f"Permanently delete all {threads:,} threads of tenant {printable(tenant)}?", abort=True)
         with progress_bar("Deleting"):
             erased = store.erase(None)
+    searched = (
+        f"The file was searched for {erased.needles:,} pieces of their text; {erased.remaining:,} were found."
+        if not options.ledger_url
+        else "The server's files keep their text until the next VACUUM; its backups and logs keep it longer."
+    )
     options.report(
-        erased,
-        f"Permanently deleted: {erased.entries:,} entries with {erased.messages:,} messages. The file was searched "
-        f"for {erased.needles:,} pieces of their text; {erased.remaining:,} were found.",
+        erased, f"Permanently deleted: {erased.entries:,} entries with {erased.messages:,} messages. {searched}"
     )
 
 
@@ -222,7 +253,10 @@ def erase_tenant(tenant: str, yes: bool, options: CommandOptions) -> None:
 @TENANT_OPTION
 def statistics(tenant: str, options: CommandOptions) -> None:
     """Show statistics of the ledger, its calls and its file."""
-    stats = maintenance.stats(options.ledger_file, tenant)
+    if options.ledger_url:
+        stats = server.stats(options.ledger_url, tenant)
+    else:
+        stats = maintenance.stats(options.ledger_file, tenant)
     sessions = ", ".join(f"{number:,} {status}" for status, number in stats.sessions.items()) or "none"
     lines = [
         ("sessions", sessions),
@@ -236,9 +270,7 @@ def statistics(tenant: str, options: CommandOptions) -> None:
         ("images", f"{stats.images:,}, {stats.image_bytes:,} bytes"),
         ("inputs", f"{stats.inputs:,}, {stats.input_bytes:,} bytes, for {stats.manifests:,} calls"),
         ("from, to", f"{format_time(stats.first_ms) or 'never'}, {format_time(stats.last_ms) or 'never'}"),
-        ("file", f"{stats.file_bytes:,} bytes, {stats.free_pages:,} of {stats.pages:,} pages free"),
-        ("log", f"{stats.log_bytes:,} bytes"),
-        ("version", f"{stats.version}, SQLite {stats.sqlite}"),
+        *_storage_lines(stats),
         ("cached", f"{stats.cached_share:.1%} of the reported input"),
     ]
     usage = [
@@ -257,6 +289,7 @@ def trust(remove: bool, options: CommandOptions) -> None:
 
     Until then it is read-only. Look at it first: nexus sessions, nexus history. Your own ledgers need no acceptance.
     """
+    _require_file(options, "trust", "a ledger that you name by its URL is always accepted")
     file, records = options.ledger_file, LedgerRecords(home_folder())
     with _existing_ledger(file, "local") as store:
         if remove:
@@ -276,17 +309,76 @@ def trust(remove: bool, options: CommandOptions) -> None:
 def examine(options: CommandOptions) -> int:
     """Check the environment of the ledger. Exit code 5 if a check fails.
 
-    Checks: links, disk, SQLite, permissions, space, forks, log, version, structure, clock, trust.
+    Checks: links, disk, SQLite, permissions, space, forks, log, version, structure, clock, trust. In PostgreSQL: server,
+    durability, role, rights, connections, version, clock.
     """
-    file = options.ledger_file
-    findings = [*doctor.examine(file), *([] if options.ledger else _trust_finding(file))]
+    if options.ledger_url:
+        findings = server.examine(options.ledger_url)
+    else:
+        file = options.ledger_file
+        findings = [*doctor.examine(file), *([] if options.ledger else _trust_finding(file))]
     worst = doctor.worst_level(findings)
     lines: list[str] = []
     for finding in findings:
         lines.append(f"{finding.level:<4} {finding.name}: {printable(finding.what)}")
         lines += [f"     what to do: {printable(finding.do)}"] if finding.do else []
-    options.report({"ledger": str(file), "level": worst, "findings": findings}, *lines)
+    options.report({"ledger": options.ledger_place, "level": worst, "findings": findings}, *lines)
     return LEDGER_ERROR if worst == "bad" else 0
+
+
+def _storage_lines(stats: maintenance.Stats) -> list[tuple[str, str]]:
+    """Return the lines about the ledger's file, or its tables on a server."""
+    if stats.server:
+        return [("tables", f"{stats.file_bytes:,} bytes"), ("version", f"{stats.version}, PostgreSQL {stats.server}")]
+    return [
+        ("file", f"{stats.file_bytes:,} bytes, {stats.free_pages:,} of {stats.pages:,} pages free"),
+        ("log", f"{stats.log_bytes:,} bytes"),
+        ("version", f"{stats.version}, SQLite {stats.sqlite}"),
+    ]
+
+
+def _copy_to(target: str, tenant: str, options: CommandOptions) -> None:
+    """Copy the ledger into another one and report it."""
+    with (
+        _named_ledger(options, tenant) as source,
+        closing(open_ledger(None, target, home_folder(), tenant=tenant)) as store,
+        progress_bar("Copying") as progress,
+    ):
+        result = transfer(source, store, progress)
+    others = _other_tenants(options, tenant)
+    text = f"{printable(result.target)}: {_count_records(result.records)}; equal to {printable(result.source)}."
+    more = f"Not copied: tenants {', '.join(map(printable, others))} (--tenant)." if others else ""
+    options.report({**msgspec.to_builtins(result), "otherTenants": others}, text, *filter(None, [more]))
+
+
+def _other_tenants(options: CommandOptions, tenant: str) -> list[str]:
+    """Return the other tenants of a ledger's file or, as far as the role sees them, of its database."""
+    if options.ledger_url:
+        with closing(open_server_ledger(options.ledger_url, create=False)) as store, store.connection() as db:
+            names = tenants(db)
+    else:
+        with open_readonly(options.ledger_file) as db:
+            names = tenants(db)
+    return [name for name in map(decode_text, names) if name != tenant]
+
+
+def _require_file(options: CommandOptions, name: str, advice: str) -> None:
+    """Raise UnreadableFile for a ledger that is not a file."""
+    if options.ledger_url:
+        raise UnreadableFile(
+            f"'nexus ledger {name}' is for ledger files, and {options.ledger_place} is none ({advice})"
+        )
+
+
+@contextmanager
+def _named_ledger(options: CommandOptions, tenant: str) -> Generator[SqlLedger]:
+    """Open the ledger of the command line, which must exist."""
+    if not options.ledger_url:
+        with _existing_ledger(options.ledger_file, tenant) as store:
+            yield store
+        return
+    with closing(open_server_ledger(options.ledger_url, tenant=tenant, create=False)) as store:
+        yield store
 
 
 def _is_own(file: Path) -> bool:

@@ -34,7 +34,7 @@ def init(folder: str | None, options: CommandOptions) -> None:
             f"workspace '{root}' not created: {error.filename}: {error.strerror or error}"
         ) from error
     open_engine(root, ledger=options.ledger).close()
-    ledger = str(options.ledger or root / LEDGER_FILE)
+    ledger = options.ledger_place if options.ledger_url else str(options.ledger or root / LEDGER_FILE)
     options.report(
         {"workspace": str(root), "written": written, "ledger": ledger},
         f"Workspace {printable(str(root))}",
@@ -88,8 +88,10 @@ def command(options: CommandOptions, brief: bool) -> None:
     if brief:
         options.report(condensed, *summary)
         return
-    ledger = options.ledger_file if options.ledger else workspace / LEDGER_FILE
-    places = {"workspace": str(workspace), "ledger": str(ledger), "model": model}
+    ledger = options.ledger_file if options.ledger and not options.ledger_url else workspace / LEDGER_FILE
+    is_created = bool(options.ledger_url) or ledger.exists()
+    place = options.ledger_place if options.ledger_url else str(ledger)
+    places = {"workspace": str(workspace), "ledger": place, "model": model}
     unusable = sorted((item.skill, item.why) for item in environment.capabilities if item.why)
     if options.as_json:
         details = {
@@ -100,7 +102,7 @@ def command(options: CommandOptions, brief: bool) -> None:
         emit({**places, **condensed, **details})
         return
     for name, value in places.items():
-        note = " (not created yet)" if name == "ledger" and not ledger.exists() else ""
+        note = " (not created yet)" if name == "ledger" and not is_created else ""
         click.echo(f"{name:<12}{printable(value)}{note}")
     print_lines(["", *summary])
     if unusable:

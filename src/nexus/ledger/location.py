@@ -12,10 +12,16 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from nexus.errors import LedgerError, LedgerNotTrusted
+from nexus.errors import LedgerError, LedgerNotTrusted, PackageMissing
+from nexus.ledger.address import is_address
+from nexus.ledger.sql.store import SqlLedger
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.sqlite.connection import MEMORY
+
+if TYPE_CHECKING:
+    from nexus.ledger.postgres import PostgresLedger
 
 LEDGER_FILE = Path(".nexus") / "ledger.db"
 
@@ -46,11 +52,13 @@ def open_ledger(
     tenant: str = "local",
     create: bool = True,
     clock_ms: Callable[[], int] | None = None,
-) -> SqliteLedger:
+) -> SqlLedger:
     """Open the ledger at `path`; without a path the workspace's, read-only if the user did not make or accept it.
 
-    Raises LedgerNotTrusted, LedgerError.
+    A path may be the URL of a PostgreSQL database. Raises LedgerNotTrusted, LedgerError, PackageMissing.
     """
+    if is_address(path):
+        return open_server_ledger(str(path), tenant=tenant, create=create, clock_ms=clock_ms)
     place = str(path) if path is not None else str(workspace_ledger(root)) if root else MEMORY
     if place == MEMORY:
         return SqliteLedger(MEMORY, tenant=tenant, clock_ms=clock_ms)
@@ -72,6 +80,17 @@ def open_ledger(
         store.close()
         raise
     return store
+
+
+def open_server_ledger(
+    url: str, *, tenant: str = "local", create: bool = True, clock_ms: Callable[[], int] | None = None
+) -> PostgresLedger:
+    """Open the ledger at the URL of a PostgreSQL database. Raises LedgerUnavailable, LedgerError, PackageMissing."""
+    try:
+        from nexus.ledger.postgres import PostgresLedger
+    except ImportError as error:
+        raise PackageMissing("psycopg", "a ledger in PostgreSQL", "postgres") from error
+    return PostgresLedger(url, tenant=tenant, create=create, clock_ms=clock_ms)
 
 
 class LedgerRecords:

@@ -75,7 +75,7 @@ def parse_query(query: str) -> list[list[str]]:
 
 def words(text: str) -> list[str]:
     """Return the words of a text, in the form in which they are compared."""
-    return "".join(map(_plain, space_cjk(text))).split()
+    return space_cjk(text).translate(_plain_forms).split()
 
 
 def matches(text: str, wanted: list[list[str]]) -> bool:
@@ -91,6 +91,17 @@ def _plain(character: str) -> str:
         return character.lower() if character.isalnum() else " "
     kind = unicodedata.category(character)
     return character if kind[0] in "LN" or kind == "Co" else " "
+
+
+class _PlainForms(dict[int, str]):
+    """Each character's form by its number, computed when it is first needed."""
+
+    def __missing__(self, number: int) -> str:
+        self[number] = form = _plain(chr(number))
+        return form
+
+
+_plain_forms = _PlainForms()
 
 
 def excerpt_pieces(text: str, phrases: list[list[str]], *, before: int, chars: int) -> Pieces:

@@ -11,7 +11,8 @@ from msgspec import Struct
 from nexus.errors import LedgerDamaged, LedgerError
 from nexus.ledger.codec import decode_body
 from nexus.ledger.maintenance.verification import open_readonly
-from nexus.ledger.sqlite.connection import SQLITE_VERSION, Database
+from nexus.ledger.sql.connection import Connection
+from nexus.ledger.sqlite.connection import SQLITE_VERSION
 from nexus.ledger.sqlite.schema import VERSION
 from nexus.ledger.text_encoding import decode_text, encode_text
 
@@ -73,6 +74,8 @@ class Stats(Struct, frozen=True):
     page_bytes: int
     pages: int
     free_pages: int
+    server: str = ""
+    """PostgreSQL's version, for a ledger that is not in a file."""
 
     @property
     def cached_share(self) -> float:
@@ -88,34 +91,41 @@ def stats(path: str | Path, tenant: str = "local") -> Stats:
         if version != VERSION:
             what = f"{path} has ledger version {version}"
             raise LedgerError(f"{what}, statistics need {VERSION} (run nexus ledger migrate)")
-        name = encode_text(tenant)
-        counts = {key: db.value(sql, (name,)) for key, sql in _COUNTS.items()}
-        for value in counts.values():
-            if not isinstance(value, (int, float)):  # a damaged row may have text where a number belongs
-                raise LedgerDamaged(
-                    f"{path} is damaged: a row has {value!r} instead of a number (list all damage: nexus ledger verify)"
-                )
         log = Path(f"{path}-wal")
         return Stats(
             path=str(path),
             tenant=tenant,
             version=version,
             sqlite=SQLITE_VERSION,
-            sessions={str(status): int(number) for status, number in db.rows(_STATUSES, (name,))},
-            usage=_usage(db, name),
             file_bytes=Path(path).stat().st_size,
             log_bytes=log.stat().st_size if log.exists() else 0,
             page_bytes=int(db.value("PRAGMA page_size")),
             pages=int(db.value("PRAGMA page_count")),
             free_pages=int(db.value("PRAGMA freelist_count")),
-            **{key: int(value) for key, value in counts.items()},
+            **content_counts(db, tenant, str(path)),
         )
 
 
-def _usage(db: Database, tenant: str) -> tuple[Usage, ...]:
+def content_counts(db: Connection, tenant: str, place: str) -> dict[str, Any]:
+    """Return the fields of `Stats` about a tenant's rows. Raises LedgerDamaged."""
+    name = encode_text(tenant)
+    counts: dict[str, Any] = {key: db.value(sql, (name,)) for key, sql in _COUNTS.items()}
+    for key, value in counts.items():
+        if not isinstance(value, (int, float)):  # a damaged row may have text where a number belongs
+            raise LedgerDamaged(
+                f"{place} is damaged: a row has {value!r} instead of a number (list all damage: nexus ledger verify)"
+            )
+        counts[key] = int(value)
+    counts["sessions"] = {str(status): int(number) for status, number in db.rows(_STATUSES, (name,))}
+    counts["usage"] = _usage(db, name)
+    return counts
+
+
+def _usage(db: Connection, tenant: str) -> tuple[Usage, ...]:
     """Return reported usage by provider and model, the largest input first; other values than whole numbers are 0."""
     totals: dict[tuple[str, str], list[int]] = {}
-    for thread, seq, stored, answered_by in db.each(_CALLS, (tenant,)):
+    sql = _CALLS.format(has_usage=db.dialect.contains.format("body", "'\"usage\"'"))
+    for thread, seq, stored, answered_by in db.stream(sql, (tenant,)):
         try:
             body = decode_body(stored)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -142,15 +152,15 @@ _IN_USE = "EXISTS (SELECT 1 FROM blob_use u WHERE u.tenant=b.tenant AND u.sha256
 
 _COUNTS = {
     "aliases": "SELECT count(DISTINCT name) FROM alias WHERE tenant=?",
-    "threads": "SELECT count(*) FROM thread WHERE tenant=? AND NOT erased",
-    "erased_threads": "SELECT count(*) FROM thread WHERE tenant=? AND erased",
+    "threads": "SELECT count(*) FROM thread WHERE tenant=? AND erased=0",
+    "erased_threads": "SELECT count(*) FROM thread WHERE tenant=? AND erased<>0",
     "entries": "SELECT count(*) FROM entry WHERE tenant=?",
     "lost_entries": "SELECT count(*) FROM entry WHERE tenant=? AND kind='lost'",
-    "turns": "SELECT count(*) FROM (SELECT DISTINCT thread, turn FROM entry WHERE tenant=? AND turn>0)",
+    "turns": "SELECT count(*) FROM (SELECT DISTINCT thread, turn FROM entry WHERE tenant=? AND turn>0) turns",
     "messages": "SELECT count(*) FROM message WHERE tenant=?",
-    "tokens": "SELECT ifnull(sum(tokens),0) FROM thread WHERE tenant=?",
-    "tool_calls": "SELECT count(*) FROM tool_call WHERE tenant=? AND NOT is_result",
-    "tool_results": "SELECT count(*) FROM tool_call WHERE tenant=? AND is_result",
+    "tokens": "SELECT CAST(coalesce(sum(tokens),0) AS bigint) FROM thread WHERE tenant=?",
+    "tool_calls": "SELECT count(*) FROM tool_call WHERE tenant=? AND is_result=0",
+    "tool_results": "SELECT count(*) FROM tool_call WHERE tenant=? AND is_result<>0",
     "compactions": "SELECT count(*) FROM entry WHERE tenant=? AND kind='compaction'",
     "pins": "SELECT count(*) FROM entry WHERE tenant=? AND kind='pin'",
     "cuts": "SELECT count(*) FROM decision WHERE tenant=?",
@@ -158,11 +168,11 @@ _COUNTS = {
     "events": "SELECT count(*) FROM event WHERE tenant=?",
     "open_events": "SELECT count(*) FROM event WHERE tenant=? AND state IN ('queued', 'running')",
     "images": f"SELECT count(*) FROM blob b WHERE tenant=? AND {_IN_USE}",  # noqa: S608 - constants
-    "image_bytes": f"SELECT ifnull(sum(length(data)),0) FROM blob b WHERE tenant=? AND {_IN_USE}",  # noqa: S608 - constants
+    "image_bytes": f"SELECT CAST(coalesce(sum(length(data)),0) AS bigint) FROM blob b WHERE tenant=? AND {_IN_USE}",  # noqa: S608 - constants
     "inputs": f"SELECT count(*) FROM blob b WHERE tenant=? AND NOT {_IN_USE}",  # noqa: S608 - constants
-    "input_bytes": f"SELECT ifnull(sum(length(data)),0) FROM blob b WHERE tenant=? AND NOT {_IN_USE}",  # noqa: S608 - constants
-    "first_ms": "SELECT ifnull(min(at_ms),0) FROM entry WHERE tenant=?",
-    "last_ms": "SELECT ifnull(max(at_ms),0) FROM entry WHERE tenant=?",
+    "input_bytes": f"SELECT CAST(coalesce(sum(length(data)),0) AS bigint) FROM blob b WHERE tenant=? AND NOT {_IN_USE}",  # noqa: S608 - constants
+    "first_ms": "SELECT coalesce(min(at_ms),0) FROM entry WHERE tenant=?",
+    "last_ms": "SELECT coalesce(max(at_ms),0) FROM entry WHERE tenant=?",
 }
 
 _STATUSES = "SELECT status, count(*) FROM session WHERE tenant=? AND thread IS NOT NULL GROUP BY status ORDER BY status"
@@ -170,5 +180,5 @@ _STATUSES = "SELECT status, count(*) FROM session WHERE tenant=? AND thread IS N
 _CALLS = """
 SELECT thread, seq, body,
     (SELECT model FROM message m WHERE m.tenant=e.tenant AND m.thread=e.thread AND m.seq=e.seq AND model<>'' LIMIT 1)
-FROM entry e WHERE tenant=? AND instr(body, '"usage"')
+FROM entry e WHERE tenant=? AND {has_usage}
 """

@@ -35,6 +35,7 @@ from nexus.ledger.records import (
 from nexus.ledger.search_text import search_text
 from nexus.ledger.sessions import SessionMetadata, Thread
 from nexus.ledger.sql import dump as sql_dump
+from nexus.ledger.sql.connection import Connection
 from nexus.ledger.sql.read import THREAD_COLUMNS
 from nexus.ledger.sql.read_sessions import ALIAS
 from nexus.ledger.sql.write import grown
@@ -111,8 +112,9 @@ def verify(path: str | Path, progress: Progress | None = None) -> list[Damage]:
                 damages.append(Damage("file", "the list of tenants", what, "everything"))
             for tenant in tenant_names:
                 of = f" of tenant {decode_text(tenant)!r}" if len(tenant_names) > 1 else ""
-                rows = _guarded("the rows", _content(db, tenant, progress))
+                rows = _guarded("the rows", content_damages(db, tenant, progress))
                 damages.extend(replace(damage, place=f"{damage.place}{of}") for damage in rows)
+            damages.extend(_guarded("the search index", _lost_messages(db)))
     return damages
 
 
@@ -124,7 +126,7 @@ def require_sound(path: str | Path, progress: Progress | None = None) -> None:
         raise LedgerDamaged(f"{path} is damaged: {damages[0]}{more}")
 
 
-def tenants(db: Database) -> list[str]:
+def tenants(db: Connection) -> list[str]:
     """Return the tenants that have rows, in storable form."""
     # Other tables refer to these.
     tables = ("thread", "session_move", "session", "alias", "blob", "calibration", "calibration_head", "event")
@@ -195,7 +197,13 @@ def _schema(db: Database) -> dict[tuple[str, str], str]:
     return {(kind, name): "" if name.startswith("search_") else text for kind, name, text in rows}
 
 
-def _content(db: Database, tenant: str, progress: Progress | None) -> Iterator[Damage]:
+def _lost_messages(db: Database) -> Iterator[Damage]:
+    """Check that the search index has no messages that are not there."""
+    if db.row("SELECT 1 FROM search_docsize WHERE id NOT IN (SELECT id_row FROM message)"):
+        yield _derived("the search index of a message that is not there")
+
+
+def content_damages(db: Connection, tenant: str, progress: Progress | None) -> Iterator[Damage]:
     """Yield the damage of one tenant's records and of the rows derived from them."""
     total = int(db.value("SELECT count(*) FROM entry WHERE tenant=?", (tenant,)))
     derived = Derived(db, tenant)
@@ -213,7 +221,7 @@ def _content(db: Database, tenant: str, progress: Progress | None) -> Iterator[D
 class Derived:
     """Comparison of derived rows with the records of a tenant's dump."""
 
-    def __init__(self, db: Database, tenant: str) -> None:
+    def __init__(self, db: Connection, tenant: str) -> None:
         self._db, self._tenant = db, tenant
         self._thread: Thread | None = None
         self._calls: set[tuple[Any, ...]] = set()
@@ -357,19 +365,13 @@ class Derived:
 
     def _search(self) -> Iterator[Damage]:
         """Check that the index has exactly the messages with words."""
-        sql = (
-            "SELECT m.thread, m.seq, m.content, s.id IS NOT NULL FROM message m"
-            " LEFT JOIN search_docsize s ON s.id=m.id_row WHERE m.tenant=?"
-        )
-        for thread, seq, content, there in self._db.each(sql, (self._tenant,)):
+        for thread, seq, content, there in self._db.stream(self._db.dialect.indexed, (self._tenant,)):
             try:
                 has_words = bool(search_text(decode_parts(content, lambda _: b"")).strip())
             except UNREADABLE:
                 continue
             if has_words != bool(there):
                 yield _derived(f"the search index at entry {seq} of thread {thread}", thread, seq)
-        if self._db.row("SELECT 1 FROM search_docsize WHERE id NOT IN (SELECT id_row FROM message)"):
-            yield _derived("the search index of a message that is not there")
 
 
 def _derived(place: str, thread: int | None = None, seq: int = 0) -> Damage:

@@ -23,6 +23,8 @@ class Dialect(NamedTuple):
     """Function that returns its largest argument."""
     contains: str
     """Condition that text `{0}` contains text `{1}`."""
+    indexed: str
+    """Statement for thread, seq, content and presence in the search index of a tenant's messages."""
 
 
 class Connection(Protocol):

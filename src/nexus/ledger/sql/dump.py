@@ -295,7 +295,7 @@ def erase(writing: Writing, threads: Sequence[int] | None, labels: Sequence[str]
         row = writing.reader.thread(thread)
         empty = Thread(row.id, row.parent, row.fork_seq, row.root_hash, row.at_ms, row.fork_seq, row.root_hash)
         writing.put_thread(replace(empty, erased=True))
-    db.run(f"DELETE FROM event WHERE tenant=? AND session IN ({','.join('?' * len(names))})", (tenant, *names))  # noqa: S608
+    db.run(f"DELETE FROM event WHERE tenant=? AND session IN ({queue.marks(names)})", (tenant, *names))  # noqa: S608
     for label in stored:
         db.run("DELETE FROM lease WHERE tenant=? AND label=?", (tenant, label))
         db.run("DELETE FROM session WHERE tenant=? AND label=?", (tenant, label))
@@ -358,7 +358,7 @@ def _needles(
     """Return random pieces of deleted messages, summaries, titles and queued events (None: of all sessions), as stored."""
     where, names = "WHERE tenant=?", event_sessions or ()
     if event_sessions is not None:
-        where += f" AND session IN ({','.join('?' * len(names))})"
+        where += f" AND session IN ({queue.marks(names)})"
     bodies = f"SELECT body FROM event {where} ORDER BY random() LIMIT 8"  # noqa: S608 - constants
     texts = [str(text) for (text,) in db.rows(bodies, (tenant, *names))]
     for thread in threads:

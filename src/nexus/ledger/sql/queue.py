@@ -63,7 +63,7 @@ def update(
     _check_states((state, *expected))
     sql = (
         "UPDATE event SET state=?, reason=?, turn=?, changed_ms=? WHERE tenant=? AND id=?"  # noqa: S608 - constants
-        f" AND state IN ({_marks(expected)}) RETURNING {EVENT_COLUMNS}"
+        f" AND state IN ({marks(expected)}) RETURNING {EVENT_COLUMNS}"
     )
     change = (state, encode_text(reason), turn, writing.clock_ms(), writing.tenant)
     rows = [
@@ -76,7 +76,7 @@ def update(
 
 def delete_finished(writing: Writing, age_ms: int) -> int:
     """Delete old finished events; see `LedgerStore.delete_finished_events`."""
-    where = f"FROM event WHERE tenant=? AND state IN ({_marks(_FINISHED)}) AND changed_ms<?"
+    where = f"FROM event WHERE tenant=? AND state IN ({marks(_FINISHED)}) AND changed_ms<?"
     values = (writing.tenant, *_FINISHED, writing.clock_ms() - age_ms)
     writing.db.lock("events")
     number = int(writing.db.value(f"SELECT count(*) {where}", values))
@@ -97,14 +97,14 @@ def events(reader: Reader, session: str | None = None, states: Collection[EventS
     if session is not None:
         label = encode_text(session)
         names = names_of(reader, reader.resolve(label) or label)
-    of_session = f" AND session IN ({_marks(names)})" if session is not None else ""
-    sql = f"{_SELECT} AND state IN ({_marks(states)}){of_session}"
+    of_session = f" AND session IN ({marks(names)})" if session is not None else ""
+    sql = f"{_SELECT} AND state IN ({marks(states)}){of_session}"
     return _values(reader, reader.db.rows(sql, (reader.tenant, *states, *names)))
 
 
 def sessions(reader: Reader) -> list[str]:
     """Return the labels of the sessions that have queued or running events, by their first one."""
-    sql = f"SELECT session, number FROM event WHERE tenant=? AND state IN ({_marks(PENDING)})"  # noqa: S608 - constants
+    sql = f"SELECT session, number FROM event WHERE tenant=? AND state IN ({marks(PENDING)})"  # noqa: S608 - constants
     first: dict[str, int] = {}
     for stored, number in reader.db.rows(sql, (reader.tenant, *PENDING)):
         reader.whole_numbers(number)
@@ -148,5 +148,6 @@ def _check_states(states: Iterable[str]) -> None:
         raise BadEntry(f"event state {unknown!r} is unknown (use one of {', '.join(EVENT_STATES)})")
 
 
-def _marks(values: Collection[str]) -> str:
-    return ",".join("?" * len(values))
+def marks(values: Collection[str]) -> str:
+    """Return a mark for each value of a list; a list that contains nothing if there are none."""
+    return ",".join("?" * len(values)) or "NULL"

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from functools import cached_property, wraps
+from functools import cached_property
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -69,8 +68,8 @@ class SqliteLedger(SqlLedger):
     @cached_property
     def id(self) -> str:
         """The ledger's ID, which copies of its file share: the time at which its first migration was applied."""
-        with self.reading() as reader:
-            return ledger_id(reader.db)
+        with self._pool.connection() as db, typed(self.file):
+            return ledger_id(db)
 
     @property
     def pid(self) -> int:
@@ -107,8 +106,8 @@ class SqliteLedger(SqlLedger):
         """Run all reads of this thread in one read transaction."""
         return _Snapshot(self)
 
-    def begin_reading(self) -> Reader:
-        """Begin this thread's read transaction and return its reader."""
+    def begin_reading(self) -> tuple[Reader, Database]:
+        """Begin this thread's read transaction and return its reader and connection."""
         self._pool.check()
         db = self._pool.acquire()
         self._of_thread.has_begun = False
@@ -120,7 +119,7 @@ class SqliteLedger(SqlLedger):
             self._pool.give_back(db, spoilt=spoils(error))
             raise
         self._of_thread.reader = reader = Reader(db, self._name, self.file, self._cache)
-        return reader
+        return reader, db
 
     def end_reading(self, db: Database, error: BaseException | None) -> None:
         """End this thread's read transaction, after an error or none."""
@@ -216,8 +215,7 @@ class _Snapshot:
         reader = store.open_reader
         if reader is None:
             with typed(store.file):
-                reader = store.begin_reading()
-            self._db = reader.db
+                reader, self._db = store.begin_reading()
         return reader
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:

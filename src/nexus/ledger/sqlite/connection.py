@@ -62,6 +62,10 @@ class Database:
         spans="(SELECT value->>0 AS thread, value->>1 AS low, value->>2 AS high FROM json_each({0}))",
         greatest="max",
         contains="instr({0}, {1})",
+        indexed=(
+            "SELECT m.thread, m.seq, m.content, s.id IS NOT NULL FROM message m"
+            " LEFT JOIN search_docsize s ON s.id=m.id_row WHERE m.tenant=?"
+        ),
     )
 
     def __init__(self, path: str, flags: int, vfs: str = "") -> None:

@@ -1,0 +1,400 @@
+"""Connections to PostgreSQL by psycopg, and its errors as ours. Only this module and the pool know psycopg.
+
+Writes are collected and sent together with the next read or the commit, in one round trip.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from typing import Any
+
+import psycopg
+from psycopg import errors
+from psycopg.sql import Identifier
+from psycopg.types.numeric import Int8Dumper
+
+from nexus.errors import BadEntry, BadReference, LedgerBusy, LedgerDamaged, LedgerError, LedgerFull, LedgerUnavailable
+from nexus.ledger.address import Address
+from nexus.ledger.postgres.words import search_words
+from nexus.ledger.sql.connection import Dialect, Value
+
+BUSY_TIMEOUT_MS = 30_000
+"""How long a lock is waited for. Locks are held for the time of one commit."""
+
+CONNECT_TIMEOUT_S = 5
+"""How long a connection may take, unless the URL says something else."""
+
+STREAM_ROWS = 200
+"""Rows that a stream fetches at once."""
+
+_MARK = re.compile(r"\?(\d*)")
+
+
+class NotAlone(Exception):
+    """The write has to run without other writers of the tenant."""
+
+
+@lru_cache(4096)
+def _numbered(text: str) -> bytes:
+    """Return a statement with PostgreSQL's numbered values in place of `?` and `?1`."""
+    count = 0
+
+    def number(match: re.Match[str]) -> str:
+        nonlocal count
+        count += 1
+        return f"${match[1] or count}"
+
+    return _MARK.sub(number, text).encode()
+
+
+def lock_number(*names: Value) -> int:
+    """Return the number of an advisory lock, which is the same in every process."""
+    text = "\0".join(str(name) for name in ("nexus", *names))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], signed=True)
+
+
+class Database:
+    """Connection with the few typed calls that the ledger needs. Used by one thread at a time."""
+
+    dialect = Dialect(
+        integers="SELECT CAST(value AS bigint) FROM json_array_elements_text(CAST({0} AS json)) item(value)",
+        spans=(
+            "(SELECT CAST(value->>0 AS bigint) AS thread, CAST(value->>1 AS bigint) AS low,"
+            " CAST(value->>2 AS bigint) AS high FROM json_array_elements(CAST({0} AS json)) item(value))"
+        ),
+        greatest="greatest",
+        contains="strpos({0}, {1})>0",
+        indexed="SELECT thread, seq, content, words IS NOT NULL FROM message WHERE tenant=?",
+    )
+
+    def __init__(self, connection: psycopg.Connection[tuple[Any, ...]], address: Address, tenant: str) -> None:
+        self._connection = connection
+        self.schema, self.place, self._tenant = address.schema, address.place, tenant
+        self._pending: list[tuple[str, tuple[Value, ...]]] = []
+        self._is_alone = False
+        self._cursor = connection.cursor(binary=True)
+
+    @property
+    def connection(self) -> psycopg.Connection[tuple[Any, ...]]:
+        """The connection itself, for the pool."""
+        return self._connection
+
+    @property
+    def lost(self) -> bool:
+        """True when the server closed the connection, or it cannot be reached any more."""
+        return self._connection.closed or self._connection.broken
+
+    # statements --------------------------------------------------------------------------------------------------
+
+    def run(self, sql: str, values: tuple[Value, ...] = ()) -> None:
+        """Collect a statement; see `Connection.run`."""
+        self._pending.append((sql, values))
+
+    def run_many(self, sql: str, rows: Iterable[tuple[Value, ...]]) -> None:
+        """Collect a statement for each row of values."""
+        self._pending += [(sql, values) for values in rows]
+
+    def rows(self, sql: str, values: tuple[Value, ...] = ()) -> list[tuple[Any, ...]]:
+        """Return all rows."""
+        if self._pending:
+            return self._send(sql, values)
+        return self._cursor.execute(_numbered(sql), values).fetchall()
+
+    def each(self, sql: str, values: tuple[Value, ...] = ()) -> Generator[tuple[Any, ...]]:
+        """Yield all rows."""
+        yield from self.rows(sql, values)
+
+    def stream(self, sql: str, values: tuple[Value, ...] = ()) -> Generator[tuple[Any, ...]]:
+        """Yield all rows by a cursor on the server."""
+        self.flush()
+        name = f"nexus_{next(_cursor_numbers)}"
+        with psycopg.RawServerCursor(self._connection, name) as cursor:
+            cursor.itersize = STREAM_ROWS
+            cursor.execute(_numbered(sql), values, binary=True)
+            yield from cursor
+
+    def row(self, sql: str, values: tuple[Value, ...] = ()) -> tuple[Any, ...] | None:
+        """Return the first row, None if there is none."""
+        rows = self.rows(sql, values)
+        return rows[0] if rows else None
+
+    def value(self, sql: str, values: tuple[Value, ...] = ()) -> Any:
+        """Return the first column of the first row, None if there is none."""
+        rows = self.rows(sql, values)
+        return rows[0][0] if rows else None
+
+    def script(self, sql: str) -> None:
+        """Run several statements without values."""
+        self.flush()
+        self._connection.execute(sql.encode(), prepare=False)
+
+    def flush(self) -> None:
+        """Run the collected statements."""
+        if self._pending:
+            self._send()
+
+    def _send(self, sql: str = "", values: tuple[Value, ...] = ()) -> list[tuple[Any, ...]]:
+        """Run the collected statements and one more in one round trip. Returns the rows of the last one."""
+        pending, self._pending = self._pending, []
+        rows: list[tuple[Any, ...]] = []
+        failure: psycopg.Error | None = None
+        try:
+            with self._connection.pipeline():
+                try:
+                    for statement, row in pending:
+                        self._connection.cursor(binary=True).execute(_numbered(statement), row)
+                    if sql:
+                        rows = self._cursor.execute(_numbered(sql), values).fetchall()
+                except psycopg.Error as error:  # the end of a pipeline would log it, and raise another one
+                    failure = error
+        except psycopg.Error as error:
+            failure = failure or error
+        if failure is not None:
+            raise failure
+        return rows
+
+    # transactions ------------------------------------------------------------------------------------------------
+
+    def begin(self, *, durable: bool = True, alone: bool = False) -> None:
+        """Begin a write transaction, next to other writers of the tenant or `alone`."""
+        self._pending = []
+        self._is_alone = alone
+        lock = "pg_advisory_xact_lock" if alone else "pg_advisory_xact_lock_shared"
+        self._simple(
+            f"BEGIN; SET LOCAL nexus.tenant = {_quoted(self._tenant)};"
+            f"{'' if durable else ' SET LOCAL synchronous_commit = off;'}"
+            f" SELECT {lock}({lock_number(self.schema, self._tenant)})"
+        )
+
+    def begin_reading(self) -> None:
+        """Begin a read transaction in which all reads see one state."""
+        self._pending = []
+        self._simple(
+            f"BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY; SET LOCAL nexus.tenant = {_quoted(self._tenant)}"
+        )
+
+    def commit(self) -> None:
+        """Run the collected statements and commit, in one round trip."""
+        self.run("COMMIT")
+        self.flush()
+
+    def roll_back(self) -> None:
+        """Roll back the open transaction, if the connection still has one."""
+        self._pending = []
+        with suppress(psycopg.Error):
+            self._simple("ROLLBACK")
+
+    def _simple(self, text: str) -> None:
+        self._connection.execute(text.encode(), prepare=False)
+
+    @contextmanager
+    def transaction(self) -> Generator[None]:
+        """Run a transaction that is committed whole or rolled back."""
+        self.begin()
+        try:
+            yield
+            self.commit()
+        except BaseException:
+            self.roll_back()
+            raise
+
+    def lock(self, kind: str, *names: Value) -> None:
+        """Let no other transaction pass the same lock until this one ends."""
+        if not self._is_alone:
+            number = lock_number(self.schema, self._tenant, kind, *names)
+            self.run("SELECT pg_advisory_xact_lock(?)", (number,))
+
+    def require_alone(self) -> None:
+        """Raise NotAlone unless the transaction runs without other writers of the tenant."""
+        if not self._is_alone:
+            raise NotAlone
+
+    def last_writes(self) -> dict[Any, Any]:
+        """Return an empty cache: others may have written since the last transaction."""
+        return {}
+
+    def forget_writes(self) -> None:
+        """Do nothing: no writes are cached."""
+
+    # messages ----------------------------------------------------------------------------------------------------
+
+    def insert_messages(self, rows: Sequence[tuple[Value, ...]], texts: Sequence[str]) -> None:
+        """Insert messages with their words."""
+        self.run_many(_INSERT_MESSAGE, [(*row, search_words(text)) for row, text in zip(rows, texts, strict=True)])
+
+    def delete_messages(self, tenant: str, thread: int) -> None:
+        """Delete a thread's messages."""
+        self.run("DELETE FROM message WHERE tenant=? AND thread=?", (tenant, thread))
+
+    def find_messages(
+        self, tenant: str, phrases: list[list[str]], *, by_relevance: bool
+    ) -> Generator[tuple[int, int, int, str]]:
+        """Yield the messages that contain all phrases; by the phrases' share of the words, else the newest first."""
+        wanted = [search_words(" ".join(phrase)) or "" for phrase in phrases]
+        known = list(dict.fromkeys(word for phrase in wanted for word in phrase.split()))
+        number = len(known) + 1
+        array = ",".join(f"?{place}" for place in range(2, number + 1))
+        conditions = "".join(f" AND strpos(words, ?{number + place})>0" for place in range(1, len(wanted) + 1))
+        share = "+".join(
+            f"(length(words)-length(replace(words, ?{number + place}, '')))" for place in range(1, len(wanted) + 1)
+        )
+        order = f"CAST({share} AS double precision)/(length(words)+{AVERAGE_CHARS}) DESC," if by_relevance else ""
+        text = (
+            "SELECT thread, seq, ord, role FROM message WHERE tenant=?1"  # noqa: S608 - constants and numbers
+            f" AND string_to_array(btrim(words), ' ') @> CAST(ARRAY[{array}] AS text[]){conditions}"
+            f" ORDER BY {order} id_row DESC"
+        )
+        return self.each(text, (tenant, *known, *wanted))  # pyright: ignore[reportReturnType]
+
+    def quoted(self, name: str) -> str:
+        """Return a name for use in a statement."""
+        return Identifier(name).as_string(self._connection)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+
+AVERAGE_CHARS = 500
+"""Added to a message's length, so that the shortest messages are not always the most relevant ones."""
+
+_INSERT_MESSAGE = (
+    "INSERT INTO message(tenant,thread,seq,ord,role,id,run_id,source,model,at_ms,content,meta,"
+    "openai,anthropic,gemini,aside,words) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+)
+
+
+_cursor_numbers = itertools.count()
+
+
+def _quoted(text: str) -> str:
+    """Return a string literal that does not depend on the server's settings."""
+    escaped = text.replace("\\", "\\\\").replace("'", "''")
+    return f"E'{escaped}'"
+
+
+class _WholeNumber(Int8Dumper):
+    """All whole numbers as one type: PostgreSQL then has one plan for a statement, not one for each size of numbers."""
+
+
+def configure(connection: psycopg.Connection[Any], schema: str) -> None:
+    """Apply the settings of the ledger to a new connection."""
+    connection.autocommit = True
+    connection.cursor_factory = psycopg.RawCursor
+    connection.adapters.register_dumper(int, _WholeNumber)
+    connection.execute(
+        f"SET search_path = {Identifier(schema).as_string(connection)};"
+        f" SET lock_timeout = {BUSY_TIMEOUT_MS}; SET client_min_messages = warning".encode(),
+        prepare=False,
+    )
+
+
+def connect(address: Address, tenant: str) -> Database:
+    """Open a connection. Raises LedgerUnavailable, LedgerError."""
+    with typed(address.place):
+        timeout_s = None if "connect_timeout" in address.url else CONNECT_TIMEOUT_S
+        connection = psycopg.connect(address.url, connect_timeout=timeout_s)
+        try:
+            configure(connection, address.schema)
+        except BaseException:
+            connection.close()
+            raise
+    return Database(connection, address, tenant)
+
+
+def is_lost(error: BaseException) -> bool:
+    """Return True for an error that ended the connection, or kept it from beginning."""
+    if isinstance(
+        error, (errors.AdminShutdown, errors.CrashShutdown, errors.CannotConnectNow, errors.IdleSessionTimeout)
+    ):
+        return True
+    return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)) and error.sqlstate is None
+
+
+def may_run_again(error: BaseException) -> bool:
+    """Return True for an error after which the same transaction can succeed."""
+    return isinstance(error, (errors.SerializationFailure, errors.DeadlockDetected))
+
+
+class typed:  # noqa: N801 - used like a function
+    """Context manager that converts psycopg's errors to ours, each with advice."""
+
+    __slots__ = ("_place",)
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        ours = our_error(self._place, error) if error is not None else None
+        if ours is not None:
+            raise ours from error
+
+
+_ERRORS: tuple[tuple[tuple[type[BaseException], ...], type[LedgerError], str], ...] = (
+    (
+        (errors.LockNotAvailable,),
+        LedgerBusy,
+        f"{{place}} was locked for over {BUSY_TIMEOUT_MS} ms (nothing was written; try again)",
+    ),
+    (
+        (errors.SerializationFailure, errors.DeadlockDetected, errors.QueryCanceled, errors.TooManyConnections),
+        LedgerBusy,
+        "{place} is busy: {error} (nothing was written; try again)",
+    ),
+    (
+        (errors.DiskFull, errors.OutOfMemory),
+        LedgerFull,
+        "no space left for {place}: {error} (the append was not stored; earlier ones are safe)",
+    ),
+    (
+        (errors.ProgramLimitExceeded,),
+        BadEntry,
+        "{place}: a name or key is too long (nothing was stored; PostgreSQL's indexes take about 2,600 bytes)",
+    ),
+    (
+        (errors.NumericValueOutOfRange,),
+        BadEntry,
+        "{place}: a number is too large: {error} (nothing was stored)",
+    ),
+    (
+        (errors.InsufficientPrivilege,),
+        LedgerError,
+        "{place}: the role lacks a right: {error} (grant it: docs/ledger.md, section PostgreSQL)",
+    ),
+    (
+        (errors.ReadOnlySqlTransaction,),
+        LedgerError,
+        "{place} is read-only: {error} (name the primary server)",
+    ),
+    (
+        (errors.DataCorrupted, errors.IndexCorrupted),
+        LedgerDamaged,
+        "{place} is damaged: {error} (restore a backup of the server)",
+    ),
+    ((psycopg.IntegrityError,), BadReference, "{place}: rows do not fit together: {error} (nothing was stored)"),
+    ((psycopg.DataError,), BadReference, "{place}: a value cannot be stored: {error} (nothing was stored)"),
+)
+
+
+def our_error(place: str, error: BaseException) -> LedgerError | None:
+    """Return the error to raise for an error of psycopg; None for other errors."""
+    if not isinstance(error, psycopg.Error):
+        return None
+    text = str(error).strip().partition("\n")[0]
+    for kinds, ours, advice in _ERRORS:
+        if isinstance(error, kinds):
+            return ours(advice.format(place=place, error=text))
+    if is_lost(error) or isinstance(error, psycopg.OperationalError):
+        return LedgerUnavailable(
+            f"{place} cannot be reached: {text} (nothing was stored by this call; check that the server runs, and the "
+            "URL's host, database, user and password)"
+        )
+    return LedgerError(f"{place}: database error: {text}")

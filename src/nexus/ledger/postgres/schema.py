@@ -1,0 +1,65 @@
+"""PostgreSQL schema as numbered migrations with checksums. A released migration is never edited."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from nexus.errors import LedgerDamaged, LedgerError, LedgerTooNew
+from nexus.ledger.postgres.connection import Database
+from nexus.ledger.sqlite.schema import checksum
+
+VERSION = 1
+
+LEAST_SERVER = 140000
+"""The oldest server: PostgreSQL 14."""
+
+MIGRATIONS: tuple[str, ...] = tuple(
+    Path(__file__).with_name(f"migration_{number}.sql").read_bytes().decode() for number in range(1, VERSION + 1)
+)
+"""Migration number i+1 brings a ledger from version i to version i+1."""
+
+
+def applied_version(db: Database) -> int:
+    """Return the version of the ledger in the connection's schema, 0 if there is none.
+
+    Raises LedgerTooNew, and LedgerDamaged when an applied migration is not the one that this version of Nexus knows.
+    """
+    if db.value("SELECT to_regclass(format('%I.migration', ?::text)) IS NULL", (db.schema,)):
+        return 0
+    applied = db.rows("SELECT version, checksum FROM migration ORDER BY version")
+    newest = applied[-1][0] if applied else 0
+    if newest > VERSION:
+        raise LedgerTooNew(
+            f"{db.place} has ledger version {newest}, this Nexus knows {VERSION} (it was not touched; upgrade Nexus)"
+        )
+    for number, (version, stored) in enumerate(applied, 1):
+        if version != number or stored != checksum(MIGRATIONS[number - 1]):
+            raise LedgerDamaged(f"{db.place}: migration {version} has another text (nothing was changed)")
+    return newest
+
+
+def migrate(db: Database, *, create: bool) -> None:
+    """Bring the ledger to this version, which is made if it is missing and `create` is true.
+
+    Raises LedgerError, LedgerTooNew, LedgerDamaged.
+    """
+    server = int(db.value("SELECT current_setting('server_version_num')"))
+    if server < LEAST_SERVER:
+        raise LedgerError(f"{db.place} is PostgreSQL {server // 10000} (Nexus needs {LEAST_SERVER // 10000} or newer)")
+    encoding = db.value("SELECT current_setting('server_encoding')")
+    if encoding != "UTF8":
+        raise LedgerError(f"{db.place} has encoding {encoding} (create the database with ENCODING 'UTF8')")
+    version = applied_version(db)
+    if version == VERSION:
+        return
+    if not version and not create:
+        raise LedgerError(f"{db.place} has no ledger in schema '{db.schema}' (a program that writes creates it)")
+    with db.transaction():
+        db.lock("migration")
+        if not db.value("SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname=?)", (db.schema,)):
+            db.script(f"CREATE SCHEMA {db.quoted(db.schema)}")
+        for number, script in enumerate(MIGRATIONS[applied_version(db) :], applied_version(db) + 1):
+            db.script(script)
+            now = time.time_ns() // 1_000_000
+            db.run("INSERT INTO migration VALUES (?,?,?)", (number, checksum(script), now))
