@@ -22,6 +22,8 @@ NAMES = (
     "kill_compactions",
     "kill_turns",
     "kill_broker",
+    "kill_postgres",
+    "postgres_writers",
     "power_loss",
     "io_errors",
     "disk_full",

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from nexus.ledger.sql.store import SqlLedger
 from nexus.ledger.sqlite import SqliteLedger
 from torture import traffic, version_1
 from torture.figures import Figures, Progress, require, shares
@@ -122,14 +123,15 @@ def check_sessions(
     ledger = SqliteLedger(str(path))
     if old:
         traffic.check(ledger, OLD, OLD_APPENDS, OLD_APPENDS)
-    found = [_check_one(ledger, session, state) for session, state in zip(sessions, states, strict=True)]
+    found = [check_one(ledger, session, state) for session, state in zip(sessions, states, strict=True)]
     ledger.close()
     if whole:
         traffic.sound(path)
     return found
 
 
-def _check_one(ledger: SqliteLedger, session: str, state: tuple[int, ...]) -> int:
+def check_one(ledger: SqlLedger, session: str, state: tuple[int, ...]) -> int:
+    """Return how many appends a session had before the unacknowledged one was repeated; checks all of them."""
     begun, acknowledged = state[BEGUN], state[ACKNOWLEDGED]
     stored = traffic.check(ledger, session, acknowledged, begun).appends
     for number in range(max(acknowledged, 1), begun + 1):

@@ -12,7 +12,8 @@ from typing import Any
 from msgspec import Struct
 
 from nexus.ledger.replay import turns
-from nexus.ledger.sqlite import SqliteLedger, files
+from nexus.ledger.sql.store import SqlLedger
+from nexus.ledger.sqlite import files
 from nexus.types.ledger_entries import AssemblyRow, Commit, Committed, Cut, Entry, MessageRef, NewEntry, SizedMessage
 from nexus.types.message import Image, Message, Text, TokenSize, ToolCall, ToolResult, assistant, user
 from torture.figures import require
@@ -46,12 +47,12 @@ def entries_of(appends: int) -> int:
     return appends + appends // 3
 
 
-def write(ledger: SqliteLedger, session: str, number: int) -> Committed:
+def write(ledger: SqlLedger, session: str, number: int) -> Committed:
     """Appends it."""
     return ledger.commit(session, append(session, number))
 
 
-def check(ledger: SqliteLedger, session: str, acknowledged: int, attempted: int) -> Stored:
+def check(ledger: SqlLedger, session: str, acknowledged: int, attempted: int) -> Stored:
     """What the session has: all acknowledged appends, whole, in order, once, and none that was not attempted.
 
     Raises AssertionError otherwise.
@@ -170,7 +171,7 @@ def _check_contents(session: str, entries: list[Entry], appends: int) -> None:
             require(same, f"append {number} of session {session} is not as it was written (entry {found.seq})")
 
 
-def _check_end(ledger: SqliteLedger, session: str, thread: int, entries: list[Entry], appends: int) -> None:
+def _check_end(ledger: SqlLedger, session: str, thread: int, entries: list[Entry], appends: int) -> None:
     if not appends:
         return
     require(
