@@ -40,7 +40,8 @@ def run(rounds: int, seed: int, folder: Path, progress: Progress) -> Figures:  #
     """Kills so many programs and servers. Raises AssertionError with what was lost, doubled or in part."""
     dice, cells = random.Random(seed), Numbers(THREADS * CELLS + 1)
     counts = Counter[str](dict.fromkeys((ENDED, GOING_ON, CLIENT, SERVER, INSIDE, BETWEEN), 0))
-    server = PostgresServer()
+    # After a crash PostgreSQL syncs every file of its folder: with `syncfs` that takes milliseconds, not seconds.
+    server = PostgresServer(("recovery_init_sync_method = syncfs",))
     url = server.new_ledger()
     try:
         answer(_make, url)
