@@ -6,11 +6,17 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture.providers import HypothesisProvider
 from hypothesis.internal.constants_ast import Constants
+
+from support.postgres import running_server
+
+if TYPE_CHECKING:
+    from torture.postgres_server import PostgresServer
 
 # How long an example takes says nothing on a machine that does other work, so there is no deadline.
 _ALWAYS = {"deadline": None, "database": None, "suppress_health_check": [HealthCheck.too_slow]}
@@ -43,6 +49,13 @@ def data() -> Path:
         f"the real sessions are not in {DATA}: set NEXUS_DATA to their folder"
     )
     return DATA
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A PostgreSQL server; each test makes a ledger of its own in it."""
+    with running_server() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
