@@ -31,25 +31,25 @@ def url(postgres_server: PostgresServer, tmp_path: Path) -> str:
     fill(store)
     store.close()
     url = postgres_server.new_ledger().replace("postgres:@", "postgres:geheim@")
-    done = run("ledger", "--ledger", "a.db", "migrate", "--to", url, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "equal to" in done.stdout and "geheim" not in done.stdout + done.stderr
+    done = run("ledger", "--ledger", "a.db", "migrate", "--to", url, folder=tmp_path)
+    assert done.code == 0, done.err
+    assert "equal to" in done.out and "geheim" not in done.out + done.err
     return url
 
 
 def answer(folder: Path, url: str, *arguments: str) -> Any:
-    done = run(*arguments, "--ledger", url, "--json", cwd=folder)
-    assert done.returncode == 0, done.stderr + done.stdout
-    assert "geheim" not in done.stdout + done.stderr
-    return json.loads(done.stdout)
+    done = run(*arguments, "--ledger", url, "--json", folder=folder)
+    assert done.code == 0, done.err + done.out
+    assert "geheim" not in done.out + done.err
+    return json.loads(done.out)
 
 
 def test_commands_give_the_same_answers_as_on_the_file(url: str, tmp_path: Path) -> None:
     file = str(tmp_path / "a.db")
     for arguments in (("sessions", "--all"), ("history", "main"), ("search", "answer"), ("show", "main")):
-        done = [run(*arguments, "--ledger", place, "--json", cwd=tmp_path) for place in (url, file)]
-        assert done[0].returncode == done[1].returncode
-        assert len(done[0].stdout) == len(done[1].stdout), arguments
+        done = [run(*arguments, "--ledger", place, "--json", folder=tmp_path) for place in (url, file)]
+        assert done[0].code == done[1].code
+        assert len(done[0].out) == len(done[1].out), arguments
     verified = answer(tmp_path, url, "ledger", "verify")
     assert verified["sound"] and verified["damages"] == []
     stats, of_file = answer(tmp_path, url, "ledger", "stats"), answer(tmp_path, file, "ledger", "stats")
@@ -60,20 +60,20 @@ def test_commands_give_the_same_answers_as_on_the_file(url: str, tmp_path: Path)
 
 def test_exports_and_copies_are_equal_byte_for_byte(url: str, tmp_path: Path) -> None:
     for place, name in ((url, "pg.jsonl"), ("a.db", "a.jsonl")):
-        assert run("ledger", "--ledger", place, "export", name, cwd=tmp_path).returncode == 0
-    done = run("ledger", "--ledger", url, "migrate", "--to", "b.db", "--json", cwd=tmp_path)
-    assert done.returncode == 0 and json.loads(done.stdout)["otherTenants"] == []
-    assert run("ledger", "--ledger", "b.db", "export", "b.jsonl", cwd=tmp_path).returncode == 0
+        assert run("ledger", "--ledger", place, "export", name, folder=tmp_path).code == 0
+    done = run("ledger", "--ledger", url, "migrate", "--to", "b.db", "--json", folder=tmp_path)
+    assert done.code == 0 and json.loads(done.out)["otherTenants"] == []
+    assert run("ledger", "--ledger", "b.db", "export", "b.jsonl", folder=tmp_path).code == 0
     assert len({(tmp_path / f"{name}.jsonl").read_bytes() for name in ("pg", "a", "b")}) == 1
-    again = run("ledger", "--ledger", "a.db", "migrate", "--to", url, cwd=tmp_path)
-    assert again.returncode == 5 and "is not empty" in again.stderr
+    again = run("ledger", "--ledger", "a.db", "migrate", "--to", url, folder=tmp_path)
+    assert again.code == 5 and "is not empty" in again.err
     assert answer(tmp_path, url, "ledger", "import", "a.jsonl")["added"] == 0
 
 
 def test_new_session_is_written_and_read(url: str, tmp_path: Path) -> None:
-    run("init", "work", "--ledger", url, cwd=tmp_path)
+    run("init", "work", "--ledger", url, folder=tmp_path)
     work = tmp_path / "work"
-    assert run("fork", "main", "fresh", "--ledger", url, cwd=work).returncode == 0
+    assert run("rename", "main", "fresh", "--ledger", url, folder=work).code == 0
     labels = {session["label"] for session in answer(work, url, "sessions", "--all")}
     assert "fresh" in labels
     assert not (work / ".nexus" / "ledger.db").exists()
@@ -81,23 +81,23 @@ def test_new_session_is_written_and_read(url: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("arguments", FILES_ONLY, ids=" ".join)
 def test_commands_for_files_name_what_to_use_instead(arguments: tuple[str, ...], tmp_path: Path) -> None:
-    done = run("ledger", *arguments, "--ledger", "postgresql://me:geheim@127.0.0.1:1/x", cwd=tmp_path)
-    assert done.returncode != 0 and "Traceback" not in done.stderr
-    assert FILES_ONLY[arguments] in done.stderr and "geheim" not in done.stderr
+    done = run("ledger", *arguments, "--ledger", "postgresql://me:geheim@127.0.0.1:1/x", folder=tmp_path)
+    assert done.code != 0 and "Traceback" not in done.err
+    assert FILES_ONLY[arguments] in done.err and "geheim" not in done.err
 
 
 def test_server_that_is_not_there_is_a_clear_error(tmp_path: Path) -> None:
     for arguments in (("sessions",), ("ledger", "verify"), ("ledger", "stats"), ("ledger", "export", "-")):
-        done = run(*arguments, "--ledger", "postgresql://me:geheim@127.0.0.1:1/x", cwd=tmp_path)
-        assert done.returncode == 5, done.stderr
-        assert "cannot be reached" in done.stderr and "Traceback" not in done.stderr and "geheim" not in done.stderr
-    done = run("ledger", "doctor", "--ledger", "postgresql://127.0.0.1:1/x", cwd=tmp_path)
-    assert done.returncode == 5 and "cannot be reached" in done.stdout
+        done = run(*arguments, "--ledger", "postgresql://me:geheim@127.0.0.1:1/x", folder=tmp_path)
+        assert done.code == 5, done.err
+        assert "cannot be reached" in done.err and "Traceback" not in done.err and "geheim" not in done.err
+    done = run("ledger", "doctor", "--ledger", "postgresql://127.0.0.1:1/x", folder=tmp_path)
+    assert done.code == 5 and "cannot be reached" in done.out
 
 
 def test_doctor_examines_server_role_and_rights(url: str, tmp_path: Path) -> None:
-    done = run("ledger", "doctor", "--ledger", url, "--json", cwd=tmp_path)
-    findings = {finding["name"]: finding["level"] for finding in json.loads(done.stdout)["findings"]}
+    done = run("ledger", "doctor", "--ledger", url, "--json", folder=tmp_path)
+    findings = {finding["name"]: finding["level"] for finding in json.loads(done.out)["findings"]}
     assert list(findings) == ["server", "durability", "role", "rights", "connections", "version", "clock"]
     assert findings["durability"] == "bad"  # the tests' server does not sync, which is what this finding is for
     assert findings["role"] == "warn" and findings["rights"] == "ok"

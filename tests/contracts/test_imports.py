@@ -96,6 +96,7 @@ CLOCK_CALLS = frozenset({"now", "today", "utcnow"})
 
 ONLY_IN: dict[str, tuple[str, ...]] = {
     "apsw": ("ledger.sqlite.connection",),
+    "psycopg": ("ledger.postgres",),
     "toktok": ("tokens.counter",),
     "tiktoken": ("tokens.counter",),
     "PIL": ("workspace.image_files",),
