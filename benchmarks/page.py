@@ -33,6 +33,7 @@ TITLES: Mapping[str, str] = {
     "forms": "Cost of context formats",
     "next_call": "Next call",
     "ledger": "Ledger",
+    "postgres": "PostgreSQL",
     "start": "Start",
     "serving": "Many clients",
     "agents": "Many sessions",

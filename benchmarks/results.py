@@ -15,6 +15,7 @@ NAMES = (
     "forms",
     "next_call",
     "ledger",
+    "postgres",
     "start",
     "serving",
     "agents",

@@ -73,7 +73,7 @@ def test_exports_and_copies_are_equal_byte_for_byte(url: str, tmp_path: Path) ->
 def test_new_session_is_written_and_read(url: str, tmp_path: Path) -> None:
     run("init", "work", "--ledger", url, folder=tmp_path)
     work = tmp_path / "work"
-    assert run("rename", "main", "fresh", "--ledger", url, folder=work).code == 0
+    assert run("session", "rename", "main", "fresh", "--ledger", url, folder=work).code == 0
     labels = {session["label"] for session in answer(work, url, "sessions", "--all")}
     assert "fresh" in labels
     assert not (work / ".nexus" / "ledger.db").exists()

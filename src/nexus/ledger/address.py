@@ -34,9 +34,9 @@ def parse_address(url: str) -> Address:
     options = parse_qsl(parts.query, keep_blank_values=True)
     paths = [match[1] for name, value in options if name == "options" and (match := _SEARCH_PATH.search(value))]
     user, at, host = parts.netloc.rpartition("@")
-    shown = [(name, value) for name, value in options if name not in _SECRETS]
+    harmless = [(name, value) for name, value in options if name not in _SECRETS]
     netloc = f"{user.partition(':')[0]}{at}{host}"
-    query = urlencode(shown, quote_via=quote, safe="/=, -")
+    query = urlencode(harmless, quote_via=quote, safe="/=, -")
     place = urlunsplit((parts.scheme, netloc, parts.path, query, ""))
     if not netloc:  # which urlunsplit leaves out, with its slashes
         place = place.replace(":", "://", 1) if not place.startswith(f"{parts.scheme}://") else place

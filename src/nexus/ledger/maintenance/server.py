@@ -57,7 +57,7 @@ def _structure(db: Connection) -> Iterator[Damage]:
 
 
 def stats(url: str, tenant: str = "local") -> Stats:
-    """Return the statistics of one tenant; sizes are those of the ledger's tables and indexes."""
+    """Return the statistics of one tenant; sizes are of the ledger's tables and indexes."""
     with closing(open_server_ledger(url, tenant=tenant, create=False)) as store, store.connection() as db:
         size = db.value(
             f"SELECT CAST(coalesce(sum(pg_total_relation_size(c.oid)),0) AS bigint) {_OF_SCHEMA} AND c.relkind='r'"
@@ -145,10 +145,10 @@ def _rights(db: Connection) -> DoctorFinding:
 
 
 def _connections(db: Connection) -> DoctorFinding:
-    most = int(_setting(db, "max_connections"))
+    limit = int(_setting(db, "max_connections"))
     used = int(db.value("SELECT count(*) FROM pg_stat_activity WHERE backend_type='client backend'"))
-    text = f"{used:,} of {most:,} connections in use"
-    if most - used < FREE_CONNECTIONS:
+    text = f"{used:,} of {limit:,} connections in use"
+    if limit - used < FREE_CONNECTIONS:
         return DoctorFinding("warn", "connections", text, "raise max_connections, or close programs")
     return DoctorFinding("ok", "connections", text)
 

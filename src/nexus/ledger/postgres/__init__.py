@@ -195,10 +195,10 @@ class PostgresLedger(SqlLedger):
         there, or it runs again. Raises OutcomeUnknown if it cannot be examined.
         """
         until, is_alone = time.monotonic() + PATIENCE_S, alone
-        sent: list[T] = []
+        unanswered: list[T] = []
         for number in range(MOST_TRIES):
             try:
-                return self._transact(call, sent, until, is_alone=is_alone, durable=durable, is_stored=is_stored)
+                return self._transact(call, unanswered, until, is_alone=is_alone, durable=durable, is_stored=is_stored)
             except NotAlone:
                 is_alone = True
             except _Unanswered:
@@ -207,7 +207,7 @@ class PostgresLedger(SqlLedger):
                     break
                 until, is_alone = time.monotonic() + PATIENCE_S, True
             except LedgerUnavailable as error:
-                if sent:
+                if unanswered:
                     raise self._unknown() from error
                 raise
             except psycopg.Error as error:
@@ -221,27 +221,27 @@ class PostgresLedger(SqlLedger):
     def _transact(
         self,
         call: Callable[[Writing], T],
-        sent: list[T],
+        unanswered: list[T],
         until: float,
         *,
         is_alone: bool,
         durable: bool,
         is_stored: Callable[[Reader, T], bool] | None,
     ) -> T:
-        """Run a write once. `sent` has its result if an earlier commit was sent and not answered."""
+        """Run a write once. `unanswered` has its result if an earlier commit was sent and not answered."""
         db = self._begin(until, writes=True, begin=lambda db: db.begin(durable=durable, alone=is_alone))
         try:
             reader = self._reader(db, is_writing=True)
-            if sent and is_stored is not None and is_stored(reader, sent[-1]):
-                return sent[-1]
-            sent.clear()
+            if unanswered and is_stored is not None and is_stored(reader, unanswered[-1]):
+                return unanswered[-1]
+            unanswered.clear()
             result = call(Writing(db, reader, self.clock_ms))
             try:
                 db.commit()
             except psycopg.Error as error:
                 if not is_lost(error):
                     raise
-                sent.append(result)
+                unanswered.append(result)
                 raise _Unanswered(result) from error
             return result
         finally:

@@ -236,8 +236,8 @@ class Database:
     ) -> Generator[tuple[int, int, int, str]]:
         """Yield the messages that contain all phrases; by the phrases' share of the words, else the newest first."""
         wanted = [search_words(" ".join(phrase)) or "" for phrase in phrases]
-        known = list(dict.fromkeys(word for phrase in wanted for word in phrase.split()))
-        number = len(known) + 1
+        words = list(dict.fromkeys(word for phrase in wanted for word in phrase.split()))
+        number = len(words) + 1
         array = ",".join(f"?{place}" for place in range(2, number + 1))
         conditions = "".join(f" AND strpos(words, ?{number + place})>0" for place in range(1, len(wanted) + 1))
         share = "+".join(
@@ -249,7 +249,7 @@ class Database:
             f" AND string_to_array(btrim(words), ' ') @> CAST(ARRAY[{array}] AS text[]){conditions}"
             f" ORDER BY {order} id_row DESC"
         )
-        return self.each(text, (tenant, *known, *wanted))  # pyright: ignore[reportReturnType]
+        return self.each(text, (tenant, *words, *wanted))  # pyright: ignore[reportReturnType]
 
     def quoted(self, name: str) -> str:
         """Return a name for use in a statement."""

@@ -1,6 +1,6 @@
 """Connections of one ledger to its server: idle ones are used again, at most so many are open.
 
-A caller connects in its own thread, so that it gets the server's own error at once. There are no threads here, which a
+A caller connects in its own thread, so that it gets the server's own error at once. It has no threads of its own, which a
 fork of the process would lose.
 """
 
@@ -55,7 +55,7 @@ class Pool:
 
     @contextmanager
     def connection(self, *, writes: bool = False) -> Generator[Database]:
-        """Yield a connection that no other thread uses meanwhile. What is open at the end is rolled back."""
+        """Yield a connection that no other thread uses meanwhile. An open transaction is rolled back at the end."""
         db = self.acquire(writes=writes)
         try:
             yield db

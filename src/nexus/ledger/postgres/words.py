@@ -15,8 +15,8 @@ def search_words(text: str) -> str | None:
 
     A phrase is in a message if its words are a part of the message's. `text` is as `search_text` returns it.
     """
-    found = words(text)
-    return f" {' '.join(map(_shortened, found))} " if found else None
+    tokens = words(text)
+    return f" {' '.join(map(_shortened, tokens))} " if tokens else None
 
 
 def _shortened(word: str) -> str:

@@ -1,6 +1,6 @@
 """Protocol of a database connection: the few typed calls that the shared readers and writers need.
 
-Statements use `?` or `?1` for values. What the databases write differently is a piece of SQL of the connection.
+Statements use `?` or `?1` for values. A `Dialect` has the pieces of SQL in which databases differ.
 """
 
 from __future__ import annotations

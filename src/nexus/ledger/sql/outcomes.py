@@ -1,4 +1,4 @@
-"""Whether a write is in the ledger whose commit was sent and never answered.
+"""Checks that a write is in the ledger, after the answer to its commit was lost.
 
 Each function gets a reader and the result of the write. The write runs again when it returns False.
 """

@@ -83,7 +83,7 @@ class SqlLedger(ABC):
     @property
     @abstractmethod
     def location(self) -> str:
-        """Where the ledger is, for messages."""
+        """The ledger's location, for messages."""
 
     @property
     def tenant(self) -> str:
