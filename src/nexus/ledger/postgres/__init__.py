@@ -211,6 +211,8 @@ class PostgresLedger(SqlLedger):
                     raise self._unknown() from error
                 raise
             except psycopg.Error as error:
+                if unanswered and not is_lost(error):  # it could not be looked up
+                    raise self._unknown() from error
                 runs_again = may_run_again(error) or is_lost(error)
                 if alone or not runs_again or number + 1 == MOST_TRIES:
                     raise our_error(self.location, error) or error from error

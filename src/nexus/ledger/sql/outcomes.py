@@ -38,8 +38,14 @@ def is_fork_stored(reader: Reader, session: str, thread: int, reason: str) -> bo
 
 
 def are_events_accepted(reader: Reader, accepted: Sequence[AcceptedEvent]) -> bool:
-    """Return whether all events that were new are there."""
-    return all(queue.event(reader, each.event.id) is not None for each in accepted if each.added)
+    """Return whether all events that were new are there; another program may have changed their state since."""
+    added = [each.event for each in accepted if each.added]
+    stored = [queue.event(reader, event.id) for event in added]
+    return all(
+        there is not None
+        and (there.number, there.body, there.accepted_ms) == (event.number, event.body, event.accepted_ms)
+        for there, event in zip(stored, added, strict=True)
+    )
 
 
 def are_events_updated(reader: Reader, updated: Sequence[QueuedEvent]) -> bool:

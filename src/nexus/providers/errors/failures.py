@@ -16,6 +16,7 @@ from nexus.errors import (
     BadReply,
     ContextOverflow,
     LedgerBusy,
+    LedgerUnavailable,
     LimitReached,
     ModelCallFailed,
     NoCredential,
@@ -95,7 +96,7 @@ def failure_of(error: BaseException) -> Failure:
         return Failure(kind, error.retryable, error.status, error.retry_after_s, str(error))
     status = next((details.status for details in extract_details(error) if details.status), 0)
     kind = _kind(error, status)
-    busy = isinstance(error, (SessionBusy, LedgerBusy))
+    busy = isinstance(error, (SessionBusy, LedgerBusy, LedgerUnavailable))
     text = str(error) or type(error).__name__
     return Failure(kind, busy or kind in RETRYABLE, status, _retry_after(error), text)
 
