@@ -256,6 +256,28 @@ def test_write_whose_answer_is_lost_is_stored_once(
     assert server_maintenance.verify(ledger.address.url) == []
 
 
+def test_commit_that_is_not_looked_up_is_stored_twice(ledger: PostgresLedger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test above finds a ledger that repeats a write without a look at what became of it."""
+    import psycopg
+
+    from nexus.ledger.postgres.connection import Database
+    from nexus.ledger.sql import outcomes
+
+    commit, tries = Database.commit, count()
+
+    def lost(db: Database) -> None:
+        commit(db)
+        if not next(tries):
+            db.connection.close()
+            raise psycopg.OperationalError("the connection was lost")
+
+    append(ledger, "main", user("one"))
+    monkeypatch.setattr(Database, "commit", lost)
+    monkeypatch.setattr(outcomes, "is_commit_stored", lambda *_: False)
+    append(ledger, "main", user("two"))
+    assert texts(ledger, "main") == ["one", "two", "two"]
+
+
 def test_killed_server_is_waited_for_and_loses_nothing() -> None:
     """A server of its own, because other tests use the common one."""
     from support.postgres import running_server

