@@ -27,8 +27,8 @@ def search(reader: Reader, query: Query) -> list[SearchHit]:
         ranges = {part.thread: (part.low, part.high) for part in reader.path(within)} if within is not None else {}
     hits: list[SearchHit] = []
     passed = 0
-    found = reader.db.find_messages(reader.tenant, wanted, by_relevance=query.order == "relevance")
-    for thread, seq, order_in, role in found:
+    messages = reader.db.find_messages(reader.tenant, wanted, by_relevance=query.order == "relevance")
+    for thread, seq, order_in, role in messages:
         reader.whole_numbers(thread, seq, order_in)
         low, high = (0, END) if ranges is None else ranges.get(thread, (0, 0))
         if (query.roles and role not in query.roles) or not low < seq <= high:
