@@ -7,8 +7,9 @@ import dataclasses
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from functools import cache, cached_property, partial
 from os import PathLike
@@ -106,6 +107,9 @@ MINUTES_PER_DAY = 24 * 60
 MIRROR_PROFILE = "bare"
 NEXT_MESSAGE = "(your next message)"
 """Placeholder for a message that is not written yet."""
+
+
+_ignores_limits: ContextVar[bool] = ContextVar("_ignores_limits", default=False)
 
 
 class _PreparedRequest(Struct, frozen=True):
@@ -715,6 +719,15 @@ class Engine:
         """Drop the learned limit of a model; return whether there was one."""
         return self._limits.pop(base_model_name(model), None) is not None
 
+    @contextmanager
+    def without_learned_limits(self) -> Generator[None]:
+        """Assemble without learned limits in this `with`, on this thread."""
+        token = _ignores_limits.set(True)
+        try:
+            yield
+        finally:
+            _ignores_limits.reset(token)
+
     def available(self, *, session: str | None = None, **options: Unpack[RequestOptions]) -> int:
         """Return the available tokens of a context that `assemble` makes with the same arguments."""
         check_options("available", options, RequestOptions, "session")
@@ -725,7 +738,7 @@ class Engine:
     def _with_learned_limit(self, request: Request) -> Request:
         """Return the request with a model, by default this engine's, and with the model's learned limit."""
         request = replace(request, model=request.model or self.model)
-        limit = self._limits.get(base_model_name(request.model), 0)
+        limit = 0 if _ignores_limits.get() else self._limits.get(base_model_name(request.model), 0)
         return replace(request, most_tokens=limit) if limit != request.most_tokens else request
 
     def explain(self, session: str, turn: int | None = None, *, call: int | None = None) -> Explanation:

@@ -255,9 +255,11 @@ def despite_learned_limit(nx: Engine, model: str | None, assemble: Callable[[], 
     try:
         return assemble()
     except BudgetTooSmall:
-        if not nx.forget_limit(model or nx.model):
-            raise
-        return assemble()
+        # Another turn of the model may forget or learn a limit at any time.
+        with nx.without_learned_limits():
+            result = assemble()
+        nx.forget_limit(model or nx.model)
+        return result
 
 
 def _new_recovery(

@@ -18,7 +18,7 @@ from nexus.broker import ensure_budget, handle_overflow, retry_overflow, trigger
 from nexus.compaction import SummaryReply, SummaryRequest
 from nexus.engine import Engine
 from nexus.errors import BudgetTooSmall, ContextOverflow, ModelCallFailed
-from nexus.recovery import Answer, call, recover
+from nexus.recovery import Answer, call, despite_learned_limit, recover
 from nexus.types.message import Text, ToolCall, assistant, tool, user
 from nexus.types.request import Event
 from recovery.provider import Provider, answer, in_words, without_numbers
@@ -104,6 +104,23 @@ def test_learned_limit_below_fixed_parts_is_dropped() -> None:
     with session(4) as nx:
         nx.learn_limit("gpt-4o", 50)
         assert call(nx, "and now?", Provider(100_000).send, profile="bare").result.messages[0].text() == "fine"
+
+
+def test_limit_that_another_turn_forgets_and_learns_meanwhile_stops_no_turn() -> None:
+    with session(4) as nx:
+        limits: list[int] = []
+
+        def assemble() -> nexus.AssembledContext:
+            try:
+                return nx.assemble("and now?", profile="bare")
+            finally:
+                limits.append(nx.forget_limit("gpt-4o"))  # by the other turn
+                nx.learn_limit("gpt-4o", 50)
+
+        nx.learn_limit("gpt-4o", 50)
+        assert despite_learned_limit(nx, None, assemble).token_budget.available > 50
+        assert limits == [True, True]
+        assert not nx.forget_limit("gpt-4o")
 
 
 def test_count_mismatch_is_learned() -> None:
