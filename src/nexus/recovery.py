@@ -195,16 +195,19 @@ async def next_reply(
 async def _await_all(
     nx: AsyncEngine, steps: _Steps[Answer], send: Callable[[AssembledContext], Awaitable[Any]]
 ) -> Answer:
-    step = await nx.run(_next_step, steps, None)
-    while not isinstance(step, Answer):
-        try:
-            outcome = _Outcome(await (send(step) if isinstance(step, AssembledContext) else await_compaction(step)))
-        except Exception as error:  # noqa: BLE001 - the steps decide what it means, and raise it again
-            outcome = _Outcome(error=error)
-        except BaseException as error:
-            await asyncio.shield(nx.run(_stop, steps, error))
-            raise
-        step = await nx.run(_next_step, steps, outcome)
+    outcome: _Outcome | None = None
+    try:
+        while not isinstance(step := await nx.run(_next_step, steps, outcome), Answer):
+            try:
+                outcome = _Outcome(await (send(step) if isinstance(step, AssembledContext) else await_compaction(step)))
+            except Exception as error:  # noqa: BLE001 - the steps decide what it means, and raise it again
+                outcome = _Outcome(error=error)
+    except Exception:
+        raise  # by the steps, which have ended
+    except BaseException as error:
+        # A canceled step goes on in the engine's thread; its end waits there for its turn.
+        await asyncio.shield(nx.run(_stop, steps, error))
+        raise
     return step
 
 
@@ -252,14 +255,13 @@ def _stop(steps: _Steps[Answer], error: BaseException) -> None:
 
 def despite_learned_limit(nx: Engine, model: str | None, assemble: Callable[[], T]) -> T:
     """Assemble, and again without the model's learned limit if the parts that are never cut exceed it."""
-    try:
+    with suppress(BudgetTooSmall):
         return assemble()
-    except BudgetTooSmall:
-        # Another turn of the model may forget or learn a limit at any time.
-        with nx.without_learned_limits():
-            result = assemble()
-        nx.forget_limit(model or nx.model)
-        return result
+    # Another turn of the model may forget or learn a limit at any time.
+    with nx.without_learned_limits():
+        result = assemble()
+    nx.forget_limit(model or nx.model)
+    return result
 
 
 def _new_recovery(

@@ -7,6 +7,7 @@ last event agrees with the turn's status, every call has at most one result, and
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import time
 from collections.abc import Callable
@@ -272,3 +273,12 @@ def test_stream_laws_hold_for_scripts_that_once_broke_them(name: str) -> None:
 def test_cancellation_within_any_operation_of_the_ledger_keeps_the_laws(stop: Stop, tools: tuple[str, ...]) -> None:
     replies = (Reply(2, tools, same_ids=tools == ("look", "look")), Reply(1))
     check_script([ScriptedTurn(replies, stop, stop_operation=number) for number in range(1, 20)], 20_000)
+
+
+@pytest.mark.parametrize("stop", ["event", "task"])
+def test_cancellation_within_any_operation_of_a_recovery_ends_it(stop: Stop) -> None:
+    earlier = [ScriptedTurn((Reply(3),)) for _ in range(10)]
+    replies = (Reply(0, ending="overflow"), Reply(1))
+    for number in range(1, 16):
+        check_script([*earlier, ScriptedTurn(replies, stop, stop_operation=number)], 2_500)
+        gc.collect()  # a recovery that was left would be ended now, and its events have no loop any more
