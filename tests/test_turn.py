@@ -93,6 +93,15 @@ def test_turn_continues_after_the_program_stopped(tmp_path: Path) -> None:
         assert said(nx, "s") == ["Hi.", "Done."]
 
 
+@pytest.mark.parametrize("profile", ["layered", "workspace", "repl", "tagged", "tagged_stable", "turnlog", "bare"])
+def test_continued_turn_gives_the_context_that_it_began_with(nx: Engine, profile: str) -> None:
+    nx.record(nx.assemble("Good morning.", session="s", profile=profile), reply())
+    begun = nx.begin("Will it rain?", session="s", profile=profile)
+    continued = nx.current_turn("s", profile=profile)
+    assert continued is not None
+    assert continued.assemble().body_hash == begun.assemble().body_hash
+
+
 def test_partial_reply_stays_until_the_turn_is_tried_again(nx: Engine) -> None:
     turn = nx.begin("Tell a story.", session="s")
     turn.assemble()

@@ -315,10 +315,9 @@ class Engine:
         prepared = self._prepare(request, moment=False)
         with self.store.snapshot():
             authorized = self._authorize(prepared)
-            inputs = self._assembly_inputs(authorized, self._mirror.overlay(placed))
+            inputs = self._assembly_inputs(authorized, self._mirror.overlay(placed), placed.event)
         inputs = dataclasses.replace(
             inputs,
-            stored_event=placed.event,
             warnings=(*inputs.warnings, *placed.warnings),
             mirrored=placed.public(reserve),
         )
@@ -348,8 +347,7 @@ class Engine:
             authorized = self._authorize(prepared)
             thread = self.ledger.thread(authorized.request.routing.session)
             store = without_event(self.store, thread, event.seqs)
-            inputs = self._assembly_inputs(authorized, store)
-        inputs = dataclasses.replace(inputs, stored_event=event)
+            inputs = self._assembly_inputs(authorized, store, event)
         return assemble(authorized.request, self._profile(authorized.request), inputs)
 
     def check_tool(self, ctx: AssembledContext, tool: str) -> None:
@@ -386,8 +384,13 @@ class Engine:
         warnings = prepared.warnings
         return replace(authorized, warnings=(*warnings, *authorized.warnings)) if warnings else authorized
 
-    def _assembly_inputs(self, authorized: AuthorizedRequest, overlay: LedgerStore | None = None) -> AssemblyInputs:
-        """Return the inputs of assembly for a request, read in one snapshot of the ledger, or of an overlay of it."""
+    def _assembly_inputs(
+        self, authorized: AuthorizedRequest, overlay: LedgerStore | None = None, event: StoredEvent | None = None
+    ) -> AssemblyInputs:
+        """Return the inputs of assembly for a request, read in one snapshot of the ledger, or of an overlay of it.
+
+        `event`: the part of the request's event that the ledger has.
+        """
         store = overlay or self.store
         request, settings = authorized.request, self.workspace_context
         resolved = self.profiles.resolve_with_source(request.profile)
@@ -412,7 +415,8 @@ class Engine:
             thread = store.thread_of(request.routing.session)
             last = manifest_of(store.last_assembly(thread, view.name)) if thread is not None else None
             header = partial(history_header, profile, store, thread, last, sources=sources)
-            cached = self._windows.of(thread, view, header, starts_turn=not request.event.results, store=overlay)
+            starts_turn = event.starts_turn if event is not None else not request.event.results
+            cached = self._windows.of(thread, view, header, starts_turn=starts_turn, store=overlay)
             frozen = frozen_blocks(profile, store, last, cached.mark)
         mark = cached.mark.seq if cached.mark else 0
         environment = self._surveys.of(request.routing.session, thread, mark, sources.at_ms)
@@ -443,6 +447,7 @@ class Engine:
             may_compact=cached.window.head > cached.live.undone_at,
             last_blocks=partial(last_blocks, store, thread, last),
             denied_tools=authorized.denied_tools,
+            stored_event=event,
             warnings=(
                 *authorized.warnings,
                 *self._overflow_warnings(request.model),

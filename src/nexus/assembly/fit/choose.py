@@ -78,7 +78,8 @@ def choose_fit(
 ) -> ChosenFit:
     """Return the first choice that fits with the most earlier entries. Raises BudgetTooSmall."""
     message_format, previous = inputs.view.message_format, inputs.source_context.previous_turns
-    continues_turn, last = bool(request.event.results), inputs.last_manifest
+    stored, last = inputs.stored_event, inputs.last_manifest
+    continues_turn = not stored.starts_turn if stored is not None else bool(request.event.results)
     *_, smallest = limits = message_format.entry_limits(previous, last.entries if continues_turn and last else None)
     for limit in limits:
         reported = structs.replace(previous, max_entries=limit)
