@@ -11,9 +11,10 @@ import pytest
 import nexus
 from nexus import AgentResult, Event, Text, ToolCall, assistant
 from nexus.engine import Engine
-from nexus.errors import BadEvent, BadReply, IdempotencyConflict, SessionBusy
+from nexus.errors import BadContext, BadEvent, BadReply, IdempotencyConflict, SessionBusy
 from nexus.ledger.lease import session_lease
 from nexus.ledger.sqlite import SqliteLedger
+from nexus.render.context_json import from_json, to_json
 from nexus.types.ledger_entries import Entry
 
 CALLS = assistant("", ToolCall("a", "look", "{}"), ToolCall("b", "look", "{}"))
@@ -100,6 +101,32 @@ def test_continued_turn_gives_the_context_that_it_began_with(nx: Engine, profile
     continued = nx.current_turn("s", profile=profile)
     assert continued is not None
     assert continued.assemble().body_hash == begun.assemble().body_hash
+
+
+def test_context_of_another_process_is_recorded_as_the_turns_own(nx: Engine) -> None:
+    nx.record(nx.assemble("Good morning.", session="s"), reply())
+    turn, other = nx.begin("Will it rain?", session="s"), nx.current_turn("s")
+    assert other is not None
+    ctx = turn.attach(from_json(to_json(other.assemble())))
+    turn.record(AgentResult((CALLS,)), ctx)
+    assert said(nx, "s") == ["Good morning.", "Done.", "Will it rain?", ""]
+    assert nx.replay("s", 2).body_hash == ctx.body_hash
+    turn.result("a", "one")
+    turn.result("b", "two")
+    with pytest.raises(BadContext, match="next call"):
+        turn.attach(ctx)
+
+
+def test_attached_context_is_compacted_by_the_process_that_has_the_turn(nx: Engine) -> None:
+    for number in range(12):
+        nx.record(nx.assemble(f"Question {number}. {'word ' * 200}", session="s"), reply("word " * 200))
+    turn, other = nx.begin("Will it rain?", session="s"), nx.current_turn("s")
+    assert other is not None
+    ctx = turn.attach(from_json(to_json(other.assemble())))
+    assert not ctx.compaction_due
+    plan = ctx.plan("manual", 0.01)
+    assert plan is not None
+    assert plan.session == "s"
 
 
 def test_partial_reply_stays_until_the_turn_is_tried_again(nx: Engine) -> None:

@@ -579,8 +579,11 @@ class BusDeadlineExceeded(BusError, TimeoutError):
 
 
 class BusRequestFailed(BusError):
-    """The function that got a request raised: `kind` is the error's class name, `text` its message."""
+    """The function that got a request raised: `kind` is the error's class name, `text` its message.
 
-    def __init__(self, topic: str, kind: str, text: str) -> None:
-        self.topic, self.kind, self.text = topic, kind, text
+    `details` are further values that the function added (`nexus.bus.port.error_reply`).
+    """
+
+    def __init__(self, topic: str, kind: str, text: str, details: Mapping[str, Any] | None = None) -> None:
+        self.topic, self.kind, self.text, self.details = topic, kind, text, dict(details or {})
         super().__init__(f"request to {topic!r} failed: {kind}: {text}")

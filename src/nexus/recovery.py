@@ -86,6 +86,9 @@ class _Outcome(Struct, frozen=True):
     error: Exception | None = None
 
 
+RemoteAssembly: TypeAlias = Callable[[AsyncTurn], Awaitable[AssembledContext | None]]
+"""Returns the context of a turn's next call from another process (`Turn.attach`); None to assemble it here."""
+
 Compact: TypeAlias = Callable[[threading.Event], CompactionOutcome]
 """Compacts the session, which a model may take minutes for; canceled by the event."""
 
@@ -159,6 +162,7 @@ async def next_reply(
     *,
     compact_topic: str | None = None,
     listen: Sink = ignore_event,
+    assemble: RemoteAssembly | None = None,
     **changes: Unpack[RequestOptions],
 ) -> Answer:
     """Assemble the context of a turn's next call, send it with overflow recovery, and record its reply.
@@ -171,6 +175,7 @@ async def next_reply(
         send: As for `acall`.
         compact_topic: Compact the session even if the context has room; the summary keeps this above all.
         listen: Called on the event loop when a compaction starts and when it ends.
+        assemble: Gets the context from another process, unless the call has changes or a compaction comes first.
         **changes: As for `Turn.assemble`.
 
     Raises:
@@ -189,7 +194,9 @@ async def next_reply(
         turn=turn.turn,
         listen=pass_on,
     )
-    return await _await_all(nx, recovery.reply_steps(compact_topic, **changes), send)
+    is_plain = compact_topic is None and not changes
+    ctx = await assemble(turn) if assemble is not None and is_plain else None
+    return await _await_all(nx, recovery.reply_steps(compact_topic, ctx, **changes), send)
 
 
 async def _await_all(
@@ -362,10 +369,15 @@ class _Recovery:
         smaller = yield from self.smaller_context(ctx, verdict)
         return (yield from self.send_until_it_fits(smaller))
 
-    def reply_steps(self, compact_topic: str | None = None, **changes: Unpack[RequestOptions]) -> _Steps[Answer]:
-        """Yield contexts of the turn's next call until one fits, and record its reply."""
+    def reply_steps(
+        self,
+        compact_topic: str | None = None,
+        ctx: AssembledContext | None = None,
+        **changes: Unpack[RequestOptions],
+    ) -> _Steps[Answer]:
+        """Yield contexts of the turn's next call until one fits, the first one maybe `ctx`, and record its reply."""
         assemble = partial(self.turn.assemble, **changes) if self.turn is not None else self.assemble
-        ctx = despite_learned_limit(self.nx, self.options.get("model"), assemble)
+        ctx = ctx or despite_learned_limit(self.nx, self.options.get("model"), assemble)
         trigger: Trigger | None = (
             "manual" if compact_topic is not None else "context_limit" if ctx.compaction_due else None
         )

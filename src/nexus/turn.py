@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 from msgspec.structs import replace
@@ -10,7 +11,7 @@ from msgspec.structs import replace
 from nexus.assembly.gather import event_messages
 from nexus.assembly.inputs import as_event, build_request
 from nexus.assembly.record import build_event_commit, new_session_metadata, with_sizes
-from nexus.context import AssembledContext, StoredEvent
+from nexus.context import AssembledContext, EngineState, StoredEvent, engine_state
 from nexus.errors import BadContext, BadEvent, BadReply
 from nexus.ledger.overlay import is_partial, open_event
 from nexus.ledger.replay import ABORTED, TurnStatus, entries_from_turn
@@ -136,6 +137,23 @@ class Turn:
         if self._ctx is None:
             self._ctx = self._assemble_stored()
         return self._ctx
+
+    def attach(self, ctx: AssembledContext) -> AssembledContext:
+        """Return a context that another process assembled for the turn's next call, ready for `record`.
+
+        A compaction of it is planned here, when it is needed. Raises BadContext if it is for another call, and BadEvent
+        if the turn waits for no reply.
+        """
+        ledger, state = self.engine.ledger, engine_state(ctx)
+        with ledger.snapshot():
+            stored = self._stored_event(*open_event(ledger.store, ledger.thread(self.session)))
+        if state is None or ctx.session_label != self.session or ctx.event[: len(stored.messages)] != stored.messages:
+            raise BadContext(
+                f"context is not for the next call of turn {self.number} of {self.session!r} (assemble it)"
+            )
+        provenance = dataclasses.replace(ctx.provenance, stored_event=stored, request=self._request)
+        planned = EngineState(state.renderers, lambda trigger, share: self.assemble().plan(trigger, share), math.inf)
+        return dataclasses.replace(ctx, provenance=provenance, _engine=planned)
 
     def record(self, reply: object, ctx: AssembledContext | None = None) -> Committed:
         """Store a reply to the newest context. Without tool calls it completes the turn.

@@ -23,7 +23,7 @@ from nexus.ledger.lease import WAIT_S, async_session_lease
 from nexus.ledger.replay import Turn as StoredTurn
 from nexus.models import ModelClient
 from nexus.providers.errors.failures import FailureKind, failure_of
-from nexus.recovery import despite_learned_limit
+from nexus.recovery import RemoteAssembly, despite_learned_limit
 from nexus.tools import ToolRegistry
 from nexus.turn import Turn, turn_with_event
 from nexus.types.message import Image, Message, ToolCall
@@ -54,6 +54,7 @@ class Agent:
         fallbacks: Models for turns whose model fails for good, in order.
         confirm: Asks a person about calls of tools that need confirmation. Without it they are declined.
         workers: Limits of the workers that the model may spawn. Without them it is offered no `spawn_worker`.
+        assemble: Gets the contexts of the tool loop's calls from another process (`nexus.services`).
         **options: Arguments of `Engine.assemble` for every turn.
     """
 
@@ -69,9 +70,10 @@ class Agent:
         fallbacks: Sequence[str] = (),
         confirm: Confirm | None = None,
         workers: WorkerLimits | None = None,
+        assemble: RemoteAssembly | None = None,
         **options: Unpack[CallOptions],
     ) -> None:
-        check_options("Agent", options, CallOptions, "models builtin engine limits fallbacks confirm workers")
+        check_options("Agent", options, CallOptions, "models builtin engine limits fallbacks confirm workers assemble")
         self.nx, self.limits, self.confirm = nx, limits or Limits(), confirm
         self._registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
         self._builtin, self._options = builtin, options
@@ -80,7 +82,14 @@ class Agent:
         if engine is None:
             if models is None:
                 raise BadSetting("agent has no models (pass models=nexus.models.open_models(), or an engine=)")
-            engine = ToolLoop(nx, models, limits=self.limits, fallbacks=fallbacks, before_step=self._between_steps)
+            engine = ToolLoop(
+                nx,
+                models,
+                limits=self.limits,
+                fallbacks=fallbacks,
+                before_step=self._between_steps,
+                assemble=assemble,
+            )
         self.engine = engine
 
     async def run(

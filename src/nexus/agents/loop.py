@@ -22,7 +22,7 @@ from nexus.context import AssembledContext
 from nexus.errors import ContextOverflow, LimitReached, ModelCallFailed
 from nexus.models import ModelClient, ModelReply
 from nexus.providers.errors.failures import FailureKind, failure_of
-from nexus.recovery import next_reply
+from nexus.recovery import RemoteAssembly, next_reply
 from nexus.types.message import Message, Part, ToolCall, with_parts
 from nexus.types.options import RequestOptions
 from nexus.types.request import AgentResult, TokenUsage
@@ -43,6 +43,7 @@ class ToolLoop:
         fallbacks: Models for the rest of a turn whose model fails for good, in order. The context is assembled again
             for each one's window and format.
         before_step: Called between two calls of a model.
+        assemble: Gets the contexts from another process.
     """
 
     def __init__(
@@ -53,9 +54,10 @@ class ToolLoop:
         limits: Limits | None = None,
         fallbacks: Sequence[str] = (),
         before_step: BeforeStep | None = None,
+        assemble: RemoteAssembly | None = None,
     ) -> None:
         self.nx, self.models, self.limits = nx, models, limits or Limits()
-        self.fallbacks, self.before_step = tuple(fallbacks), before_step
+        self.fallbacks, self.before_step, self.assemble = tuple(fallbacks), before_step, assemble
 
     async def run(
         self, ctx: AssembledContext, tools: AgentTools, sink: Sink, cancel: asyncio.Event | None = None
@@ -160,7 +162,13 @@ class _Run:
         while True:
             try:
                 answer = await next_reply(
-                    self.loop.nx, self.turn, self._send, compact_topic=topic, listen=self.sink, **changes
+                    self.loop.nx,
+                    self.turn,
+                    self._send,
+                    compact_topic=topic,
+                    listen=self.sink,
+                    assemble=self.loop.assemble,
+                    **changes,
                 )
             except (ModelCallFailed, ContextOverflow) as error:
                 kind = failure_of(error).kind

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -60,6 +60,14 @@ class DeadLetter(Struct, frozen=True):
     def message(self) -> Message:
         """The message. Raises BadBusMessage if it is not readable, which may be why it was set aside."""
         return decode(self.payload)
+
+
+class _Failure(Struct, frozen=True):
+    """Content of a reply to a failed request."""
+
+    kind: str = "unknown"
+    text: str = ""
+    details: dict[str, Any] = {}
 
 
 class Subscription(Protocol):
@@ -192,10 +200,14 @@ def complete_reply(request: Message, reply: Message) -> Message:
     )
 
 
-def error_reply(topic: str, error: BaseException, request: Message | None = None) -> Message:
-    """Return the reply to a failed request."""
+def error_reply(
+    topic: str, error: BaseException, request: Message | None = None, *, details: Mapping[str, Any] | None = None
+) -> Message:
+    """Return the reply to a failed request. `details` are further JSON values for `BusRequestFailed.details`."""
     text = str(error).encode("utf-8", "replace").decode()  # an error may quote lone surrogates, which JSON has not
     content: dict[str, Any] = {"kind": type(error).__name__, "text": text[:2_000]}
+    if details:
+        content["details"] = dict(details)
     if request is None:
         return Message(topic, content, type=ERROR_TYPE)
     return request.reply(content, type=ERROR_TYPE)
@@ -206,13 +218,12 @@ def check_reply(reply: Message) -> Message:
     if reply.type != ERROR_TYPE:
         return reply
     try:
-        content = msgspec.convert(reply.content, dict[str, str])
+        failure = msgspec.convert(reply.content, _Failure)
     except msgspec.ValidationError:
-        content = {}
-    kind, text = content.get("kind", "unknown"), content.get("text", "")
-    if kind == BusDeadlineExceeded.__name__:
-        raise BusDeadlineExceeded(text)
-    raise BusRequestFailed(reply.topic, kind, text)
+        failure = _Failure()
+    if failure.kind == BusDeadlineExceeded.__name__:
+        raise BusDeadlineExceeded(failure.text)
+    raise BusRequestFailed(reply.topic, failure.kind, failure.text, failure.details)
 
 
 def check_replay(letter: DeadLetter, *, exists: bool) -> None:
