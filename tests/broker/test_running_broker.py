@@ -363,3 +363,63 @@ def test_worker_that_runs_later_is_linked_to_the_turn_that_spawned_it() -> None:
         assert answers(nx, info.label) == ["Done."]
 
     run(work)
+
+
+def test_events_of_a_process_that_stopped_are_run_by_another_one_that_looks(tmp_path: Path) -> None:
+    async def main() -> None:
+        path = tmp_path / "ledger.db"
+        async with nexus.open_async(ledger=path, model="gpt-4o") as nx, nexus.open_async(ledger=path) as other:
+            left = Broker(Agent(nx, Model()))
+            ended: list[str] = []
+            async with Broker(Agent(other, Model(), model="gpt-4o"), look_s=0.01, on_end=ended.append) as broker:
+                async with left:
+                    left._slots = asyncio.Semaphore(0)  # it accepts, and runs nothing
+                    await left.submit(event("Hi"), session="main")
+                assert (await broker.result("Hi")).text == "Answer to Hi."
+                await broker.join()
+            assert ended == ["Hi"]
+
+    asyncio.run(asyncio.wait_for(main(), 120))
+
+
+def test_look_leaves_a_session_alone_that_another_process_runs(tmp_path: Path) -> None:
+    async def main() -> None:
+        path = tmp_path / "ledger.db"
+        async with nexus.open_async(ledger=path, model="gpt-4o") as nx, nexus.open_async(ledger=path) as other:
+            model, unused = Model(), Model()
+            model.gate.clear()
+            async with Broker(Agent(nx, model)) as runs, Broker(Agent(other, unused), look_s=0.01, at_once=1) as looks:
+                await runs.submit(event("Hi"), session="main")
+                await model.started.wait()
+                for _ in range(20):  # it looks meanwhile
+                    await asyncio.sleep(0.01)
+                assert not unused.started.is_set()
+                assert not looks._slots.locked()
+                model.gate.set()
+                assert (await runs.result("Hi")).text == "Answer to Hi."
+
+    asyncio.run(asyncio.wait_for(main(), 120))
+
+
+def test_queued_event_is_canceled_as_dropped_and_a_running_one_as_failed() -> None:
+    async def work(nx: AsyncEngine) -> None:
+        model = Model()
+        model.gate.clear()
+        ended: list[str] = []
+        async with Broker(Agent(nx, model), on_end=ended.append) as broker:
+            await broker.submit(event("first"), session="main")
+            await broker.submit(event("second"), session="main")
+            await model.started.wait()
+            assert await broker.cancel("second")
+            assert await broker.cancel("first")
+            states = {id_: (await broker.result(id_)).event for id_ in ("first", "second")}
+            assert [(row.state, row.reason) for row in states.values()] == [
+                ("failed", "canceled"),
+                ("dropped", "canceled"),
+            ]
+            assert not await broker.cancel("first")
+            with pytest.raises(NotAccepted):
+                await broker.current("third")
+        assert ended == ["second", "first"]
+
+    run(work)

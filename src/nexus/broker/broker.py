@@ -8,6 +8,7 @@ also across processes that share a ledger; sessions run at the same time.
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
@@ -36,7 +37,7 @@ from nexus.broker.queue_modes import (
     encode_body,
     joined_event,
 )
-from nexus.errors import BadSetting, NotAccepted
+from nexus.errors import BadSetting, LedgerError, NotAccepted, SessionBusy
 from nexus.ledger.lease import async_session_lease
 from nexus.ledger.sessions import PENDING, QueuedEvent
 from nexus.types.message import Image, Message, Text
@@ -55,6 +56,11 @@ from nexus.types.validation import check_options
 
 WATCHED_EVENTS = 10_000
 """Events that wait for a slow watcher, at most; then it is told that it missed some."""
+
+LOG = logging.getLogger("nexus.broker")
+
+CANCELED = "canceled"
+"""Reason of an event that `Broker.cancel` ended."""
 
 _POLL_S, _MAX_POLL_S = 0.2, 2.0
 _RETRY_S = 2.0
@@ -86,6 +92,8 @@ class Broker:
         drop: Which one a full queue drops: the oldest, the new one, or the oldest with a summary for the next turn.
         at_once: Sessions that run at the same time, at most.
         collect_s: Seconds for which `collect` waits for further events.
+        look_s: Seconds between two looks for events that another process accepted and left; None for none.
+        on_end: Called with the id of each event that this process has settled.
     """
 
     def __init__(
@@ -97,12 +105,15 @@ class Broker:
         drop: DropPolicy = "old",
         at_once: int = 200,
         collect_s: float = 1.0,
+        look_s: float | None = None,
+        on_end: Callable[[str], None] | None = None,
     ) -> None:
         if at_once < 1:
             raise BadSetting("at_once is a number from 1")
         self.agent, self.nx = agent, agent.nx
         self.mode: QueueMode = _known_mode(mode)
-        self.collect_s = collect_s
+        self.collect_s, self._look_s, self._on_end = collect_s, look_s, on_end
+        self._looking: asyncio.Task[None] | None = None
         self._store, self._queue = agent.nx.engine.store, EventQueue(agent.nx.engine, cap, drop)
         self._slots = asyncio.Semaphore(at_once)
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -121,7 +132,9 @@ class Broker:
         """Start, and go on with the events that an earlier process accepted."""
         self._is_open = True
         for label in await self.nx.run(self._store.queued_sessions):
-            self._wake(label)
+            self._wake(label, waits=self._look_s is None)
+        if self._look_s is not None:
+            self._looking = asyncio.ensure_future(self._look(self._look_s))
         return self
 
     async def __aexit__(
@@ -135,6 +148,9 @@ class Broker:
         Interrupted turns and waiting events go on at the next start.
         """
         self._is_open = False
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
         tasks = list(self._tasks.values())
         if tasks and grace_s:
             await asyncio.wait(tasks, timeout=grace_s)
@@ -187,8 +203,7 @@ class Broker:
     async def _accept(self, accept: Callable[[], tuple[QueuedEvent, bool, list[str]]], mode: QueueMode) -> QueuedEvent:
         """Store an event, and have its session's queue run."""
         row, is_new, dropped = await self.nx.run(accept)
-        for event_id in dropped:
-            self._settle(event_id)
+        self._report_end(dropped)
         running = self._running.get(row.session)
         if is_new and mode == "interrupt" and running is not None and row.state == "queued":
             running.reason = f"interrupted by event {row.id}"
@@ -220,6 +235,26 @@ class Broker:
                     if not self._waiting[event_id]:
                         del self._waiting[event_id]
 
+    async def current(self, event_id: str) -> EventResult:
+        """Return the present state of an accepted event. Raises NotAccepted for an unknown id."""
+        return await self.nx.run(self._queue.result, event_id)
+
+    async def cancel(self, event_id: str) -> bool:
+        """Cancel an event: drop it if it is queued, or interrupt its turn if that runs in this process.
+
+        Returns whether one of both was done: an event of another process, or a finished one, is left as it is.
+        """
+        change = partial(self._store.update_events, [event_id], "dropped", expected=("queued",), reason=CANCELED)
+        if await self.nx.run(change):
+            self._report_end([event_id])
+            return True
+        running = next((turn for turn in self._running.values() if event_id in turn.ids), None)
+        if running is None:
+            return False
+        running.reason = running.reason or CANCELED
+        running.cancel.set()
+        return True
+
     def watch(self, session: str | None = None) -> AsyncGenerator[SessionEvent]:
         """Return the events of this process's turns from now on, of one session or of all, until the broker stops.
 
@@ -250,11 +285,15 @@ class Broker:
 
     # running -----------------------------------------------------------------------------------------------------
 
-    def _wake(self, label: str, pause_s: float = 0.0) -> None:
-        """Run a session's queue after a pause, or have the running task look at it once more."""
-        self._woken.add(label)
+    def _wake(self, label: str, pause_s: float = 0.0, *, waits: bool = True) -> None:
+        """Run a session's queue after a pause, or have the running task look at it once more.
+
+        `waits`: False to leave a session alone that another process runs.
+        """
+        if waits:
+            self._woken.add(label)
         if label not in self._tasks and self._is_open:
-            task = asyncio.ensure_future(self._run_session(label, pause_s))
+            task = asyncio.ensure_future(self._run_session(label, pause_s, waits=waits))
             self._tasks[label] = task
             task.add_done_callback(lambda _: self._ended(label))
 
@@ -268,9 +307,29 @@ class Broker:
         elif label in self._woken:
             self._wake(label)
 
-    async def _run_session(self, label: str, pause_s: float) -> None:
+    async def _look(self, pause_s: float) -> None:
+        """Run what other processes accepted and left, now and then: a process may have been killed."""
+        while True:
+            await asyncio.sleep(pause_s)
+            try:
+                labels = await self.nx.run(self._store.queued_sessions)
+            except LedgerError:
+                LOG.warning("no look for waiting events", exc_info=True)
+                continue
+            for label in labels:
+                if label not in self._tasks:
+                    self._wake(label, waits=False)
+
+    async def _run_session(self, label: str, pause_s: float, *, waits: bool) -> None:
         await asyncio.sleep(pause_s)
-        async with self._slots, async_session_lease(self._store, label, self.nx.run, wait_s=inf):
+        try:
+            await self._run_queue(label, inf if waits else 0.0)
+        except SessionBusy:
+            if waits:
+                raise
+
+    async def _run_queue(self, label: str, wait_s: float) -> None:
+        async with self._slots, async_session_lease(self._store, label, self.nx.run, wait_s=wait_s):
             self._leased.add(label)
             try:
                 batch = await self._next_batch(label)
@@ -303,8 +362,13 @@ class Broker:
         for row in rows:
             await self._deliver(row, end.text, reason)
         await self.nx.run(self._queue.settle, rows, end.number, reason)
-        for row in rows:
-            self._settle(row.row.id)
+        self._report_end([row.row.id for row in rows])
+
+    def _report_end(self, ids: Iterable[str]) -> None:
+        for event_id in ids:
+            self._settle(event_id)
+            if self._on_end is not None:
+                self._on_end(event_id)
 
     async def _next_batch(self, label: str) -> list[QueueRow]:
         """Return the events of the next turn, marked as running."""
