@@ -62,6 +62,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "plugins": "List plugins with their hooks and errors.",
     },
     "Operate": {
+        "services": "Run the services of the tagged dialogue on a bus.",
         "ledger": "Check, copy, restore, repair, export and import a ledger.",
         "db": "Initialize, show and change the configuration of the services.",
         "models": "List models with context windows, prices and end dates.",

@@ -12,6 +12,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
+import msgspec
+from msgspec.structs import replace
+
+from nexus.async_engine import AsyncEngine
+from nexus.bus import Bus, Subscription
+from nexus.bus import Message as BusMessage
+from nexus.errors import BadSetting
 from nexus.render.tagged import HUMAN, LIMIT, DialogueRow, merge_rows, mood_block
 from nexus.services.context.formatters import (
     FriendsInfoFormatter,
@@ -22,6 +29,9 @@ from nexus.services.context.formatters import (
 )
 from nexus.services.context.mood import Mood, MoodDetector, RuleMoodDetector
 from nexus.services.context.prompts import PromptManager
+from nexus.services.context.stored_calls import assemble_call, context_content
+from nexus.services.messages import GROUP, BuildRequest, answer, check_tenant, publish_if_possible, read_content
+from nexus.services.topics import Topics
 from nexus.types.block import ContextWarning
 from nexus.types.sanitize import sanitize_text
 from nexus.types.tool_definition import ToolSource, check_definitions
@@ -62,10 +72,10 @@ class Dialogue:
 
 
 class ContextBuilder:
-    """Builder of contexts of five messages. `warnings` are those of the last context.
+    """Builder of contexts of five messages, on the bus after `start`. `warnings` are those of the last context.
 
     Args:
-        bus: Stored, but not used yet.
+        bus: Where requests come from and responses go.
         tool_registry: A `nexus.tools.ToolRegistry`, or anything with its `get_all_tool_definitions()`.
         config_service: Defaults for users without a profile.
         persistence_service: Histories of the users.
@@ -73,11 +83,12 @@ class ContextBuilder:
         clock_ms: Returns Unix time in milliseconds.
         mood_detector: Recognizes moods for the block [MOOD]. Without one, `mood.enabled` in the configuration decides
             whether `RuleMoodDetector` does.
+        nx: Engine with the ledger, for requests that name a stored call.
     """
 
     def __init__(
         self,
-        bus: object = None,
+        bus: Bus | None = None,
         tool_registry: ToolSource | None = None,
         config_service: Configuration | None = None,
         persistence_service: History | None = None,
@@ -85,13 +96,62 @@ class ContextBuilder:
         limit: int = LIMIT,
         clock_ms: Callable[[], int] | None = None,
         mood_detector: MoodDetector | None = None,
+        nx: AsyncEngine | None = None,
     ) -> None:
-        self.bus, self.tool_registry, self.mood_detector = bus, tool_registry, mood_detector
+        self.bus, self.tool_registry, self.nx, self.mood_detector = bus, tool_registry, nx, mood_detector
         self.config_service, self.persistence_service = config_service, persistence_service
         self.limit = limit
         self.clock_ms = clock_ms or (lambda: time.time_ns() // 1_000_000)
         self.prompts = PromptManager()
         self.warnings: tuple[ContextWarning, ...] = ()
+        self._subscription: Subscription | None = None
+
+    async def start(self) -> None:
+        """Subscribe to `Topics.CONTEXT_BUILD_REQUEST`. Builders of several processes share the requests."""
+        if self.bus is None:
+            raise BadSetting("context builder has no bus (pass bus=nexus.bus.open_bus(…))")
+        self._subscription = await self.bus.subscribe(Topics.CONTEXT_BUILD_REQUEST, self._respond, group=GROUP)
+
+    async def stop(self) -> None:
+        """Unsubscribe, and finish the requests that had arrived."""
+        if self._subscription is not None:
+            await self._subscription.unsubscribe()
+
+    async def handle_build_request(self, message: BusMessage) -> None:
+        """Build the context that a message asks for, and publish `Topics.CONTEXT_BUILD_RESPONSE`.
+
+        The response has `messages`, `tools` and `warnings`, or is an error envelope with `kind` and `text`.
+        """
+        await self._respond(message)
+
+    async def _respond(self, message: BusMessage) -> BusMessage:
+        response = replace(await answer(message, self._response), topic=Topics.CONTEXT_BUILD_RESPONSE)
+        if self.bus is not None:
+            await publish_if_possible(self.bus, response)
+        return response
+
+    async def _response(self, message: BusMessage) -> dict[str, Any]:
+        request = read_content(message, BuildRequest)
+        if self.nx is not None:
+            check_tenant(message, self.nx.engine.store.tenant)
+        if request.call is not None:
+            return context_content(await assemble_call(self.nx, request.call), request.call)
+        run, metadata = request.run, request.metadata
+        offset = metadata.client_timezone_offset
+        dialogue = await self.build(
+            run.owner_key,
+            run.user_profile,
+            run.current_input,
+            metadata.client_timestamp_utc,
+            int(offset) if isinstance(offset, float) else offset,
+            run.id,
+        )
+        return {
+            "messages": dialogue.messages,
+            "tools": dialogue.tools,
+            "warnings": msgspec.to_builtins(dialogue.warnings),
+            "omitted": dict(dialogue.omitted),
+        }
 
     async def build_context(
         self,

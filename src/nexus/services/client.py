@@ -1,0 +1,107 @@
+"""A client of the services: sends runs, and waits for their ends whatever restarts meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from uuid import uuid4
+
+import msgspec
+
+from nexus.bus import Bus
+from nexus.bus import Message as BusMessage
+from nexus.bus.message import now_ms
+from nexus.errors import BusDeadlineExceeded
+from nexus.ledger.sessions import PENDING
+from nexus.services.messages import Run, RunMetadata, RunRequest, read_content, request_again
+from nexus.services.orchestrator import Command, RunState
+from nexus.services.topics import Topics
+from nexus.types.stream_events import StreamEvent
+
+TRY_S = 5.0
+POLL_S = 15.0
+"""Seconds that one question for a run's end waits."""
+
+
+class _UiEvent(msgspec.Struct, frozen=True):
+    """Content of `Topics.UI_EVENTS`."""
+
+    run_ids: list[str]
+    event: StreamEvent
+
+
+class RunClient:
+    """Sends runs and commands to the orchestrators on a bus."""
+
+    def __init__(self, bus: Bus) -> None:
+        self.bus = bus
+
+    async def run(self, run: Run, metadata: RunMetadata | None = None, *, timeout_s: float = 600.0) -> RunState:
+        """Send a run and return its end. The same id again is the same run.
+
+        Raises BusRequestFailed if it was not accepted, BusDeadlineExceeded if it did not end in time.
+        """
+        run = msgspec.structs.replace(run, id=run.id or uuid4().hex)
+        end_ms = now_ms() + round(1000 * timeout_s)
+        await self.accept(run, metadata, timeout_s=timeout_s)
+        return await self._end(run.id, end_ms)
+
+    async def stream(
+        self, run: Run, metadata: RunMetadata | None = None, *, timeout_s: float = 600.0
+    ) -> AsyncGenerator[StreamEvent | RunState]:
+        """Send a run, yield its events as they come, and at last its end. Errors as of `run`."""
+        run = msgspec.structs.replace(run, id=run.id or uuid4().hex)
+        end_ms = now_ms() + round(1000 * timeout_s)
+        items: asyncio.Queue[StreamEvent | RunState | None] = asyncio.Queue()
+
+        async def receive(message: BusMessage) -> None:
+            item = read_content(message, _UiEvent)
+            if run.id in item.run_ids:
+                items.put_nowait(item.event)
+
+        subscription = await self.bus.subscribe(Topics.UI_EVENTS, receive)
+        try:
+            await self.accept(run, metadata, timeout_s=timeout_s)
+            ending = asyncio.ensure_future(self._end(run.id, end_ms))
+            ending.add_done_callback(lambda _: items.put_nowait(None))
+            try:
+                while (item := await items.get()) is not None:
+                    yield item
+                yield await ending
+            finally:
+                ending.cancel()
+                with suppress(asyncio.CancelledError):
+                    await asyncio.gather(ending, return_exceptions=True)
+        finally:
+            await subscription.unsubscribe()
+
+    async def accept(self, run: Run, metadata: RunMetadata | None = None, *, timeout_s: float = 60.0) -> RunState:
+        """Send a run and return once it is accepted: it is in the ledger. It needs an id. Errors as of `run`."""
+        content = msgspec.to_builtins(RunRequest(run, metadata or RunMetadata()))
+        message = BusMessage(Topics.RUN_REQUEST, content, session=run.owner_key)
+        return await self._state(message, TRY_S, timeout_s)
+
+    async def result(self, run_id: str, *, wait_s: float = 0.0) -> RunState:
+        """Return the state of a run, after a wait for its end. Raises BusRequestFailed for an unknown run."""
+        return await self._command(Command("result", run_id=run_id, wait_s=wait_s), wait_s + TRY_S)
+
+    async def cancel(self, run_id: str) -> RunState:
+        """Cancel a run, and return its state. A run that has ended stays as it is."""
+        return await self._command(Command("cancel", run_id=run_id), 3 * TRY_S)
+
+    async def _end(self, run_id: str, end_ms: int) -> RunState:
+        while (remaining_s := (end_ms - now_ms()) / 1000) > 0:
+            command = Command("result", run_id=run_id, wait_s=min(POLL_S, remaining_s))
+            state = await self._command(command, remaining_s)
+            if state.state not in PENDING:
+                return state
+        raise BusDeadlineExceeded(f"run {run_id!r} did not end in time (ask for its result later)")
+
+    async def _command(self, command: Command, total_s: float) -> RunState:
+        message = BusMessage(Topics.COMMANDS, msgspec.to_builtins(command))
+        return await self._state(message, command.wait_s + 3 * TRY_S, total_s)
+
+    async def _state(self, message: BusMessage, try_s: float, total_s: float) -> RunState:
+        reply = await request_again(self.bus, message, try_s=try_s, total_s=total_s)
+        return read_content(reply, RunState)

@@ -1,0 +1,65 @@
+"""Contexts of open turns in the ledger: the engine assembles them in any process that has the ledger.
+
+The context of a tool loop's call then has the engine's budget, and its proof: a recorded call is replayed by its hash.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import msgspec
+
+from nexus.async_engine import AsyncEngine
+from nexus.context import AssembledContext
+from nexus.engine import Engine
+from nexus.errors import BadContext, BadEvent, BadSetting
+from nexus.render.context_json import to_json
+from nexus.services.messages import MAX_CONTEXT_BYTES, StoredCall
+from nexus.types.options import RequestOptions
+from nexus.types.validation import check_options
+
+
+async def assemble_call(nx: AsyncEngine | None, call: StoredCall) -> AssembledContext:
+    """Return the context of a stored call.
+
+    Raises:
+        BadSetting: There is no engine, or an option is invalid.
+        BadEvent: The turn has ended, or waits for no reply.
+        BadContext: The context is another than the one that the caller wants.
+        NoSuchSession, BudgetTooSmall, LedgerError: As for `Turn.assemble`.
+    """
+    if nx is None:
+        raise BadSetting("service has no ledger (pass nx=…, or send messages in place of a stored call)")
+    return await nx.run(_assemble, nx.engine, call)
+
+
+def _assemble(nx: Engine, call: StoredCall) -> AssembledContext:
+    check_options("assemble", call.options, RequestOptions)
+    turn = nx.current_turn(call.session, **cast("RequestOptions", call.options))
+    if turn is None or turn.number != call.turn:
+        raise BadEvent(f"turn {call.turn} of session {call.session!r} is not open (a later one may have begun)")
+    ctx = turn.assemble()
+    if call.hash and ctx.body_hash != call.hash:
+        text = (
+            f"turn {call.turn} of session {call.session!r} gives another context here (do all services have the same "
+        )
+        raise BadContext(f"{text}ledger, workspace and configuration?)")
+    return ctx
+
+
+def context_content(ctx: AssembledContext, call: StoredCall) -> dict[str, Any]:
+    """Return the content of a response: messages, tools, warnings and the saved context.
+
+    If it is too large, or if the session is due for a compaction, only the call is returned: the receiver assembles it.
+    """
+    if not ctx.compaction_due:
+        body = ctx.to_openai()
+        content: dict[str, Any] = {
+            "messages": body["messages"],
+            "tools": body.get("tools", []),
+            "warnings": msgspec.to_builtins(ctx.warnings),
+            "context": to_json(ctx),
+        }
+        if len(msgspec.json.encode(content)) <= MAX_CONTEXT_BYTES:
+            return content
+    return {"call": msgspec.to_builtins(call)}

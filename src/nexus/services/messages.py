@@ -1,0 +1,196 @@
+"""Contents of the services' messages, their error envelope, and requests that outlive a restart of what answers them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nexus.bus import Bus, Message
+from nexus.bus.message import now_ms
+from nexus.bus.port import error_reply
+from nexus.errors import (
+    BadBusMessage,
+    BusClosed,
+    BusDeadlineExceeded,
+    BusError,
+    BusNoResponder,
+    BusRequestFailed,
+    BusUnavailable,
+    ModelCallFailed,
+    NotAllowed,
+)
+from nexus.models import ModelReply
+from nexus.types.options import RequestOptions
+from nexus.types.tool_definition import tool_definitions
+
+T = TypeVar("T")
+
+LOG = logging.getLogger("nexus.services")
+
+GROUP = "services"
+"""Group of the processes that share the work of a topic."""
+
+MAX_CONTEXT_BYTES = 256 * 1024
+"""Size up to which a context is part of a message; of a larger one only the place in the ledger is sent."""
+
+_PAUSE_S, _MAX_PAUSE_S = 0.05, 1.0
+
+
+class Run(Struct, frozen=True, omit_defaults=True):
+    """Document 000's Run object."""
+
+    owner_key: str
+    """Key of the user."""
+    current_input: str
+    id: str = ""
+    """Makes a run repeatable: the same id again is the same run."""
+    user_profile: dict[str, Any] = {}
+
+
+class RunMetadata(Struct, frozen=True, omit_defaults=True):
+    """Document 000's metadata of a Run."""
+
+    client_timestamp_utc: str = ""
+    client_timezone_offset: int | float | str = 0
+    """Minutes as of a browser's `getTimezoneOffset` (-480 is +08:00), or an IANA name."""
+
+
+class StoredCall(Struct, frozen=True, omit_defaults=True):
+    """The next call of an open turn in the ledger, from which any process can assemble the same context."""
+
+    session: str
+    turn: int
+    options: dict[str, Any] = {}
+    """Arguments of `Engine.assemble`, as JSON."""
+    hash: str = ""
+    """Hash of the request body that must result (`AssembledContext.body_hash`); empty for any."""
+
+
+class BuildRequest(Struct, frozen=True, omit_defaults=True):
+    """Content of `Topics.CONTEXT_BUILD_REQUEST`."""
+
+    run: Run
+    metadata: RunMetadata = RunMetadata()
+    call: StoredCall | None = None
+
+
+class RunRequest(Struct, frozen=True, omit_defaults=True):
+    """Content of `Topics.RUN_REQUEST`."""
+
+    run: Run
+    metadata: RunMetadata = RunMetadata()
+
+
+class _ModelFailure(Struct, frozen=True):
+    """Details of the error envelope of a failed call of a model."""
+
+    failure_kind: str = "error"
+    retryable: bool = False
+    status: int = 0
+    retry_after_s: float | None = None
+    reply: ModelReply | None = None
+    """A reply that was withheld."""
+
+
+def read_content(message: Message, kind: type[T]) -> T:
+    """Return the content of a message. Raises BadBusMessage."""
+    try:
+        return msgspec.convert(message.content, kind)
+    except msgspec.ValidationError as error:
+        text = f"message for {message.topic!r} has another content: {error} (docs/services.md describes it)"
+        raise BadBusMessage(text) from error
+
+
+def check_tenant(message: Message, tenant: str) -> None:
+    """Raise NotAllowed for a message of another tenant than the ledger's."""
+    if message.tenant not in ("", tenant):
+        raise NotAllowed("message is of another tenant than the ledger (use a prefix of the bus for each tenant)")
+
+
+def json_options(options: RequestOptions) -> dict[str, Any]:
+    """Return arguments of `Engine.assemble` as JSON values. Raises BadTool."""
+    plain: Mapping[str, Any] = {**options, "tools": tool_definitions(options.get("tools", ()))}
+    return msgspec.to_builtins({name: value for name, value in plain.items() if value is not None})
+
+
+async def answer(message: Message, work: Callable[[Message], Awaitable[Any]]) -> Message:
+    """Return the reply to a message: what the work returns, or an error envelope with kind and text."""
+    try:
+        return message.reply(await work(message))
+    except Exception as error:
+        LOG.info("request to %s failed", message.topic, exc_info=True)
+        return error_reply(message.topic, error, message, details=_details(error))
+
+
+def _details(error: Exception) -> dict[str, Any]:
+    if not isinstance(error, ModelCallFailed):
+        return {}
+    return {
+        "failure_kind": error.failure_kind,
+        "retryable": error.retryable,
+        "status": error.status,
+        "retry_after_s": error.retry_after_s,
+        **({"reply": msgspec.to_builtins(error.reply)} if isinstance(error.reply, ModelReply) else {}),
+    }
+
+
+def model_failure(failed: BusRequestFailed) -> ModelCallFailed | None:
+    """Return the failed call of a model that an error envelope reports; None for any other."""
+    if failed.kind != ModelCallFailed.__name__:
+        return None
+    try:
+        details = msgspec.convert(failed.details, _ModelFailure)
+    except msgspec.ValidationError:
+        details = _ModelFailure()
+    return ModelCallFailed(
+        failed.text,
+        details.failure_kind,
+        retryable=details.retryable,
+        status=details.status,
+        retry_after_s=details.retry_after_s,
+        reply=details.reply,
+    )
+
+
+async def request_again(bus: Bus, message: Message, *, try_s: float, total_s: float) -> Message:
+    """Send a request until it is answered: processes and the server of the bus may restart meanwhile.
+
+    Only for requests whose second execution has no further effect.
+
+    Raises:
+        BusRequestFailed, BadBusMessage: As `Bus.request`.
+        BusNoResponder, BusUnavailable, BusDeadlineExceeded: No reply within `total_s` seconds.
+    """
+    end_ms = now_ms() + round(total_s * 1000)
+    if message.deadline_ms:
+        end_ms = min(end_ms, message.deadline_ms)
+    pause_s, unchanged = _PAUSE_S, message
+    while True:
+        remaining_s = (end_ms - now_ms()) / 1000
+        error: BusError = BusDeadlineExceeded(f"no reply from {message.topic!r} in time")
+        if remaining_s > 0:
+            try:
+                deadline_ms = now_ms() + round(1000 * min(try_s, remaining_s))
+                return await bus.request(replace(unchanged, deadline_ms=deadline_ms))
+            except BusClosed:
+                raise
+            except (BusNoResponder, BusUnavailable, BusDeadlineExceeded) as failed:
+                error = failed
+        if end_ms - now_ms() <= pause_s * 1000:
+            raise error
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, _MAX_PAUSE_S)
+
+
+async def publish_if_possible(bus: Bus, message: Message) -> None:
+    """Publish a notification. If that is not possible, it is only logged: what it reports is in the ledger."""
+    try:
+        await bus.publish(message)
+    except BusError as error:
+        LOG.warning("notification for %s not published: %s", message.topic, error)

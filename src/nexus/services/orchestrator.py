@@ -1,0 +1,286 @@
+"""Document 000's OrchestratorService: runs, their tool loop, events for user interfaces, and commands.
+
+A run is an event of `nexus.broker.Broker`: it is in the ledger before it is accepted, and any process that shares the
+ledger finishes it. The contexts of its calls come from the ContextBuilder over the bus, the replies from the LLMService.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, Protocol, Self
+
+import msgspec
+from msgspec import Struct
+
+from nexus.agents import Agent, Limits
+from nexus.async_engine import AsyncEngine
+from nexus.broker import Broker
+from nexus.bus import Bus, Subscription
+from nexus.bus import Message as BusMessage
+from nexus.errors import BadEvent, EmptyEvent, NexusError, NotAccepted
+from nexus.ledger.lease import async_session_lease
+from nexus.ledger.sessions import PENDING
+from nexus.profiles.builtin import TAGGED
+from nexus.services.bus_models import BusAssembly, BusModels
+from nexus.services.context.formatters import read_time
+from nexus.services.messages import (
+    GROUP,
+    RunMetadata,
+    RunRequest,
+    answer,
+    check_tenant,
+    publish_if_possible,
+    read_content,
+)
+from nexus.services.topics import Topics
+from nexus.tools import ToolRegistry
+from nexus.types import session_key
+from nexus.types.message import Text
+from nexus.types.options import CallOptions
+from nexus.types.request import Event
+
+LOG = logging.getLogger("nexus.services")
+
+MAX_ITERATIONS = 10
+"""Calls of a model in one run."""
+
+LOOK_S = 2.0
+"""Seconds between two looks for runs that a process accepted and left."""
+
+CANCEL_S, RESULT_S, COMPACT_S = 10.0, 20.0, 300.0
+"""Longest time of a command, in seconds."""
+
+
+class Identities(Protocol):
+    """The part of document 000's ConfigService that the orchestrator needs."""
+
+    async def get_identity(self, owner_key: str) -> dict[str, Any]:
+        """Return a user's profile."""
+        ...
+
+
+class Command(Struct, frozen=True, omit_defaults=True):
+    """Content of `Topics.COMMANDS`."""
+
+    command: Literal["result", "cancel", "compact"]
+    run_id: str = ""
+    """For `result` and `cancel`."""
+    owner_key: str = ""
+    """For `compact`."""
+    wait_s: float = 0.0
+    """For `result`: how long to wait for the run's end."""
+    focus: str = ""
+    """For `compact`: topic that the summary keeps above all."""
+
+
+class RunState(Struct, frozen=True, omit_defaults=True):
+    """A run, as responses and `Topics.RUN_END` report it."""
+
+    run_id: str
+    session: str
+    state: str
+    """`queued`, `running`, `done`, `failed` or `dropped`."""
+    turn: int = 0
+    text: str = ""
+    """The last reply of a run that is done."""
+    reason: str = ""
+    """Why it failed or was dropped."""
+
+
+def owner_session(owner_key: str) -> str:
+    """Return the label of a user's session. Raises BadSessionKey."""
+    return session_key.key("dm", owner_key).label
+
+
+class OrchestratorService:
+    """Accepts runs from the bus and runs them to their end. Use it in `async with`, or `start` and `stop` it.
+
+    Args:
+        bus: The bus, with a ContextBuilder and an LLMService.
+        nx: Engine with the ledger. Several processes may share the ledger.
+        tool_registry: Functions, or a registry, that the model may call. They run in this process.
+        config_service: The users' profiles, for runs that have none.
+        builtin: Offer the built-in tools too (files, skills, memory and history).
+        limits: Limits of one run; `steps` is the largest number of iterations.
+        look_s: Seconds between two looks for runs that a process accepted and left.
+        models: Client of the LLMService.
+        assembly: Client of the ContextBuilder.
+        at_once: Runs of this process at the same time, at most.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        nx: AsyncEngine,
+        *,
+        tool_registry: ToolRegistry | Iterable[Callable[..., Any]] = (),
+        config_service: Identities | None = None,
+        builtin: bool = False,
+        limits: Limits | None = None,
+        look_s: float = LOOK_S,
+        models: BusModels | None = None,
+        assembly: BusAssembly | None = None,
+        at_once: int = 200,
+    ) -> None:
+        self.bus, self.nx, self.config_service = bus, nx, config_service
+        self.models = models or BusModels(bus)
+        agent = Agent(
+            nx,
+            self.models,
+            tools=tool_registry,
+            builtin=builtin,
+            limits=limits or Limits(steps=MAX_ITERATIONS),
+            assemble=assembly or BusAssembly(bus, nx),
+            profile=TAGGED.name,
+        )
+        self.broker = Broker(agent, at_once=at_once, look_s=look_s, on_end=self._publish_end)
+        self._subscriptions: list[Subscription] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ui: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Go on with the runs in the ledger, and subscribe to new ones and to commands."""
+        self._stopping.clear()
+        await self.models.start()
+        self._ui = asyncio.ensure_future(self._publish_ui_events())
+        await asyncio.sleep(0)  # it watches from now on
+        await self.broker.__aenter__()
+        subscribe = self.bus.subscribe
+        self._subscriptions = [
+            await subscribe(Topics.RUN_CANCEL, self._cancel_here),
+            await subscribe(Topics.COMMANDS, self.handle_command, group=GROUP, concurrency=512),
+            await subscribe(Topics.RUN_REQUEST, self.handle_run_request, group=GROUP),
+        ]
+
+    async def stop(self, *, grace_s: float = 10.0) -> None:
+        """Accept nothing more, wait for running runs up to `grace_s` seconds, and leave the others to other processes."""
+        self._stopping.set()
+        for subscription in reversed(self._subscriptions):
+            await subscription.unsubscribe()
+        self._subscriptions.clear()
+        await self.broker.stop(grace_s=grace_s)
+        await asyncio.gather(*self._tasks)
+        if self._ui is not None:
+            await self._ui
+        await self.models.aclose()
+
+    # runs --------------------------------------------------------------------------------------------------------
+
+    async def handle_run_request(self, message: BusMessage) -> BusMessage:
+        """Accept a run, and return its state or an error envelope. An accepted run is in the ledger."""
+        return await answer(message, self._accept)
+
+    async def _accept(self, message: BusMessage) -> dict[str, Any]:
+        check_tenant(message, self.nx.engine.store.tenant)
+        request = read_content(message, RunRequest)
+        run, label = request.run, owner_session(request.run.owner_key)
+        if not run.current_input.strip():
+            raise EmptyEvent("run has no current_input (send the user's text)")
+        profile = run.user_profile
+        if not profile and self.config_service is not None:
+            profile = await self.config_service.get_identity(run.owner_key)
+        options: CallOptions = {"profile": TAGGED.name}
+        if profile:
+            options["user_profile"] = profile
+        event = _event(run.id or message.id, run.current_input, request.metadata)
+        row = await self.broker.submit(event, session=label, **options)
+        if row.session != (self.nx.engine.store.resolve(label) or label):
+            raise BadEvent(f"run id {row.id!r} belongs to another user's run (use another id)")
+        return msgspec.to_builtins(RunState(row.id, row.session, row.state, reason=row.reason))
+
+    def _publish_end(self, run_id: str) -> None:
+        task = asyncio.ensure_future(self._publish_state(run_id))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _publish_state(self, run_id: str) -> None:
+        try:
+            state = await self._state(run_id, 0.0)
+        except NexusError:  # the ledger failed, or the session was erased meanwhile
+            LOG.warning("end of run %s not published", run_id, exc_info=True)
+            return
+        await self._publish(Topics.RUN_END, state.session, msgspec.to_builtins(state))
+
+    async def _publish_ui_events(self) -> None:
+        """Publish the events of this process's turns in their order, until the broker stops."""
+        while True:
+            try:
+                async for item in self.broker.watch():
+                    content = {"run_ids": item.event_ids, "session": item.session, "event": item.event}
+                    await self._publish(Topics.UI_EVENTS, item.session, msgspec.to_builtins(content))
+            except NotAccepted as error:
+                LOG.warning("UI events lost: %s", error)
+            else:
+                return
+
+    async def _publish(self, topic: str, session: str, content: Any) -> None:
+        message = BusMessage(topic, content, session=session, tenant=self.nx.engine.store.tenant)
+        await publish_if_possible(self.bus, message)
+
+    # commands ----------------------------------------------------------------------------------------------------
+
+    async def handle_command(self, message: BusMessage) -> BusMessage:
+        """Carry out a command, and return its result or an error envelope."""
+        return await answer(message, self._command)
+
+    async def _command(self, message: BusMessage) -> dict[str, Any]:
+        check_tenant(message, self.nx.engine.store.tenant)
+        command = read_content(message, Command)
+        if command.command == "compact":
+            return await self._compact(command)
+        if command.command == "cancel":
+            if not await self.broker.cancel(command.run_id):
+                await self._publish(Topics.RUN_CANCEL, "", command.run_id)  # another process may run it
+            return msgspec.to_builtins(await self._state(command.run_id, CANCEL_S))
+        return msgspec.to_builtins(await self._state(command.run_id, min(command.wait_s, RESULT_S)))
+
+    async def _cancel_here(self, message: BusMessage) -> None:
+        await self.broker.cancel(read_content(message, str))
+
+    async def _state(self, run_id: str, wait_s: float) -> RunState:
+        """Return the state of a run, after a wait for its end. Raises NotAccepted for an unknown one."""
+        if wait_s > 0:
+            await self._wait_for_end(run_id, wait_s)
+        result = await self.broker.current(run_id)
+        row = result.event
+        text = "" if row.state in PENDING else result.text
+        return RunState(row.id, row.session, row.state, row.turn, text, row.reason)
+
+    async def _wait_for_end(self, run_id: str, wait_s: float) -> None:
+        """Wait for the end of a run, or until this service stops: another process then answers the next question."""
+        ending = asyncio.ensure_future(self.broker.result(run_id, timeout_s=wait_s))
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        await asyncio.wait((ending, stopping), return_when=asyncio.FIRST_COMPLETED)
+        for task in (ending, stopping):
+            task.cancel()
+        await asyncio.gather(ending, stopping, return_exceptions=True)
+
+    async def _compact(self, command: Command) -> dict[str, Any]:
+        label, store = owner_session(command.owner_key), self.nx.engine.store
+        async with async_session_lease(store, label, self.nx.run, wait_s=COMPACT_S):
+            outcome = await asyncio.to_thread(self.nx.engine.compact, label, focus=command.focus, profile=TAGGED.name)
+        return {
+            "session": label,
+            "compacted": bool(outcome),
+            "tokens_before": outcome.tokens_before,
+            "tokens_after": outcome.tokens_after,
+        }
+
+
+def _event(run_id: str, text: str, metadata: RunMetadata) -> Event:
+    """Return the event of a run, at the user's time and in the user's zone."""
+    offset = metadata.client_timezone_offset
+    at_ms = read_time(metadata.client_timestamp_utc) if metadata.client_timestamp_utc else 0
+    return Event(
+        (Text(text),), id=run_id, at_ms=at_ms or 0, timezone=int(offset) if isinstance(offset, float) else offset
+    )

@@ -1,0 +1,244 @@
+"""Document 000's data flow on the bus: runs, their tool loop, errors, redelivery and commands."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nexus.bus import Message
+from nexus.errors import BusRequestFailed
+from nexus.services import Run, RunMetadata, Topics
+from nexus.services.orchestrator import RunState
+from nexus.testing.model_server import fail, reply
+from nexus.types.message import ToolCall
+from nexus.types.stream_events import Token
+from services.running import run, services
+from support.scripted_agent import check_laws
+
+METADATA = RunMetadata("2025-12-10T08:00:00Z", -480)
+LOOK = ToolCall("c1", "look", '{"place": "shelf"}')
+
+
+async def look(place: str) -> str:
+    """Look at a place."""
+    return f"seen: {place}"
+
+
+def test_run_goes_through_all_three_services() -> None:
+    async def main() -> None:
+        async with services(
+            reply("Paris."),
+            watches=(Topics.CONTEXT_BUILD_REQUEST, Topics.CONTEXT_BUILD_RESPONSE, Topics.LLM_REQUEST, Topics.RUN_END),
+        ) as running:
+            profile = {"friends_profile": {"content": "I like maps."}}
+            end = await running.client.run(Run("ada", "What's the capital of France?", "r1", profile), METADATA)
+            assert (end.state, end.text, end.session, end.turn) == ("done", "Paris.", "dm:ada", 1)
+            await running.seen(Topics.RUN_END, 1)
+            topics = [message.topic for message in running.messages]
+            assert topics == [
+                Topics.CONTEXT_BUILD_REQUEST, Topics.CONTEXT_BUILD_RESPONSE, Topics.LLM_REQUEST, Topics.RUN_END
+            ]  # fmt: skip
+            response = running.messages[1]
+            assert response.causation_id == running.messages[0].id
+            system, capabilities, memory, friend, moment = running.server.bodies[0]["messages"]
+            assert response.content["messages"] == running.server.bodies[0]["messages"]
+            assert system["role"] == "system"
+            assert system["content"].startswith("# You are Nexus")
+            assert capabilities["content"].startswith("[CAPABILITIES]")
+            assert memory["content"].startswith("[SHARED_MEMORY count=0]")
+            assert friend["content"] == "[FRIENDS_INFO]\nAbout this friend:\n\nI like maps."
+            assert moment["content"] == (
+                "[THIS_MOMENT]\n<current_time>2025-12-10 16:00:00+08:00</current_time>\n"
+                "<human_input>\nWhat's the capital of France?\n</human_input>"
+            )
+
+    run(main)
+
+
+def test_tool_loop_keeps_the_five_messages_and_replays() -> None:
+    async def main() -> None:
+        async with services(reply("I look.", LOOK), reply("A book."), tools=[look]) as running:
+            end = await running.client.run(Run("ada", "What is there?", "r1"), METADATA)
+            assert (end.state, end.text) == ("done", "A book.")
+            first, second = running.server.bodies
+            assert second["messages"][:5] == first["messages"]
+            assert [message["role"] for message in second["messages"][5:]] == ["assistant", "tool"]
+            assert second["messages"][6]["content"] == "seen: shelf"
+            assert first["tools"][0]["function"]["name"] == "look"
+            for call, body in enumerate(running.server.bodies, 1):
+                ctx = await running.nx.run(partial(running.nx.engine.replay, "dm:ada", 1, call=call))
+                assert ctx.to_openai()["messages"] == body["messages"]
+            text = json.dumps(second["messages"])
+            assert text.count("What is there?") == 1
+
+    run(main)
+
+
+def test_next_run_has_the_last_one_in_its_memory_and_its_input_once() -> None:
+    async def main() -> None:
+        async with services(reply("Hello."), reply("Again.")) as running:
+            await running.client.run(Run("ada", "Good morning", "r1"), METADATA)
+            await running.client.run(Run("ada", "Good morning", "r2"), METADATA)
+            memory, moment = (running.server.bodies[1]["messages"][at]["content"] for at in (2, 4))
+            assert memory.startswith("[SHARED_MEMORY count=2]")
+            assert memory.count("Good morning") == moment.count("Good morning") == 1
+
+    run(main)
+
+
+def test_redelivered_run_has_no_second_effect() -> None:
+    async def main() -> None:
+        async with services(reply("Hello.")) as running:
+            first = await running.client.run(Run("ada", "Hi", "r1"))
+            again = await running.client.run(Run("ada", "Hi", "r1"))
+            assert first == again
+            assert len(running.server.requests) == 1
+            assert len(await running.nx.history("dm:ada")) == 2
+
+    run(main)
+
+
+def test_run_id_of_another_user_is_refused() -> None:
+    async def main() -> None:
+        async with services(reply("Hello.")) as running:
+            await running.client.run(Run("ada", "Hi", "r1"))
+            with pytest.raises(BusRequestFailed, match="belongs to another user"):
+                await running.client.run(Run("eve", "Hi", "r1"))
+
+    run(main)
+
+
+def test_run_ends_at_the_largest_number_of_iterations() -> None:
+    async def main() -> None:
+        async with services(reply("", LOOK), tools=[look]) as running:
+            end = await running.client.run(Run("ada", "Go", "r1"))
+            assert end.state == "failed"
+            assert "10 calls of a model" in end.reason
+            assert len(running.server.requests) == 10
+
+    run(main)
+
+
+def test_failure_of_the_model_is_the_reason_of_the_run() -> None:
+    async def main() -> None:
+        async with services(fail(401, "bad key")) as running:
+            end = await running.client.run(Run("ada", "Go", "r1"))
+            assert end.state == "failed"
+            assert "bad key" in end.reason
+            turn = (await running.nx.run(running.nx.engine.ledger.turns, "dm:ada"))[0]
+            assert (turn.status, turn.failure_kind) == ("failed", "auth")
+
+    run(main)
+
+
+def test_ui_events_name_their_run_and_begin_and_end_like_a_turns() -> None:
+    async def main() -> None:
+        async with services(reply("Good morning."), watches=(Topics.UI_EVENTS,)) as running:
+            items = [item async for item in running.client.stream(Run("ada", "Hi", "r1"))]
+            *events, end = items
+            assert isinstance(end, RunState)
+            assert end.text == "Good morning."
+            check_laws([event for event in events if not isinstance(event, RunState)])
+            for content in running.contents(Topics.UI_EVENTS):
+                assert (content["run_ids"], content["session"]) == (["r1"], "dm:ada")
+
+    run(main)
+
+
+def test_running_run_is_canceled_and_keeps_its_partial_reply() -> None:
+    async def main() -> None:
+        async with services(reply("word " * 5_000, event_interval_s=0.02)) as running:
+            stream = running.client.stream(Run("ada", "Tell a story", "r1"))
+            while not isinstance(await anext(stream), Token):
+                pass
+            state = await running.client.cancel("r1")
+            assert (state.state, state.reason) == ("failed", "canceled")
+            await stream.aclose()
+            assert [message.role for message in await running.nx.history("dm:ada")] == ["user", "assistant"]
+            assert await running.client.cancel("r1") == state
+
+    run(main)
+
+
+def test_commands_are_answered() -> None:
+    async def main() -> None:
+        async with services(reply("word " * 400)) as running:
+            for number in range(6):
+                await running.client.run(Run("ada", f"Question {number} {'word ' * 300}", f"r{number}"))
+            assert (await running.client.result("r0")).state == "done"
+            compact = Message(Topics.COMMANDS, {"command": "compact", "owner_key": "ada"})
+            done = (await running.bus.request(compact, timeout_s=60)).content
+            assert done["session"] == "dm:ada"
+            assert done["tokens_after"] <= done["tokens_before"]
+            for content, kind in (
+                ({"command": "result", "run_id": "none"}, "NotAccepted"),
+                ({"command": "cancel", "run_id": "none"}, "NotAccepted"),
+                ({"command": "compact", "owner_key": "nobody"}, "NoSuchSession"),
+                ({"command": "fly"}, "BadBusMessage"),
+            ):
+                with pytest.raises(BusRequestFailed) as raised:
+                    await running.bus.request(Message(Topics.COMMANDS, content))
+                assert raised.value.kind == kind
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    ("message", "kind"),
+    [
+        (Message(Topics.RUN_REQUEST, {"run": {"owner_key": "", "current_input": "Hi"}}), "BadSessionKey"),
+        (Message(Topics.RUN_REQUEST, {"run": {"owner_key": "ada", "current_input": " "}}), "EmptyEvent"),
+        (Message(Topics.RUN_REQUEST, {"owner_key": "ada"}), "BadBusMessage"),
+        (
+            Message(Topics.RUN_REQUEST, {"run": {"owner_key": "ada", "current_input": "Hi"}}, tenant="other"),
+            "NotAllowed",
+        ),
+    ],
+)
+def test_bad_run_request_is_answered_with_an_error(message: Message, kind: str) -> None:
+    async def main() -> None:
+        async with services() as running:
+            with pytest.raises(BusRequestFailed) as raised:
+                await running.bus.request(message)
+            assert raised.value.kind == kind
+            assert running.nx.engine.sessions() == []
+
+    run(main)
+
+
+def test_users_profile_of_the_configuration_is_used() -> None:
+    class Identities:
+        def get(self, _name: str) -> None:
+            return None
+
+        async def get_identity(self, owner_key: str) -> dict[str, Any]:
+            return {"owner_key": owner_key, "prompt_overrides": {"friends_profile": "I like trains."}}
+
+    async def main() -> None:
+        async with services(reply("Hello."), config_service=Identities()) as running:
+            await running.client.run(Run("ada", "Hi", "r1"))
+            assert "I like trains." in running.server.bodies[0]["messages"][3]["content"]
+
+    run(main)
+
+
+def test_accepted_run_survives_its_process(tmp_path: Path) -> None:
+    async def main() -> None:
+        path = tmp_path / "ledger.db"
+        async with services(reply("word " * 5_000, event_interval_s=0.02), ledger=path) as running:
+            stream = running.client.stream(Run("ada", "Hi", "r1"))
+            while not isinstance(await anext(stream), Token):
+                pass
+            await running.orchestrator.stop(grace_s=0.0)
+            await stream.aclose()
+        async with services(reply("Hello."), ledger=path) as running:
+            end = await running.client.run(Run("ada", "Hi", "r1"))
+            assert (end.state, end.text) == ("done", "Hello.")
+            texts = [message.text() for message in await running.nx.history("dm:ada")]
+            assert texts == ["Hi", "Hello."]
+
+    run(main)
