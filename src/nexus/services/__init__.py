@@ -12,32 +12,41 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from nexus.bus import Bus as NexusBus
     from nexus.services.client import RunClient
+    from nexus.services.configuration import ConfigService
     from nexus.services.context import ContextBuilder
     from nexus.services.llm import LLMService
     from nexus.services.messages import Run, RunMetadata
     from nexus.services.orchestrator import OrchestratorService
+    from nexus.services.persistence import PersistenceService
     from nexus.services.topics import Topics
+    from nexus.tools import ToolRegistry
 
 _MODULES = {
+    "ConfigService": "services.configuration",
     "ContextBuilder": "services.context",
     "LLMService": "services.llm",
     "NexusBus": "bus",
     "OrchestratorService": "services.orchestrator",
+    "PersistenceService": "services.persistence",
     "Run": "services.messages",
     "RunClient": "services.client",
     "RunMetadata": "services.messages",
+    "ToolRegistry": "tools",
     "Topics": "services.topics",
 }
 _ORIGINAL_NAMES = {"NexusBus": "Bus"}
 
 __all__ = [
+    "ConfigService",
     "ContextBuilder",
     "LLMService",
     "NexusBus",
     "OrchestratorService",
+    "PersistenceService",
     "Run",
     "RunClient",
     "RunMetadata",
+    "ToolRegistry",
     "Topics",
 ]
 

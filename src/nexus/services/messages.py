@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -59,6 +59,14 @@ class RunMetadata(Struct, frozen=True, omit_defaults=True):
     client_timestamp_utc: str = ""
     client_timezone_offset: int | float | str = 0
     """Minutes as of a browser's `getTimezoneOffset` (-480 is +08:00), or an IANA name."""
+
+
+class Identities(Protocol):
+    """The part of document 000's ConfigService that knows the users."""
+
+    async def get_identity(self, owner_key: str) -> dict[str, Any]:
+        """Return a user's profile."""
+        ...
 
 
 class StoredCall(Struct, frozen=True, omit_defaults=True):

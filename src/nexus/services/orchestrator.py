@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Self
 
 import msgspec
 from msgspec import Struct
@@ -27,6 +27,7 @@ from nexus.services.bus_models import BusAssembly, BusModels
 from nexus.services.context.formatters import read_time
 from nexus.services.messages import (
     GROUP,
+    Identities,
     RunMetadata,
     RunRequest,
     answer,
@@ -34,9 +35,9 @@ from nexus.services.messages import (
     publish_if_possible,
     read_content,
 )
+from nexus.services.persistence import owner_session
 from nexus.services.topics import Topics
 from nexus.tools import ToolRegistry
-from nexus.types import session_key
 from nexus.types.message import Text
 from nexus.types.options import CallOptions
 from nexus.types.request import Event
@@ -51,14 +52,6 @@ LOOK_S = 2.0
 
 CANCEL_S, RESULT_S, COMPACT_S = 10.0, 20.0, 300.0
 """Longest time of a command, in seconds."""
-
-
-class Identities(Protocol):
-    """The part of document 000's ConfigService that the orchestrator needs."""
-
-    async def get_identity(self, owner_key: str) -> dict[str, Any]:
-        """Return a user's profile."""
-        ...
 
 
 class Command(Struct, frozen=True, omit_defaults=True):
@@ -87,11 +80,6 @@ class RunState(Struct, frozen=True, omit_defaults=True):
     """The last reply of a run that is done."""
     reason: str = ""
     """Why it failed or was dropped."""
-
-
-def owner_session(owner_key: str) -> str:
-    """Return the label of a user's session. Raises BadSessionKey."""
-    return session_key.key("dm", owner_key).label
 
 
 class OrchestratorService:

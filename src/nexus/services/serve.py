@@ -11,9 +11,11 @@ from nexus.async_engine import AsyncEngine
 from nexus.bus import Bus
 from nexus.errors import BadSetting
 from nexus.models import ModelClient
+from nexus.services.configuration import ConfigService
 from nexus.services.context.builder import ContextBuilder
 from nexus.services.llm import LLMService
-from nexus.services.orchestrator import LOOK_S, Identities, OrchestratorService
+from nexus.services.orchestrator import LOOK_S, OrchestratorService
+from nexus.services.persistence import PersistenceService
 from nexus.tools import ToolRegistry
 
 ServiceName: TypeAlias = Literal["context", "llm", "orchestrator"]
@@ -39,19 +41,21 @@ async def serve(
     *,
     only: Sequence[ServiceName] = SERVICES,
     tool_registry: ToolRegistry | Iterable[Callable[..., Any]] = (),
-    config_service: Identities | None = None,
     builtin: bool = False,
     limits: Limits | None = None,
     look_s: float = LOOK_S,
     grace_s: float = GRACE_S,
 ) -> AsyncGenerator[None]:
-    """Run services while the block runs; arguments as of their classes.
+    """Run services while the block runs; arguments as of their classes. Histories and configuration are in the ledger.
 
     At the end the orchestrator stops first: its running turns still need the other services.
     """
+    registry = tool_registry if isinstance(tool_registry, ToolRegistry) else ToolRegistry(tool_registry)
+    config_service = ConfigService(nx)
     async with AsyncExitStack() as stack:
         if "context" in only:
-            builder = ContextBuilder(bus, nx=nx)
+            await config_service.load()
+            builder = ContextBuilder(bus, registry, config_service, PersistenceService(nx), nx=nx)
             await builder.start()
             stack.push_async_callback(builder.stop)
         if "llm" in only:
@@ -60,7 +64,7 @@ async def serve(
             orchestrator = OrchestratorService(
                 bus,
                 nx,
-                tool_registry=tool_registry,
+                tool_registry=registry,
                 config_service=config_service,
                 builtin=builtin,
                 limits=limits,

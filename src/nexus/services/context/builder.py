@@ -30,7 +30,15 @@ from nexus.services.context.formatters import (
 from nexus.services.context.mood import Mood, MoodDetector, RuleMoodDetector
 from nexus.services.context.prompts import PromptManager
 from nexus.services.context.stored_calls import assemble_call, context_content
-from nexus.services.messages import GROUP, BuildRequest, answer, check_tenant, publish_if_possible, read_content
+from nexus.services.messages import (
+    GROUP,
+    BuildRequest,
+    Identities,
+    answer,
+    check_tenant,
+    publish_if_possible,
+    read_content,
+)
 from nexus.services.topics import Topics
 from nexus.types.block import ContextWarning
 from nexus.types.sanitize import sanitize_text
@@ -137,10 +145,12 @@ class ContextBuilder:
         if request.call is not None:
             return context_content(await assemble_call(self.nx, request.call), request.call)
         run, metadata = request.run, request.metadata
-        offset = metadata.client_timezone_offset
+        offset, profile = metadata.client_timezone_offset, run.user_profile
+        if not profile and hasattr(self.config_service, "get_identity"):
+            profile = await cast("Identities", self.config_service).get_identity(run.owner_key)
         dialogue = await self.build(
             run.owner_key,
-            run.user_profile,
+            profile,
             run.current_input,
             metadata.client_timestamp_utc,
             int(offset) if isinstance(offset, float) else offset,
