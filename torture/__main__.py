@@ -24,6 +24,7 @@ NAMES = (
     "kill_broker",
     "kill_postgres",
     "postgres_writers",
+    "services",
     "power_loss",
     "io_errors",
     "disk_full",

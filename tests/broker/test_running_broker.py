@@ -15,7 +15,8 @@ from nexus.agents import Agent, WorkerLimits
 from nexus.async_engine import AsyncEngine
 from nexus.broker import Broker
 from nexus.context import AssembledContext
-from nexus.errors import BadSetting, NotAccepted
+from nexus.errors import BadSetting, LedgerUnavailable, NotAccepted
+from nexus.ledger.sqlite import SqliteLedger
 from support.scripted_agent import Scenario, check_laws, said, streamed_text
 
 
@@ -421,5 +422,37 @@ def test_queued_event_is_canceled_as_dropped_and_a_running_one_as_failed() -> No
             with pytest.raises(NotAccepted):
                 await broker.current("third")
         assert ended == ["second", "first"]
+
+    run(work)
+
+
+@pytest.mark.parametrize("place", range(6))
+def test_ledger_that_cannot_be_reached_for_a_moment_fails_no_event(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit, commits = SqliteLedger.commit, list[str]()
+
+    def interrupted_commit(store: SqliteLedger, session: str, *args: Any) -> Any:
+        commits.append(session)
+        if len(commits) == place + 1:
+            raise LedgerUnavailable("the database cannot be reached")
+        return commit(store, session, *args)
+
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    def reply(ctx: AssembledContext) -> list[Any]:
+        has_result = any(message.role == "tool" for message in ctx.current)
+        return said("It is there.") if has_result else said("Looking.", ToolCall("a", "look", "{}"))
+
+    async def work(nx: AsyncEngine) -> None:
+        agent = Agent(nx, Model(reply))
+        agent._registry.register(look, repeatable=True)
+        async with Broker(agent) as broker:
+            monkeypatch.setattr(SqliteLedger, "commit", interrupted_commit)
+            row = await broker.submit(event("Where is it?"), session="s")
+            result = await broker.result(row.id)
+        assert (result.event.state, result.text) == ("done", "It is there.")
+        assert answers(nx, "s") == ["Looking.", "It is there."]
+        assert [message.text() for message in nx.engine.history("s") if message.role == "user"] == ["Where is it?"]
 
     run(work)

@@ -55,6 +55,7 @@ ROUNDS = {
     "frames": 500,
     "kill_postgres": 60,
     "postgres_writers": 1,
+    "services": 10,
 }
 
 REACHED = {
@@ -69,6 +70,7 @@ REACHED = {
     "frames": "marks in texts",
     "kill_postgres": "appends acknowledged after the server was killed",
     "postgres_writers": "appends to them",
+    "services": "kills: process",
 }
 """What a run must have met to have tried anything; the number counts how often.
 
@@ -89,7 +91,7 @@ def test_torture_finds_every_broken_build_at_named_points(tmp_path: Path, record
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ROUNDS)
 def test_nothing_is_lost_under_torture(name: str, tmp_path: Path, record_property: Any) -> None:
-    if "postgres" in name:
+    if "postgres" in name or name == "services":
         require_packages()
     code, report = tortured(tmp_path, name, ROUNDS[name])
     assert report["failed"] == {}

@@ -18,7 +18,7 @@ from nexus.agents.turn_tools import TurnTools
 from nexus.agents.workers import WorkerLimits, WorkerOrder, Workers
 from nexus.assembly.inputs import as_event
 from nexus.async_engine import AsyncEngine, AsyncTurn
-from nexus.errors import BadSetting
+from nexus.errors import BadSetting, LedgerUnavailable
 from nexus.ledger.lease import WAIT_S, async_session_lease
 from nexus.ledger.replay import Turn as StoredTurn
 from nexus.models import ModelClient
@@ -123,6 +123,7 @@ class Agent:
 
         Raises:
             SessionBusy: Another turn of the session did not end in time. Nothing was stored.
+            LedgerUnavailable: The ledger could not be reached. The turn stays open: the same `Event.id` continues it.
             BudgetTooSmall, BadSetting, LedgerError: As for `Engine.begin`. Nothing was stored.
         """
         check_options("run", options, CallOptions, "session images sink cancel wait spending lease")
@@ -191,6 +192,10 @@ class Agent:
                 kind = "aborted" if result.stop_reason == "aborted" else "error"
                 ended = await self.nx.run(_end_turn, turn.turn, kind, result.error)
                 stream.emit(StreamError(ended.failure_kind, ended.error))
+        except LedgerUnavailable as error:
+            failure = failure_of(error)
+            stream.emit(StreamError(failure.kind, failure.text, retryable=True))
+            raise
         except BaseException as error:
             failure = failure_of(error)
             text = "canceled" if failure.kind == "aborted" else failure.text

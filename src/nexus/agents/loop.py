@@ -19,7 +19,7 @@ from nexus.agents.engine import AgentTools, BeforeStep, Limits
 from nexus.agents.tool_calls import run_calls
 from nexus.async_engine import AsyncEngine, AsyncTurn
 from nexus.context import AssembledContext
-from nexus.errors import ContextOverflow, LimitReached, ModelCallFailed
+from nexus.errors import ContextOverflow, LedgerUnavailable, LimitReached, ModelCallFailed
 from nexus.models import ModelClient, ModelReply
 from nexus.providers.errors.failures import FailureKind, failure_of
 from nexus.recovery import RemoteAssembly, next_reply
@@ -114,6 +114,8 @@ class _Run:
         except asyncio.CancelledError:
             if await self._fail("aborted", "canceled"):
                 raise
+        except LedgerUnavailable:
+            raise  # the turn stays open: its event continues it when the ledger is there again
         except Exception as error:  # noqa: BLE001 - a failed turn is a result (document 002)
             failure = failure_of(self._time_limit_error() if limit.expired() else error)
             if isinstance(error, ModelCallFailed) and error.reply is not None:  # withheld, and paid

@@ -37,7 +37,7 @@ from nexus.broker.queue_modes import (
     encode_body,
     joined_event,
 )
-from nexus.errors import BadSetting, LedgerError, NotAccepted, SessionBusy
+from nexus.errors import BadSetting, LedgerError, LedgerUnavailable, NotAccepted, SessionBusy
 from nexus.ledger.lease import async_session_lease
 from nexus.ledger.sessions import PENDING, QueuedEvent
 from nexus.types.message import Image, Message, Text
@@ -396,6 +396,8 @@ class Broker:
                     **call_options(batch),
                 )
                 error = result.error or ""
+            except LedgerUnavailable:
+                raise  # the queue goes on later, with this turn
             except Exception as failure:  # noqa: BLE001 - an event that cannot run must not stop the queue
                 error = str(failure) or type(failure).__name__
             self._states[label] = "completing"
