@@ -37,6 +37,7 @@ TITLES: Mapping[str, str] = {
     "start": "Start",
     "serving": "Many clients",
     "agents": "Many sessions",
+    "services": "Services in processes",
     "system_slot": "System slot",
     "counting": "Token counts",
     "counter_error": "Token counts by content",

@@ -19,6 +19,7 @@ NAMES = (
     "start",
     "serving",
     "agents",
+    "services",
     "system_slot",
     "counting",
     "counter_error",

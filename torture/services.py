@@ -15,8 +15,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +64,7 @@ def run(rounds: int, seed: int, folder: Path, progress: Progress) -> Figures:
     folder.mkdir(exist_ok=True)
     asyncio.run(load.on_processes(folder))
     counts = dict(load.counts)
-    calm = _Load(max(rounds // 10, 5), seed, lambda _done, _all: None)
+    calm = _Load(rounds, seed, progress)
     asyncio.run(calm.in_process(folder / "in_process.db"))
     require(not calm.counts[FAILED], f"requests failed without a kill: {calm.counts}")
     counts |= {f"in process: {name}": count for name, count in calm.counts.items()}
@@ -92,10 +92,9 @@ class _Load:
         url = database.new_ledger()
         try:
             await asyncio.to_thread(_add_other_tenant, lambda tenant: PostgresLedger(url, tenant=tenant), self.runners)
-            with model_server(_answer) as server:
-                command = [sys.executable, "-m", "nexus", "services", "run", "--json", "-m", MODEL]
-                command += ["--bus", bus_server.url, "--ledger", url, "--base-url", server.openai_url]
-                members = [_Member(command, folder) for _ in range(PROCESSES)]
+            with scripted_model() as model_url:
+                command = member_command(bus_server.url, url, model_url)
+                members = [Member(command, folder) for _ in range(PROCESSES)]
                 try:
                     await asyncio.gather(*(asyncio.to_thread(member.start) for member in members))
                     bus = await open_bus(bus_server.url)
@@ -118,15 +117,15 @@ class _Load:
     async def in_process(self, file: Path) -> None:
         """Run the services in this process."""
         _add_other_tenant(lambda tenant: SqliteLedger(str(file), tenant=tenant), self.runners)
-        with model_server(_answer) as server:
-            models, bus = open_client(base_url=server.openai_url, api_key="test"), await open_bus()
+        with scripted_model() as model_url:
+            models, bus = open_client(base_url=model_url, api_key="test"), await open_bus()
             async with nexus.open_async(ledger=str(file), model=MODEL) as nx, serve(bus, nx, models):
                 await self._put_load_on(bus)
             await bus.close()
             await models.aclose()
         self._check(lambda tenant: SqliteLedger(str(file), tenant=tenant))
 
-    async def _kill(self, members: list[_Member], bus: NatsServer, database: PostgresServer) -> None:
+    async def _kill(self, members: list[Member], bus: NatsServer, database: PostgresServer) -> None:
         """Kill one thing after the other, each at a share of the work."""
         kinds = [kind for kind, count in KILLS.items() for _ in range(count)]
         self.dice.shuffle(kinds)
@@ -278,7 +277,20 @@ def _check_context(content: Any, user: int, text: str) -> None:
     require(SECRET not in json.dumps(messages), f"user {user} sees another tenant")
 
 
-class _Member:
+@contextmanager
+def scripted_model() -> Generator[str]:
+    """Run the scripted model; yield its address."""
+    with model_server(_answer) as server:
+        yield server.openai_url
+
+
+def member_command(bus_url: str, ledger_url: str, model_url: str) -> list[str]:
+    """Return the command of a process with all services."""
+    command = [sys.executable, "-m", "nexus", "services", "run", "--json", "-m", MODEL]
+    return [*command, "--bus", bus_url, "--ledger", ledger_url, "--base-url", model_url]
+
+
+class Member:
     """A process with all services. It may be killed and started again."""
 
     def __init__(self, command: list[str], folder: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from torture.broken import BUILDS
 
+from support.nats_server import require_nats_server
 from support.postgres import require_packages
 
 ROOT = Path(__file__).parents[2]
@@ -93,6 +94,8 @@ def test_torture_finds_every_broken_build_at_named_points(tmp_path: Path, record
 def test_nothing_is_lost_under_torture(name: str, tmp_path: Path, record_property: Any) -> None:
     if "postgres" in name or name == "services":
         require_packages()
+    if name == "services":
+        require_nats_server()
     code, report = tortured(tmp_path, name, ROUNDS[name])
     assert report["failed"] == {}
     assert code == 0
