@@ -32,7 +32,7 @@ NexusError
 │       LedgerNotTrusted, SessionBusy, IdempotencyConflict, CompactionSuperseded, BadEntry, BadReference, NoSuchSession, ForksDepend,
 │       EraseIncomplete, LedgerConflict, CannotReplay
 └── BudgetTooSmall, ContextOverflow, LimitReached, NotAccepted, AgentProgramFailed, BadBudget, BadModelEntry,
-    AgentClosed, BadCall, EmptyEvent, BadEvent, BadReply,
+    AgentClosed, NoSuchAgent, ServerCallFailed, BadCall, EmptyEvent, BadEvent, BadReply,
     BadContext, PackageMissing, BadTool, BadPolicy, UnknownProfile, BadProfile, BadSessionKey, EmptyTask,
     WorkspaceMissing, BadConfig, OverCap, UnknownFormat, BadImage, BadSkill, NoSuchSkill,
     NoSuchFact, MemoryBusy, NotEditable
@@ -87,6 +87,18 @@ class LimitReached(NexusError):
 
 class AgentClosed(NexusError):
     """An agent was destroyed, or its pool closed. Nothing was stored."""
+
+
+class NoSuchAgent(NexusError):
+    """The server has no agent of that id, or the token's tenant has none."""
+
+
+class ServerCallFailed(NexusError):
+    """A client of the server got an error: `kind` is its class name, `code` JSON-RPC's, `status` HTTP's (0: no answer)."""
+
+    def __init__(self, text: str, *, kind: str = "", code: int = 0, status: int = 0) -> None:
+        self.kind, self.code, self.status = kind, code, status
+        super().__init__(text)
 
 
 class AgentProgramFailed(NexusError):

@@ -63,6 +63,7 @@ CANCELED = "canceled"
 """Reason of an event that `Broker.cancel` ended."""
 
 _POLL_S, _MAX_POLL_S = 0.2, 2.0
+_CANCEL_POLL_S = 0.01
 _RETRY_S = 2.0
 """Seconds until a queue that an error of the ledger stopped goes on."""
 
@@ -240,20 +241,25 @@ class Broker:
         return await self.nx.run(self._queue.result, event_id)
 
     async def cancel(self, event_id: str) -> bool:
-        """Cancel an event: drop it if it is queued, or interrupt its turn if that runs in this process.
+        """End an event: a waiting one is dropped, the turn of a running one is interrupted. Both have a reason.
 
-        Returns whether one of both was done: an event of another process, or a finished one, is left as it is.
+        Returns False for an unknown event, one that has ended, and one that another process runs.
         """
-        change = partial(self._store.update_events, [event_id], "dropped", expected=("queued",), reason=CANCELED)
-        if await self.nx.run(change):
-            self._report_end([event_id])
-            return True
-        running = next((turn for turn in self._running.values() if event_id in turn.ids), None)
-        if running is None:
-            return False
-        running.reason = running.reason or CANCELED
-        running.cancel.set()
-        return True
+        while (row := await self.nx.run(self._store.queued_event, event_id)) is not None and row.state in PENDING:
+            if row.state == "queued":
+                drop = partial(self._store.update_events, [event_id], "dropped", expected=("queued",), reason=CANCELED)
+                if await self.nx.run(drop):
+                    self._report_end([event_id])
+                    return True
+            running = self._running.get(row.session)
+            if running is not None and event_id in running.ids:
+                running.reason = CANCELED
+                running.cancel.set()
+                return True
+            if row.session not in self._leased:
+                return False
+            await asyncio.sleep(_CANCEL_POLL_S)  # its turn is about to begin, or has just ended
+        return False
 
     def watch(self, session: str | None = None) -> AsyncGenerator[SessionEvent]:
         """Return the events of this process's turns from now on, of one session or of all, until the broker stops.
@@ -277,6 +283,11 @@ class Broker:
     def state(self, session: str) -> SessionState:
         """Return what a session does now in this process."""
         return self._states.get(session, "idle")
+
+    @property
+    def session_count(self) -> int:
+        """Number of sessions in which an event waits or runs in this process."""
+        return len(self._tasks)
 
     async def join(self) -> None:
         """Wait until no event waits or runs in this process."""

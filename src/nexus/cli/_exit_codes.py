@@ -16,7 +16,7 @@ _CODES: dict[int, tuple[type[NexusError], ...]] = {
         errors.BadArguments, errors.BadBudget, errors.BadCall, errors.BadConfig, errors.BadCredential, errors.BadEntry,
         errors.BadEvent, errors.BadFact, errors.BadModelEntry, errors.BadReference, errors.BadSessionKey,
         errors.BadSetting, errors.EmptyEvent, errors.EmptyTask, errors.ForksDepend, errors.NoCredential,
-        errors.NoSuchFact, errors.NoSuchSession, errors.NoSuchSkill, errors.NotAllowed, errors.NotEditable, errors.PackageMissing,
+        errors.NoSuchAgent, errors.NoSuchFact, errors.NoSuchSession, errors.NoSuchSkill, errors.NotAllowed, errors.NotEditable, errors.PackageMissing,
         errors.UnknownProfile, errors.UnknownTool,
     ),
     OVER_BUDGET: (errors.BudgetTooSmall, errors.ContextOverflow),

@@ -1,0 +1,199 @@
+"""The agents of one tenant: sessions of its ledger, with the settings that each was created with.
+
+Settings are documents of the ledger (`nexus.services.documents`), so an agent is there again after a restart, and in every
+process that shares the ledger. Its conversation is the session of its id.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Collection
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, cast
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nexus.engine import Engine
+from nexus.errors import AgentClosed, BadSetting, NoSuchAgent, NotAllowed
+from nexus.ledger.sessions import SessionMetadata
+from nexus.server.forms import AgentInfo, CreateAgent, RequestKey
+from nexus.services.documents import change_document, read_document
+from nexus.types.options import CallOptions
+
+PREFIX = "nexus:agent:"
+"""Beginning of the label of an agent's settings."""
+ID_CHARS = 200
+_TITLE = "settings of an agent"
+_EVENT = "request:"
+
+
+class StoredAgent(Struct, frozen=True, omit_defaults=True):
+    """An agent as the ledger has it."""
+
+    agent_id: str
+    settings: CreateAgent
+    """With the limits of its parent."""
+    created_ms: int = 0
+    is_closed: bool = False
+    is_destroyed: bool = False
+
+    @property
+    def options(self) -> CallOptions:
+        """The arguments of `Engine.assemble` for its turns; JSON values."""
+        settings = self.settings
+        options: dict[str, Any] = {
+            "system": settings.system_prompt,
+            "permissions": list(settings.permissions) if settings.permissions is not None else None,
+            **{
+                name: getattr(settings, name)
+                for name in ("model", "profile", "toolset", "principal", "persona", "budget")
+            },
+        }
+        return cast("CallOptions", {name: value for name, value in options.items() if value})
+
+
+class StoredAgents:
+    """The agents of an engine's ledger. All methods block: the engine's thread runs them."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._nx = engine
+
+    def create(self, settings: CreateAgent) -> StoredAgent:
+        """Create an agent within its parent, with its session.
+
+        Raises BadSetting for an id in use, NotAllowed, NoSuchAgent for its parent, BadSessionKey, LedgerError.
+        """
+        agent_id = uuid.uuid4().hex[:8] if settings.agent_id is None else settings.agent_id
+        _check_id(agent_id)
+        return self._add(agent_id, self._within_parent(settings))
+
+    def _add(self, agent_id: str, settings: CreateAgent) -> StoredAgent:
+        agent = StoredAgent(agent_id, replace(settings, agent_id=agent_id), self._nx.clock_ms())
+        label = self._nx.session_label(agent_id, **agent.options)  # raises for an invalid name and a denied session
+
+        def add(document: dict[str, Any]) -> dict[str, Any]:
+            if document and not _decode(document).is_destroyed:
+                raise BadSetting(f"agent {agent_id!r} exists (destroy it first, or use another id)")
+            return msgspec.to_builtins(agent)
+
+        if self._nx.ledger.resolve(label) is None:
+            self._nx.ledger.create(label, SessionMetadata(parent_session=settings.parent_agent_id or ""))
+        change_document(self._nx, PREFIX + agent_id, _TITLE, add)
+        return agent
+
+    def get(self, agent_id: str) -> StoredAgent:
+        """Return an agent. Raises NoSuchAgent, and AgentClosed after a `shutdown`."""
+        agent = self._find(agent_id)
+        if agent.is_closed:
+            raise AgentClosed(f"agent {agent_id!r} was shut down (destroy it, and create it again to continue)")
+        return agent
+
+    def list(self) -> tuple[AgentInfo, ...]:
+        """Return all agents, oldest first."""
+        sessions = {info.label: info for info in self._nx.sessions(include_inactive=True)}
+        agents = [_decode(read_document(self._nx, label)) for label in sessions if label.startswith(PREFIX)]
+        rows: list[AgentInfo] = []
+        for agent in sorted(agents, key=lambda agent: (agent.created_ms, agent.agent_id)):
+            label = self._nx.ledger.resolve(agent.agent_id) or agent.agent_id
+            messages = sessions[label].messages if label in sessions else 0
+            at = datetime.fromtimestamp(agent.created_ms / 1000, UTC).isoformat(timespec="milliseconds")
+            parent, model = agent.settings.parent_agent_id, agent.settings.model or self._nx.model
+            if not agent.is_destroyed:
+                rows.append(AgentInfo(agent.agent_id, at, messages, agent.is_closed, parent, model))
+        return tuple(rows)
+
+    def close(self, agent_id: str) -> StoredAgent:
+        """Let an agent accept no more. Raises NoSuchAgent."""
+        return self._change(agent_id, is_closed=True)
+
+    def destroy(self, agent_id: str) -> StoredAgent:
+        """Remove an agent; its session stays. Raises NoSuchAgent."""
+        return self._change(agent_id, is_closed=True, is_destroyed=True)
+
+    def fork(self, agent: StoredAgent, new_id: str | None, turn: int | None) -> StoredAgent:
+        """Create an agent with the settings of another, and its history up to a turn. Raises as `create`."""
+        new_id = uuid.uuid4().hex[:8] if new_id is None else new_id
+        _check_id(new_id)
+        if self._nx.ledger.resolve(new_id) is not None:
+            raise BadSetting(f"session {new_id!r} exists (use another id)")
+        self._nx.ledger.fork(new_id, agent.agent_id, turn=turn)
+        return self._add(new_id, agent.settings)
+
+    def _find(self, agent_id: str) -> StoredAgent:
+        document = read_document(self._nx, PREFIX + agent_id) if is_valid_id(agent_id) else {}
+        agent = _decode(document) if document else None
+        if agent is None or agent.is_destroyed:
+            raise NoSuchAgent(f"agent {agent_id[:ID_CHARS]!r} not found (create it, or list agents)")
+        return agent
+
+    def _change(self, agent_id: str, **changes: Any) -> StoredAgent:
+        agent = replace(self._find(agent_id), **changes)
+        change: Callable[[dict[str, Any]], dict[str, Any]] = partial(_changed, changes=changes)
+        change_document(self._nx, PREFIX + agent_id, _TITLE, change)
+        return agent
+
+    def _within_parent(self, settings: CreateAgent) -> CreateAgent:
+        """Return settings with at most what the parent has, as the ledger says. Raises NotAllowed, NoSuchAgent."""
+        if settings.parent_agent_id is None:
+            return settings
+        parent = self.get(settings.parent_agent_id)
+        limits = parent.settings
+        return replace(
+            settings,
+            permissions=_within(settings.permissions, limits.permissions, parent.agent_id),
+            toolset=_same(settings.toolset, limits.toolset, "toolset", parent.agent_id),
+            principal=_same(settings.principal, limits.principal, "principal", parent.agent_id),
+        )
+
+
+def event_id(agent_id: str, request_id: RequestKey) -> str:
+    """Return the id of the event of a request: requests of two agents, and `1` and `"1"`, are different."""
+    return f"{_EVENT}{agent_id}:{msgspec.json.encode(request_id).decode()}"
+
+
+def request_of(agent_id: str, name: str) -> RequestKey | None:
+    """Return the request of an agent that an event is of; None for another event, such as a worker's report."""
+    text = name.removeprefix(f"{_EVENT}{agent_id}:")
+    return msgspec.json.decode(text, type=RequestKey) if text != name else None
+
+
+def is_valid_id(agent_id: str) -> bool:
+    """Return whether an id has a valid length and characters; it is a segment of a URL's path too."""
+    is_name = 0 < len(agent_id) <= ID_CHARS and agent_id.isprintable() and agent_id == agent_id.strip()
+    return is_name and not agent_id.startswith(PREFIX) and "/" not in agent_id and agent_id not in (".", "..")
+
+
+def _check_id(agent_id: str) -> None:
+    if not is_valid_id(agent_id):
+        raise BadSetting(
+            f"agent id invalid: 1 to {ID_CHARS} printable characters without '/' and without spaces around it, not "
+            f"beginning with {PREFIX!r} (use another id, or none for a new one)"
+        )
+
+
+def _within(names: Collection[str] | None, limits: Collection[str] | None, parent: str) -> tuple[str, ...] | None:
+    """Return the permissions of a child: its own, or its parent's. Raises NotAllowed for one that the parent lacks."""
+    if names is None or limits is None:
+        chosen = names if names is not None else limits
+        return tuple(chosen) if chosen is not None else None
+    if missing := sorted(set(names) - set(limits)):
+        raise NotAllowed(f"permission {missing[0]!r} not granted: agent {parent!r} lacks it (leave it out)")
+    return tuple(names)
+
+
+def _same(value: str, limit: str, what: str, parent: str) -> str:
+    """Return the parent's value, or the child's if the parent has none. Raises NotAllowed for another one."""
+    if limit and value not in ("", limit):
+        raise NotAllowed(f"{what} {value!r} not granted: agent {parent!r} has {limit!r} (leave it out)")
+    return limit or value
+
+
+def _changed(document: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    return msgspec.to_builtins(replace(_decode(document), **changes))
+
+
+def _decode(document: dict[str, Any]) -> StoredAgent:
+    return msgspec.convert(document, StoredAgent)

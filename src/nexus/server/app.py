@@ -1,0 +1,316 @@
+"""The HTTP side: routes, and everything that is checked before a method runs.
+
+Order of the checks: Host, Origin, path and method, token, media type, size and time of the body, rate. Each refusal has
+its status and a JSON body in the form of a JSON-RPC error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TypeAlias
+
+from msgspec import Struct
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from nexus.errors import NexusError, NoSuchAgent, NotAccepted
+from nexus.server.forms import Case
+from nexus.server.jsonrpc import (
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    SERVER_ERROR,
+    RpcError,
+    answer_value,
+    check_batch,
+    parse,
+    refusal,
+)
+from nexus.server.metrics import CONTENT_TYPE
+from nexus.server.security import AllowedSites, RateLimit, Tokens
+from nexus.server.service import Service
+from nexus.server.streams import KEEP_ALIVE_S, EventBuffer, Position, event_data, sse
+
+CASE_HEADER = "nexus-case"
+_LARGE_BODY = 100_000
+"""Bytes of a body above which it is parsed in a thread."""
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+}
+
+Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
+
+
+class HttpLimits(Struct, frozen=True):
+    """Limits of requests."""
+
+    body_bytes: int = 10 * 2**20
+    body_s: float = 30.0
+    """Seconds for a body to arrive."""
+    per_second: float = 100.0
+    """Requests of a tenant, on average. Each one of a batch counts."""
+    burst: int = 400
+    streams: int = 32
+    """Open streams of a tenant."""
+
+
+class Refused(Exception):
+    """A request that is refused before its method runs."""
+
+    def __init__(self, status: int, text: str, **headers: str) -> None:
+        super().__init__(text)
+        self.status, self.headers = status, headers
+
+
+class HttpServer:
+    """The routes of a server, as the ASGI application `app`.
+
+    Args:
+        service: Runs the methods.
+        tokens: The tokens with their tenants.
+        sites: Hosts and origins that are answered.
+        limits: Limits of requests.
+    """
+
+    def __init__(
+        self, service: Service, tokens: Tokens, sites: AllowedSites | None = None, limits: HttpLimits | None = None
+    ) -> None:
+        self._service, self._tokens, self._sites = service, tokens, sites or AllowedSites()
+        self.limits = limits or HttpLimits()
+        self._rate = RateLimit(self.limits.per_second, self.limits.burst)
+        self._streams: dict[str, int] = {}
+        self._is_ready = False
+        routes = [
+            *(Route(path, self._guarded(self._post), methods=["POST"]) for path in ("/", "/rpc", "/agent/{agent_id}")),
+            Route("/agent/{agent_id}/events", self._guarded(self._events), methods=["GET"]),
+            Route("/health", self._health, methods=["GET"]),
+            Route("/ready", self._ready, methods=["GET"]),
+            Route("/metrics", self._guarded(self._metrics), methods=["GET"]),
+        ]
+        starlette = Starlette(
+            routes=routes,
+            lifespan=self._lifespan,
+            exception_handlers={HTTPException: _http_error, Exception: _failed},
+        )
+        starlette.router.redirect_slashes = False
+        self.app: ASGIApp = _CheckedSites(starlette, self._sites, self._service)
+
+    @asynccontextmanager
+    async def _lifespan(self, _app: Starlette) -> AsyncGenerator[None]:
+        """Let the events of an earlier process go on; at the end, stop all turns."""
+        tenants = self._service.tenants
+        starting = asyncio.ensure_future(tenants.start(self._tokens.tenants))
+        starting.add_done_callback(self._started)
+        try:
+            yield
+        finally:
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+            await tenants.close()
+
+    def _started(self, starting: asyncio.Future[None]) -> None:
+        self._is_ready = not starting.cancelled() and starting.exception() is None
+
+    # requests ----------------------------------------------------------------------------------------------------
+
+    def _guarded(self, endpoint: Endpoint) -> Endpoint:
+        """Return an endpoint whose refusals are responses."""
+
+        async def guarded(request: Request) -> Response:
+            try:
+                return await endpoint(request)
+            except Refused as error:
+                self._service.metrics.refusal(error.status)
+                return _refusal(error.status, str(error), error.headers)
+
+        return guarded
+
+    def _tenant(self, request: Request) -> str:
+        values = request.headers.getlist("authorization")
+        tenant = self._tokens.tenant_of(values[0]) if len(values) == 1 else None
+        if tenant is None:
+            text = "token missing or wrong (send `Authorization: Bearer TOKEN`; `nexus serve` says where the token is)"
+            raise Refused(401, text, **{"WWW-Authenticate": "Bearer"})
+        return tenant
+
+    async def _post(self, request: Request) -> Response:
+        tenant, agent_id = self._tenant(request), request.path_params.get("agent_id")
+        _check_media_type(request)
+        body = await self._body(request)
+        try:
+            value = await asyncio.to_thread(parse, body) if len(body) > _LARGE_BODY else parse(body)
+            requests = check_batch(value)
+        except RpcError as error:
+            return _json(refusal(error).body, 400)
+        self._check_rate(tenant, requests)
+        await self._check_agent(tenant, agent_id)
+        case: Case = "camel" if request.headers.get(CASE_HEADER) == "camel" else "snake"
+        answer = await answer_value(
+            value, lambda method, params: self._service.call(tenant, method, params, agent_id=agent_id, case=case)
+        )
+        if not answer.body:
+            return Response(status_code=204, headers=_HEADERS)
+        return _json(answer.body, 400 if answer.code in (PARSE_ERROR, INVALID_REQUEST) else 200)
+
+    async def _body(self, request: Request) -> bytes:
+        limit, chunks, size = self.limits.body_bytes, list[bytes](), 0
+        length = request.headers.get("content-length", "0")
+        if length.isascii() and length.isdigit() and len(length) < 20 and int(length) > limit:
+            raise Refused(413, f"body has more than {limit:,} bytes", Connection="close")
+        try:
+            async with asyncio.timeout(self.limits.body_s):
+                async for chunk in request.stream():
+                    size += len(chunk)
+                    if size > limit:
+                        raise Refused(413, f"body has more than {limit:,} bytes", Connection="close")
+                    chunks.append(chunk)
+        except TimeoutError as error:
+            text = f"body did not arrive within {self.limits.body_s:g} seconds"
+            raise Refused(408, text, Connection="close") from error
+        except ClientDisconnect as error:
+            raise Refused(400, "body is incomplete") from error
+        return b"".join(chunks)
+
+    def _check_rate(self, tenant: str, requests: int) -> None:
+        if wait_s := self._rate.wait_s(tenant, requests):
+            text = f"too many requests (at most {self.limits.per_second:g} per second)"
+            raise Refused(429, text, **{"Retry-After": str(math.ceil(wait_s))})
+
+    async def _check_agent(self, tenant: str, agent_id: str | None) -> None:
+        try:
+            if agent_id is not None:
+                await self._service.check_agent(tenant, agent_id)
+        except NoSuchAgent as error:
+            raise Refused(404, str(error)) from error
+        except NotAccepted as error:
+            raise Refused(503, str(error), **{"Retry-After": "1"}) from error
+        except NexusError as error:
+            raise Refused(500, str(error)) from error
+
+    # streams -----------------------------------------------------------------------------------------------------
+
+    async def _events(self, request: Request) -> Response:
+        tenant, agent_id = self._tenant(request), request.path_params["agent_id"]
+        self._check_rate(tenant, 1)
+        await self._check_agent(tenant, agent_id)
+        if self._streams.get(tenant, 0) >= self.limits.streams:
+            raise Refused(429, f"{self.limits.streams} streams are open (close one)", **{"Retry-After": "5"})
+        last = request.headers.get("last-event-id")
+        headers = {**_HEADERS, "X-Accel-Buffering": "no"}
+        return StreamingResponse(self._stream(tenant, agent_id, last), media_type="text/event-stream", headers=headers)
+
+    async def _stream(self, tenant_name: str, agent_id: str, last: str | None) -> AsyncGenerator[bytes]:
+        self._streams[tenant_name] = self._streams.get(tenant_name, 0) + 1
+        self._service.metrics.open_streams += 1
+        try:
+            async with self._service.tenants.use(tenant_name) as tenant:
+                start = tenant.events.end() if last is None else tenant.events.position(last)
+                if start is not None:
+                    yield sse("open", {"agent_id": agent_id}, start)
+                async for chunk in _frames(tenant.events, agent_id, start, self._service.metrics.sent_event):
+                    yield chunk
+        except NotAccepted:
+            return
+        finally:
+            self._service.metrics.open_streams -= 1
+            self._streams[tenant_name] -= 1
+
+    # operation ---------------------------------------------------------------------------------------------------
+
+    async def _health(self, _request: Request) -> Response:
+        return _json(b'{"status":"ok"}', 200)
+
+    async def _ready(self, _request: Request) -> Response:
+        if self._is_ready and not self._service.tenants.stopping.is_set():
+            return _json(b'{"status":"ready"}', 200)
+        return _json(b'{"status":"not ready"}', 503)
+
+    async def _metrics(self, request: Request) -> Response:
+        self._tenant(request)
+        return Response(self._service.metrics_text(), media_type=CONTENT_TYPE, headers=_HEADERS)
+
+
+async def _frames(
+    events: EventBuffer, session: str, start: Position | None, count: Callable[[str], None]
+) -> AsyncGenerator[bytes]:
+    """Yield a session's events as they come, and a comment when none came for a while."""
+    reading = events.read(session, start)
+    following = asyncio.ensure_future(anext(reading, None))
+    try:
+        while True:
+            done, _ = await asyncio.wait({following}, timeout=KEEP_ALIVE_S)
+            if not done:
+                yield b": keep-alive\n\n"
+                continue
+            item = following.result()
+            if item is None:
+                return
+            position, event = item
+            data = event_data(event, session) if event is not None else {"type": "gap", "agent_id": session}
+            count(data["type"])
+            yield sse(data["type"], data, position)
+            following = asyncio.ensure_future(anext(reading, None))
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        await reading.aclose()
+
+
+class _CheckedSites:
+    """Answers only requests whose Host and Origin are allowed."""
+
+    def __init__(self, app: ASGIApp, sites: AllowedSites, service: Service) -> None:
+        self._app, self._sites, self._service = app, sites, service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers: list[tuple[bytes, bytes]] = scope["headers"]
+        hosts = [value.decode("latin-1") for name, value in headers if name == b"host"]
+        origins = [value.decode("latin-1") for name, value in headers if name == b"origin"]
+        response: Response | None = None
+        if len(hosts) != 1 or not self._sites.has_host(hosts[0]):
+            response = _refusal(421, "host is not this server's (allow it: nexus serve --allow-host NAME)")
+        elif any(not self._sites.has_origin(origin, hosts[0]) for origin in origins):
+            response = _refusal(403, "origin is another site (allow it: nexus serve --allow-origin ORIGIN)")
+        if response is not None:
+            self._service.metrics.refusal(response.status_code)
+        await (response or self._app)(scope, receive, send)
+
+
+def _check_media_type(request: Request) -> None:
+    values = request.headers.getlist("content-type")
+    kind, _, rest = (values[0] if len(values) == 1 else "").partition(";")
+    charset = rest.strip().lower()
+    if kind.strip().lower() != "application/json" or charset not in ("", "charset=utf-8", 'charset="utf-8"'):
+        raise Refused(415, "content type is not JSON (send `Content-Type: application/json`)")
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise Refused(415, "content encoding not supported (send the body without compression)")
+
+
+def _json(body: bytes, status: int, headers: dict[str, str] | None = None) -> Response:
+    return Response(body, status, {**_HEADERS, **(headers or {})}, media_type="application/json")
+
+
+def _refusal(status: int, text: str, headers: dict[str, str] | None = None) -> Response:
+    return _json(refusal(RpcError(SERVER_ERROR, text, {"status": status})).body, status, headers)
+
+
+async def _http_error(_request: Request, error: Exception) -> Response:
+    """Return the response to an unknown path or a wrong HTTP method."""
+    assert isinstance(error, HTTPException)
+    texts = {404: "path not found (use /rpc, /agent/ID or /agent/ID/events)", 405: "HTTP method not allowed here"}
+    return _refusal(error.status_code, texts.get(error.status_code, error.detail), dict(error.headers or {}))
+
+
+async def _failed(_request: Request, _error: Exception) -> Response:
+    return _refusal(500, "internal error (the server's log has it)")

@@ -1,0 +1,146 @@
+"""Runs the HTTP server with uvicorn until it is stopped, and ends it without losing what was accepted."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager, suppress
+
+from nexus.errors import BadSetting, PackageMissing
+from nexus.server.security import AllowedSites, Tokens, is_loopback
+from nexus.server.service import Service
+from nexus.server.tenants import Tenants
+
+try:
+    import uvicorn
+
+    from nexus.server.app import HttpLimits, HttpServer
+except ImportError as error:
+    raise PackageMissing(error.name or "uvicorn", "the HTTP server", "server") from error
+
+_MAX_CONNECTIONS = 2_000
+_MARGIN_S = 5
+"""Seconds after the grace of running turns in which their answers are sent."""
+
+
+def open_socket(host: str, port: int, *, allow_remote: bool = False) -> socket.socket:
+    """Return a listening socket; port 0 is a free one. Raises BadSetting, also for another address than loopback."""
+    if not is_loopback(host) and not allow_remote:
+        raise BadSetting(
+            f"address {host} is reachable from other machines (use 127.0.0.1 behind a reverse proxy with TLS, or add "
+            "--allow-remote)"
+        )
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise BadSetting(f"address {host} unknown: {error.strerror or error} (use 127.0.0.1)") from error
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(1024)
+    except OSError as error:
+        listener.close()
+        raise BadSetting(f"address {host}:{port} not usable: {error.strerror or error} (use another port)") from error
+    return listener
+
+
+def url_of(listener: socket.socket) -> str:
+    """Return the URL of a listening socket."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class _Uvicorn(uvicorn.Server):
+    """Uvicorn without its own signal handling, which would end the process before turns have ended."""
+
+    def __init__(self, config: uvicorn.Config, started: Callable[[], None] | None) -> None:
+        super().__init__(config)
+        self._call_started = started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen, and report it."""
+        await super().startup(sockets)
+        if self._call_started is not None:
+            self._call_started()
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+
+async def serve_http(
+    tenants: Tenants,
+    tokens: Tokens,
+    listener: socket.socket,
+    *,
+    hosts: Iterable[str] = (),
+    origins: Iterable[str] = (),
+    limits: HttpLimits | None = None,
+    started: Callable[[], None] | None = None,
+    stopping: asyncio.Event | None = None,
+) -> None:
+    """Serve until SIGTERM, SIGINT, `shutdown_server` or `stopping`. Running turns may end; interrupted ones go on at the next start.
+
+    Args:
+        tenants: The tenants' engines. They are closed at the end.
+        tokens: The tokens with their tenants.
+        listener: A socket of `open_socket`. It is closed at the end.
+        hosts: Further names of this server in `Host`.
+        origins: Other sites whose pages may call it.
+        limits: Limits of requests.
+        started: Called when it accepts requests.
+        stopping: Stops it once it is set.
+    """
+    stopping = stopping or asyncio.Event()
+    stop = stopping.set
+
+    # One tenant owns the whole server; of several, none may stop the others'.
+    service = Service(tenants, stop if len(tokens.tenants) == 1 else None)
+    sites = AllowedSites((str(listener.getsockname()[0]), *hosts), tuple(origins))
+    config = uvicorn.Config(
+        HttpServer(service, tokens, sites, limits).app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        ws="none",
+        http="h11",
+        lifespan="on",
+        limit_concurrency=_MAX_CONNECTIONS,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=int(tenants.options.grace_s) + _MARGIN_S,
+    )
+    server = _Uvicorn(config, started)
+
+    async def stop_turns() -> None:
+        await stopping.wait()
+        server.should_exit = True
+        await tenants.stop_turns()
+
+    with _stop_signals(stop):
+        ending = asyncio.ensure_future(stop_turns())
+        try:
+            await server.serve(sockets=[listener])
+        finally:
+            stop()
+            await asyncio.gather(ending, return_exceptions=True)
+            listener.close()
+
+
+@contextmanager
+def _stop_signals(stop: Callable[[], None]) -> Generator[None]:
+    """Call `stop` for SIGTERM and SIGINT, where the event loop can and in the main thread."""
+    loop, numbers = asyncio.get_running_loop(), (signal.SIGTERM, signal.SIGINT)
+    added: list[int] = []
+    with suppress(NotImplementedError, RuntimeError, ValueError):
+        for number in numbers:
+            loop.add_signal_handler(number, stop)
+            added.append(number)
+    try:
+        yield
+    finally:
+        for number in added:
+            loop.remove_signal_handler(number)

@@ -1,0 +1,183 @@
+"""JSON-RPC 2.0: requests, batches, notifications and errors, as in https://www.jsonrpc.org/specification.
+
+It knows neither methods nor transports: `answer` takes the bytes of a message and a function that runs one method.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import traceback
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias, cast
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from nexus.errors import NexusError
+from nexus.text.redact import redact
+from nexus.types.validation import check_json
+
+PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
+SERVER_ERROR = -32000
+"""An error of Nexus; `data.type` is the name of its class."""
+
+MAX_DEPTH = 64
+"""Nested arrays and objects of a message."""
+MAX_BATCH = 100
+"""Requests of a batch."""
+
+LOG = logging.getLogger("nexus.server")
+
+RequestId: TypeAlias = str | int | float | None
+Params: TypeAlias = dict[str, Any] | list[Any]
+Call: TypeAlias = Callable[[str, Params], Awaitable[object]]
+"""Runs a method with its params and returns a JSON value. Raises RpcError, NexusError."""
+
+
+class RpcError(Exception):
+    """An error response: its code, message and data."""
+
+    def __init__(self, code: int, message: str, data: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.code, self.message, self.data = code, message, data
+
+
+class Request(Struct, frozen=True):
+    """A valid request. A notification has no id."""
+
+    method: str
+    params: Params
+    id: RequestId | UnsetType = UNSET
+
+
+class ErrorObject(Struct, frozen=True, omit_defaults=True):
+    """The `error` of a response."""
+
+    code: int
+    message: str
+    data: dict[str, Any] | None = None
+
+
+class Answer(Struct, frozen=True):
+    """The response to a message; empty for notifications alone."""
+
+    body: bytes
+    code: int = 0
+    """Code of the error of a message that could not be read at all; 0 for any other."""
+
+
+def parse(body: bytes) -> Any:
+    """Return the value of a message. Raises RpcError for invalid JSON and for too many levels."""
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RpcError(PARSE_ERROR, f"body is not JSON: {_lower(error)}") from error
+    except RecursionError as error:
+        raise RpcError(PARSE_ERROR, f"body nested more than {MAX_DEPTH} levels deep") from error
+    try:
+        check_json(value, MAX_DEPTH - 1)
+    except ValueError as error:
+        raise RpcError(PARSE_ERROR, f"body invalid: {error}") from error
+    return value
+
+
+def check_batch(value: Any) -> int:
+    """Return the number of requests of a message. Raises RpcError for an empty or too large batch."""
+    if not isinstance(value, list):
+        return 1
+    length = len(cast("list[Any]", value))
+    if not length:
+        raise RpcError(INVALID_REQUEST, "batch is empty (send a request, or an array of requests)")
+    if length > MAX_BATCH:
+        raise RpcError(INVALID_REQUEST, f"batch has {length:,} requests, more than {MAX_BATCH} (send several batches)")
+    return length
+
+
+async def answer(body: bytes, call: Call) -> Answer:
+    """Answer the bytes of a message; see `answer_value`."""
+    try:
+        value = parse(body)
+    except RpcError as error:
+        return refusal(error)
+    return await answer_value(value, call)
+
+
+async def answer_value(value: Any, call: Call) -> Answer:
+    """Answer a message: a request, or a batch whose requests run at the same time."""
+    try:
+        check_batch(value)
+    except RpcError as error:
+        return refusal(error)
+    if not isinstance(value, list):
+        response = await _respond(value, call)
+        return Answer(msgspec.json.encode(response) if response is not None else b"")
+    responses = await asyncio.gather(*(_respond(item, call) for item in cast("list[Any]", value)))
+    present = [response for response in responses if response is not None]
+    return Answer(msgspec.json.encode(present) if present else b"")
+
+
+def refusal(error: RpcError) -> Answer:
+    """Return the answer to a message that is not run at all."""
+    return Answer(msgspec.json.encode(_response(None, error=_error_object(error))), error.code)
+
+
+async def _respond(value: Any, call: Call) -> dict[str, Any] | None:
+    """Return the response to one request; None for a notification."""
+    try:
+        request = parse_request(value)
+    except RpcError as error:
+        return _response(_id_of(value), error=_error_object(error))
+    try:
+        result = await call(request.method, request.params)
+    except Exception as error:  # noqa: BLE001 - a method's error is its response
+        error_object = _error_object(error)
+    else:
+        return None if request.id is UNSET else _response(request.id, result=result)
+    return None if request.id is UNSET else _response(request.id, error=error_object)
+
+
+def parse_request(value: Any) -> Request:
+    """Return a request. Raises RpcError if it is none."""
+    request = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    method, params = request.get("method"), request.get("params", {})
+    is_valid = (
+        request.get("jsonrpc") == "2.0"
+        and isinstance(method, str)
+        and isinstance(params, (dict, list))
+        and ("id" not in request or _is_id(request["id"]))
+    )
+    if not is_valid:
+        raise RpcError(
+            INVALID_REQUEST, 'request invalid (send {"jsonrpc": "2.0", "id": …, "method": …, "params": {…}})'
+        )
+    return Request(cast("str", method), cast("Params", params), request.get("id", UNSET))
+
+
+def _is_id(value: object) -> bool:
+    return value is None or (isinstance(value, (str, int, float)) and not isinstance(value, bool))
+
+
+def _id_of(value: Any) -> RequestId:
+    """Return the id of an invalid request; None if it has no valid one."""
+    request_id = cast("dict[str, Any]", value).get("id") if isinstance(value, dict) else None
+    return request_id if _is_id(request_id) else None
+
+
+def _response(request_id: Any, **outcome: object) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", **outcome, "id": request_id}
+
+
+def _error_object(error: Exception) -> ErrorObject:
+    """Return an error for a response, without secrets and without a traceback."""
+    if isinstance(error, RpcError):
+        return ErrorObject(error.code, redact(error.message).text, error.data)
+    if isinstance(error, NexusError):
+        return ErrorObject(SERVER_ERROR, redact(str(error)).text, {"type": type(error).__name__})
+    LOG.error("%s", redact("".join(traceback.format_exception(error))).text)
+    return ErrorObject(INTERNAL_ERROR, "internal error (the server's log has it)", {"type": type(error).__name__})
+
+
+def _lower(error: Exception) -> str:
+    text = str(error)
+    return text[:1].lower() + text[1:]

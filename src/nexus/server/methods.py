@@ -1,0 +1,407 @@
+"""The methods of the server, and the table of them: everything else about a method is made from its row.
+
+Methods of the server take the tenant's engine, methods of an agent its stored settings too. `send` hands the message to
+the broker, so an accepted one survives a kill; `begin`, `assemble`, `record`, `fail` and `mirror` are for programs that
+call the model themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nexus.assembly.inputs import build_request
+from nexus.async_engine import AsyncTurn
+from nexus.broker import EventResult
+from nexus.broker.broker import CANCELED
+from nexus.broker.queue_modes import decode_row
+from nexus.compaction import NOTHING
+from nexus.context import AssembledContext
+from nexus.engine import NEXT_MESSAGE
+from nexus.errors import BadEvent, BadSetting, NoSuchAgent, NotAllowed
+from nexus.ledger.lease import async_session_lease
+from nexus.providers.replies import read_reply
+from nexus.recovery import await_compaction
+from nexus.server import forms
+from nexus.server.agents import StoredAgent, event_id
+from nexus.server.jsonrpc import INVALID_PARAMS, SERVER_ERROR, RpcError
+from nexus.server.tenants import Tenant, Tenants
+from nexus.text.as_received import ReceivedFormat
+from nexus.types.block import ContextWarning
+from nexus.types.message import Text, assistant
+from nexus.types.options import RequestOptions
+from nexus.types.request import AgentResult, Event
+
+MAX_MESSAGES = 1_000
+MAX_REQUEST_ID_CHARS = 200
+_INTEGER_BOUND = 2**63
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a method works with."""
+
+    tenants: Tenants
+    tenant: Tenant
+    agent: StoredAgent
+    """Without an id for methods of the server."""
+    stop: Callable[[], None] | None
+    """Stops the server; None if the tenant may not."""
+
+    @property
+    def label(self) -> str:
+        """The session of the agent."""
+        return self.agent.agent_id
+
+
+NO_AGENT = StoredAgent("", forms.CreateAgent())
+
+# methods of the server ---------------------------------------------------------------------------------------------
+
+
+async def create_agent(call: Call, params: forms.CreateAgent) -> forms.AgentCreated:
+    """Create an agent; an id whose session exists continues that session."""
+    agent = await call.tenant.nx.run(call.tenant.agents.create, params)
+    return forms.AgentCreated(agent.agent_id, forms.url_of(agent.agent_id))
+
+
+async def list_agents(call: Call, _params: forms.NoParams) -> forms.AgentList:
+    """List the agents, oldest first."""
+    return forms.AgentList(await call.tenant.nx.run(call.tenant.agents.list))
+
+
+async def destroy_agent(call: Call, params: forms.DestroyAgent) -> forms.AgentDestroyed:
+    """Remove an agent; its running requests end as canceled, and its session stays."""
+    try:
+        await call.tenant.nx.run(call.tenant.agents.destroy, params.agent_id)
+    except NoSuchAgent:
+        return forms.AgentDestroyed(success=False, agent_id=params.agent_id)
+    await _cancel_all(call.tenant, params.agent_id)
+    return forms.AgentDestroyed(success=True, agent_id=params.agent_id)
+
+
+async def shutdown_server(call: Call, _params: forms.NoParams) -> forms.ServerStopping:
+    """Stop the server when running turns have ended. For servers of one tenant."""
+    if call.stop is None:
+        raise NotAllowed("server has several tenants, or is part of another program (stop it with its process)")
+    call.stop()
+    return forms.ServerStopping(success=True, message="Server shutting down")
+
+
+# methods of an agent -----------------------------------------------------------------------------------------------
+
+
+async def send(call: Call, params: forms.Send) -> forms.SendResult:
+    """Send a user's message and wait for the answer. The same `request_id` again does not run again."""
+    request_id = _request_id(params.request_id)
+    event = Event((Text(_content(params.content)),), id=event_id(call.label, request_id))
+    row = await call.tenant.broker.submit(event, session=call.label, **call.agent.options)
+    if decode_row(row).body.event.content != event.content:
+        raise RpcError(INVALID_PARAMS, f"request_id {request_id!r} was used for another message (use a new one)")
+    result = await _result_of(call, event.id, request_id)
+    state, reason = result.event.state, result.event.reason
+    if state == "done":
+        texts = (message.text() for message in result.replies)
+        return forms.SendResult(request_id, content="\n\n".join(filter(None, texts)))
+    if reason == CANCELED:
+        return forms.SendResult(request_id, cancelled=True)
+    kind = "NotAccepted" if state == "dropped" else "ModelCallFailed"
+    raise RpcError(SERVER_ERROR, reason or state, {"type": kind, "request_id": request_id})
+
+
+async def cancel(call: Call, params: forms.Cancel) -> forms.CancelResult:
+    """Cancel a request under way: it ends as interrupted, and what had arrived is stored."""
+    if await call.tenant.broker.cancel(event_id(call.label, params.request_id)):
+        return forms.CancelResult(cancelled=True, request_id=params.request_id)
+    return forms.CancelResult(cancelled=False, request_id=params.request_id, reason="not found or completed")
+
+
+async def shutdown(call: Call, _params: forms.NoParams) -> forms.Success:
+    """End the agent's running requests as canceled and accept no more."""
+    await call.tenant.nx.run(call.tenant.agents.close, call.label)
+    await _cancel_all(call.tenant, call.label)
+    return forms.Success(success=True)
+
+
+async def get_tokens(call: Call, _params: forms.NoParams) -> forms.TokenCounts:
+    """Return the tokens of the agent's next context, without its message."""
+    ctx = await _next_context(call)
+    tools = system = messages = 0
+    for line in ctx.accounting.token_breakdown:
+        if line.source == "nexus:tools":
+            tools += line.tokens
+        elif line.slot == "system":
+            system += line.tokens
+        elif line.slot != "current":
+            messages += line.tokens
+    budget, total = ctx.token_budget, system + tools + messages
+    window = max(ctx.accounting.model_info.context_tokens, budget.available)
+    return forms.TokenCounts(system, tools, messages, total, window, budget.available)
+
+
+async def get_context(call: Call, _params: forms.NoParams) -> forms.ContextInfo:
+    """Return the number of messages in the agent's next context, and whether it has a system prompt."""
+    ctx = await _next_context(call)
+    return forms.ContextInfo(len(ctx.history), system_prompt=bool(ctx.system_prompt))
+
+
+async def get_messages(call: Call, params: forms.GetMessages) -> forms.MessageList:
+    """Return messages of the agent's session, oldest first, those that no call shows any more included."""
+    if not 1 <= params.limit <= MAX_MESSAGES:
+        raise BadSetting(f"limit is a number from 1 to {MAX_MESSAGES:,}")
+    messages = await call.tenant.nx.history(call.label)
+    total = len(messages)
+    first = max(total + params.offset, 0) if params.offset < 0 else min(params.offset, total)
+    return forms.MessageList(tuple(messages[first : first + params.limit]), first, total)
+
+
+async def compact(call: Call, params: forms.Compact) -> forms.CompactResult:
+    """Replace older messages by a summary now. Nothing is deleted."""
+    engine, options, outcome = call.tenant.nx.engine, call.agent.options, NOTHING
+    async with _lease(call):
+        plan = await call.tenant.nx.run(partial(engine.plan, call.label, **options))
+        if plan is not None:
+            compaction = partial(engine.compact, call.label, focus=params.focus, plan=plan)
+            outcome = await await_compaction(lambda cancel: compaction(cancel=cancel))
+    if not outcome:
+        return forms.CompactResult(compacted=False, reason=outcome.reason or NOTHING.reason)
+    before, after = outcome.tokens_before, outcome.tokens_after
+    return forms.CompactResult(compacted=True, tokens_before=before, tokens_after=after, tokens_saved=before - after)
+
+
+async def fork(call: Call, params: forms.Fork) -> forms.AgentCreated:
+    """Create an agent with this one's settings and its history up to a turn."""
+    agent = await call.tenant.nx.run(call.tenant.agents.fork, call.agent, params.new_agent_id, params.turn)
+    return forms.AgentCreated(agent.agent_id, forms.url_of(agent.agent_id))
+
+
+async def explain(call: Call, params: forms.Explain) -> forms.ExplainResult:
+    """Explain every block, tool and message of a recorded call, or of the next one."""
+    nx = call.tenant.nx
+    if params.turn is not None:
+        return await nx.run(partial(nx.engine.explain, call.label, params.turn, call=params.call))
+    request = build_request(Event((Text(NEXT_MESSAGE),)), call.label, **_with_tools(call))
+    return await nx.run(nx.engine.explain_request, request)
+
+
+# methods for programs with their own loop --------------------------------------------------------------------------
+
+
+async def begin(call: Call, params: forms.Begin) -> forms.TurnState:
+    """Store a user's message, and begin its turn. The same `request_id` again is the same turn."""
+    event = Event((Text(_content(params.content)),), id=event_id(call.label, _request_id(params.request_id)))
+    options: RequestOptions = {**call.agent.options, "tools": params.tools}
+    async with _lease(call):
+        turn = await call.tenant.nx.begin(event, session=call.label, **options)
+        return await call.tenant.nx.run(_state_of, turn)
+
+
+async def assemble(call: Call, params: forms.Assemble) -> forms.AssembledBody:
+    """Store results of tools, and assemble the request body of the open turn's next call."""
+    options: RequestOptions = {**call.agent.options, "tools": params.tools}
+    if params.model:
+        options["model"] = params.model
+    async with _lease(call):
+        turn = await _open_turn(call, options)
+        calls = {row.id for row in await call.tenant.nx.run(lambda: turn.turn.tool_calls)}
+        if unknown := next((result.call_id for result in params.results if result.call_id not in calls), None):
+            raise BadEvent(f"turn {turn.turn.number} has no tool call {unknown[:80]!r} (pass ids of `tool_calls`)")
+        for result in params.results:
+            await turn.result(result.call_id, result.content, name=result.name, is_error=result.is_error)
+        ctx = await turn.assemble()
+    return await _assembled(call, ctx, params.format, turn.turn.number)
+
+
+async def record(call: Call, params: forms.Record) -> forms.RecordResult:
+    """Store the reply to an assembled context. The same reply again adds nothing."""
+    nx, warnings = call.tenant.nx, tuple[ContextWarning, ...]()
+    reply = AgentResult((assistant(params.reply),)) if isinstance(params.reply, str) else read_reply(params.reply)
+    ctx = call.tenant.contexts.get(_context_key(call, params.context_id)) if params.context_id else None
+    if ctx is not None and ctx.mirrored is not None:
+        committed = await nx.record(ctx, reply)
+        session = ctx.mirrored.session
+        return forms.RecordResult(
+            session, committed.turn, "pending" if reply.tool_calls else "completed", reply.tool_calls
+        )
+    if params.context_id.startswith(_MIRRORED):
+        raise BadEvent("context of the list is not known any more (call `mirror` with the same list, and record again)")
+    async with _lease(call):
+        if ctx is not None:
+            turn = nx.turn_of(ctx)
+        else:
+            turn = await _open_turn(call, {**call.agent.options})
+            ctx = await turn.assemble()
+            if params.context_id:
+                text = "context was assembled again for this record: the server had restarted, or many came between"
+                warnings = (ContextWarning("nexus:server", text),)
+        await turn.record(reply, ctx)
+        state = await nx.run(_state_of, turn)
+    return forms.RecordResult(call.label, state.turn, state.status, reply.tool_calls, warnings)
+
+
+async def fail(call: Call, params: forms.Fail) -> forms.TurnState:
+    """End the open turn as failed, with what had arrived of a reply."""
+    async with _lease(call):
+        turn = await _open_turn(call, {**call.agent.options})
+        await turn.fail(params.kind, params.error, partial=params.partial or None)
+        return await call.tenant.nx.run(_state_of, turn)
+
+
+async def mirror(call: Call, params: forms.Mirror) -> forms.AssembledBody:
+    """Assemble the request body for a program that has the whole message list of its conversation."""
+    options: RequestOptions = {**call.agent.options, "tools": params.tools}
+    if params.model:
+        options["model"] = params.model
+    scope = f"agent:{call.label}"
+    ctx = await call.tenant.nx.mirror(params.messages, scope=scope, reserve=params.reserve, **options)
+    return await _assembled(call, ctx, params.format, 0)
+
+
+# shared by methods -------------------------------------------------------------------------------------------------
+
+_MIRRORED = "list-"
+
+
+async def _assembled(
+    call: Call, ctx: AssembledContext, body_format: ReceivedFormat | None, turn: int
+) -> forms.AssembledBody:
+    """Return a context as a request body, and keep it for `record`."""
+    chosen: ReceivedFormat = body_format or ctx.accounting.model_info.provider_format
+    render = ctx.to_responses if chosen == "responses" else partial(ctx.to_provider, chosen)
+    body = await call.tenant.nx.run(render)
+    mirrored = ctx.mirrored
+    context_id = f"{_MIRRORED if mirrored is not None else ''}{turn}-{uuid.uuid4().hex[:16]}"
+    call.tenant.keep(_context_key(call, context_id), ctx)
+    result = forms.AssembledBody(
+        context_id=context_id,
+        session=ctx.session_label,
+        turn=turn,
+        model=ctx.model,
+        provider=ctx.provider,
+        format=chosen,
+        body=body,
+        tokens=ctx.token_budget.used.total,
+        available=ctx.token_budget.available,
+        warnings=ctx.warnings,
+    )
+    return result if mirrored is None else replace(result, session=mirrored.session, action=mirrored.action)
+
+
+def _context_key(call: Call, context_id: str) -> str:
+    return f"{call.label}\n{context_id}"
+
+
+def _state_of(turn: AsyncTurn) -> forms.TurnState:
+    calls = [record for record in turn.turn.tool_calls if record.result is None]
+    names = tuple(forms.ToolCall(record.id, record.name, record.arguments) for record in calls)
+    return forms.TurnState(turn.turn.number, turn.turn.status, names)
+
+
+async def _open_turn(call: Call, options: RequestOptions) -> AsyncTurn:
+    turn = await call.tenant.nx.current_turn(call.label, **options)
+    if turn is None:
+        raise BadEvent(f"agent {call.label!r} has no open turn (call `begin` first)")
+    return turn
+
+
+@asynccontextmanager
+async def _lease(call: Call) -> AsyncGenerator[None]:
+    """Hold the agent's session: a turn that the broker runs ends first. Raises SessionBusy."""
+    async with async_session_lease(call.tenant.nx.engine.store, call.label, call.tenant.nx.run):
+        yield
+
+
+def _with_tools(call: Call) -> RequestOptions:
+    return {**call.agent.options, "tools": call.tenant.registry(call.agent)}
+
+
+async def _next_context(call: Call) -> AssembledContext:
+    return await call.tenant.nx.assemble(NEXT_MESSAGE, session=call.label, **_with_tools(call))
+
+
+async def _result_of(call: Call, event: str, request_id: forms.RequestKey) -> EventResult:
+    """Wait for the result of an event. Raises RpcError if the server stops before."""
+    result = asyncio.ensure_future(call.tenant.broker.result(event))
+    stopped = asyncio.ensure_future(call.tenants.stopped.wait())
+    try:
+        await asyncio.wait({result, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if not result.done():
+            text = (
+                "server stopped before the answer; the request goes on at its next start (send it again for the answer)"
+            )
+            raise RpcError(SERVER_ERROR, text, {"type": "ServerStopped", "request_id": request_id})
+        return result.result()
+    finally:
+        for task in (result, stopped):
+            task.cancel()
+        await asyncio.gather(result, stopped, return_exceptions=True)
+
+
+async def _cancel_all(tenant: Tenant, label: str) -> None:
+    for row in await tenant.nx.run(tenant.nx.engine.store.queued_events, label):
+        await tenant.broker.cancel(row.id)
+
+
+def _request_id(request_id: forms.RequestKey | None) -> forms.RequestKey:
+    if isinstance(request_id, str) and not 0 < len(request_id) <= MAX_REQUEST_ID_CHARS:
+        raise BadSetting(f"request_id has {len(request_id):,} characters (use 1 to {MAX_REQUEST_ID_CHARS})")
+    if isinstance(request_id, int) and abs(request_id) >= _INTEGER_BOUND:
+        raise BadSetting("request_id is larger than 64 bits (use a text)")
+    return uuid.uuid4().hex if request_id is None else request_id
+
+
+def _content(text: str) -> str:
+    if not text.strip():
+        raise BadSetting("content is blank (give the message a text)")
+    return text
+
+
+# the table -----------------------------------------------------------------------------------------------------------
+
+Scope: TypeAlias = Literal["server", "agent"]
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One method. Methods of an agent are at `/agent/ID`, or take an `agent_id`."""
+
+    scope: Scope
+    params: type[Struct]
+    result: type[Struct]
+    run: Callable[[Call, Any], Awaitable[Struct]]
+
+    @property
+    def summary(self) -> str:
+        """The first paragraph of its documentation."""
+        return " ".join((self.run.__doc__ or "").split("\n\n")[0].split())
+
+
+METHODS: dict[str, Method] = {
+    "create_agent": Method("server", forms.CreateAgent, forms.AgentCreated, create_agent),
+    "list_agents": Method("server", forms.NoParams, forms.AgentList, list_agents),
+    "destroy_agent": Method("server", forms.DestroyAgent, forms.AgentDestroyed, destroy_agent),
+    "shutdown_server": Method("server", forms.NoParams, forms.ServerStopping, shutdown_server),
+    "send": Method("agent", forms.Send, forms.SendResult, send),
+    "cancel": Method("agent", forms.Cancel, forms.CancelResult, cancel),
+    "shutdown": Method("agent", forms.NoParams, forms.Success, shutdown),
+    "get_tokens": Method("agent", forms.NoParams, forms.TokenCounts, get_tokens),
+    "get_context": Method("agent", forms.NoParams, forms.ContextInfo, get_context),
+    "get_messages": Method("agent", forms.GetMessages, forms.MessageList, get_messages),
+    "compact": Method("agent", forms.Compact, forms.CompactResult, compact),
+    "fork": Method("agent", forms.Fork, forms.AgentCreated, fork),
+    "explain": Method("agent", forms.Explain, forms.ExplainResult, explain),
+    "begin": Method("agent", forms.Begin, forms.TurnState, begin),
+    "assemble": Method("agent", forms.Assemble, forms.AssembledBody, assemble),
+    "record": Method("agent", forms.Record, forms.RecordResult, record),
+    "fail": Method("agent", forms.Fail, forms.TurnState, fail),
+    "mirror": Method("agent", forms.Mirror, forms.AssembledBody, mirror),
+}
+"""All methods but `rpc.discover`, which describes them."""

@@ -1,0 +1,125 @@
+"""The server without a transport: finds the method, its agent and params, runs it, and counts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from nexus.errors import BadSetting, NexusError, NoSuchAgent
+from nexus.server.forms import Case, camel, read_params, to_plain
+from nexus.server.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, Params, RpcError
+from nexus.server.methods import METHODS, NO_AGENT, Call, Method
+from nexus.server.metrics import Metrics
+from nexus.server.openrpc import openrpc
+from nexus.server.tenants import Tenants
+
+DISCOVER = "rpc.discover"
+_CASES: tuple[Case, ...] = ("snake", "camel")
+
+
+class Service:
+    """Runs methods for tenants.
+
+    Args:
+        tenants: The tenants' engines.
+        stop: Stops the server; None if no request may.
+
+    Attributes:
+        metrics: Counts of requests.
+    """
+
+    def __init__(self, tenants: Tenants, stop: Callable[[], None] | None = None) -> None:
+        self.tenants, self.metrics, self._stop = tenants, Metrics(), stop
+
+    async def call(
+        self, tenant: str, method: str, params: Params, *, agent_id: str | None = None, case: Case = "snake"
+    ) -> Any:
+        """Run a method for a tenant and return its JSON value.
+
+        Args:
+            tenant: Name of the tenant, of the token.
+            method: Name of the method.
+            params: By name, in snake_case or camelCase, or by position.
+            agent_id: The agent of the request's path; without one methods of agents take it from their params.
+            case: Case of the result's names, unless the params have a `case`.
+
+        Raises RpcError, NexusError.
+        """
+        start, outcome = time.perf_counter(), "error"
+        is_known = method in METHODS or method == DISCOVER
+        try:
+            value = await self._call(tenant, method, params, agent_id, case)
+            outcome = "ok"
+        finally:
+            label = method if is_known else "unknown"
+            self.metrics.request(label, outcome, time.perf_counter() - start)
+        return value
+
+    async def _call(self, tenant_name: str, method: str, params: Params, agent_id: str | None, case: Case) -> Any:
+        row = METHODS.get(method)
+        if method == DISCOVER:
+            return openrpc()
+        if row is None or (agent_id is not None and row.scope == "server"):
+            raise RpcError(METHOD_NOT_FOUND, _unknown(method, row, agent_id))
+        try:
+            case, agent_id, named = _reserved(params, row, agent_id, case)
+            values = read_params(named, row.params)
+        except BadSetting as error:
+            raise RpcError(INVALID_PARAMS, f"params of {method} invalid: {error}") from error
+        async with self.tenants.use(tenant_name) as tenant:
+            agent = NO_AGENT
+            if row.scope == "agent":
+                agent = await tenant.nx.run(tenant.agents.get, agent_id or "")
+            result = await row.run(Call(self.tenants, tenant, agent, self._stop), values)
+            return to_plain(result, case)
+
+    async def check_agent(self, tenant_name: str, agent_id: str) -> None:
+        """Raise NoSuchAgent if the tenant has no agent of that id."""
+        async with self.tenants.use(tenant_name) as tenant:
+            try:
+                await tenant.nx.run(tenant.agents.get, agent_id)
+            except NoSuchAgent:
+                raise
+            except NexusError:
+                return  # the method reports it
+
+    def metrics_text(self) -> str:
+        """Return all metrics in Prometheus' text format."""
+        tenants = self.tenants.tenants()
+        running = sum(tenant.broker.session_count for tenant in tenants)
+        users = sum(tenant.users for tenant in tenants)
+        return self.metrics.text(
+            (
+                ("nexus_open_tenants", "Tenants that are open.", len(tenants)),
+                ("nexus_busy_sessions", "Sessions in which a turn runs or waits.", running),
+                ("nexus_open_requests", "Requests and streams under way.", users),
+            )
+        )
+
+
+def _reserved(params: Params, method: Method, agent_id: str | None, case: Case) -> tuple[Case, str | None, Params]:
+    """Return case and agent of a request, and the method's own params. Raises BadSetting."""
+    if isinstance(params, dict):
+        params = dict(params)
+        chosen = params.pop("case", case)
+        if chosen not in _CASES:
+            raise BadSetting(f"case is {' or '.join(_CASES)}")
+        case = chosen
+        if method.scope == "agent":
+            for name in ("agent_id", camel("agent_id")):
+                written = params.pop(name, agent_id)
+                if not isinstance(written, str | None) or agent_id not in (None, written):
+                    raise BadSetting("agent_id is another one than the path's (leave it out)")
+                agent_id = written
+    if method.scope == "agent" and agent_id is None:
+        raise BadSetting("agent_id missing (send the request to /agent/ID, or pass agent_id)")
+    return case, agent_id, params
+
+
+def _unknown(method: str, row: Method | None, agent_id: str | None) -> str:
+    if row is not None and agent_id is not None:
+        return f"method {method!r} is not an agent's (send it to /rpc)"
+    scopes = ("agent",) if agent_id is not None else ("server", "agent")
+    names = ", ".join([name for name, found in METHODS.items() if found.scope in scopes] + [DISCOVER])
+    return f"method {method[:80]!r} not found (methods: {names})"

@@ -1,0 +1,121 @@
+"""The server over standard input and output: one JSON-RPC message per line, for a program that starts it as a child.
+
+Requests run at the same time, so answers come in the order in which they are ready. After `watch`, events of the agent's
+turns are notifications named `event`. The end of the input stops the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+
+import msgspec
+
+from nexus.server.forms import Case
+from nexus.server.jsonrpc import INVALID_PARAMS, PARSE_ERROR, Params, RpcError, answer, refusal
+from nexus.server.security import LOCAL_TENANT
+from nexus.server.service import Service
+from nexus.server.streams import event_data
+
+MAX_LINE_BYTES = 10 * 2**20
+MAX_RUNNING = 1_000
+"""Messages that are answered at the same time; further lines are not read meanwhile."""
+
+ReadLine: TypeAlias = Callable[[], Awaitable[bytes]]
+"""Returns the next line with its end, at most `MAX_LINE_BYTES` and one more of it; empty at the end of the input."""
+WriteLine: TypeAlias = Callable[[bytes], Awaitable[None]]
+
+
+class StdioServer:
+    """Answers the lines of one program.
+
+    Args:
+        service: Runs the methods.
+        read: Reads a line.
+        write: Writes a line.
+        tenant: Name of the tenant.
+        case: Case of the results' names.
+    """
+
+    def __init__(
+        self, service: Service, read: ReadLine, write: WriteLine, *, tenant: str = LOCAL_TENANT, case: Case = "snake"
+    ) -> None:
+        self._service, self._read, self._write = service, read, write
+        self._tenant = tenant
+        self._case: Case = case
+        self._running: set[asyncio.Task[None]] = set()
+        self._watched: dict[str, asyncio.Task[None]] = {}
+        self._write_lock = asyncio.Lock()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Answer lines until the input ends or `stop` is set; then let running requests end, and stop all turns."""
+        tenants = self._service.tenants
+        await tenants.start([self._tenant])
+        stopping = asyncio.ensure_future(stop.wait())
+        slots = asyncio.Semaphore(MAX_RUNNING)
+        try:
+            while not stop.is_set():
+                reading = asyncio.ensure_future(self._read())
+                await asyncio.wait({reading, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                if not reading.done():
+                    reading.cancel()
+                    break
+                line = reading.result()
+                if not line:
+                    break
+                if line.strip():
+                    await slots.acquire()
+                    task = asyncio.ensure_future(self._answer(line))
+                    self._running.add(task)
+                    task.add_done_callback(self._running.discard)
+                    task.add_done_callback(lambda _: slots.release())
+            if self._running and not stop.is_set():  # the input has ended: its requests may still be answered
+                ending = asyncio.gather(*self._running, return_exceptions=True)
+                await asyncio.wait({ending, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+            await tenants.stop_turns()
+            await asyncio.gather(stopping, *self._running, *self._watched.values(), return_exceptions=True)
+            await tenants.close()
+
+    async def _answer(self, line: bytes) -> None:
+        if len(line) > MAX_LINE_BYTES:
+            response = refusal(RpcError(PARSE_ERROR, f"line has more than {MAX_LINE_BYTES:,} bytes"))
+        else:
+            response = await answer(line, self._call)
+        if response.body:
+            await self._send(response.body)
+
+    async def _call(self, method: str, params: Params) -> Any:
+        if method not in ("watch", "unwatch"):
+            return await self._service.call(self._tenant, method, params, case=self._case)
+        agent_id = params.get("agent_id", params.get("agentId")) if isinstance(params, dict) else None
+        if not isinstance(agent_id, str):
+            raise RpcError(INVALID_PARAMS, f"params of {method} invalid: agent_id missing (pass the agent's id)")
+        watching = self._watched.pop(agent_id, None)
+        if watching is not None:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+        if method == "watch":
+            await self._service.check_agent(self._tenant, agent_id)
+            started = asyncio.Event()
+            self._watched[agent_id] = asyncio.ensure_future(self._watch(agent_id, started))
+            await started.wait()
+        return {"success": True}
+
+    async def _watch(self, agent_id: str, started: asyncio.Event) -> None:
+        """Write the events of an agent's turns as notifications."""
+        try:
+            async with self._service.tenants.use(self._tenant) as tenant:
+                reading = tenant.events.read(agent_id, tenant.events.end())
+                started.set()
+                async for _, event in reading:
+                    data = event_data(event, agent_id) if event is not None else {"type": "gap", "agent_id": agent_id}
+                    await self._send(msgspec.json.encode({"jsonrpc": "2.0", "method": "event", "params": data}))
+        finally:
+            started.set()
+
+    async def _send(self, body: bytes) -> None:
+        async with self._write_lock:
+            await self._write(body + b"\n")

@@ -1,0 +1,198 @@
+"""Engine, broker and events of each tenant: opened when they are first used, closed when others need the room.
+
+A tenant is a name that the token has, never the body. Its ledger is the part of the store with that name, so agents and
+sessions of other tenants do not exist for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from msgspec import Struct
+
+from nexus.agents import Agent, Limits
+from nexus.agents.tools import ToolContext, builtin_tools
+from nexus.async_engine import AsyncEngine
+from nexus.broker import Broker
+from nexus.context import AssembledContext
+from nexus.engine import Engine
+from nexus.errors import NotAccepted
+from nexus.models import ModelClient
+from nexus.server.agents import StoredAgent, StoredAgents
+from nexus.server.streams import EventBuffer
+from nexus.tools import ToolRegistry
+
+MAX_OPEN_TENANTS = 64
+MAX_CONTEXTS = 256
+"""Contexts that wait for their reply in a tenant's memory. One that was dropped is assembled again."""
+
+
+class ServeOptions(Struct, frozen=True):
+    """Settings of the agents of all tenants."""
+
+    builtin: bool = True
+    """Offer the built-in tools. Tenants share the workspace, so they are for a server of one tenant."""
+    limits: Limits = Limits()
+    """Limits of a turn."""
+    at_once: int = 100
+    """Sessions of a tenant that run at the same time."""
+    grace_s: float = 30.0
+    """Seconds that running turns have when the server stops."""
+
+
+class Tenant:
+    """One open tenant.
+
+    Attributes:
+        name: The tenant's name.
+        nx: Its engine.
+        broker: Runs the turns of its agents.
+        agents: Its agents.
+        events: Events of the running turns.
+        contexts: Contexts that programs with their own loop may record a reply to, by id.
+    """
+
+    def __init__(
+        self, name: str, engine: Engine, models: ModelClient, tools: ToolRegistry, options: ServeOptions
+    ) -> None:
+        self.name, self.nx = name, AsyncEngine(engine)
+        self.agents, self.events = StoredAgents(engine), EventBuffer()
+        self.contexts: OrderedDict[str, AssembledContext] = OrderedDict()
+        self._tools, self._builtin = tools, options.builtin
+        agent = Agent(self.nx, models, tools=tools, builtin=options.builtin, limits=options.limits)
+        self.broker = Broker(agent, drop="new", at_once=options.at_once)
+        self._filling: asyncio.Task[None] | None = None
+        self.users = 0  # requests and streams under way
+
+    async def start(self) -> None:
+        """Run the events that an earlier process accepted, and accept more."""
+        self._filling = asyncio.ensure_future(self.events.fill(self.broker))
+        await asyncio.sleep(0)  # it watches from the first event on
+        await self.broker.__aenter__()
+
+    async def stop(self, grace_s: float) -> None:
+        """Accept nothing more, and let running turns end. What is interrupted goes on at the next start."""
+        await self.broker.stop(grace_s=grace_s)
+        self.events.close()
+        if self._filling is not None:
+            self._filling.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._filling
+        await self.nx.close()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request uses it and no turn runs."""
+        return not self.users and not self.broker.session_count
+
+    def registry(self, agent: StoredAgent) -> ToolRegistry:
+        """Return the tools that the agent's turns are offered."""
+        registry = ToolRegistry()
+        if self._builtin:
+            context = ToolContext(self.nx.engine, agent.agent_id, 0, agent.options, lambda _: None, self.nx.run)
+            registry = builtin_tools(context)
+        registry.include(self._tools)
+        return registry
+
+    def keep(self, context_id: str, ctx: AssembledContext) -> None:
+        """Keep a context until its reply is recorded."""
+        self.contexts[context_id] = ctx
+        self.contexts.move_to_end(context_id)
+        while len(self.contexts) > MAX_CONTEXTS:
+            self.contexts.popitem(last=False)
+
+
+class Tenants:
+    """The tenants of a server.
+
+    Args:
+        open_engine: Opens the engine of a tenant by its name, with the tenant's part of the ledger.
+        models: The clients of the models. They are not closed.
+        tools: Functions, or a registry, for all agents.
+        options: Settings of the agents.
+        max_open: Tenants that are open at the same time, at most.
+    """
+
+    def __init__(
+        self,
+        open_engine: Callable[[str], Engine],
+        models: ModelClient,
+        *,
+        tools: ToolRegistry | Iterable[Callable[..., Any]] = (),
+        options: ServeOptions | None = None,
+        max_open: int = MAX_OPEN_TENANTS,
+    ) -> None:
+        self._open_engine, self._models, self.options = open_engine, models, options or ServeOptions()
+        self._tools = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
+        self._open: OrderedDict[str, Tenant] = OrderedDict()
+        self._lock = asyncio.Lock()
+        self._max_open = max_open
+        self.stopping = asyncio.Event()
+        """Set when the server begins to stop: nothing more is accepted."""
+        self.stopped = asyncio.Event()
+        """Set when no turn runs any more."""
+
+    async def start(self, names: Iterable[str]) -> None:
+        """Open tenants once, so that the events that an earlier process accepted go on."""
+        for name in names:
+            async with self.use(name):
+                pass
+
+    @asynccontextmanager
+    async def use(self, name: str) -> AsyncGenerator[Tenant]:
+        """Open a tenant for the block. Raises NotAccepted if the server stops, or too many tenants are busy."""
+        async with self._lock:
+            if self.stopping.is_set():
+                raise NotAccepted(
+                    "server is stopping (send the request to the next one; an accepted request id goes on)"
+                )
+            tenant = self._open.get(name)
+            if tenant is None:
+                await self._make_room()
+                engine = await asyncio.to_thread(self._open_engine, name)
+                tenant = self._open[name] = Tenant(name, engine, self._models, self._tools, self.options)
+                await tenant.start()
+            self._open.move_to_end(name)
+            tenant.users += 1
+        try:
+            yield tenant
+        finally:
+            tenant.users -= 1
+
+    def tenants(self) -> tuple[Tenant, ...]:
+        """Return the open tenants."""
+        return tuple(self._open.values())
+
+    def begin_stop(self) -> None:
+        """Accept nothing more; readers of events are ended."""
+        self.stopping.set()
+        for tenant in self._open.values():
+            tenant.events.close()
+
+    async def stop_turns(self) -> None:
+        """Let running turns end within the grace, then interrupt them: they go on at the next start."""
+        self.begin_stop()
+        async with self._lock:
+            await asyncio.gather(*(tenant.broker.stop(grace_s=self.options.grace_s) for tenant in self._open.values()))
+        self.stopped.set()
+
+    async def close(self) -> None:
+        """Stop turns and close all engines."""
+        await self.stop_turns()
+        async with self._lock:
+            while self._open:
+                await self._open.popitem()[1].stop(0.0)
+
+    async def _make_room(self) -> None:
+        """Close the tenant that was not used for longest, if there are too many."""
+        if len(self._open) < self._max_open:
+            return
+        idle = next((tenant for tenant in self._open.values() if tenant.is_idle), None)
+        if idle is None:
+            raise NotAccepted(f"{len(self._open)} tenants are busy (try again later)")
+        del self._open[idle.name]
+        await idle.stop(0.0)
