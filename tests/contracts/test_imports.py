@@ -11,7 +11,7 @@ from contracts.modules import ROOT, Import, Module, imports, modules
 RULE = (
     "errors < types < text, ledger, bus, tools < tokens, policy < context < providers < render, models < compaction < workspace"
     " < assembly, plugins < profiles < analysis < turn, mirror < engine < async_engine < recovery < interop, simulation"
-    " < agents < broker < services < compat < cli, testing < __main__"
+    " < agents < broker < services < compat < server < cli, testing < __main__"
 )
 """From the bottom up: a module imports from rooms further left and from its own room, never from a neighbor.
 
@@ -115,6 +115,8 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "openai": ("models.endpoints",),
     "anthropic": ("models.endpoints",),
     "google": ("models.endpoints",),
+    "starlette": ("server.app",),
+    "uvicorn": ("server.http",),
     "httpx2": ("agents.mcp_tools", "models.endpoints"),
     "xllamacpp": ("models.llama_process",),
 }

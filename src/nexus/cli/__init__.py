@@ -63,6 +63,7 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     "Operate": {
         "services": "Run the services of the tagged dialogue on a bus.",
+        "serve": "Serve agents to other programs, over HTTP or standard input.",
         "ledger": "Check, copy, restore, repair, export and import a ledger.",
         "db": "Initialize, show and change the configuration of the services.",
         "models": "List models with context windows, prices and end dates.",

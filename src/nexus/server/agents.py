@@ -64,7 +64,8 @@ class StoredAgents:
     def create(self, settings: CreateAgent) -> StoredAgent:
         """Create an agent within its parent, with its session.
 
-        Raises BadSetting for an id in use, NotAllowed, NoSuchAgent for its parent, BadSessionKey, LedgerError.
+        Raises BadSetting for an id in use, NotAllowed, NoSuchAgent for its parent, UnknownProfile, BadSessionKey,
+        LedgerError.
         """
         agent_id = uuid.uuid4().hex[:8] if settings.agent_id is None else settings.agent_id
         _check_id(agent_id)
@@ -72,6 +73,8 @@ class StoredAgents:
 
     def _add(self, agent_id: str, settings: CreateAgent) -> StoredAgent:
         agent = StoredAgent(agent_id, replace(settings, agent_id=agent_id), self._nx.clock_ms())
+        if settings.profile:
+            self._nx.profiles.resolve(settings.profile)
         label = self._nx.session_label(agent_id, **agent.options)  # raises for an invalid name and a denied session
 
         def add(document: dict[str, Any]) -> dict[str, Any]:

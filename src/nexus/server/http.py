@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import socket
 from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from nexus.errors import BadSetting, PackageMissing
 from nexus.server.security import AllowedSites, Tokens, is_loopback
 from nexus.server.service import Service
+from nexus.server.signals import stop_signals
 from nexus.server.tenants import Tenants
 
 try:
@@ -120,7 +120,7 @@ async def serve_http(
         server.should_exit = True
         await tenants.stop_turns()
 
-    with _stop_signals(stop):
+    with stop_signals(stop):
         ending = asyncio.ensure_future(stop_turns())
         try:
             await server.serve(sockets=[listener])
@@ -128,19 +128,3 @@ async def serve_http(
             stop()
             await asyncio.gather(ending, return_exceptions=True)
             listener.close()
-
-
-@contextmanager
-def _stop_signals(stop: Callable[[], None]) -> Generator[None]:
-    """Call `stop` for SIGTERM and SIGINT, where the event loop can and in the main thread."""
-    loop, numbers = asyncio.get_running_loop(), (signal.SIGTERM, signal.SIGINT)
-    added: list[int] = []
-    with suppress(NotImplementedError, RuntimeError, ValueError):
-        for number in numbers:
-            loop.add_signal_handler(number, stop)
-            added.append(number)
-    try:
-        yield
-    finally:
-        for number in added:
-            loop.remove_signal_handler(number)

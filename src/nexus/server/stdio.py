@@ -7,7 +7,12 @@ turns are notifications named `event`. The end of the input stops the server.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import os
+import sys
+from collections.abc import Awaitable, Callable, Generator, Iterator
+from concurrent.futures import CancelledError as FutureCancelled
+from contextlib import contextmanager, suppress
+from threading import Thread
 from typing import Any, TypeAlias
 
 import msgspec
@@ -21,6 +26,8 @@ from nexus.server.streams import event_data
 MAX_LINE_BYTES = 10 * 2**20
 MAX_RUNNING = 1_000
 """Messages that are answered at the same time; further lines are not read meanwhile."""
+
+_LINES_AHEAD = 16
 
 ReadLine: TypeAlias = Callable[[], Awaitable[bytes]]
 """Returns the next line with its end, at most `MAX_LINE_BYTES` and one more of it; empty at the end of the input."""
@@ -80,7 +87,7 @@ class StdioServer:
             await tenants.close()
 
     async def _answer(self, line: bytes) -> None:
-        if len(line) > MAX_LINE_BYTES:
+        if len(line) > MAX_LINE_BYTES + 1:
             response = refusal(RpcError(PARSE_ERROR, f"line has more than {MAX_LINE_BYTES:,} bytes"))
         else:
             response = await answer(line, self._call)
@@ -119,3 +126,47 @@ class StdioServer:
     async def _send(self, body: bytes) -> None:
         async with self._write_lock:
             await self._write(body + b"\n")
+
+
+@contextmanager
+def read_lines(descriptor: int) -> Generator[ReadLine]:
+    """Return a function that reads lines of a file descriptor, which a thread reads a few lines ahead.
+
+    The thread is a daemon without buffers of Python's own: it may still wait for input when the process ends.
+    """
+    loop = asyncio.get_running_loop()
+    lines: asyncio.Queue[bytes] = asyncio.Queue(_LINES_AHEAD)
+
+    def read() -> None:
+        with suppress(RuntimeError, OSError, FutureCancelled):  # the loop has ended, or the input
+            for line in _lines_of(descriptor):
+                asyncio.run_coroutine_threadsafe(lines.put(line), loop).result()
+        with suppress(RuntimeError, FutureCancelled):
+            asyncio.run_coroutine_threadsafe(lines.put(b""), loop).result()
+
+    Thread(target=read, name="nexus input", daemon=True).start()
+    yield lines.get
+
+
+def _lines_of(descriptor: int) -> Iterator[bytes]:
+    """Yield lines with their ends; of a longer one than `MAX_LINE_BYTES` that many bytes and one more."""
+    rest = bytearray()
+    while chunk := os.read(descriptor, 65_536):
+        *complete, last = chunk.split(b"\n")
+        for piece in complete:
+            rest += piece[: MAX_LINE_BYTES + 1 - len(rest)]
+            yield bytes(rest) + b"\n"
+            rest.clear()
+        rest += last[: MAX_LINE_BYTES + 1 - len(rest)]
+    if rest:
+        yield bytes(rest)
+
+
+async def write_line(line: bytes) -> None:
+    """Write a line to standard output. Raises OSError if the reader has gone."""
+    await asyncio.to_thread(_write, line)
+
+
+def _write(line: bytes) -> None:
+    sys.stdout.buffer.write(line)
+    sys.stdout.buffer.flush()

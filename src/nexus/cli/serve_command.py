@@ -1,0 +1,204 @@
+"""`nexus serve`: agents for programs in any language, over HTTP or standard input and output."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import click
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nexus.agents import Limits
+from nexus.cli._models import open_model, summarizer_of
+from nexus.cli._options import MODEL_OPTION, CommandOptions, nexus_command
+from nexus.cli._output import emit
+from nexus.cli._parameters import Choice
+from nexus.engine import Engine, EngineOptions, open_engine
+from nexus.errors import NoCredential
+from nexus.ledger.location import open_ledger
+from nexus.models import ModelClient, Models
+from nexus.render.console import printable
+from nexus.server.forms import Case
+from nexus.server.security import LOCAL_TENANT, TOKEN_FILE, Tokens, make_token_file, read_tokens
+from nexus.server.service import Service
+from nexus.server.stdio import StdioServer, read_lines, write_line
+from nexus.server.tenants import ServeOptions, Tenants
+from nexus.types.config import Config
+from nexus.workspace.files.reader import home_folder
+
+PORT = 8765
+
+
+class ServeSettings(Struct, frozen=True):
+    """Values of the options with these names."""
+
+    host: str
+    port: int
+    base_url: str
+    key_variable: str
+    summarizer: str
+    token_file: str | None
+    allow_remote: bool
+    allow_host: tuple[str, ...]
+    allow_origin: tuple[str, ...]
+    grace: float
+    max_cost: float | None
+    timeout: float | None
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of a turn."""
+        defaults = Limits()
+        seconds = self.timeout or defaults.seconds
+        return Limits(defaults.steps, seconds, min(defaults.tool_seconds, seconds), self.max_cost)
+
+    @property
+    def key(self) -> str:
+        """The key of the server at --base-url. Raises NoCredential."""
+        if self.base_url and self.key_variable and not os.environ.get(self.key_variable):
+            raise NoCredential(f"no key for {self.base_url}: set {self.key_variable}")
+        return os.environ.get(self.key_variable, "") if self.base_url else ""
+
+
+@nexus_command("serve")
+@click.option("--host", default="127.0.0.1", help="Address to listen at [127.0.0.1].")
+@click.option("--port", type=click.IntRange(0, 65_535), default=PORT, help=f"Port; 0 is a free one [{PORT}].")
+@click.option("--stdio", is_flag=True, help="Speak on standard input and output, one message per line.")
+@click.option("--case", type=Choice(("snake", "camel")), default="snake", help="Case of names with --stdio [snake].")
+@MODEL_OPTION
+@click.option("--base-url", default="", help="Address of an OpenAI-compatible server, such as …/v1.")
+@click.option("--key-variable", default="", help="Variable with the key of the server at --base-url.")
+@click.option("--summarizer", default="", help="Model that writes summaries, or `extractive` [the agents' model].")
+@click.option(
+    "--token-file", type=click.Path(dir_okay=False), help="File with lines `TOKEN TENANT` [~/.nexus/server.token]."
+)
+@click.option(
+    "--allow-remote", is_flag=True, help="Allow an address that other machines reach. Use TLS in front of it."
+)
+@click.option("--allow-host", multiple=True, help="Name of this server behind a proxy; repeatable.")
+@click.option("--allow-origin", multiple=True, help="Site whose pages may call this server; repeatable.")
+@click.option("--grace", type=click.FloatRange(min=0), default=30.0, help="Seconds for running turns at the end [30].")
+@click.option("--max-cost", type=click.FloatRange(min=0, min_open=True), help="USD of one turn, at list prices.")
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds of one turn [1800].")
+def command(options: CommandOptions, *, stdio: bool, case: Case, **values: object) -> int:
+    """Serve agents of the workspace to other programs, as JSON-RPC over HTTP until SIGTERM or Ctrl-C.
+
+    The first start writes a token to ~/.nexus/server.token. Running turns may end; interrupted ones go on at the next
+    start. --json prints the address as an object.
+
+    Example: nexus serve --model claude-sonnet-5-5
+    """
+    settings = ServeSettings(**{name: value for name, value in values.items() if name != "model"})  # type: ignore[arg-type]
+    if stdio:
+        agents = _AgentOpener(options, settings, is_shared=False)
+        agents.check(LOCAL_TENANT)
+        asyncio.run(_serve_stdio(agents, case))
+        return 0
+    file = Path(settings.token_file) if settings.token_file else home_folder() / TOKEN_FILE
+    if settings.token_file is None:
+        make_token_file(file)
+    tokens = read_tokens(file)
+    agents = _AgentOpener(options, settings, is_shared=len(tokens.tenants) > 1)
+    agents.check(tokens.tenants[0])
+    _serve_http(agents, tokens, str(file), options)
+    return 0
+
+
+class _AgentOpener:
+    """Opens the engines of tenants, and the client of their models.
+
+    Tenants that share a server share the workspace too: they get neither its memory nor its files as tools.
+    """
+
+    def __init__(self, options: CommandOptions, settings: ServeSettings, *, is_shared: bool) -> None:
+        self.options, self.settings, self.is_shared = options, settings, is_shared
+        self._root = options.root
+        self._config: Config | None = None
+
+    def engine(self, tenant: str) -> Engine:
+        """Return the engine of a tenant."""
+        options = self.options
+        chosen: EngineOptions = {"mode": "server"}
+        if options.model:
+            chosen["model"] = options.model
+        if self._config is not None:
+            chosen["config"] = self._config
+        store = open_ledger(self._root, options.ledger, home_folder(), tenant=tenant)
+        try:
+            nx = open_engine(self._root, ledger=store, **chosen)
+        except BaseException:
+            store.close()
+            raise
+        name = self.settings.summarizer or nx.workspace_context.config.summarizer or nx.model
+        nx.fallback_summarizer.model = summarizer_of(nx, name, self.settings.base_url, self.settings.key)
+        return nx
+
+    def check(self, tenant: str) -> None:
+        """Raise now what would keep agents from running: no workspace, no ledger, no key."""
+        if self.settings.base_url and not self.options.model:
+            raise click.UsageError("--base-url needs the name of the server's model (add --model NAME)")
+        with self.engine(tenant) as nx:
+            self.model = nx.model
+            if self.is_shared:  # compactions of one tenant must not write to the memory of all
+                self._config = replace(nx.workspace_context.config, consolidate="off")
+            self._credentials = nx.credentials
+            self._provider = nx.resolve(nx.model).provider
+            open_model(nx.model, nx.credentials, self.settings.base_url, self.settings.key)
+
+    def models(self) -> ModelClient:
+        """Return the client of all models."""
+        if self.settings.base_url:
+            return open_model(self.model, self._credentials, self.settings.base_url, self.settings.key)
+        return Models(credentials=self._credentials.for_variable)
+
+    def tenants(self, models: ModelClient) -> Tenants:
+        """Return the tenants of a server."""
+        options = ServeOptions(builtin=not self.is_shared, limits=self.settings.limits, grace_s=self.settings.grace)
+        return Tenants(self.engine, models, options=options)
+
+
+def _serve_http(agents: _AgentOpener, tokens: Tokens, token_file: str, options: CommandOptions) -> None:
+    from nexus.server.http import open_socket, serve_http, url_of
+
+    settings = agents.settings
+    listener = open_socket(settings.host, settings.port, allow_remote=settings.allow_remote)
+    url = url_of(listener)
+
+    def started() -> None:
+        if options.as_json:
+            emit({"url": url, "token_file": token_file, "model": agents.model, "pid": os.getpid()})
+        else:
+            click.echo(f"Nexus serves {printable(str(options.root))} at {url}, model {printable(agents.model)}.")
+            click.echo(f"Token: in {printable(token_file)}. Stop with Ctrl-C.")
+        sys.stdout.flush()
+
+    async def serve() -> None:
+        models = agents.models()
+        try:
+            await serve_http(
+                agents.tenants(models),
+                tokens,
+                listener,
+                hosts=(settings.host, *settings.allow_host),
+                origins=settings.allow_origin,
+                started=started,
+            )
+        finally:
+            await models.aclose()
+
+    asyncio.run(serve())
+
+
+async def _serve_stdio(agents: _AgentOpener, case: Case) -> None:
+    from nexus.server.signals import stop_signals
+
+    models, stop = agents.models(), asyncio.Event()
+    try:
+        with stop_signals(stop.set), read_lines(sys.stdin.fileno()) as read:
+            service = Service(agents.tenants(models), stop.set)
+            await StdioServer(service, read, write_line, case=case).run(stop)
+    finally:
+        await models.aclose()

@@ -1,0 +1,210 @@
+"""A server that stops, or is killed: agents come back, and what was accepted is answered once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+
+from nexus.errors import ServerCallFailed
+from nexus.server.client import Client
+from nexus.server.tenants import ServeOptions
+from nexus.testing.model_server import ModelRequest, ModelServer, Response, hang, model_server, reply
+from server.running import TOKEN, running
+
+
+def test_agent_comes_back_with_its_settings(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        client = server.client()
+        client.create_agent("a", system_prompt="You are terse.", permissions=["read"]).send("Hi", "r1")
+        client.create_agent("closed").shutdown()
+    with running(tmp_path) as server:
+        client = server.client()
+        agent = client.agent("a")
+        assert agent.send("And now?").content == "Hello."
+        assert "You are terse." in json.dumps(server.model.bodies[0])
+        assert agent.get_messages().total == 4
+        assert agent.send("Hi", "r1").content == "Hello.", "answered by the process before"
+        assert len(server.model.bodies) == 1
+        with pytest.raises(ServerCallFailed, match="lacks it"):
+            client.create_agent("child", permissions=["write"], parent_agent_id="a")
+        with pytest.raises(ServerCallFailed, match="was shut down"):
+            client.agent("closed").send("Hi")
+
+
+def test_running_turn_ends_before_the_server_does(tmp_path: Path) -> None:
+    called, go_on = Event(), Event()
+
+    def step(request: ModelRequest) -> Response:
+        called.set()
+        go_on.wait()
+        return reply("Done.")(request)
+
+    with running(tmp_path, step, options=ServeOptions(grace_s=60)) as server, ThreadPoolExecutor() as pool:
+        agent = server.client().create_agent("a")
+        sending = pool.submit(agent.send, "Work", "r1")
+        called.wait()
+        stopping = pool.submit(server.stop)
+        go_on.set()
+        assert sending.result().content == "Done."
+        stopping.result()
+
+
+def test_turn_longer_than_the_grace_goes_on_at_the_next_start(tmp_path: Path) -> None:
+    with running(tmp_path, hang(), options=ServeOptions(grace_s=0.0)) as server, ThreadPoolExecutor() as pool:
+        agent = server.client().create_agent("a")
+        sending = pool.submit(agent.send, "Work", "r1")
+        while not server.model.bodies:
+            pass
+        server.stop()
+        with pytest.raises(ServerCallFailed, match="next start") as caught:
+            sending.result()
+        assert caught.value.kind == "ServerStopped"
+    with running(tmp_path, reply("Done.")) as server:
+        assert server.client().agent("a").send("Work", "r1").content == "Done."
+        assert len(server.model.bodies) == 1
+
+
+def test_tenants_are_opened_when_used_and_idle_ones_make_room(tmp_path: Path) -> None:
+    tokens = {f"{TOKEN}-{number}": f"tenant-{number}" for number in range(5)}
+    with running(tmp_path, tokens=tokens, max_open=2) as server:
+        for _ in range(2):
+            for token in tokens:
+                client = server.client(token)
+                if not client.list_agents():
+                    client.create_agent("a")
+                client.agent("a").send("Hi")
+                assert len(server.tenants.tenants()) <= 2
+        assert {server.client(token).agent("a").get_messages().total for token in tokens} == {4}
+
+
+# processes -----------------------------------------------------------------------------------------------------------
+
+
+def environment(folder: Path) -> dict[str, str]:
+    return {**os.environ, "NEXUS_HOME": str(folder / "home"), "NO_COLOR": "1"}
+
+
+@contextmanager
+def served(
+    folder: Path, model: ModelServer, *options: str
+) -> Iterator[tuple[subprocess.Popen[str], Client, dict[str, Any]]]:
+    """Run `nexus serve` as a process and return it with a client and what it printed."""
+    workspace = folder / "workspace"
+    workspace.mkdir(exist_ok=True)
+    command = [sys.executable, "-m", "nexus", "serve", "-w", str(workspace), "--port", "0", "--json", *options]
+    command += ["--base-url", model.openai_url, "--model", "gpt-4o"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(folder)
+    ) as process:
+        try:
+            assert process.stdout is not None and process.stderr is not None
+            line = process.stdout.readline()
+            assert line, process.stderr.read()
+            printed = json.loads(line)
+            token = Path(printed["token_file"]).read_text("utf-8").split()[0]
+            assert token not in line
+            yield process, Client(printed["url"], token, timeout_s=120), printed
+        finally:
+            process.kill()
+
+
+def test_killed_server_answers_what_it_accepted_once(tmp_path: Path) -> None:
+    with model_server(hang(), reply("Done.")) as model:
+        with served(tmp_path, model) as (process, client, _), ThreadPoolExecutor() as pool:
+            agent = client.create_agent("a", system_prompt="You are terse.")
+            sending = pool.submit(agent.send, "Work", "r1")
+            while not model.bodies:
+                pass
+            process.kill()
+            with pytest.raises(ServerCallFailed) as caught:
+                sending.result()
+            assert caught.value.kind == "connection"
+        with served(tmp_path, model) as (_, client, _):
+            agent = client.agent("a")
+            assert agent.send("Work", "r1").content == "Done."
+            assert [message.role for message in agent.get_messages().messages] == ["user", "assistant"]
+            assert len(model.bodies) == 2 and "You are terse." in json.dumps(model.bodies[1])
+
+
+def test_process_ends_with_exit_code_0_after_sigterm_and_shutdown_server(tmp_path: Path) -> None:
+    with model_server(reply("Hello.")) as model:
+        with served(tmp_path, model) as (process, client, printed):
+            assert client.create_agent("a").send("Hi").content == "Hello."
+            assert Path(printed["token_file"]).stat().st_mode & 0o777 == 0o600
+            process.send_signal(signal.SIGTERM)
+            assert process.wait() == 0
+        with served(tmp_path, model) as (process, client, _):
+            assert client.shutdown_server().success
+            assert process.wait() == 0
+            assert process.stderr is not None and process.stderr.read() == ""
+
+
+LINES = """{"jsonrpc":"2.0","id":1,"method":"create_agent","params":{"agentId":"a","systemPrompt":"Be terse."}}
+{"jsonrpc":"2.0","id":2,"method":"watch","params":{"agent_id":"a"}}
+{"jsonrpc":"2.0","id":3,"method":"send","params":{"agent_id":"a","content":"Hi","request_id":"r1"}}
+[{"jsonrpc":"2.0","id":4,"method":"nothing"},{"jsonrpc":"2.0","method":"list_agents"}]
+nonsense
+
+{"jsonrpc":"2.0","id":5,"method":"get_context","params":{"agentId":"a","case":"camel"}}
+"""
+
+
+def test_standard_input_and_output_have_the_same_methods(tmp_path: Path) -> None:
+    with model_server(reply("Hello.")) as model:
+        (tmp_path / "workspace").mkdir()
+        command = [sys.executable, "-m", "nexus", "serve", "--stdio", "-w", str(tmp_path / "workspace")]
+        command += ["--base-url", model.openai_url, "--model", "gpt-4o"]
+        with subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(tmp_path),
+        ) as process:
+            assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+            answers: dict[Any, Any] = {}
+            events: list[dict[str, Any]] = []
+            for line in LINES.splitlines():
+                process.stdin.write(line + "\n")
+                process.stdin.flush()
+                if line.strip():
+                    wanted = 4 if line[0] == "[" else None if line[0] == "n" else json.loads(line)["id"]
+                    while wanted not in answers:
+                        answer = json.loads(process.stdout.readline())
+                        if isinstance(answer, dict) and "method" in answer:
+                            events.append(answer["params"])
+                        else:
+                            first = answer[0] if isinstance(answer, list) else answer
+                            answers[first["id"]] = first
+            process.stdin.close()
+            assert (process.wait(), process.stderr.read()) == (0, "")
+    assert answers[1]["result"] == {"agent_id": "a", "url": "/agent/a"}
+    assert answers[3]["result"] == {"request_id": "r1", "content": "Hello."}
+    assert (answers[4]["error"]["code"], answers[None]["error"]["code"]) == (-32601, -32700)
+    assert answers[5]["result"] == {"messageCount": 2, "systemPrompt": True}
+    assert [event["type"] for event in events] == ["stream_start", "token", "stream_end"]
+
+
+def test_request_at_the_end_of_the_input_is_answered(tmp_path: Path) -> None:
+    with model_server(reply("Hello.")) as model:
+        (tmp_path / "workspace").mkdir()
+        command = [sys.executable, "-m", "nexus", "serve", "--stdio", "-w", str(tmp_path / "workspace")]
+        command += ["--base-url", model.openai_url, "--model", "gpt-4o", "--case", "camel"]
+        lines = '{"jsonrpc":"2.0","id":1,"method":"create_agent","params":{"agent_id":"a"}}'
+        ran = subprocess.run(
+            command, input=lines, capture_output=True, text=True, env=environment(tmp_path), check=False
+        )
+        assert (ran.returncode, ran.stderr) == (0, "")
+        assert json.loads(ran.stdout)["result"] == {"agentId": "a", "url": "/agent/a"}
