@@ -214,7 +214,7 @@ class HttpServer:
             async with self._service.tenants.use(tenant_name) as tenant:
                 start = tenant.events.end() if last is None else tenant.events.position(last)
                 if start is not None:
-                    yield sse("open", {"agent_id": agent_id}, start)
+                    yield sse("open", {"type": "open", "agent_id": agent_id}, start)
                 async for chunk in _frames(tenant.events, agent_id, start, self._service.metrics.sent_event):
                     yield chunk
         except NotAccepted:
@@ -246,8 +246,8 @@ async def _frames(
     following = asyncio.ensure_future(anext(reading, None))
     try:
         while True:
-            done, _ = await asyncio.wait({following}, timeout=KEEP_ALIVE_S)
-            if not done:
+            ready, _ = await asyncio.wait({following}, timeout=KEEP_ALIVE_S)
+            if not ready:
                 yield b": keep-alive\n\n"
                 continue
             item = following.result()

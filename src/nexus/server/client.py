@@ -213,7 +213,7 @@ class AgentClient:
 
     def record(self, reply: dict[str, Any] | str, context_id: str = "") -> forms.RecordResult:
         """Store the reply to an assembled context."""
-        return self._call("record", forms.Record(reply, context_id), forms.RecordResult)
+        return self._call("record", forms.RecordReply(reply, context_id), forms.RecordResult)
 
     def fail(self, error: str, kind: forms.FailureKind = "error", partial: str = "") -> forms.TurnState:
         """End the open turn as failed."""

@@ -84,7 +84,7 @@ class DestroyAgent(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AgentDestroyed(Struct, frozen=True):
-    """Whether there was such an agent. Its session stays."""
+    """The removed agent. `success` is false if there was none; its session stays."""
 
     success: bool
     agent_id: str
@@ -120,7 +120,7 @@ class Cancel(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CancelResult(Struct, frozen=True):
-    """Whether the request was under way, with a reason if it was not."""
+    """The canceled request. `cancelled` is false, with a reason, if it was not under way."""
 
     cancelled: bool
     request_id: RequestKey
@@ -261,7 +261,7 @@ class AssembledBody(Struct, frozen=True):
     """Of `mirror`: what `record` will do with the session."""
 
 
-class Record(Struct, frozen=True, forbid_unknown_fields=True):
+class RecordReply(Struct, frozen=True, forbid_unknown_fields=True):
     """The provider's reply."""
 
     reply: dict[str, Any] | str
@@ -314,7 +314,7 @@ def url_of(agent_id: str) -> str:
 def camel(name: str) -> str:
     """Return a snake_case name in camelCase."""
     first, *rest = name.split("_")
-    return first + "".join(word.title() for word in rest)
+    return first + "".join(part.title() for part in rest)
 
 
 def read_params(values: dict[str, Any] | list[Any], kind: type[Struct]) -> Struct:

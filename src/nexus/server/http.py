@@ -1,4 +1,4 @@
-"""Runs the HTTP server with uvicorn until it is stopped, and ends it without losing what was accepted."""
+"""Runs the HTTP server with uvicorn until it is stopped, and ends it without losing accepted requests."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ _INTEGER_BOUND = 2**63
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a method works with."""
+    """The tenant and agent of one call."""
 
     tenants: Tenants
     tenant: Tenant
@@ -113,12 +113,13 @@ async def send(call: Call, params: forms.Send) -> forms.SendResult:
         return forms.SendResult(request_id, content="\n\n".join(filter(None, texts)))
     if reason == CANCELED:
         return forms.SendResult(request_id, cancelled=True)
-    kind = "NotAccepted" if state == "dropped" else "ModelCallFailed"
-    raise RpcError(SERVER_ERROR, reason or state, {"type": kind, "request_id": request_id})
+    data = {"type": "NotAccepted" if state == "dropped" else "ModelCallFailed", "request_id": request_id}
+    advice = " (send it later, with another request_id)" if state == "dropped" else ""
+    raise RpcError(SERVER_ERROR, f"{reason or state}{advice}", data)
 
 
 async def cancel(call: Call, params: forms.Cancel) -> forms.CancelResult:
-    """Cancel a request under way: it ends as interrupted, and what had arrived is stored."""
+    """Cancel a request under way: it ends as interrupted, with its partial reply."""
     if await call.tenant.broker.cancel(event_id(call.label, params.request_id)):
         return forms.CancelResult(cancelled=True, request_id=params.request_id)
     return forms.CancelResult(cancelled=False, request_id=params.request_id, reason="not found or completed")
@@ -220,7 +221,7 @@ async def assemble(call: Call, params: forms.Assemble) -> forms.AssembledBody:
     return await _assembled(call, ctx, params.format, turn.turn.number)
 
 
-async def record(call: Call, params: forms.Record) -> forms.RecordResult:
+async def record(call: Call, params: forms.RecordReply) -> forms.RecordResult:
     """Store the reply to an assembled context. The same reply again adds nothing."""
     nx, warnings = call.tenant.nx, tuple[ContextWarning, ...]()
     reply = AgentResult((assistant(params.reply),)) if isinstance(params.reply, str) else read_reply(params.reply)
@@ -248,7 +249,7 @@ async def record(call: Call, params: forms.Record) -> forms.RecordResult:
 
 
 async def fail(call: Call, params: forms.Fail) -> forms.TurnState:
-    """End the open turn as failed, with what had arrived of a reply."""
+    """End the open turn as failed, with its partial reply."""
     async with _lease(call):
         turn = await _open_turn(call, {**call.agent.options})
         await turn.fail(params.kind, params.error, partial=params.partial or None)
@@ -400,7 +401,7 @@ METHODS: dict[str, Method] = {
     "explain": Method("agent", forms.Explain, forms.ExplainResult, explain),
     "begin": Method("agent", forms.Begin, forms.TurnState, begin),
     "assemble": Method("agent", forms.Assemble, forms.AssembledBody, assemble),
-    "record": Method("agent", forms.Record, forms.RecordResult, record),
+    "record": Method("agent", forms.RecordReply, forms.RecordResult, record),
     "fail": Method("agent", forms.Fail, forms.TurnState, fail),
     "mirror": Method("agent", forms.Mirror, forms.AssembledBody, mirror),
 }

@@ -1,7 +1,7 @@
 """Counters and durations of the server in Prometheus' text format 0.0.4.
 
-Labels are methods, outcomes and status codes of the server's own tables, so their number is bounded. Nothing of a
-request's content is in them.
+Labels are methods, outcomes and status codes of the server's own tables, so their number is bounded. They never
+contain the content of a request.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who may use the server: tokens and their tenants, the Host and Origin that a request may have, and rates.
+"""Access to the server: tokens and their tenants, the allowed values of Host and Origin, and rates.
 
 A token is compared by its digest, and a server on loopback has one too: any page in a browser can reach loopback. Host
 and Origin are checked against DNS rebinding and requests from other sites.

@@ -63,8 +63,8 @@ class Service:
         if row is None or (agent_id is not None and row.scope == "server"):
             raise RpcError(METHOD_NOT_FOUND, _unknown(method, row, agent_id))
         try:
-            case, agent_id, named = _reserved(params, row, agent_id, case)
-            values = read_params(named, row.params)
+            case, agent_id, params = _reserved(params, row, agent_id, case)
+            values = read_params(params, row.params)
         except BadSetting as error:
             raise RpcError(INVALID_PARAMS, f"params of {method} invalid: {error}") from error
         async with self.tenants.use(tenant_name) as tenant:
@@ -121,5 +121,5 @@ def _unknown(method: str, row: Method | None, agent_id: str | None) -> str:
     if row is not None and agent_id is not None:
         return f"method {method!r} is not an agent's (send it to /rpc)"
     scopes = ("agent",) if agent_id is not None else ("server", "agent")
-    names = ", ".join([name for name, found in METHODS.items() if found.scope in scopes] + [DISCOVER])
+    names = ", ".join([name for name, method_row in METHODS.items() if method_row.scope in scopes] + [DISCOVER])
     return f"method {method[:80]!r} not found (methods: {names})"

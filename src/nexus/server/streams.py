@@ -1,8 +1,8 @@
 """Events of running turns for readers that come and go: a bounded buffer with numbers, and server-sent events from it.
 
-A reader has a position in the buffer and nothing else, so a slow one costs no memory: if the buffer has dropped what it
-has not read, it gets a `gap` and goes on. The id of an event is `EPOCH.NUMBER`; the epoch is the server's start, so a
-position of an earlier process is a gap too. What a gap hides is in the ledger (`get_messages`).
+A reader has a position in the buffer and nothing else, so a slow one costs no memory: if the buffer has dropped
+events that it has not read, it gets a `gap` and continues. The id of an event is `EPOCH.NUMBER`; the epoch is the server's start, so a
+position of an earlier process is a gap too. The messages behind a gap are in the ledger (`get_messages`).
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ sessions of other tenants do not exist for it.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+import logging
+from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -20,15 +21,23 @@ from nexus.async_engine import AsyncEngine
 from nexus.broker import Broker
 from nexus.context import AssembledContext
 from nexus.engine import Engine
-from nexus.errors import NotAccepted
+from nexus.errors import NexusError, NotAccepted
 from nexus.models import ModelClient
 from nexus.server.agents import StoredAgent, StoredAgents
 from nexus.server.streams import EventBuffer
+from nexus.text.redact import redact
 from nexus.tools import ToolRegistry
 
+LOG = logging.getLogger("nexus.server")
+
 MAX_OPEN_TENANTS = 64
+_BUSY_S = 1.0
 MAX_CONTEXTS = 256
 """Contexts that wait for their reply in a tenant's memory. One that was dropped is assembled again."""
+
+
+class TenantsBusy(NotAccepted):
+    """As many tenants are open as may be, and each has a request or a turn."""
 
 
 class ServeOptions(Struct, frozen=True):
@@ -86,7 +95,7 @@ class Tenant:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request uses it and no turn runs."""
+        """True if no request uses it and no turn runs."""
         return not self.users and not self.broker.session_count
 
     def registry(self, agent: StoredAgent) -> ToolRegistry:
@@ -137,10 +146,22 @@ class Tenants:
         """Set when no turn runs any more."""
 
     async def start(self, names: Iterable[str]) -> None:
-        """Open tenants once, so that the events that an earlier process accepted go on."""
-        for name in names:
-            async with self.use(name):
-                pass
+        """Open tenants once, so that the events that an earlier process accepted go on. Raises the last error."""
+        failure: NexusError | None = None
+        waiting = deque(names)
+        while waiting and not self.stopping.is_set():
+            try:
+                async with self.use(waiting[0]):
+                    pass
+            except TenantsBusy:
+                await asyncio.sleep(_BUSY_S)
+                continue
+            except NexusError as error:
+                LOG.error("tenant %r not opened: %s", waiting[0], redact(str(error)).text)  # noqa: TRY400 - no traceback
+                failure = error
+            waiting.popleft()
+        if failure is not None:
+            raise failure
 
     @asynccontextmanager
     async def use(self, name: str) -> AsyncGenerator[Tenant]:
@@ -193,6 +214,6 @@ class Tenants:
             return
         idle = next((tenant for tenant in self._open.values() if tenant.is_idle), None)
         if idle is None:
-            raise NotAccepted(f"{len(self._open)} tenants are busy (try again later)")
+            raise TenantsBusy(f"{len(self._open)} tenants are busy (try again later)")
         del self._open[idle.name]
         await idle.stop(0.0)
