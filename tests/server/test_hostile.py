@@ -150,6 +150,7 @@ def test_tenants_do_not_see_each_other(server: Running) -> None:
     assert created.send("Hi", "r1").content == server.client().agent("mine").send("Hi", "r1").content
     assert created.get_messages().total == 2
     other.destroy_agent("mine")
+    assert server.http("GET", "/metrics", None, {"Authorization": "Bearer of nobody"})[0] == 401
     metrics = server.http("GET", "/metrics", None, {"Authorization": f"Bearer {OTHER}"})[2].decode()
     assert "mine" not in metrics and 'nexus_http_refusals_total{status="401"}' in metrics
 
