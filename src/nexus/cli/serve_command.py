@@ -17,7 +17,7 @@ from nexus.cli._options import MODEL_OPTION, CommandOptions, nexus_command
 from nexus.cli._output import emit
 from nexus.cli._parameters import Choice
 from nexus.engine import Engine, EngineOptions, open_engine
-from nexus.errors import NoCredential
+from nexus.errors import NoCredential, WorkspaceMissing
 from nexus.ledger.location import open_ledger
 from nexus.models import ModelClient, Models
 from nexus.render.console import printable
@@ -126,6 +126,8 @@ class _AgentOpener:
             chosen["model"] = options.model
         if self._config is not None:
             chosen["config"] = self._config
+        if not self._root.is_dir():  # opening a ledger would make the folder
+            raise WorkspaceMissing(f"folder {self._root} not found (make a workspace: nexus init {self._root})")
         store = open_ledger(self._root, options.ledger, home_folder(), tenant=tenant)
         try:
             nx = open_engine(self._root, ledger=store, **chosen)

@@ -35,8 +35,8 @@ def open_socket(host: str, port: int, *, allow_remote: bool = False) -> socket.s
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise BadSetting(f"address {host} unknown: {error.strerror or error} (use 127.0.0.1)") from error
+    except (OSError, UnicodeError) as error:  # a name that cannot be one
+        raise BadSetting(f"address {host} unknown: {error} (use 127.0.0.1)") from error
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)

@@ -84,7 +84,7 @@ class Tenant:
         await self.broker.__aenter__()
 
     async def stop(self, grace_s: float) -> None:
-        """Accept nothing more, and let running turns end. What is interrupted goes on at the next start."""
+        """Accept nothing more, and let running turns end. Interrupted turns continue at the next start."""
         await self.broker.stop(grace_s=grace_s)
         self.events.close()
         if self._filling is not None:
