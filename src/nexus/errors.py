@@ -562,9 +562,9 @@ class BusMessageTooLarge(BadBusMessage):
 class BusMessageTooNew(BadBusMessage):
     """A message has a newer major version of the envelope. No function got it."""
 
-    def __init__(self, version: str, known: str) -> None:
+    def __init__(self, version: str, newest: str) -> None:
         self.version = version
-        super().__init__(f"message has envelope version {version}, this program reads up to {known} (update Nexus)")
+        super().__init__(f"message has envelope version {version}, this program reads up to {newest} (update Nexus)")
 
 
 class BusUnavailable(BusError):

@@ -308,13 +308,13 @@ class NatsBus:
     async def _stop_listening(self, group: _TopicGroup) -> None:
         """Unsubscribe at the server. Earlier messages have arrived when this returns, unless the connection is lost."""
         for handle in group.handles:
-            draining, lost = asyncio.ensure_future(handle.drain()), asyncio.ensure_future(self._watch.lost.wait())
+            draining, losing = asyncio.ensure_future(handle.drain()), asyncio.ensure_future(self._watch.lost.wait())
             try:
-                await asyncio.wait((draining, lost), return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait((draining, losing), return_when=asyncio.FIRST_COMPLETED)
             finally:
-                for task in (draining, lost):
+                for task in (draining, losing):
                     task.cancel()
-                await asyncio.gather(draining, lost, return_exceptions=True)
+                await asyncio.gather(draining, losing, return_exceptions=True)
             with contextlib.suppress(NatsError, OSError):  # if it was not drained
                 await handle.unsubscribe()
         group.handles.clear()

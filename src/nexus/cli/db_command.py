@@ -37,14 +37,19 @@ def init(template: str | None, options: CommandOptions) -> None:
     Example: nexus db init --template config.yml
     """
     values = read_template(read_text(template), template) if template else None
-    done = _run(options.open(writes=True, needs_config=False), lambda service: service.initialize(values))
-    options.report(done, *_lines(done))
+    result = _run(options.open(writes=True, needs_config=False), lambda service: service.initialize(values))
+    options.report(result, *_lines(result))
 
 
-def _lines(done: Initialization) -> list[str]:
-    if not done.changed:
+def _lines(result: Initialization) -> list[str]:
+    if not result.changed:
         return ["Configuration: nothing changed."]
-    changes = {"added": done.added, "updated": done.updated, "removed": done.removed, "edited, kept": done.edited}
+    changes = {
+        "added": result.added,
+        "updated": result.updated,
+        "removed": result.removed,
+        "edited, kept": result.edited,
+    }
     names = [f"  {change}: {', '.join(map(printable, names))}" for change, names in changes.items() if names]
     return ["Configuration: stored.", *names]
 

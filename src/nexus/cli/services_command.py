@@ -84,10 +84,10 @@ def run(
     async def main() -> None:
         engine = AsyncEngine(nx)
         try:
-            opened = await open_bus(url, prefix=prefix)
+            connection = await open_bus(url, prefix=prefix)
             try:
                 async with serve(
-                    opened,
+                    connection,
                     engine,
                     models,
                     only=names,
@@ -98,7 +98,7 @@ def run(
                     _report_start(options, names, nx.store.location)
                     await _signal()
             finally:
-                await opened.close()
+                await connection.close()
         finally:
             await models.aclose()
             await engine.close()
@@ -147,11 +147,11 @@ def send(text: str, owner: str, run_id: str, bus: str, prefix: str, timeout: flo
     url = _bus_url(bus)
 
     async def main() -> RunState:
-        opened = await open_bus(url, prefix=prefix)
+        connection = await open_bus(url, prefix=prefix)
         try:
             end = RunState(run_id, "", "")
             has_text = False
-            async for item in RunClient(opened).stream(Run(owner, text, run_id), RunMetadata(), timeout_s=timeout):
+            async for item in RunClient(connection).stream(Run(owner, text, run_id), RunMetadata(), timeout_s=timeout):
                 if isinstance(item, RunState):
                     end = item
                 if options.as_json:
@@ -162,7 +162,7 @@ def send(text: str, owner: str, run_id: str, bus: str, prefix: str, timeout: flo
                 click.echo("" if has_text else printable_lines(end.text))
             return end
         finally:
-            await opened.close()
+            await connection.close()
 
     end = asyncio.run(main())
     if end.state == "done":

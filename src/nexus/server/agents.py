@@ -139,7 +139,7 @@ class StoredAgents:
         return agent
 
     def _within_parent(self, settings: CreateAgent) -> CreateAgent:
-        """Return settings with at most what the parent has, as the ledger says. Raises NotAllowed, NoSuchAgent."""
+        """Return settings with at most the parent's rights, read from the ledger. Raises NotAllowed, NoSuchAgent."""
         if settings.parent_agent_id is None:
             return settings
         parent = self.get(settings.parent_agent_id)

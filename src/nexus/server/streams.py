@@ -85,7 +85,7 @@ class EventBuffer:
         return Position(self.epoch, self._last)
 
     def position(self, text: str) -> Position | None:
-        """Return the position of an event's id; None if it is no position of this buffer."""
+        """Return the position of an event's id; None if this buffer has no such position."""
         epoch, _, number = text.partition(".")
         is_position = epoch == self.epoch and number.isascii() and number.isdigit() and len(number) < 16
         return Position(epoch, int(number)) if is_position and int(number) <= self._last else None

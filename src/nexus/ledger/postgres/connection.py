@@ -85,7 +85,7 @@ class Database:
         return self._connection
 
     @property
-    def lost(self) -> bool:
+    def is_lost(self) -> bool:
         """True when the server closed the connection, or it cannot be reached any more."""
         return self._connection.closed or self._connection.broken
 

@@ -79,9 +79,9 @@ class Pool:
     def give_back(self, db: Database, *, writes: bool = False) -> None:
         """Take a connection back, and close it if it cannot be used again."""
         try:
-            if not db.lost and db.connection.info.transaction_status is not TransactionStatus.IDLE:
+            if not db.is_lost and db.connection.info.transaction_status is not TransactionStatus.IDLE:
                 db.roll_back()
-            is_usable = not db.lost and db.connection.info.transaction_status is TransactionStatus.IDLE
+            is_usable = not db.is_lost and db.connection.info.transaction_status is TransactionStatus.IDLE
             with self._lock:
                 keep = is_usable and not self.closed and len(self._idle) < MOST_IDLE
                 if keep:
