@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from nexus.engine import Engine, open_engine
-from nexus.ledger.sqlite import SqliteLedger
+from nexus.ledger.location import open_ledger
 from nexus.models import Models, open_client
 from nexus.server.app import HttpLimits
 from nexus.server.client import Client
@@ -74,13 +74,14 @@ def running(
     options: ServeOptions | None = None,
     max_open: int = 64,
     tools: Any = (),
+    ledger: str = "",
 ) -> Iterator[Running]:
-    """Run a server over the ledger of a folder."""
-    ledger = str(folder / "ledger.db")
+    """Run a server over the ledger of a folder, or at a URL."""
+    place = ledger or str(folder / "ledger.db")
     ready, box = threading.Event(), dict[str, Any]()
 
     def engine(tenant: str) -> Engine:
-        return open_engine(ledger=SqliteLedger(ledger, tenant=tenant), model=MODEL)
+        return open_engine(ledger=open_ledger(None, place, folder, tenant=tenant), model=MODEL)
 
     with model_server(*steps or (reply("Hello."),)) as model:
 
