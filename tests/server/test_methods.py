@@ -77,6 +77,15 @@ def test_agents_have_separate_sessions_and_their_own_prompts(server: Running, cl
     assert texts == ["I am for a.", "Hello."]
 
 
+def test_many_agents_are_answered_at_the_same_time(server: Running, client: Client) -> None:
+    agents = [client.create_agent(f"a{number}") for number in range(30)]
+    with ThreadPoolExecutor(30) as pool:
+        results = list(pool.map(lambda agent: agent.send("Hi", agent.agent_id), agents))
+    assert [result.request_id for result in results] == [agent.agent_id for agent in agents]
+    assert len(server.model.bodies) == 30
+    assert {info.message_count for info in client.list_agents()} == {2}
+
+
 def test_request_id_that_comes_again_is_answered_once(server: Running, client: Client) -> None:
     agent = client.create_agent("a")
     assert agent.send("Hi", "7") == agent.send("Hi", "7")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import traceback
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TypeAlias
@@ -24,6 +25,7 @@ from nexus.errors import NexusError, NoSuchAgent, NotAccepted
 from nexus.server.forms import Case
 from nexus.server.jsonrpc import (
     INVALID_REQUEST,
+    LOG,
     PARSE_ERROR,
     SERVER_ERROR,
     RpcError,
@@ -36,6 +38,7 @@ from nexus.server.metrics import CONTENT_TYPE
 from nexus.server.security import AllowedSites, RateLimit, Tokens
 from nexus.server.service import Service
 from nexus.server.streams import KEEP_ALIVE_S, EventBuffer, Position, event_data, sse
+from nexus.text.redact import redact
 
 CASE_HEADER = "nexus-case"
 _LARGE_BODY = 100_000
@@ -130,6 +133,10 @@ class HttpServer:
             except Refused as error:
                 self._service.metrics.refusal(error.status)
                 return _refusal(error.status, str(error), error.headers)
+            except Exception as error:  # noqa: BLE001 - uvicorn would log it with its secrets
+                LOG.error("%s", redact("".join(traceback.format_exception(error))).text)
+                self._service.metrics.refusal(500)
+                return _refusal(500, "internal error (the server's log has it)")
 
         return guarded
 

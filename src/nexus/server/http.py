@@ -20,7 +20,8 @@ try:
 except ImportError as error:
     raise PackageMissing(error.name or "uvicorn", "the HTTP server", "server") from error
 
-_MAX_CONNECTIONS = 2_000
+_MAX_CONNECTIONS = 800
+"""Below the usual limit of 1,024 open files of a process."""
 _MARGIN_S = 5
 """Seconds after the grace of running turns in which their answers are sent."""
 

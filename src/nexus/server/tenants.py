@@ -31,7 +31,8 @@ from nexus.tools import ToolRegistry
 LOG = logging.getLogger("nexus.server")
 
 MAX_OPEN_TENANTS = 64
-_BUSY_S = 1.0
+_BUSY_S, _BUSY_TRIES = 0.05, 200
+"""Seconds between two tries to open a tenant while all others are busy, and their number."""
 MAX_CONTEXTS = 256
 """Contexts that wait for their reply in a tenant's memory. One that was dropped is assembled again."""
 
@@ -154,7 +155,6 @@ class Tenants:
                 async with self.use(waiting[0]):
                     pass
             except TenantsBusy:
-                await asyncio.sleep(_BUSY_S)
                 continue
             except NexusError as error:
                 LOG.error("tenant %r not opened: %s", waiting[0], redact(str(error)).text)  # noqa: TRY400 - no traceback
@@ -166,19 +166,7 @@ class Tenants:
     @asynccontextmanager
     async def use(self, name: str) -> AsyncGenerator[Tenant]:
         """Open a tenant for the block. Raises NotAccepted if the server stops, or too many tenants are busy."""
-        async with self._lock:
-            if self.stopping.is_set():
-                raise NotAccepted(
-                    "server is stopping (send the request to the next one; an accepted request id goes on)"
-                )
-            tenant = self._open.get(name)
-            if tenant is None:
-                await self._make_room()
-                engine = await asyncio.to_thread(self._open_engine, name)
-                tenant = self._open[name] = Tenant(name, engine, self._models, self._tools, self.options)
-                await tenant.start()
-            self._open.move_to_end(name)
-            tenant.users += 1
+        tenant = await self._take(name)
         try:
             yield tenant
         finally:
@@ -208,12 +196,37 @@ class Tenants:
             while self._open:
                 await self._open.popitem()[1].stop(0.0)
 
-    async def _make_room(self) -> None:
-        """Close the tenant that was not used for longest, if there are too many."""
+    async def _take(self, name: str) -> Tenant:
+        """Return an open tenant with one more user; wait a while for one that can be closed."""
+        for _ in range(_BUSY_TRIES):
+            async with self._lock:
+                if self.stopping.is_set():
+                    raise NotAccepted("server is stopping (send the request again after its next start)")
+                if name in self._open or await self._make_room():
+                    tenant = self._open.get(name) or await self._start(name)
+                    self._open.move_to_end(name)
+                    tenant.users += 1
+                    return tenant
+            await asyncio.sleep(_BUSY_S)
+        raise TenantsBusy(f"{self._max_open} tenants are busy (try again later)")
+
+    async def _start(self, name: str) -> Tenant:
+        engine = await asyncio.to_thread(self._open_engine, name)
+        tenant = Tenant(name, engine, self._models, self._tools, self.options)
+        try:
+            await tenant.start()
+        except BaseException:
+            await tenant.stop(0.0)
+            raise
+        self._open[name] = tenant
+        return tenant
+
+    async def _make_room(self) -> bool:
+        """Close the idle tenant that was not used for longest, if there are too many; return whether there is room."""
         if len(self._open) < self._max_open:
-            return
+            return True
         idle = next((tenant for tenant in self._open.values() if tenant.is_idle), None)
-        if idle is None:
-            raise TenantsBusy(f"{len(self._open)} tenants are busy (try again later)")
-        del self._open[idle.name]
-        await idle.stop(0.0)
+        if idle is not None:
+            del self._open[idle.name]
+            await idle.stop(0.0)
+        return idle is not None
