@@ -197,10 +197,10 @@ class _ReceivedText:
     def rest(self, reply: ModelReply) -> list[StreamItem]:
         """Return the tokens that are missing: joined, all tokens are the reply's text."""
         parts = [part for message in reply.result.messages if message.role == "assistant" for part in message.parts]
-        whole = "".join(part.text for part in parts if isinstance(part, Text))
-        if whole.startswith(self.text):
-            return [Token(whole[len(self.text) :])] if len(whole) > len(self.text) else []
-        return [Retry("connection", "pieces of the reply were lost"), Token(whole)]
+        text = "".join(part.text for part in parts if isinstance(part, Text))
+        if text.startswith(self.text):
+            return [Token(text[len(self.text) :])] if len(text) > len(self.text) else []
+        return [Retry("connection", "pieces of the reply were lost"), Token(text)]
 
 
 def _request_for(ctx: AssembledContext, topic: str) -> LLMRequest:

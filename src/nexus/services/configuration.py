@@ -95,7 +95,7 @@ class ConfigService:
         """Store a user's own text for a prompt, and return the identity. An empty text removes the override.
 
         Raises:
-            BadSetting: The configuration has no prompt of that name, or the value is no text or too long.
+            BadSetting: The configuration has no prompt of that name, or the value is too long or not text.
             NotEditable: The configuration does not let users change this prompt.
             BadSessionKey, BadConfig, LedgerError: As named.
         """
@@ -195,7 +195,7 @@ def _read_for_model(nx: Engine, *labels: str) -> list[dict[str, Any]]:
 
 
 def _template_of(stored: Mapping[str, Any]) -> dict[str, Scalar]:
-    """Return the template's values: the stored ones, and those of this package for names that were not stored yet."""
+    """Return the template's values: the stored ones, and the package's for names that were not stored yet."""
     own = flatten(_mapping(stored.get("template")), CONFIGURATION_SESSION)
     groups = {name[:at] for name in own for at, char in enumerate(name) if char == "."}
     packaged = {

@@ -134,7 +134,7 @@ class LLMService:
         if task is None:
             self._forget_old_calls()
             task = self._calls[call_id] = asyncio.ensure_future(self._call(message, request, call_id))
-            task.add_done_callback(lambda done: self._forget(call_id, done))
+            task.add_done_callback(lambda ended_task: self._forget(call_id, ended_task))
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:

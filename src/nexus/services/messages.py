@@ -128,7 +128,7 @@ def json_options(options: RequestOptions) -> dict[str, Any]:
 
 
 async def answer(message: Message, work: Callable[[Message], Awaitable[Any]]) -> Message:
-    """Return the reply to a message: what the work returns, or an error envelope with kind and text."""
+    """Return the reply to a message: the result of the work, or an error envelope with kind and text."""
     try:
         return message.reply(await work(message))
     except Exception as error:
@@ -197,7 +197,7 @@ async def request_again(bus: Bus, message: Message, *, try_s: float, total_s: fl
 
 
 async def publish_if_possible(bus: Bus, message: Message) -> None:
-    """Publish a notification. If that is not possible, it is only logged: what it reports is in the ledger."""
+    """Publish a notification. If that is not possible, it is only logged: the ledger has the state that it reports."""
     try:
         await bus.publish(message)
     except BusError as error:

@@ -123,16 +123,16 @@ def _is_row(message: Message) -> bool:
 
 
 def _row(message: Message, run_id: str, at_ms: int) -> dict[str, Any]:
-    shown = message_row(message, run_id)
+    row = message_row(message, run_id)
     metadata: dict[str, Any] = {}
-    content = shown.text
+    content = row.text
     if calls := [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in message.calls()]:
         metadata["tool_calls"] = calls
     if results := list(message.results()):
         content = "\n".join(part.text for result in results for part in result.content if isinstance(part, Text))
         metadata |= {"tool_call_id": results[0].call_id, "tool_name": results[0].name}
     return {
-        "role": shown.role,
+        "role": row.role,
         "content": content,
         "run_id": run_id,
         "timestamp": _timestamp(at_ms),

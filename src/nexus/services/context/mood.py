@@ -114,7 +114,7 @@ class RuleMoodDetector:
 
 
 class ModelMoodDetector:
-    """Moods that a model recognizes, in one call of at most `timeout_s`. A failed or slow call is no mood.
+    """Moods that a model recognizes, in one call of at most `timeout_s`. A failed or slow call returns None.
 
     Args:
         nx: Engine whose model table and default model are used. Nothing is stored.

@@ -23,7 +23,7 @@ async def assemble_call(nx: AsyncEngine | None, call: StoredCall) -> AssembledCo
     """Return the context of a stored call.
 
     Raises:
-        BadSetting: There is no engine, or an option is invalid.
+        BadSetting: The service has no engine, or an option is invalid.
         BadEvent: The turn has ended, or waits for no reply.
         BadContext: The context is another than the one that the caller wants.
         NoSuchSession, BudgetTooSmall, LedgerError: As for `Turn.assemble`.
