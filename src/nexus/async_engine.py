@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -42,7 +43,8 @@ class AsyncEngine:
 
     async def run(self, function: Callable[P, T], /, *args: P.args, **options: P.kwargs) -> T:
         """Call a blocking function on one of the engine's threads and await its result."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(function, *args, **options))
+        call = partial(copy_context().run, function, *args, **options)  # its spans are the caller's
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
     async def warm(self) -> None:
         """Load tokenizer, tables and plugins before the first call; see `Engine.warm`."""

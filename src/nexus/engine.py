@@ -76,6 +76,7 @@ from nexus.tokens.image_price import image_price
 from nexus.tokens.model import Model, newest_like, resolve, retirement_date
 from nexus.tokens.model_names import base_model_name
 from nexus.tokens.model_table import DEFAULT_MODEL
+from nexus.tracing import span
 from nexus.turn import Turn, begin_turn, event_of
 from nexus.types.block import ContextWarning
 from nexus.types.compaction_plan import COMPACT_TO, CompactionPlan, Trigger
@@ -253,11 +254,21 @@ class Engine:
     def assemble_request(self, request: Request) -> AssembledContext:
         """Assemble the context of the next call for a full `Request`; see `assemble`."""
         self.check_trusted()
-        prepared = self._prepare(request)
-        with self.store.snapshot():
-            authorized = self._authorize(prepared)
-            inputs = self._assembly_inputs(authorized)
-        return assemble(authorized.request, self._profile(authorized.request), inputs)
+        with span("nexus.assemble", {}) as traced:
+            prepared = self._prepare(request)
+            with self.store.snapshot():
+                authorized = self._authorize(prepared)
+                inputs = self._assembly_inputs(authorized)
+            ctx = assemble(authorized.request, self._profile(authorized.request), inputs)
+            budget = ctx.token_budget
+            traced.set(
+                {
+                    "gen_ai.conversation.id": ctx.session_label,
+                    "nexus.context.tokens": budget.used.total,
+                    "nexus.context.available": budget.available,
+                }
+            )
+        return ctx
 
     def begin(
         self,
@@ -620,7 +631,11 @@ class Engine:
         if plan is None:
             return NOTHING
         chosen = summarizer or self.fallback_summarizer
-        outcome = run_compaction(plan, self.ledger, chosen, self.counter, focus=focus, progress=progress, cancel=cancel)
+        with span("nexus.compact", {"gen_ai.conversation.id": plan.session}) as traced:
+            outcome = run_compaction(
+                plan, self.ledger, chosen, self.counter, focus=focus, progress=progress, cancel=cancel
+            )
+            traced.set({"nexus.tokens_before": outcome.tokens_before, "nexus.tokens_after": outcome.tokens_after})
         return replace(outcome, memory=self.consolidate(plan.session)) if outcome else outcome
 
     def notebook(self, timezone: str = "") -> Notebook:

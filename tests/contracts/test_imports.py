@@ -9,7 +9,7 @@ from functools import cache
 from contracts.modules import ROOT, Import, Module, imports, modules
 
 RULE = (
-    "errors < types < text, ledger, bus, tools < tokens, policy < context < providers < render, models < compaction < workspace"
+    "errors < types < text, ledger, bus, tools, tracing < tokens, policy < context < providers < render, models < compaction < workspace"
     " < assembly, plugins < profiles < analysis < turn, mirror < engine < async_engine < recovery < interop, simulation"
     " < agents < broker < services < compat < server < cli, testing < __main__"
 )

@@ -25,6 +25,7 @@ from nexus.models import ModelClient
 from nexus.providers.errors.failures import FailureKind, failure_of
 from nexus.recovery import RemoteAssembly, despite_learned_limit
 from nexus.tools import ToolRegistry
+from nexus.tracing import turn_span
 from nexus.turn import Turn, turn_with_event
 from nexus.types.message import Image, Message, ToolCall
 from nexus.types.options import CallOptions
@@ -135,8 +136,16 @@ class Agent:
         lease_of_session = (
             async_session_lease(self.nx.engine.store, label, self.nx.run, wait_s=wait) if lease else nullcontext()
         )
+        model = merged.get("model") or self.nx.engine.model
         async with lease_of_session:
-            return await self._run_turn(as_event(event, images), label, merged, TurnStream(sink), cancel, spending)
+            with turn_span(label, model, self.nx.engine.resolve(model).provider) as traced:
+                result = await self._run_turn(
+                    as_event(event, images), label, merged, TurnStream(sink), cancel, spending
+                )
+                traced.reply(result)
+                if result.error is not None:
+                    traced.fail(result.stop_reason or "error")
+                return result
 
     async def stream(
         self,

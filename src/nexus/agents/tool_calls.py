@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
 from nexus.async_engine import AsyncTurn
+from nexus.tracing import tool_span
 from nexus.types.message import Message, Text, ToolCall, ToolResult
 from nexus.types.stream_events import Sink, ToolState, ToolStatus
 
@@ -34,7 +35,10 @@ async def _run_call(call: ToolCall, run: RunCall, turn: AsyncTurn, sink: Sink) -
     status: ToolState = "failed"
     text = "canceled"
     try:
-        result = await run(call)
+        with tool_span(call) as traced:
+            result = await run(call)
+            if result.is_error:
+                traced.fail("tool_error")
         storing = asyncio.ensure_future(turn.result(call.id, result))
         status, text = "failed" if result.is_error else "completed", text_of_result(result)
         try:

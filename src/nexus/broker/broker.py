@@ -40,6 +40,7 @@ from nexus.broker.queue_modes import (
 from nexus.errors import BadSetting, LedgerError, LedgerUnavailable, NotAccepted, SessionBusy
 from nexus.ledger.lease import async_session_lease
 from nexus.ledger.sessions import PENDING, QueuedEvent
+from nexus.tracing import continued_trace, trace_parent
 from nexus.types.message import Image, Message, Text
 from nexus.types.options import CallOptions
 from nexus.types.request import Event
@@ -196,7 +197,7 @@ class Broker:
         self, event: Event, session: str | None, turn: int | None, mode: QueueMode, reply_to: str, options: CallOptions
     ) -> QueuedEvent:
         accepted = replace(event, id=event.id or uuid.uuid4().hex, at_ms=event.at_ms or self.nx.engine.clock_ms())
-        body = EventBody(accepted, _known_mode(mode), dict(options), reply_to)
+        body = EventBody(accepted, _known_mode(mode), dict(options), reply_to, trace_parent())
         accept = partial(self._queue.accept, accepted.id, encode_body(body), session, turn, options)
         # A caller that is canceled, such as a turn with a worker, must not leave an event that nothing runs.
         return await asyncio.shield(self._accept(accept, body.mode))
@@ -398,14 +399,15 @@ class Broker:
             left_out = await self.nx.run(self._queue.left_out, label) if self._queue.drop == "summarize" else []
             error = ""
             try:
-                result = await self.agent.run(
-                    joined_event(batch, left_out),
-                    session=label,
-                    sink=partial(self._emit, label, running.ids),
-                    cancel=running.cancel,
-                    lease=False,
-                    **call_options(batch),
-                )
+                with continued_trace(next(filter(None, (row.body.trace for row in batch)), "")):
+                    result = await self.agent.run(
+                        joined_event(batch, left_out),
+                        session=label,
+                        sink=partial(self._emit, label, running.ids),
+                        cancel=running.cancel,
+                        lease=False,
+                        **call_options(batch),
+                    )
                 error = result.error or ""
             except LedgerUnavailable:
                 raise  # the queue goes on later, with this turn

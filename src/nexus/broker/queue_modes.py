@@ -46,6 +46,8 @@ class EventBody(Struct, frozen=True, omit_defaults=True):
     """Arguments of the turn's calls, as of `Engine.assemble`."""
     reply_to: str = ""
     """Label of the session that gets the turn's answer as an event."""
+    trace: str = ""
+    """`traceparent` of the span that submitted it, which the turn's spans continue."""
 
 
 class QueueRow(Struct, frozen=True):

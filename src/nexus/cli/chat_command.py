@@ -17,6 +17,7 @@ from nexus.cli._exit_codes import STOPPED, WRONG_INPUT, exit_code
 from nexus.cli._models import NoKey
 from nexus.cli._options import CommandOptions, nexus_command, resolve_session
 from nexus.cli._output import beginning, console, print_warning, quoted
+from nexus.cli._tracing import send_traces
 from nexus.cli.chat_agent import (
     LOCAL_INSTALL,
     AgentSettings,
@@ -48,6 +49,7 @@ def command(settings: AgentSettings, options: CommandOptions) -> int:
     Example: nexus chat --local
     """
     is_terminal = not options.as_json and _is_terminal()
+    send_traces()
     try:
         return _chat(options, settings, is_terminal=is_terminal)
     except NoKey as error:

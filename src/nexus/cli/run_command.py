@@ -8,6 +8,7 @@ import click
 
 from nexus.cli._options import CommandOptions, nexus_command, read_input
 from nexus.cli._output import print_warning
+from nexus.cli._tracing import send_traces
 from nexus.cli.chat_agent import AgentSettings, ChatAgent, agent_options, new_event, run_turn
 from nexus.cli.chat_screen import ErrorScreen, JsonScreen, PlainScreen
 from nexus.render.console import printable
@@ -38,6 +39,7 @@ def command(
     text = _task(task)
     if show_log and options.as_json:
         raise click.UsageError("--console cannot be combined with --json")
+    send_traces()
     screen = JsonScreen() if options.as_json else ErrorScreen() if show_log else PlainScreen()
     with ChatAgent(options, settings) as agent:
         if turn_log is not None or show_log:

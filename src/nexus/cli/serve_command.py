@@ -16,6 +16,7 @@ from nexus.cli._models import open_model, summarizer_of
 from nexus.cli._options import MODEL_OPTION, CommandOptions, nexus_command
 from nexus.cli._output import emit
 from nexus.cli._parameters import Choice
+from nexus.cli._tracing import send_traces
 from nexus.engine import Engine, EngineOptions, open_engine
 from nexus.errors import NoCredential, WorkspaceMissing
 from nexus.ledger.location import open_ledger
@@ -91,6 +92,7 @@ def command(options: CommandOptions, *, stdio: bool, case: Case, **values: objec
 
     Example: nexus serve --model claude-sonnet-5-5
     """
+    send_traces()
     settings = ServeSettings(**{name: value for name, value in values.items() if name != "model"})  # type: ignore[arg-type]
     if stdio:
         agents = _AgentOpener(options, settings, is_shared=False)

@@ -17,6 +17,7 @@ from nexus.cli._exit_codes import LIMIT_REACHED, MODEL_FAILED
 from nexus.cli._models import open_model
 from nexus.cli._options import MODEL_OPTION, CommandOptions, NexusGroup
 from nexus.cli._output import escape_json
+from nexus.cli._tracing import send_traces
 from nexus.engine import EngineOptions
 from nexus.errors import BadSetting
 from nexus.render.console import printable, printable_lines
@@ -103,6 +104,7 @@ def run(
             await models.aclose()
             await engine.close()
 
+    send_traces()
     asyncio.run(main())
     if not options.as_json:
         click.echo("Stopped.")

@@ -25,6 +25,7 @@ from nexus.providers.errors.failures import Failure, failure_of
 from nexus.providers.prompt_cache import cost_of_reply
 from nexus.providers.streams import StreamReader
 from nexus.text.redact import redact
+from nexus.tracing import model_span
 from nexus.types.request import AgentResult
 from nexus.types.stream_events import Reasoning, Retry, Token
 
@@ -136,6 +137,20 @@ class EndpointClient:
     async def stream(self, ctx: AssembledContext) -> AsyncGenerator[StreamItem, None]:
         """Yield text, thinking and retries as they come; the last item is the reply. See `ModelClient`."""
         await self._prepare()
+        budget = ctx.token_budget
+        call = model_span(
+            ctx.session_label, ctx.model, ctx.provider, tokens=budget.used.total, available=budget.available
+        )
+        with call as traced:
+            async with aclosing(self._with_retries(ctx)) as items:
+                async for item in items:
+                    if isinstance(item, ModelReply):
+                        traced.reply(replace(item.result, cost_usd=item.cost_usd))
+                        first = item.first_piece_s
+                        traced.set({"gen_ai.response.time_to_first_chunk": first, "nexus.tries": item.tries})
+                    yield item
+
+    async def _with_retries(self, ctx: AssembledContext) -> AsyncGenerator[StreamItem, None]:
         started_s, tries = self._clock_s(), 0
         while True:
             tries += 1

@@ -34,11 +34,12 @@ from nexus.server.jsonrpc import (
     parse,
     refusal,
 )
-from nexus.server.metrics import CONTENT_TYPE
+from nexus.server.metrics import CONTENT_TYPE, Metrics
 from nexus.server.security import AllowedSites, RateLimit, Tokens
 from nexus.server.service import Service
 from nexus.server.streams import KEEP_ALIVE_S, EventBuffer, Position, event_data, sse
 from nexus.text.redact import redact
+from nexus.tracing import continued_trace
 
 CASE_HEADER = "nexus-case"
 _LARGE_BODY = 100_000
@@ -87,6 +88,8 @@ class HttpServer:
         self, service: Service, tokens: Tokens, sites: AllowedSites | None = None, limits: HttpLimits | None = None
     ) -> None:
         self._service, self._tokens, self._sites = service, tokens, sites or AllowedSites()
+        self._metrics = Metrics()
+        service.on_request = self._metrics.request
         self.limits = limits or HttpLimits()
         self._rate = RateLimit(self.limits.per_second, self.limits.burst)
         self._streams: dict[str, int] = {}
@@ -96,7 +99,7 @@ class HttpServer:
             Route("/agent/{agent_id}/events", self._guarded(self._events), methods=["GET"]),
             Route("/health", self._health, methods=["GET"]),
             Route("/ready", self._ready, methods=["GET"]),
-            Route("/metrics", self._guarded(self._metrics), methods=["GET"]),
+            Route("/metrics", self._guarded(self._metrics_page), methods=["GET"]),
         ]
         starlette = Starlette(
             routes=routes,
@@ -104,7 +107,7 @@ class HttpServer:
             exception_handlers={HTTPException: _http_error, Exception: _failed},
         )
         starlette.router.redirect_slashes = False
-        self.app: ASGIApp = _CheckedSites(starlette, self._sites, self._service)
+        self.app: ASGIApp = _CheckedSites(starlette, self._sites, self._metrics)
 
     @asynccontextmanager
     async def _lifespan(self, _app: Starlette) -> AsyncGenerator[None]:
@@ -131,11 +134,11 @@ class HttpServer:
             try:
                 return await endpoint(request)
             except Refused as error:
-                self._service.metrics.refusal(error.status)
+                self._metrics.refusal(error.status)
                 return _refusal(error.status, str(error), error.headers)
             except Exception as error:  # noqa: BLE001 - uvicorn would log it with its secrets
                 LOG.error("%s", redact("".join(traceback.format_exception(error))).text)
-                self._service.metrics.refusal(500)
+                self._metrics.refusal(500)
                 return _refusal(500, "internal error (the server's log has it)")
 
         return guarded
@@ -160,9 +163,10 @@ class HttpServer:
         self._check_rate(tenant, requests)
         await self._check_agent(tenant, agent_id)
         case: Case = "camel" if request.headers.get(CASE_HEADER) == "camel" else "snake"
-        answer = await answer_value(
-            value, lambda method, params: self._service.call(tenant, method, params, agent_id=agent_id, case=case)
-        )
+        with continued_trace(request.headers.get("traceparent", "")):
+            answer = await answer_value(
+                value, lambda method, params: self._service.call(tenant, method, params, agent_id=agent_id, case=case)
+            )
         if not answer.body:
             return Response(status_code=204, headers=_HEADERS)
         return _json(answer.body, 400 if answer.code in (PARSE_ERROR, INVALID_REQUEST) else 200)
@@ -216,18 +220,18 @@ class HttpServer:
 
     async def _stream(self, tenant_name: str, agent_id: str, last: str | None) -> AsyncGenerator[bytes]:
         self._streams[tenant_name] = self._streams.get(tenant_name, 0) + 1
-        self._service.metrics.open_streams += 1
+        self._metrics.open_streams.inc()
         try:
             async with self._service.tenants.use(tenant_name) as tenant:
                 start = tenant.events.end() if last is None else tenant.events.position(last)
                 if start is not None:
                     yield sse("open", {"type": "open", "agent_id": agent_id}, start)
-                async for chunk in _frames(tenant.events, agent_id, start, self._service.metrics.sent_event):
+                async for chunk in _frames(tenant.events, agent_id, start, self._metrics.sent_event):
                     yield chunk
         except NotAccepted:
             return
         finally:
-            self._service.metrics.open_streams -= 1
+            self._metrics.open_streams.dec()
             self._streams[tenant_name] -= 1
 
     # operation ---------------------------------------------------------------------------------------------------
@@ -240,9 +244,9 @@ class HttpServer:
             return _json(b'{"status":"ready"}', 200)
         return _json(b'{"status":"not ready"}', 503)
 
-    async def _metrics(self, request: Request) -> Response:
+    async def _metrics_page(self, request: Request) -> Response:
         self._tenant(request)
-        return Response(self._service.metrics_text(), media_type=CONTENT_TYPE, headers=_HEADERS)
+        return Response(self._metrics.text(self._service.tenants), media_type=CONTENT_TYPE, headers=_HEADERS)
 
 
 async def _frames(
@@ -274,8 +278,8 @@ async def _frames(
 class _CheckedSites:
     """Answers only requests whose Host and Origin are allowed."""
 
-    def __init__(self, app: ASGIApp, sites: AllowedSites, service: Service) -> None:
-        self._app, self._sites, self._service = app, sites, service
+    def __init__(self, app: ASGIApp, sites: AllowedSites, metrics: Metrics) -> None:
+        self._app, self._sites, self._metrics = app, sites, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -290,7 +294,7 @@ class _CheckedSites:
         elif any(not self._sites.has_origin(origin, hosts[0]) for origin in origins):
             response = _refusal(403, "origin is another site (allow it: nexus serve --allow-origin ORIGIN)")
         if response is not None:
-            self._service.metrics.refusal(response.status_code)
+            self._metrics.refusal(response.status_code)
         await (response or self._app)(scope, receive, send)
 
 

@@ -1,4 +1,4 @@
-"""The server without a transport: finds the method, its agent and params, runs it, and counts."""
+"""The server without a transport: finds the method, its agent and params, runs it, and reports how long it took."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from nexus.errors import BadSetting, NexusError, NoSuchAgent
 from nexus.server.forms import Case, camel, read_params, to_plain
 from nexus.server.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, Params, RpcError
 from nexus.server.methods import METHODS, NO_AGENT, Call, Method
-from nexus.server.metrics import Metrics
 from nexus.server.openrpc import openrpc
 from nexus.server.tenants import Tenants
+from nexus.tracing import span
 
 DISCOVER = "rpc.discover"
 _CASES: tuple[Case, ...] = ("snake", "camel")
@@ -26,11 +26,12 @@ class Service:
         stop: Stops the server; None if no request may.
 
     Attributes:
-        metrics: Counts of requests.
+        on_request: Called after each request with its method, its outcome (`ok` or `error`) and its seconds.
     """
 
     def __init__(self, tenants: Tenants, stop: Callable[[], None] | None = None) -> None:
-        self.tenants, self.metrics, self._stop = tenants, Metrics(), stop
+        self.tenants, self._stop = tenants, stop
+        self.on_request: Callable[[str, str, float], None] = lambda _method, _outcome, _seconds: None
 
     async def call(
         self, tenant: str, method: str, params: Params, *, agent_id: str | None = None, case: Case = "snake"
@@ -47,13 +48,18 @@ class Service:
         Raises RpcError, NexusError.
         """
         start, outcome = time.perf_counter(), "error"
-        is_known = method in METHODS or method == DISCOVER
+        label = method if method in METHODS or method == DISCOVER else "unknown"
+        attributes = {"rpc.system.name": "jsonrpc", "rpc.method": label, "jsonrpc.protocol.version": "2.0"}
         try:
-            value = await self._call(tenant, method, params, agent_id, case)
+            with span(label, attributes, kind="server") as traced:
+                try:
+                    value = await self._call(tenant, method, params, agent_id, case)
+                except RpcError as error:
+                    traced.set({"rpc.response.status_code": str(error.code)})
+                    raise
             outcome = "ok"
         finally:
-            label = method if is_known else "unknown"
-            self.metrics.request(label, outcome, time.perf_counter() - start)
+            self.on_request(label, outcome, time.perf_counter() - start)
         return value
 
     async def _call(self, tenant_name: str, method: str, params: Params, agent_id: str | None, case: Case) -> Any:
@@ -83,19 +89,6 @@ class Service:
                 raise
             except NexusError:
                 return  # the method reports it
-
-    def metrics_text(self) -> str:
-        """Return all metrics in Prometheus' text format."""
-        tenants = self.tenants.tenants()
-        running = sum(tenant.broker.session_count for tenant in tenants)
-        users = sum(tenant.users for tenant in tenants)
-        return self.metrics.text(
-            (
-                ("nexus_open_tenants", "Tenants that are open.", len(tenants)),
-                ("nexus_busy_sessions", "Sessions in which a turn runs or waits.", running),
-                ("nexus_open_requests", "Requests and streams under way.", users),
-            )
-        )
 
 
 def _reserved(params: Params, method: Method, agent_id: str | None, case: Case) -> tuple[Case, str | None, Params]:
