@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import sys
 from pathlib import Path
@@ -46,6 +47,7 @@ class ServeSettings(Struct, frozen=True):
     allow_host: tuple[str, ...]
     allow_origin: tuple[str, ...]
     grace: float
+    rate: float
     max_cost: float | None
     timeout: float | None
 
@@ -82,6 +84,12 @@ class ServeSettings(Struct, frozen=True):
 @click.option("--allow-host", multiple=True, help="Name of this server behind a proxy; repeatable.")
 @click.option("--allow-origin", multiple=True, help="Site whose pages may call this server; repeatable.")
 @click.option("--grace", type=click.FloatRange(min=0), default=30.0, help="Seconds for running turns at the end [30].")
+@click.option(
+    "--rate",
+    type=click.FloatRange(min=0, min_open=True),
+    default=100.0,
+    help="Requests per second of a tenant, on average [100].",
+)
 @click.option("--max-cost", type=click.FloatRange(min=0, min_open=True), help="USD of one turn, at list prices.")
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds of one turn [1800].")
 def command(options: CommandOptions, *, stdio: bool, case: Case, **values: object) -> int:
@@ -165,6 +173,7 @@ class _AgentOpener:
 
 
 def _serve_http(agents: _AgentOpener, tokens: Tokens, token_file: str, options: CommandOptions) -> None:
+    from nexus.server.app import HttpLimits
     from nexus.server.http import open_socket, serve_http, url_of
 
     settings = agents.settings
@@ -188,6 +197,7 @@ def _serve_http(agents: _AgentOpener, tokens: Tokens, token_file: str, options: 
                 listener,
                 hosts=(settings.host, *settings.allow_host),
                 origins=settings.allow_origin,
+                limits=HttpLimits(per_second=settings.rate, burst=math.ceil(4 * settings.rate)),
                 started=started,
             )
         finally:

@@ -22,6 +22,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from nexus.errors import NexusError, NoSuchAgent, NotAccepted
+from nexus.server.agents import StoredAgent
 from nexus.server.forms import Case
 from nexus.server.jsonrpc import (
     INVALID_REQUEST,
@@ -161,11 +162,14 @@ class HttpServer:
         except RpcError as error:
             return _json(refusal(error).body, 400)
         self._check_rate(tenant, requests)
-        await self._check_agent(tenant, agent_id)
+        agent = await self._agent(tenant, agent_id) if agent_id is not None else None
         case: Case = "camel" if request.headers.get(CASE_HEADER) == "camel" else "snake"
         with continued_trace(request.headers.get("traceparent", "")):
             answer = await answer_value(
-                value, lambda method, params: self._service.call(tenant, method, params, agent_id=agent_id, case=case)
+                value,
+                lambda method, params: self._service.call(
+                    tenant, method, params, agent_id=agent_id, agent=agent, case=case
+                ),
             )
         if not answer.body:
             return Response(status_code=204, headers=_HEADERS)
@@ -195,10 +199,9 @@ class HttpServer:
             text = f"too many requests (at most {self.limits.per_second:g} per second)"
             raise Refused(429, text, **{"Retry-After": str(math.ceil(wait_s))})
 
-    async def _check_agent(self, tenant: str, agent_id: str | None) -> None:
+    async def _agent(self, tenant: str, agent_id: str) -> StoredAgent | None:
         try:
-            if agent_id is not None:
-                await self._service.check_agent(tenant, agent_id)
+            return await self._service.find_agent(tenant, agent_id)
         except NoSuchAgent as error:
             raise Refused(404, str(error)) from error
         except NotAccepted as error:
@@ -211,7 +214,7 @@ class HttpServer:
     async def _events(self, request: Request) -> Response:
         tenant, agent_id = self._tenant(request), request.path_params["agent_id"]
         self._check_rate(tenant, 1)
-        await self._check_agent(tenant, agent_id)
+        await self._agent(tenant, agent_id)
         if self._streams.get(tenant, 0) >= self.limits.streams:
             raise Refused(429, f"{self.limits.streams} streams are open (close one)", **{"Retry-After": "5"})
         last = request.headers.get("last-event-id")

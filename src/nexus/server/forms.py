@@ -7,6 +7,7 @@ such as request bodies and tool definitions, never are.
 from __future__ import annotations
 
 from difflib import get_close_matches
+from functools import cache
 from typing import Any, Literal, TypeAlias, cast
 from urllib.parse import quote
 
@@ -319,12 +320,13 @@ def camel(name: str) -> str:
 
 def read_params(values: dict[str, Any] | list[Any], kind: type[Struct]) -> Struct:
     """Return the params of a method, by name in either case or by position. Raises BadSetting."""
-    names = [field.encode_name for field in msgspec.structs.fields(kind)]
+    info = _struct_info(kind)
+    names = [field.encode_name for field in info.fields]
     if isinstance(values, list):
         if len(values) > len(names):
             raise BadSetting(f"{len(values)} params, more than {len(names)} ({', '.join(names) or 'none'})")
         values = dict(zip(names, values, strict=False))
-    plain = cast("dict[str, Any]", _snake(values, msgspec.inspect.type_info(kind)))
+    plain = cast("dict[str, Any]", _snake(values, info))
     if len(plain) < len(values):
         raise BadSetting("a param is present in snake_case and camelCase (pass it once)")
     if unknown := next((name for name in plain if name not in names), None):
@@ -336,6 +338,12 @@ def read_params(values: dict[str, Any] | list[Any], kind: type[Struct]) -> Struc
     except (msgspec.ValidationError, RecursionError) as error:
         text = str(error)
         raise BadSetting(f"{text[:1].lower()}{text[1:]}") from error
+
+
+@cache
+def _struct_info(kind: type[Struct]) -> msgspec.inspect.StructType:
+    """Return the fields of a struct: the same for every request, and slow to find out."""
+    return cast("msgspec.inspect.StructType", msgspec.inspect.type_info(kind))
 
 
 def _snake(value: Any, info: msgspec.inspect.Type) -> Any:

@@ -19,7 +19,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nexus.assembly.inputs import build_request
-from nexus.async_engine import AsyncTurn
 from nexus.broker import EventResult
 from nexus.broker.broker import CANCELED
 from nexus.broker.queue_modes import decode_row
@@ -35,6 +34,7 @@ from nexus.server.agents import StoredAgent, event_id
 from nexus.server.jsonrpc import INVALID_PARAMS, SERVER_ERROR, RpcError
 from nexus.server.tenants import Tenant, Tenants
 from nexus.text.as_received import ReceivedFormat
+from nexus.turn import Turn, turn_of
 from nexus.types.block import ContextWarning
 from nexus.types.message import Text, assistant
 from nexus.types.options import RequestOptions
@@ -201,8 +201,9 @@ async def begin(call: Call, params: forms.Begin) -> forms.TurnState:
     event = Event((Text(_content(params.content)),), id=event_id(call.label, _request_id(params.request_id)))
     options: RequestOptions = {**call.agent.options, "tools": params.tools}
     async with _lease(call):
-        turn = await call.tenant.nx.begin(event, session=call.label, **options)
-        return await call.tenant.nx.run(_state_of, turn)
+        return await call.tenant.nx.run(
+            lambda: _state_of(call.tenant.nx.engine.begin(event, session=call.label, **options))
+        )
 
 
 async def assemble(call: Call, params: forms.Assemble) -> forms.AssembledBody:
@@ -210,20 +211,24 @@ async def assemble(call: Call, params: forms.Assemble) -> forms.AssembledBody:
     options: RequestOptions = {**call.agent.options, "tools": params.tools}
     if params.model:
         options["model"] = params.model
+
+    def run() -> AssembledContext:
+        turn = _open_turn(call, options)
+        if params.results:
+            calls = {row.id for row in turn.tool_calls}
+            if unknown := next((result.call_id for result in params.results if result.call_id not in calls), None):
+                raise BadEvent(f"turn {turn.number} has no tool call {unknown[:80]!r} (pass ids of `tool_calls`)")
+            for result in params.results:
+                turn.result(result.call_id, result.content, name=result.name, is_error=result.is_error)
+        return turn.assemble()
+
     async with _lease(call):
-        turn = await _open_turn(call, options)
-        calls = {row.id for row in await call.tenant.nx.run(lambda: turn.turn.tool_calls)}
-        if unknown := next((result.call_id for result in params.results if result.call_id not in calls), None):
-            raise BadEvent(f"turn {turn.turn.number} has no tool call {unknown[:80]!r} (pass ids of `tool_calls`)")
-        for result in params.results:
-            await turn.result(result.call_id, result.content, name=result.name, is_error=result.is_error)
-        ctx = await turn.assemble()
-    return await _assembled(call, ctx, params.format, turn.turn.number)
+        return await _assembled(call, run, params.format)
 
 
 async def record(call: Call, params: forms.RecordReply) -> forms.RecordResult:
     """Store the reply to an assembled context. The same reply again adds nothing."""
-    nx, warnings = call.tenant.nx, tuple[ContextWarning, ...]()
+    nx = call.tenant.nx
     reply = AgentResult((assistant(params.reply),)) if isinstance(params.reply, str) else read_reply(params.reply)
     ctx = call.tenant.contexts.get(_context_key(call, params.context_id)) if params.context_id else None
     if ctx is not None and ctx.mirrored is not None:
@@ -234,26 +239,33 @@ async def record(call: Call, params: forms.RecordReply) -> forms.RecordResult:
         )
     if params.context_id.startswith(_MIRRORED):
         raise BadEvent("context of the list is not known any more (call `mirror` with the same list, and record again)")
-    async with _lease(call):
+
+    def run() -> tuple[int, str]:
         if ctx is not None:
-            turn = nx.turn_of(ctx)
+            turn = turn_of(nx.engine, ctx)
+            turn.record(reply, ctx)
         else:
-            turn = await _open_turn(call, {**call.agent.options})
-            ctx = await turn.assemble()
-            if params.context_id:
-                text = "context was assembled again for this record: the server had restarted, or many came between"
-                warnings = (ContextWarning("nexus:server", text),)
-        await turn.record(reply, ctx)
-        state = await nx.run(_state_of, turn)
-    return forms.RecordResult(call.label, state.turn, state.status, reply.tool_calls, warnings)
+            turn = _open_turn(call, {**call.agent.options})
+            turn.assemble()
+            turn.record(reply)
+        return turn.number, turn.status
+
+    async with _lease(call):
+        number, status = await nx.run(run)
+    warnings = (ContextWarning("nexus:server", _ASSEMBLED_AGAIN),) if params.context_id and ctx is None else ()
+    return forms.RecordResult(call.label, number, status, reply.tool_calls, warnings)
 
 
 async def fail(call: Call, params: forms.Fail) -> forms.TurnState:
     """End the open turn as failed, with its partial reply."""
+
+    def run() -> forms.TurnState:
+        turn = _open_turn(call, {**call.agent.options})
+        turn.fail(params.kind, params.error, partial=params.partial or None)
+        return _state_of(turn)
+
     async with _lease(call):
-        turn = await _open_turn(call, {**call.agent.options})
-        await turn.fail(params.kind, params.error, partial=params.partial or None)
-        return await call.tenant.nx.run(_state_of, turn)
+        return await call.tenant.nx.run(run)
 
 
 async def mirror(call: Call, params: forms.Mirror) -> forms.AssembledBody:
@@ -262,23 +274,30 @@ async def mirror(call: Call, params: forms.Mirror) -> forms.AssembledBody:
     if params.model:
         options["model"] = params.model
     scope = f"agent:{call.label}"
-    ctx = await call.tenant.nx.mirror(params.messages, scope=scope, reserve=params.reserve, **options)
-    return await _assembled(call, ctx, params.format, 0)
+
+    run = partial(call.tenant.nx.engine.mirror, params.messages, scope=scope, reserve=params.reserve, **options)
+    return await _assembled(call, run, params.format)
 
 
 # shared by methods -------------------------------------------------------------------------------------------------
 
 _MIRRORED = "list-"
+_ASSEMBLED_AGAIN = "context was assembled again for this record: the server had restarted, or many came between"
 
 
 async def _assembled(
-    call: Call, ctx: AssembledContext, body_format: ReceivedFormat | None, turn: int
+    call: Call, assemble_context: Callable[[], AssembledContext], body_format: ReceivedFormat | None
 ) -> forms.AssembledBody:
-    """Return a context as a request body, and keep it for `record`."""
-    chosen: ReceivedFormat = body_format or ctx.accounting.model_info.provider_format
-    render = ctx.to_responses if chosen == "responses" else partial(ctx.to_provider, chosen)
-    body = await call.tenant.nx.run(render)
-    mirrored = ctx.mirrored
+    """Assemble a context and return it as a request body. It is kept for `record`."""
+
+    def run() -> tuple[AssembledContext, ReceivedFormat, dict[str, Any]]:
+        ctx = assemble_context()
+        chosen: ReceivedFormat = body_format or ctx.accounting.model_info.provider_format
+        return ctx, chosen, ctx.to_responses() if chosen == "responses" else ctx.to_provider(chosen)
+
+    ctx, chosen, body = await call.tenant.nx.run(run)
+    stored, mirrored = ctx.provenance.stored_event, ctx.mirrored
+    turn = stored.turn if stored is not None else 0
     context_id = f"{_MIRRORED if mirrored is not None else ''}{turn}-{uuid.uuid4().hex[:16]}"
     call.tenant.keep(_context_key(call, context_id), ctx)
     result = forms.AssembledBody(
@@ -300,14 +319,17 @@ def _context_key(call: Call, context_id: str) -> str:
     return f"{call.label}\n{context_id}"
 
 
-def _state_of(turn: AsyncTurn) -> forms.TurnState:
-    calls = [record for record in turn.turn.tool_calls if record.result is None]
+def _state_of(turn: Turn) -> forms.TurnState:
+    """Read the state of a turn from the ledger."""
+    status = turn.status
+    records = turn.tool_calls if status != "pending" else ()  # a pending turn has no reply
+    calls = [record for record in records if record.result is None]
     names = tuple(forms.ToolCall(record.id, record.name, record.arguments) for record in calls)
-    return forms.TurnState(turn.turn.number, turn.turn.status, names)
+    return forms.TurnState(turn.number, status, names)
 
 
-async def _open_turn(call: Call, options: RequestOptions) -> AsyncTurn:
-    turn = await call.tenant.nx.current_turn(call.label, **options)
+def _open_turn(call: Call, options: RequestOptions) -> Turn:
+    turn = call.tenant.nx.engine.current_turn(call.label, **options)
     if turn is None:
         raise BadEvent(f"agent {call.label!r} has no open turn (call `begin` first)")
     return turn

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nexus.errors import BadSetting, NexusError, NoSuchAgent
+from nexus.server.agents import StoredAgent
 from nexus.server.forms import Case, camel, read_params, to_plain
 from nexus.server.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, Params, RpcError
 from nexus.server.methods import METHODS, NO_AGENT, Call, Method
@@ -34,15 +35,23 @@ class Service:
         self.on_request: Callable[[str, str, float], None] = lambda _method, _outcome, _seconds: None
 
     async def call(
-        self, tenant: str, method: str, params: Params, *, agent_id: str | None = None, case: Case = "snake"
+        self,
+        tenant: str,
+        method: str,
+        params: Params,
+        *,
+        agent_id: str | None = None,
+        agent: StoredAgent | None = None,
+        case: Case = "snake",
     ) -> Any:
-        """Run a method for a tenant and return its JSON value.
+        """Run a method for a tenant and return its result: a JSON value, or a struct that is encoded as one.
 
         Args:
             tenant: Name of the tenant, of the token.
             method: Name of the method.
             params: By name, in snake_case or camelCase, or by position.
             agent_id: The agent of the request's path; without one methods of agents take it from their params.
+            agent: The agent of the path as `find_agent` returned it, to read it once for a request.
             case: Case of the result's names, unless the params have a `case`.
 
         Raises RpcError, NexusError.
@@ -53,7 +62,7 @@ class Service:
         try:
             with span(label, attributes, kind="server") as traced:
                 try:
-                    value = await self._call(tenant, method, params, agent_id, case)
+                    value = await self._call(tenant, method, params, agent_id, agent, case)
                 except RpcError as error:
                     traced.set({"rpc.response.status_code": str(error.code)})
                     raise
@@ -62,7 +71,9 @@ class Service:
             self.on_request(label, outcome, time.perf_counter() - start)
         return value
 
-    async def _call(self, tenant_name: str, method: str, params: Params, agent_id: str | None, case: Case) -> Any:
+    async def _call(
+        self, tenant_name: str, method: str, params: Params, agent_id: str | None, agent: StoredAgent | None, case: Case
+    ) -> Any:
         row = METHODS.get(method)
         if method == DISCOVER:
             return openrpc()
@@ -74,21 +85,22 @@ class Service:
         except BadSetting as error:
             raise RpcError(INVALID_PARAMS, f"params of {method} invalid: {error}") from error
         async with self.tenants.use(tenant_name) as tenant:
-            agent = NO_AGENT
-            if row.scope == "agent":
+            if row.scope == "server":
+                agent = NO_AGENT
+            elif agent is None:
                 agent = await tenant.nx.run(tenant.agents.get, agent_id or "")
             result = await row.run(Call(self.tenants, tenant, agent, self._stop), values)
-            return to_plain(result, case)
+            return result if case == "snake" else to_plain(result, case)
 
-    async def check_agent(self, tenant_name: str, agent_id: str) -> None:
-        """Raise NoSuchAgent if the tenant has no agent of that id."""
+    async def find_agent(self, tenant_name: str, agent_id: str) -> StoredAgent | None:
+        """Return an agent of a tenant; None for an error that the method reports. Raises NoSuchAgent, NotAccepted."""
         async with self.tenants.use(tenant_name) as tenant:
             try:
-                await tenant.nx.run(tenant.agents.get, agent_id)
+                return await tenant.nx.run(tenant.agents.get, agent_id)
             except NoSuchAgent:
                 raise
             except NexusError:
-                return  # the method reports it
+                return None
 
 
 def _reserved(params: Params, method: Method, agent_id: str | None, case: Case) -> tuple[Case, str | None, Params]:

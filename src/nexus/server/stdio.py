@@ -105,7 +105,7 @@ class StdioServer:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
         if method == "watch":
-            await self._service.check_agent(self._tenant, agent_id)
+            await self._service.find_agent(self._tenant, agent_id)
             started = asyncio.Event()
             self._watched[agent_id] = asyncio.ensure_future(self._watch(agent_id, started))
             await started.wait()
