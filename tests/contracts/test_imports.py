@@ -116,7 +116,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "anthropic": ("models.endpoints",),
     "google": ("models.endpoints",),
     "starlette": ("server.app",),
-    "uvicorn": ("server.http",),
+    "uvicorn": ("server.connections", "server.http"),
     "httpx2": ("agents.mcp_tools", "models.endpoints"),
     "xllamacpp": ("models.llama_process",),
 }

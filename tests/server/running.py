@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -75,8 +76,9 @@ def running(
     max_open: int = 64,
     tools: Any = (),
     ledger: str = "",
+    send_buffer: int = 0,
 ) -> Iterator[Running]:
-    """Run a server over the ledger of a folder, or at a URL."""
+    """Run a server over the ledger of a folder, or at a URL. `send_buffer`: bytes that the system takes for a client."""
     place = ledger or str(folder / "ledger.db")
     ready, box = threading.Event(), dict[str, Any]()
 
@@ -91,6 +93,8 @@ def running(
                 chosen = options or ServeOptions(grace_s=5.0)
                 tenants = Tenants(engine, models, tools=tools, options=chosen, max_open=max_open)
                 listener = open_socket("127.0.0.1", 0)
+                if send_buffer:
+                    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
                 box["url"], box["tenants"] = url_of(listener), tenants
                 table = Tokens(tokens or {TOKEN: "local"})
                 await serve_http(tenants, table, listener, limits=limits, started=ready.set, stopping=box["stopping"])

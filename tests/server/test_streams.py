@@ -89,9 +89,45 @@ def test_buffer_drops_the_oldest_and_a_slow_reader_gets_a_gap() -> None:
             buffer.add(SessionEvent("s", Token(str(number))))
             buffer.add(SessionEvent("other", Token("x")))
         buffer.close()
-        got = [(position.number, event) async for position, event in buffer.read("s", start)]
-        assert got[0] == (7, None)
-        assert [(number, event.event) for number, event in got[1:] if event] == [(9, Token("4"))]
+        got = [(position.number, event) async for items in buffer.read("s", start) for position, event in items]
+        assert got[0] == (7, "gap")
+        assert [(number, event.event) for number, event in got[1:] if isinstance(event, SessionEvent)] == [
+            (9, Token("4"))
+        ]
+
+    asyncio.run(main())
+
+
+def test_events_of_other_sessions_are_no_gap_for_a_waiting_reader() -> None:
+    async def main() -> None:
+        buffer = EventBuffer(size=3)
+        reading = buffer.read("s", buffer.end(), 0.01)
+        assert await anext(reading) == [(buffer.end(), "idle")]
+        await reading.aclose()
+        reading = buffer.read("s", buffer.end())
+        following = asyncio.ensure_future(anext(reading))
+        await asyncio.sleep(0)
+        for number in range(10):
+            buffer.add(SessionEvent("other", Token(str(number))))
+        event = SessionEvent("s", Token("x"))
+        buffer.add(event)
+        assert await following == [(buffer.end(), event)]
+        await reading.aclose()
+
+    asyncio.run(main())
+
+
+def test_slow_reader_gets_events_in_order_a_batch_at_a_time() -> None:
+    async def main() -> None:
+        buffer = EventBuffer()
+        start = buffer.end()
+        for number in range(1_000):
+            buffer.add(SessionEvent("s", Token(str(number))))
+            buffer.add(SessionEvent("other", Token("x")))
+        buffer.close()
+        batches = [items async for items in buffer.read("s", start)]
+        assert [position.number for items in batches for position, _ in items] == list(range(1, 2_000, 2))
+        assert len(batches) > 1
 
     asyncio.run(main())
 
@@ -101,7 +137,7 @@ def test_reader_is_woken_by_each_event_and_by_the_end() -> None:
         buffer = EventBuffer()
 
         async def read() -> list[int]:
-            return [position.number async for position, event in buffer.read("s", buffer.end()) if event]
+            return [position.number async for items in buffer.read("s", buffer.end()) for position, _ in items]
 
         reading = asyncio.ensure_future(read())
         for _ in range(3):

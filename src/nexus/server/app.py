@@ -10,7 +10,7 @@ import asyncio
 import math
 import traceback
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -63,8 +63,10 @@ class HttpLimits(Struct, frozen=True):
     per_second: float = 100.0
     """Requests of a tenant, on average. Each one of a batch counts."""
     burst: int = 400
-    streams: int = 32
+    streams: int = 500
     """Open streams of a tenant."""
+    send_s: float = 60.0
+    """Seconds after which a client is disconnected that takes nothing of a response."""
 
 
 class Refused(Exception):
@@ -256,26 +258,17 @@ async def _frames(
     events: EventBuffer, session: str, start: Position | None, count: Callable[[str], None]
 ) -> AsyncGenerator[bytes]:
     """Yield a session's events as they come, and a comment when none came for a while."""
-    reading = events.read(session, start)
-    following = asyncio.ensure_future(anext(reading, None))
-    try:
-        while True:
-            ready, _ = await asyncio.wait({following}, timeout=KEEP_ALIVE_S)
-            if not ready:
-                yield b": keep-alive\n\n"
-                continue
-            item = following.result()
-            if item is None:
-                return
-            position, event = item
-            data = event_data(event, session) if event is not None else {"type": "gap", "agent_id": session}
-            count(data["type"])
-            yield sse(data["type"], data, position)
-            following = asyncio.ensure_future(anext(reading, None))
-    finally:
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
-        await reading.aclose()
+    async with aclosing(events.read(session, start, KEEP_ALIVE_S)) as reading:
+        async for items in reading:
+            frames: list[bytes] = []
+            for position, item in items:
+                if item == "idle":
+                    frames.append(b": keep-alive\n\n")
+                    continue
+                data = event_data(item, session)
+                count(data["type"])
+                frames.append(sse(data["type"], data, position))
+            yield b"".join(frames)
 
 
 class _CheckedSites:

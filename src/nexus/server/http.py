@@ -6,6 +6,8 @@ import asyncio
 import socket
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
+from functools import partial
+from typing import cast
 
 from nexus.errors import BadSetting, PackageMissing
 from nexus.server.security import AllowedSites, Tokens, is_loopback
@@ -17,11 +19,10 @@ try:
     import uvicorn
 
     from nexus.server.app import HttpLimits, HttpServer
+    from nexus.server.connections import Connection, max_connections
 except ImportError as error:
     raise PackageMissing(error.name or "uvicorn", "the HTTP server", "server") from error
 
-_MAX_CONNECTIONS = 800
-"""Below the usual limit of 1,024 open files of a process."""
 _MARGIN_S = 5
 """Seconds after the grace of running turns in which their answers are sent."""
 
@@ -91,11 +92,11 @@ async def serve_http(
         listener: A socket of `open_socket`. It is closed at the end.
         hosts: Further names of this server in `Host`.
         origins: Other sites whose pages may call it.
-        limits: Limits of requests.
+        limits: Limits of requests. The process's limit of open files is raised to have enough connections.
         started: Called when it accepts requests.
         stopping: Stops it once it is set.
     """
-    stopping = stopping or asyncio.Event()
+    stopping, limits = stopping or asyncio.Event(), limits or HttpLimits()
     stop = stopping.set
 
     # One tenant owns the whole server; of several, none may stop the others'.
@@ -108,9 +109,9 @@ async def serve_http(
         server_header=False,
         proxy_headers=False,
         ws="none",
-        http="h11",
+        http=cast("type[asyncio.Protocol]", partial(Connection, send_s=limits.send_s)),
         lifespan="on",
-        limit_concurrency=_MAX_CONNECTIONS,
+        limit_concurrency=max_connections(),
         timeout_keep_alive=30,
         timeout_graceful_shutdown=int(tenants.options.grace_s) + _MARGIN_S,
     )
@@ -120,6 +121,13 @@ async def serve_http(
         await stopping.wait()
         server.should_exit = True
         await tenants.stop_turns()
+        asyncio.get_running_loop().call_later(_MARGIN_S, end_paused)
+
+    def end_paused() -> None:
+        """Do not wait longer for clients that do not read."""
+        for connection in list(server.server_state.connections):
+            if isinstance(connection, Connection) and connection.is_paused:
+                connection.abort()
 
     with stop_signals(stop):
         ending = asyncio.ensure_future(stop_turns())

@@ -117,9 +117,10 @@ class StdioServer:
             async with self._service.tenants.use(self._tenant) as tenant:
                 reading = tenant.events.read(agent_id, tenant.events.end())
                 started.set()
-                async for _, event in reading:
-                    data = event_data(event, agent_id) if event is not None else {"type": "gap", "agent_id": agent_id}
-                    await self._send(msgspec.json.encode({"jsonrpc": "2.0", "method": "event", "params": data}))
+                async for items in reading:
+                    for _, item in items:
+                        data = event_data(item, agent_id)
+                        await self._send(msgspec.json.encode({"jsonrpc": "2.0", "method": "event", "params": data}))
         finally:
             started.set()
 

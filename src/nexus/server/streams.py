@@ -1,18 +1,22 @@
 """Events of running turns for readers that come and go: a bounded buffer with numbers, and server-sent events from it.
 
-A reader has a position in the buffer and nothing else, so a slow one costs no memory: if the buffer has dropped
-events that it has not read, it gets a `gap` and continues. The id of an event is `EPOCH.NUMBER`; the epoch is the server's start, so a
-position of an earlier process is a gap too. The messages behind a gap are in the ledger (`get_messages`).
+A reader has a position in the buffer and at most `_BATCH` events, so a slow one costs no memory: if the buffer has
+dropped events that it has not read, it gets a `gap` and continues. The id of an event is `EPOCH.NUMBER`; the epoch is
+the server's start, so a position of an earlier process is a gap too. The messages behind a gap are in the ledger
+(`get_messages`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import uuid
-from collections import deque
+from bisect import bisect_right
+from collections import defaultdict, deque
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any
+from itertools import islice
+from operator import itemgetter
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -27,6 +31,11 @@ BUFFERED_EVENTS = 20_000
 """Events of one tenant that a reader may be behind."""
 KEEP_ALIVE_S = 15.0
 """Seconds without an event after which a comment is sent."""
+_BATCH = 100
+"""Events that a reader takes from the buffer at once."""
+
+StreamItem: TypeAlias = SessionEvent | Literal["gap", "idle"]
+"""An event, missing events, or no event for a while."""
 
 
 class Position(Struct, frozen=True):
@@ -48,9 +57,11 @@ class EventBuffer:
 
     def __init__(self, size: int = BUFFERED_EVENTS) -> None:
         self.epoch = uuid.uuid4().hex[:8]
-        self._events: deque[SessionEvent] = deque(maxlen=size)
+        self._size = size
+        self._events: dict[str, deque[tuple[int, SessionEvent]]] = {}  # by session, with their numbers
+        self._sessions: deque[str] = deque()  # of all events, oldest first
         self._last = 0  # number of the newest event
-        self._changed = asyncio.Event()
+        self._waiting: defaultdict[str, set[asyncio.Future[int]]] = defaultdict(set)
         self._is_closed = False
 
     async def fill(self, broker: Broker) -> None:
@@ -64,21 +75,26 @@ class EventBuffer:
             except NotAccepted:  # this process was too busy: readers see a gap
                 self._last += 1
                 self._events.clear()
+                self._sessions.clear()
+                self._wake_all(self._last - 1)
                 watching = broker.watch()
             else:
                 self.close()
                 return
 
     def add(self, event: SessionEvent) -> None:
-        """Add an event and wake the readers."""
-        self._events.append(event)
+        """Add an event and wake the readers of its session."""
         self._last += 1
-        self._wake()
+        self._events.setdefault(event.session, deque()).append((self._last, event))
+        self._sessions.append(event.session)
+        if len(self._sessions) > self._size:
+            self._drop_oldest()
+        self._wake(event.session, self._last - 1)
 
     def close(self) -> None:
         """End all readers, after the events that they have not read."""
         self._is_closed = True
-        self._wake()
+        self._wake_all(self._last)
 
     def end(self) -> Position:
         """Return the position behind the newest event."""
@@ -90,42 +106,82 @@ class EventBuffer:
         is_position = epoch == self.epoch and number.isascii() and number.isdigit() and len(number) < 16
         return Position(epoch, int(number)) if is_position and int(number) <= self._last else None
 
-    async def read(self, session: str, start: Position | None) -> AsyncGenerator[tuple[Position, SessionEvent | None]]:
-        """Yield a session's events behind a position, with their own; None for a gap.
+    async def read(
+        self, session: str, start: Position | None, idle_s: float | None = None
+    ) -> AsyncGenerator[list[tuple[Position, StreamItem]]]:
+        """Yield a session's events behind a position as they come, and "gap" where the buffer has dropped events.
 
-        Without a position the reader begins with a gap.
+        Each item has its position. A slow reader gets many events at once.
+
+        Args:
+            session: The session.
+            start: Position of the last event that the reader has. Without one the reader begins with a gap.
+            idle_s: Seconds without an event after which "idle" is yielded; None for never.
         """
         at = self._last if start is None else start.number
         if start is None:
-            yield self.end(), None
+            yield [(self.end(), "gap")]
         while True:
-            first = self._last - len(self._events)
+            first = self._last - len(self._sessions)
             if at < first:
                 at = first
-                yield Position(self.epoch, at), None
+                yield [(Position(self.epoch, at), "gap")]
                 continue
-            changed = self._changed
-            for event in [self._events[index - first] for index in range(at, self._last)]:
-                at += 1
-                if event.session == session:
-                    yield Position(self.epoch, at), event
-            if self._last > at:
+            events = self._behind(session, at)
+            if events:
+                at = events[-1][0]
+                yield [(Position(self.epoch, number), event) for number, event in events]
                 continue
             if self._is_closed:
                 return
-            await changed.wait()
+            woken_at = await self._next(session, idle_s)
+            at = self._last if woken_at is None else woken_at
+            if woken_at is None:
+                yield [(Position(self.epoch, at), "idle")]
 
-    def _wake(self) -> None:
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
+    def _behind(self, session: str, at: int) -> list[tuple[int, SessionEvent]]:
+        """Return the next events of a session behind a position."""
+        events = self._events.get(session, ())
+        start = bisect_right(events, at, key=itemgetter(0))
+        return list(islice(events, start, start + _BATCH))
+
+    def _drop_oldest(self) -> None:
+        session = self._sessions.popleft()
+        events = self._events[session]
+        events.popleft()
+        if not events:
+            del self._events[session]
+
+    async def _next(self, session: str, idle_s: float | None) -> int | None:
+        """Wait for a session's next event, or the end; return the position before it, None if none came."""
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        waiting = self._waiting[session]
+        waiting.add(future)
+        try:
+            await asyncio.wait((future,), timeout=idle_s)
+        finally:
+            waiting.discard(future)
+            if not waiting and self._waiting.get(session) is waiting:
+                del self._waiting[session]
+        return future.result() if future.done() else None
+
+    def _wake(self, session: str, at: int) -> None:
+        for future in self._waiting.pop(session, ()):
+            future.set_result(at)
+
+    def _wake_all(self, at: int) -> None:
+        for session in list(self._waiting):
+            self._wake(session, at)
 
 
-def event_data(event: SessionEvent, agent_id: str) -> dict[str, Any]:
+def event_data(item: StreamItem, agent_id: str) -> dict[str, Any]:
     """Return the JSON value of an agent's event, with the ids of the requests that its turn answers."""
-    inner = event.event
+    if isinstance(item, str):
+        return {"type": item, "agent_id": agent_id}
+    inner = item.event
     if isinstance(inner, StreamError):
         inner = StreamError(inner.kind, redact(inner.text).text, inner.retryable)
-    ids = [request_id for name in event.event_ids if (request_id := request_of(agent_id, name)) is not None]
+    ids = [request_id for name in item.event_ids if (request_id := request_of(agent_id, name)) is not None]
     return {**msgspec.to_builtins(inner), "agent_id": agent_id, "request_ids": ids}
 
 

@@ -1,0 +1,88 @@
+"""Connections of the HTTP server: how many there may be, and what becomes of clients that take nothing.
+
+A response is paused while its client has not taken 64 KiB of it (asyncio's high-water mark), so a slow reader costs no
+more memory than that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+MAX_FILES = 8_192
+"""Open files that the server asks the system for."""
+MIN_OTHER_FILES = 224
+"""Files that are left for ledgers and models, at least; else a quarter of all."""
+
+
+class Connection(H11Protocol):
+    """A connection that is closed if its client takes nothing of a response for some seconds.
+
+    Args:
+        send_s: The seconds. A client that takes a part in that time, however small, stays.
+        **options: Arguments of uvicorn's protocol.
+    """
+
+    def __init__(self, *, send_s: float, **options: Any) -> None:
+        super().__init__(**options)
+        self._send_s = send_s
+        self._check: asyncio.TimerHandle | None = None
+
+    @property
+    def is_paused(self) -> bool:
+        """True while a response waits for the client to take what was sent."""
+        return self._check is not None
+
+    def pause_writing(self) -> None:
+        """Begin to watch whether the client takes anything."""
+        super().pause_writing()
+        self._watch()
+
+    def resume_writing(self) -> None:
+        """Let the response go on."""
+        self._end_watch()
+        super().resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End the watch with the connection."""
+        self._end_watch()
+        super().connection_lost(exc)
+
+    def abort(self) -> None:
+        """Close the connection without what was not taken: `close` would wait for it."""
+        self.transport.abort()
+
+    def _watch(self) -> None:
+        left_bytes = self.transport.get_write_buffer_size()
+        self._check = asyncio.get_running_loop().call_later(self._send_s, self._check_progress, left_bytes)
+
+    def _end_watch(self) -> None:
+        if self._check is not None:
+            self._check.cancel()
+            self._check = None
+
+    def _check_progress(self, left_bytes: int) -> None:
+        if self.transport.get_write_buffer_size() < left_bytes:
+            self._watch()
+        else:
+            self.abort()
+
+
+def max_connections() -> int:
+    """Raise this process's limit of open files if the system allows it, and return the connections that fit in it."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return MAX_FILES - MAX_FILES // 4
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = MAX_FILES if hard == resource.RLIM_INFINITY else min(MAX_FILES, hard)
+    if soft == resource.RLIM_INFINITY or soft >= files:
+        files = MAX_FILES if soft == resource.RLIM_INFINITY else soft
+    else:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return files - max(MIN_OTHER_FILES, files // 4)
