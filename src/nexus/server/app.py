@@ -66,7 +66,7 @@ class HttpLimits(Struct, frozen=True):
     streams: int = 500
     """Open streams of a tenant."""
     send_s: float = 60.0
-    """Seconds after which a client is disconnected that takes nothing of a response."""
+    """Seconds after which a client is disconnected that does not read its response."""
 
 
 class Refused(Exception):

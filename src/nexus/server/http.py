@@ -23,6 +23,8 @@ try:
 except ImportError as error:
     raise PackageMissing(error.name or "uvicorn", "the HTTP server", "server") from error
 
+SEND_BUFFER = 128 * 1024
+"""Bytes that the system keeps for a client which does not read; Linux keeps megabytes by itself, outside of the process."""
 _MARGIN_S = 5
 """Seconds after the grace of running turns in which their answers are sent."""
 
@@ -41,6 +43,7 @@ def open_socket(host: str, port: int, *, allow_remote: bool = False) -> socket.s
         raise BadSetting(f"address {host} unknown: {error} (use 127.0.0.1)") from error
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)  # connections inherit it
         listener.bind(address)
         listener.listen(1024)
     except OSError as error:
