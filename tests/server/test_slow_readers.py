@@ -35,7 +35,7 @@ async def wait_for_streams(server: Running, count: int) -> None:
     metrics = ""
     for _ in range(2_000):
         metrics = (await asyncio.to_thread(server.http, "GET", "/metrics"))[2].decode()
-        if f"nexus_open_streams {count}\n" in metrics:
+        if f"nexus_open_streams {count}.0\n" in metrics:
             return
         await asyncio.sleep(0.05)
     raise AssertionError(metrics)
@@ -80,7 +80,7 @@ def test_reader_that_takes_nothing_is_disconnected_and_goes_on_later(tmp_path: P
         await other.close()
         return taken + rest, all_ids
 
-    limits = HttpLimits(send_s=0.5)
+    limits = HttpLimits(send_s=3)
     with running(tmp_path, reply(LONG_ANSWER), limits=limits, send_buffer=SEND_BUFFER) as server:
         got, all_ids = asyncio.run(read(server))
         assert got == all_ids
