@@ -18,6 +18,12 @@ from nexus.types.stream_events import Sink
 Confirm: TypeAlias = Callable[[ToolCall], Awaitable[bool]]
 """Asks a person whether a call may run. It is canceled with the turn."""
 
+
+async def confirm_all(_call: ToolCall) -> bool:
+    """Let every call run: a `Confirm` for programs whose user agreed beforehand."""
+    return True
+
+
 BeforeStep: TypeAlias = Callable[[AsyncTurn], Awaitable[None]]
 """Called between two calls of a model, when all results are stored: it may add the user's further messages."""
 

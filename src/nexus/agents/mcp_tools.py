@@ -68,6 +68,19 @@ class McpTools(Struct, frozen=True):
     read_only: frozenset[str] = frozenset()
     """Names of the tools that their servers declare as read-only."""
 
+    def with_confirmation(self) -> ToolRegistry:
+        """Return the tools, of which all that are not declared read-only need confirmation."""
+        registry = ToolRegistry()
+        for tool in self.registry.tools():
+            registry.register(
+                tool.definition(),
+                tool.function,
+                category=tool.category,
+                repeatable=tool.repeatable,
+                needs_confirmation=tool.name not in self.read_only,
+            )
+        return registry
+
 
 def configured_servers(engine: Engine) -> tuple[McpServer, ...]:
     """Return the servers of the user and the workspace, from their `mcp.json`. Raises BadConfig."""

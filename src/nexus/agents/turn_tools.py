@@ -18,6 +18,7 @@ from nexus.types.message import Message, ToolCall, ToolResult
 from nexus.types.options import CallOptions
 
 DECLINED = "the user declined this call: do not repeat it, ask how to go on"
+UNCONFIRMED = "this call needs a person's confirmation, which this program cannot ask for: do not repeat it"
 INTERRUPTED = (
     "the program stopped while this call ran, and its result is lost: it may have had its effect (check before you "
     "call it again)"
@@ -56,8 +57,11 @@ class TurnTools:
 
     async def run(self, call: ToolCall, ctx: AssembledContext | None) -> ToolResult:
         """Check and run a call; see `AgentTools.run`."""
-        if self._needs_confirmation(call.name) and not (self._confirm and await self._confirm(call)):
-            return error_result(call, DECLINED)
+        if self._needs_confirmation(call.name):
+            if self._confirm is None:
+                return error_result(call, UNCONFIRMED)
+            if not await self._confirm(call):
+                return error_result(call, DECLINED)
         current_call_id.set(call.id)
         try:
             # A worker has the limits of its own turn.

@@ -22,7 +22,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nexus.agents import Agent
-from nexus.agents.engine import Confirm, Limits, Spending
+from nexus.agents.engine import Confirm, Limits, Spending, confirm_all
 from nexus.agents.mcp_tools import configured_servers, open_mcp_tools
 from nexus.agents.turn_tools import TurnTools
 from nexus.agents.workers import WorkerLimits
@@ -139,7 +139,7 @@ class ChatAgent:
 
     def __init__(self, options: CommandOptions, settings: AgentSettings, confirm: Confirm | None = None) -> None:
         self.settings, self._options = settings, options
-        self._confirm = _agree if settings.yes else confirm
+        self._confirm = confirm_all if settings.yes else confirm
         self._server: LocalServer | None = None
         self._client_to_prepare: EndpointClient | None = None
         self._cancel = asyncio.Event()
@@ -194,15 +194,7 @@ class ChatAgent:
         mcp = await self._stack.enter_async_context(open_mcp_tools(servers, self.nx.credentials))
         for warning in mcp.warnings:
             print_warning(warning)
-        for tool in mcp.registry.tools():
-            # A server declares which of its tools change nothing; a person is asked about the others.
-            self._tools.register(
-                tool.definition(),
-                tool.function,
-                category=tool.category,
-                repeatable=tool.repeatable,
-                needs_confirmation=tool.name not in mcp.read_only,
-            )
+        self._tools.include(mcp.with_confirmation())
 
     def close(self) -> None:
         """Stop the servers, and close connections and ledger."""
@@ -396,10 +388,6 @@ def _event_of(message: Message) -> Event:
 def _prepare(client: EndpointClient) -> None:
     with suppress(Exception):  # the first call raises it again
         client.endpoint.prepare()
-
-
-async def _agree(_call: object) -> bool:
-    return True
 
 
 @contextmanager

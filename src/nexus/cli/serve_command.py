@@ -6,6 +6,8 @@ import asyncio
 import math
 import os
 import sys
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import click
@@ -13,9 +15,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nexus.agents import Limits
+from nexus.agents.engine import confirm_all
+from nexus.agents.mcp_tools import configured_servers, open_mcp_tools
 from nexus.cli._models import open_model, summarizer_of
 from nexus.cli._options import MODEL_OPTION, CommandOptions, nexus_command
-from nexus.cli._output import emit
+from nexus.cli._output import emit, print_warning
 from nexus.cli._parameters import Choice
 from nexus.cli._tracing import send_traces
 from nexus.engine import Engine, EngineOptions, open_engine
@@ -28,7 +32,9 @@ from nexus.server.security import LOCAL_TENANT, TOKEN_FILE, Tokens, make_token_f
 from nexus.server.service import Service
 from nexus.server.stdio import StdioServer, read_lines, write_line
 from nexus.server.tenants import ServeOptions, Tenants
+from nexus.tools import ToolRegistry
 from nexus.types.config import Config
+from nexus.workspace.config import McpServer
 from nexus.workspace.files.reader import home_folder
 
 PORT = 8765
@@ -48,6 +54,7 @@ class ServeSettings(Struct, frozen=True):
     allow_origin: tuple[str, ...]
     grace: float
     rate: float
+    yes: bool
     max_cost: float | None
     timeout: float | None
 
@@ -90,6 +97,7 @@ class ServeSettings(Struct, frozen=True):
     default=100.0,
     help="Requests per second of a tenant, on average [100].",
 )
+@click.option("--yes", is_flag=True, help="Run tools that need confirmation; without it they are declined.")
 @click.option("--max-cost", type=click.FloatRange(min=0, min_open=True), help="USD of one turn, at list prices.")
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds of one turn [1800].")
 def command(options: CommandOptions, *, stdio: bool, case: Case, **values: object) -> int:
@@ -120,13 +128,15 @@ def command(options: CommandOptions, *, stdio: bool, case: Case, **values: objec
 class _AgentOpener:
     """Opens the engines of tenants, and the client of their models.
 
-    Tenants that share a server share the workspace too: they get neither its memory nor its files as tools.
+    Tenants that share a server share the workspace too: they get neither its memory, nor its files and the user's MCP
+    servers as tools.
     """
 
     def __init__(self, options: CommandOptions, settings: ServeSettings, *, is_shared: bool) -> None:
         self.options, self.settings, self.is_shared = options, settings, is_shared
         self._root = options.root
         self._config: Config | None = None
+        self._servers: tuple[McpServer, ...] = ()
 
     def engine(self, tenant: str) -> Engine:
         """Return the engine of a tenant."""
@@ -157,19 +167,35 @@ class _AgentOpener:
             if self.is_shared:  # compactions of one tenant must not write to the memory of all
                 self._config = replace(nx.workspace_context.config, consolidate="off")
             self._credentials = nx.credentials
-            self._provider = nx.resolve(nx.model).provider
+            if not self.is_shared:
+                self._servers = tuple(server for server in configured_servers(nx) if server.is_users)
             open_model(nx.model, nx.credentials, self.settings.base_url, self.settings.key)
 
-    def models(self) -> ModelClient:
+    @asynccontextmanager
+    async def tenants(self) -> AsyncGenerator[Tenants]:
+        """Open the clients of the models and the user's MCP servers, and yield the tenants of a server."""
+        settings, tools = self.settings, ToolRegistry()
+        options = ServeOptions(
+            builtin=not self.is_shared,
+            limits=settings.limits,
+            confirm=confirm_all if settings.yes else None,
+            grace_s=settings.grace,
+        )
+        async with AsyncExitStack() as stack:
+            if self._servers:
+                mcp = await stack.enter_async_context(open_mcp_tools(self._servers, self._credentials))
+                for warning in mcp.warnings:
+                    print_warning(warning)
+                tools = mcp.with_confirmation()
+            models = self._models()
+            stack.push_async_callback(models.aclose)
+            yield Tenants(self.engine, models, tools=tools, options=options)
+
+    def _models(self) -> ModelClient:
         """Return the client of all models."""
         if self.settings.base_url:
             return open_model(self.model, self._credentials, self.settings.base_url, self.settings.key)
         return Models(credentials=self._credentials.for_variable)
-
-    def tenants(self, models: ModelClient) -> Tenants:
-        """Return the tenants of a server."""
-        options = ServeOptions(builtin=not self.is_shared, limits=self.settings.limits, grace_s=self.settings.grace)
-        return Tenants(self.engine, models, options=options)
 
 
 def _serve_http(agents: _AgentOpener, tokens: Tokens, token_file: str, options: CommandOptions) -> None:
@@ -189,10 +215,9 @@ def _serve_http(agents: _AgentOpener, tokens: Tokens, token_file: str, options: 
         sys.stdout.flush()
 
     async def serve() -> None:
-        models = agents.models()
-        try:
+        async with agents.tenants() as tenants:
             await serve_http(
-                agents.tenants(models),
+                tenants,
                 tokens,
                 listener,
                 hosts=(settings.host, *settings.allow_host),
@@ -200,8 +225,6 @@ def _serve_http(agents: _AgentOpener, tokens: Tokens, token_file: str, options: 
                 limits=HttpLimits(per_second=settings.rate, burst=math.ceil(4 * settings.rate)),
                 started=started,
             )
-        finally:
-            await models.aclose()
 
     asyncio.run(serve())
 
@@ -209,10 +232,7 @@ def _serve_http(agents: _AgentOpener, tokens: Tokens, token_file: str, options: 
 async def _serve_stdio(agents: _AgentOpener, case: Case) -> None:
     from nexus.server.signals import stop_signals
 
-    models, stop = agents.models(), asyncio.Event()
-    try:
-        with stop_signals(stop.set), read_lines(sys.stdin.fileno()) as read:
-            service = Service(agents.tenants(models), stop.set)
-            await StdioServer(service, read, write_line, case=case).run(stop)
-    finally:
-        await models.aclose()
+    stop = asyncio.Event()
+    with stop_signals(stop.set), read_lines(sys.stdin.fileno()) as read:
+        async with agents.tenants() as tenants:
+            await StdioServer(Service(tenants, stop.set), read, write_line, case=case).run(stop)

@@ -16,6 +16,7 @@ from typing import Any
 from msgspec import Struct
 
 from nexus.agents import Agent, Limits
+from nexus.agents.engine import Confirm
 from nexus.agents.tools import ToolContext, builtin_tools
 from nexus.async_engine import AsyncEngine
 from nexus.broker import Broker
@@ -48,6 +49,8 @@ class ServeOptions(Struct, frozen=True):
     """Offer the built-in tools. Tenants share the workspace, so they are for a server of one tenant."""
     limits: Limits = Limits()
     """Limits of a turn."""
+    confirm: Confirm | None = None
+    """Decides about calls of tools that need confirmation; without it they are declined."""
     at_once: int = 100
     """Sessions of a tenant that run at the same time."""
     grace_s: float = 30.0
@@ -73,7 +76,9 @@ class Tenant:
         self.agents, self.events = StoredAgents(engine), EventBuffer()
         self.contexts: OrderedDict[str, AssembledContext] = OrderedDict()
         self._tools, self._builtin = tools, options.builtin
-        agent = Agent(self.nx, models, tools=tools, builtin=options.builtin, limits=options.limits)
+        agent = Agent(
+            self.nx, models, tools=tools, builtin=options.builtin, limits=options.limits, confirm=options.confirm
+        )
         self.broker = Broker(agent, drop="new", at_once=options.at_once)
         self._filling: asyncio.Task[None] | None = None
         self.users = 0  # requests and streams under way
