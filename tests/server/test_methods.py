@@ -13,7 +13,7 @@ import pytest
 
 from nexus.compat.nexus3.rpc.dispatcher import METHODS as DOCUMENTED
 from nexus.errors import ServerCallFailed
-from nexus.server import forms
+from nexus.server import forms, tenants
 from nexus.server.client import Client
 from nexus.server.methods import METHODS
 from nexus.testing.model_server import Response, fail, hang, reply
@@ -224,6 +224,21 @@ def test_reply_to_a_context_that_was_forgotten_is_recorded_with_a_warning(client
     agent.begin("Hello?")
     recorded = agent.record("Hi.", "1-0123456789abcdef")
     assert (recorded.status, len(recorded.warnings)) == ("completed", 1)
+
+
+@pytest.mark.parametrize("limit", ["MAX_CONTEXTS", "MAX_CONTEXT_MESSAGES"])
+def test_context_that_others_displaced_is_assembled_again(
+    client: Client, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(tenants, limit, 1)
+    agents = [client.create_agent(name) for name in ("a", "b")]
+    contexts: list[str] = []
+    for agent in agents:
+        agent.send("Before.")
+        agent.begin("Hello?")
+        contexts.append(agent.assemble().context_id)
+    warnings = [agent.record("Hi.", context).warnings for agent, context in zip(agents, contexts, strict=True)]
+    assert [len(some) for some in warnings] == [1, 0]
 
 
 def test_mirror_takes_the_whole_list(client: Client) -> None:

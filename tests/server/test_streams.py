@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from nexus.broker import SessionEvent
 from nexus.server.client import AgentClient, ServerEvent
-from nexus.server.streams import EventBuffer, Position, sse
+from nexus.server.streams import EventBuffer, StreamItem, sse
 from nexus.testing.model_server import reply
 from nexus.types.stream_events import Token
 from server.running import running
@@ -89,11 +90,9 @@ def test_buffer_drops_the_oldest_and_a_slow_reader_gets_a_gap() -> None:
             buffer.add(SessionEvent("s", Token(str(number))))
             buffer.add(SessionEvent("other", Token("x")))
         buffer.close()
-        got = [(position.number, event) async for items in buffer.read("s", start) for position, event in items]
-        assert got[0] == (7, "gap")
-        assert [(number, event.event) for number, event in got[1:] if isinstance(event, SessionEvent)] == [
-            (9, Token("4"))
-        ]
+        first, *rest = [item async for items in buffer.read("s", start) for item in items]
+        assert (first.position.number, first.type) == (7, "gap")
+        assert [(item.position.number, json.loads(item.data)["text"]) for item in rest] == [(9, "4")]
 
     asyncio.run(main())
 
@@ -102,16 +101,16 @@ def test_events_of_other_sessions_are_no_gap_for_a_waiting_reader() -> None:
     async def main() -> None:
         buffer = EventBuffer(size=3)
         reading = buffer.read("s", buffer.end(), 0.01)
-        assert await anext(reading) == [(buffer.end(), "idle")]
+        assert await anext(reading) == [StreamItem(buffer.end(), "idle")]
         await reading.aclose()
         reading = buffer.read("s", buffer.end())
         following = asyncio.ensure_future(anext(reading))
         await asyncio.sleep(0)
         for number in range(10):
             buffer.add(SessionEvent("other", Token(str(number))))
-        event = SessionEvent("s", Token("x"))
-        buffer.add(event)
-        assert await following == [(buffer.end(), event)]
+        buffer.add(SessionEvent("s", Token("x")))
+        (item,) = await following
+        assert (item.position, item.type, json.loads(item.data)["text"]) == (buffer.end(), "token", "x")
         await reading.aclose()
 
     asyncio.run(main())
@@ -126,7 +125,7 @@ def test_slow_reader_gets_events_in_order_a_batch_at_a_time() -> None:
             buffer.add(SessionEvent("other", Token("x")))
         buffer.close()
         batches = [items async for items in buffer.read("s", start)]
-        assert [position.number for items in batches for position, _ in items] == list(range(1, 2_000, 2))
+        assert [item.position.number for items in batches for item in items] == list(range(1, 2_000, 2))
         assert len(batches) > 1
 
     asyncio.run(main())
@@ -137,7 +136,7 @@ def test_reader_is_woken_by_each_event_and_by_the_end() -> None:
         buffer = EventBuffer()
 
         async def read() -> list[int]:
-            return [position.number async for items in buffer.read("s", buffer.end()) for position, _ in items]
+            return [item.position.number async for items in buffer.read("s", buffer.end()) for item in items]
 
         reading = asyncio.ensure_future(read())
         for _ in range(3):
@@ -151,6 +150,13 @@ def test_reader_is_woken_by_each_event_and_by_the_end() -> None:
 
 
 def test_frame_is_one_line_of_data() -> None:
-    frame = sse("token", {"text": "a\nid: 7\n\nevent: x\r\u2028"}, Position("e", 1)).decode()
-    assert frame.startswith("id: e.1\nevent: token\ndata: ") and frame.endswith("\n\n")
+    async def main() -> bytes:
+        buffer = EventBuffer()
+        start = buffer.end()
+        buffer.add(SessionEvent("s", Token("a\nid: 7\n\nevent: x\r\u2028")))
+        (item,) = await anext(buffer.read("s", start))
+        return sse(item)
+
+    frame = asyncio.run(main()).decode()
+    assert frame.partition(".")[2].startswith("1\nevent: token\ndata: ") and frame.endswith("\n\n")
     assert frame.count("\n") == 4 and "\r" not in frame

@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from typing import TypeAlias
 
+import msgspec
 from msgspec import Struct
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -38,7 +39,7 @@ from nexus.server.jsonrpc import (
 from nexus.server.metrics import CONTENT_TYPE, Metrics
 from nexus.server.security import AllowedSites, RateLimit, Tokens
 from nexus.server.service import Service
-from nexus.server.streams import KEEP_ALIVE_S, EventBuffer, Position, event_data, sse
+from nexus.server.streams import KEEP_ALIVE_S, StreamItem, sse
 from nexus.text.redact import redact
 from nexus.tracing import continued_trace
 
@@ -230,9 +231,12 @@ class HttpServer:
             async with self._service.tenants.use(tenant_name) as tenant:
                 start = tenant.events.end() if last is None else tenant.events.position(last)
                 if start is not None:
-                    yield sse("open", {"type": "open", "agent_id": agent_id}, start)
-                async for chunk in _frames(tenant.events, agent_id, start, self._metrics.sent_event):
-                    yield chunk
+                    data = msgspec.json.encode({"type": "open", "agent_id": agent_id})
+                    yield sse(StreamItem(start, "open", data))
+                async with aclosing(tenant.events.read(agent_id, start, KEEP_ALIVE_S)) as reading:
+                    async for items in reading:
+                        self._metrics.sent_events(item.type for item in items if item.type != "idle")
+                        yield b"".join(map(_frame, items))
         except NotAccepted:
             return
         finally:
@@ -254,21 +258,9 @@ class HttpServer:
         return Response(self._metrics.text(self._service.tenants), media_type=CONTENT_TYPE, headers=_HEADERS)
 
 
-async def _frames(
-    events: EventBuffer, session: str, start: Position | None, count: Callable[[str], None]
-) -> AsyncGenerator[bytes]:
-    """Yield a session's events as they come, and a comment when none came for a while."""
-    async with aclosing(events.read(session, start, KEEP_ALIVE_S)) as reading:
-        async for items in reading:
-            frames: list[bytes] = []
-            for position, item in items:
-                if item == "idle":
-                    frames.append(b": keep-alive\n\n")
-                    continue
-                data = event_data(item, session)
-                count(data["type"])
-                frames.append(sse(data["type"], data, position))
-            yield b"".join(frames)
+def _frame(item: StreamItem) -> bytes:
+    """Return a server-sent event, or a comment when none came for a while."""
+    return sse(item) if item.type != "idle" else b": keep-alive\n\n"
 
 
 class _CheckedSites:

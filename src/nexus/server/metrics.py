@@ -6,6 +6,9 @@ contain the content of a request.
 
 from __future__ import annotations
 
+from collections import Counter as Counts
+from collections.abc import Iterable
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
@@ -52,9 +55,10 @@ class Metrics:
         """Count an HTTP request that was refused before its method ran."""
         self._refusals.labels(status).inc()
 
-    def sent_event(self, name: str) -> None:
-        """Count an event that a reader of a stream got."""
-        self._events.labels(name).inc()
+    def sent_events(self, types: Iterable[str]) -> None:
+        """Count the events that a reader of a stream got."""
+        for name, count in Counts(types).items():
+            self._events.labels(name).inc(count)
 
     def text(self, tenants: Tenants) -> bytes:
         """Return all metrics, with the current number of tenants, sessions and requests."""

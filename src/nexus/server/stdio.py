@@ -21,7 +21,6 @@ from nexus.server.forms import Case
 from nexus.server.jsonrpc import INVALID_PARAMS, PARSE_ERROR, Params, RpcError, answer, refusal
 from nexus.server.security import LOCAL_TENANT
 from nexus.server.service import Service
-from nexus.server.streams import event_data
 
 MAX_LINE_BYTES = 10 * 2**20
 MAX_RUNNING = 1_000
@@ -118,9 +117,9 @@ class StdioServer:
                 reading = tenant.events.read(agent_id, tenant.events.end())
                 started.set()
                 async for items in reading:
-                    for _, item in items:
-                        data = event_data(item, agent_id)
-                        await self._send(msgspec.json.encode({"jsonrpc": "2.0", "method": "event", "params": data}))
+                    for item in items:
+                        message = {"jsonrpc": "2.0", "method": "event", "params": msgspec.Raw(item.data)}
+                        await self._send(msgspec.json.encode(message))
         finally:
             started.set()
 

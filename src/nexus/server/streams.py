@@ -1,9 +1,9 @@
 """Events of running turns for readers that come and go: a bounded buffer with numbers, and server-sent events from it.
 
-A reader has a position in the buffer and at most `_BATCH` events, so a slow one costs no memory: if the buffer has
-dropped events that it has not read, it gets a `gap` and continues. The id of an event is `EPOCH.NUMBER`; the epoch is
-the server's start, so a position of an earlier process is a gap too. The messages behind a gap are in the ledger
-(`get_messages`).
+An event is encoded once for all readers. A reader has a position in the buffer and at most `_BATCH` events, so a slow one
+costs no memory: if the buffer has dropped events that it has not read, it gets a `gap` and continues. The id of an event
+is `EPOCH.NUMBER`; the epoch is the server's start, so a position of an earlier process is a gap too. The messages behind
+a gap are in the ledger (`get_messages`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from collections import defaultdict, deque
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from itertools import islice
-from operator import itemgetter
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -34,9 +33,6 @@ KEEP_ALIVE_S = 15.0
 _BATCH = 100
 """Events that a reader takes from the buffer at once."""
 
-StreamItem: TypeAlias = SessionEvent | Literal["gap", "idle"]
-"""An event, missing events, or no event for a while."""
-
 
 class Position(Struct, frozen=True):
     """The last event that a reader has."""
@@ -46,6 +42,15 @@ class Position(Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.epoch}.{self.number}"
+
+
+class StreamItem(Struct, frozen=True):
+    """An event as its readers get it, `gap` for missing events, or `idle` for none in a while."""
+
+    position: Position
+    type: str
+    data: bytes = b""
+    """Its JSON value, on one line."""
 
 
 class EventBuffer:
@@ -58,7 +63,7 @@ class EventBuffer:
     def __init__(self, size: int = BUFFERED_EVENTS) -> None:
         self.epoch = uuid.uuid4().hex[:8]
         self._size = size
-        self._events: dict[str, deque[tuple[int, SessionEvent]]] = {}  # by session, with their numbers
+        self._events: dict[str, deque[StreamItem]] = {}  # by session
         self._sessions: deque[str] = deque()  # of all events, oldest first
         self._last = 0  # number of the newest event
         self._waiting: defaultdict[str, set[asyncio.Future[int]]] = defaultdict(set)
@@ -85,7 +90,9 @@ class EventBuffer:
     def add(self, event: SessionEvent) -> None:
         """Add an event and wake the readers of its session."""
         self._last += 1
-        self._events.setdefault(event.session, deque()).append((self._last, event))
+        data = event_data(event)
+        item = StreamItem(self.end(), data["type"], msgspec.json.encode(data))
+        self._events.setdefault(event.session, deque()).append(item)
         self._sessions.append(event.session)
         if len(self._sessions) > self._size:
             self._drop_oldest()
@@ -108,10 +115,10 @@ class EventBuffer:
 
     async def read(
         self, session: str, start: Position | None, idle_s: float | None = None
-    ) -> AsyncGenerator[list[tuple[Position, StreamItem]]]:
-        """Yield a session's events behind a position as they come, and "gap" where the buffer has dropped events.
+    ) -> AsyncGenerator[list[StreamItem]]:
+        """Yield a session's events behind a position as they come, and a gap where the buffer has dropped events.
 
-        Each item has its position. A slow reader gets many events at once.
+        A slow reader gets many events at once.
 
         Args:
             session: The session.
@@ -120,29 +127,31 @@ class EventBuffer:
         """
         at = self._last if start is None else start.number
         if start is None:
-            yield [(self.end(), "gap")]
+            yield [self._gap(session, at)]
         while True:
             first = self._last - len(self._sessions)
             if at < first:
                 at = first
-                yield [(Position(self.epoch, at), "gap")]
+                yield [self._gap(session, at)]
                 continue
-            events = self._behind(session, at)
-            if events:
-                at = events[-1][0]
-                yield [(Position(self.epoch, number), event) for number, event in events]
+            if items := self._behind(session, at):
+                at = items[-1].position.number
+                yield items
                 continue
             if self._is_closed:
                 return
             woken_at = await self._next(session, idle_s)
             at = self._last if woken_at is None else woken_at
             if woken_at is None:
-                yield [(Position(self.epoch, at), "idle")]
+                yield [StreamItem(Position(self.epoch, at), "idle")]
 
-    def _behind(self, session: str, at: int) -> list[tuple[int, SessionEvent]]:
+    def _gap(self, session: str, at: int) -> StreamItem:
+        return StreamItem(Position(self.epoch, at), "gap", msgspec.json.encode({"type": "gap", "agent_id": session}))
+
+    def _behind(self, session: str, at: int) -> list[StreamItem]:
         """Return the next events of a session behind a position."""
         events = self._events.get(session, ())
-        start = bisect_right(events, at, key=itemgetter(0))
+        start = bisect_right(events, at, key=_number)
         return list(islice(events, start, start + _BATCH))
 
     def _drop_oldest(self) -> None:
@@ -174,17 +183,19 @@ class EventBuffer:
             self._wake(session, at)
 
 
-def event_data(item: StreamItem, agent_id: str) -> dict[str, Any]:
+def event_data(item: SessionEvent) -> dict[str, Any]:
     """Return the JSON value of an agent's event, with the ids of the requests that its turn answers."""
-    if isinstance(item, str):
-        return {"type": item, "agent_id": agent_id}
-    inner = item.event
+    inner, agent_id = item.event, item.session
     if isinstance(inner, StreamError):
         inner = StreamError(inner.kind, redact(inner.text).text, inner.retryable)
     ids = [request_id for name in item.event_ids if (request_id := request_of(agent_id, name)) is not None]
     return {**msgspec.to_builtins(inner), "agent_id": agent_id, "request_ids": ids}
 
 
-def sse(name: str, data: object, position: Position) -> bytes:
+def sse(item: StreamItem) -> bytes:
     """Return one server-sent event. Its data is one line: JSON escapes line breaks."""
-    return b"id: %s\nevent: %s\ndata: %s\n\n" % (str(position).encode(), name.encode(), msgspec.json.encode(data))
+    return b"id: %s\nevent: %s\ndata: %s\n\n" % (str(item.position).encode(), item.type.encode(), item.data)
+
+
+def _number(item: StreamItem) -> int:
+    return item.position.number

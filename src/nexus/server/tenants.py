@@ -34,8 +34,8 @@ LOG = logging.getLogger("nexus.server")
 MAX_OPEN_TENANTS = 64
 _BUSY_S, _BUSY_TRIES = 0.05, 200
 """Seconds between two tries to open a tenant while all others are busy, and their number."""
-MAX_CONTEXTS = 256
-"""Contexts that wait for their reply in a tenant's memory. One that was dropped is assembled again."""
+MAX_CONTEXTS, MAX_CONTEXT_MESSAGES = 256, 50_000
+"""Contexts that wait for their reply in a tenant's memory, and their messages. One that was dropped is assembled again."""
 
 
 class TenantsBusy(NotAccepted):
@@ -75,6 +75,7 @@ class Tenant:
         self.name, self.nx = name, AsyncEngine(engine)
         self.agents, self.events = StoredAgents(engine), EventBuffer()
         self.contexts: OrderedDict[str, AssembledContext] = OrderedDict()
+        self._context_messages = 0
         self._tools, self._builtin = tools, options.builtin
         agent = Agent(
             self.nx, models, tools=tools, builtin=options.builtin, limits=options.limits, confirm=options.confirm
@@ -114,11 +115,13 @@ class Tenant:
         return registry
 
     def keep(self, context_id: str, ctx: AssembledContext) -> None:
-        """Keep a context until its reply is recorded."""
+        """Keep a context for the record of its reply, under a new id."""
         self.contexts[context_id] = ctx
-        self.contexts.move_to_end(context_id)
-        while len(self.contexts) > MAX_CONTEXTS:
-            self.contexts.popitem(last=False)
+        self._context_messages += len(ctx.history)
+        while len(self.contexts) > MAX_CONTEXTS or (
+            self._context_messages > MAX_CONTEXT_MESSAGES and len(self.contexts) > 1
+        ):
+            self._context_messages -= len(self.contexts.popitem(last=False)[1].history)
 
 
 class Tenants:
