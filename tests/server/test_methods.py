@@ -126,12 +126,14 @@ def test_shut_down_agent_cancels_its_requests_and_accepts_no_more(server: Runnin
     assert [info.should_shutdown for info in client.list_agents()] == [True]
 
 
-def test_destroyed_agent_is_gone_and_its_id_continues_the_session(client: Client) -> None:
+def test_destroyed_agent_is_gone_and_its_id_continues_the_session(server: Running, client: Client) -> None:
     agent = client.create_agent("a")
     agent.send("Remember me")
     assert client.destroy_agent("a") and not client.destroy_agent("a")
     error = failure(lambda: agent.send("Hi"))
     assert (error.status, client.list_agents()) == (404, ())
+    answer = json.loads(server.http("POST", "/agent/a", b'{"jsonrpc": "2.0", "id": 7, "method": "get_context"}')[2])
+    assert (answer["id"], answer["error"]["code"]) == (7, -32000), "the refused request is named"
     client.create_agent("a")
     assert agent.get_context().message_count == 2
     assert failure(lambda: client.create_agent("a")).kind == "BadSetting"

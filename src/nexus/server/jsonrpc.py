@@ -117,9 +117,9 @@ async def answer_value(value: Any, call: Call) -> Answer:
     return Answer(msgspec.json.encode(present) if present else b"")
 
 
-def refusal(error: RpcError) -> Answer:
+def refusal(error: RpcError, request_id: RequestId = None) -> Answer:
     """Return the answer to a message that is not run at all."""
-    return Answer(msgspec.json.encode(_response(None, error=_error_object(error))), error.code)
+    return Answer(msgspec.json.encode(_response(request_id, error=_error_object(error))), error.code)
 
 
 async def _respond(value: Any, call: Call) -> dict[str, Any] | None:
@@ -127,7 +127,7 @@ async def _respond(value: Any, call: Call) -> dict[str, Any] | None:
     try:
         request = parse_request(value)
     except RpcError as error:
-        return _response(_id_of(value), error=_error_object(error))
+        return _response(id_of(value), error=_error_object(error))
     try:
         result = await call(request.method, request.params)
     except Exception as error:  # noqa: BLE001 - a method's error is its response
@@ -158,8 +158,8 @@ def _is_id(value: object) -> bool:
     return value is None or (isinstance(value, (str, int, float)) and not isinstance(value, bool))
 
 
-def _id_of(value: Any) -> RequestId:
-    """Return the id of an invalid request; None if it has no valid one."""
+def id_of(value: Any) -> RequestId:
+    """Return the id of a message that may be no valid request; None if it has no valid id."""
     request_id = cast("dict[str, Any]", value).get("id") if isinstance(value, dict) else None
     return request_id if _is_id(request_id) else None
 
@@ -180,4 +180,4 @@ def _error_object(error: Exception) -> ErrorObject:
 
 def _lower(error: Exception) -> str:
     text = str(error)
-    return text[:1].lower() + text[1:]
+    return text if text[:2].isupper() else text[:1].lower() + text[1:]
