@@ -17,6 +17,16 @@ HEAD = """/**
  * Generated from the server's JSON Schemas by scripts/build_server_types.py.
  */
 """
+CAMEL = """
+type CamelName<S extends string> = S extends `${infer Head}_${infer Rest}` ? `${Head}${Capitalize<CamelName<Rest>>}` : S;
+
+/** A result or event with the header `Nexus-Case: camel`. Keys of your own values, such as request bodies, stay. */
+export type Camel<T> = T extends (infer Item)[]
+  ? Camel<Item>[]
+  : T extends object
+    ? { [K in keyof T as K extends string ? (string extends K ? K : CamelName<K>) : K]: Camel<T[K]> }
+    : T;
+"""
 EVENTS = ("StreamStart", "Token", "Reasoning", "Retry", "ToolStatus", "CompactionStart", "CompactionEnd", "StreamEnd",
           "StreamError")  # fmt: skip
 
@@ -67,7 +77,7 @@ def text() -> str:
         rows.append(f"  /** {method.summary} */")
         rows.append(f"  {name}: {{ params: {method.params.__name__}; result: {method.result.__name__} }};")
     rows.append(f'  "{DISCOVER}": {{ params: NoParams; result: {{ [key: string]: unknown }} }};')
-    return "\n".join([*parts, *rows, "}"]) + "\n"
+    return "\n".join([*parts, *rows, "}", CAMEL])
 
 
 if __name__ == "__main__":

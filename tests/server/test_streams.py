@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from nexus.broker import SessionEvent
 from nexus.server.client import AgentClient, ServerEvent
 from nexus.server.streams import EventBuffer, StreamItem, sse
 from nexus.testing.model_server import reply
 from nexus.types.stream_events import Token
-from server.running import running
+from server.running import TOKEN, running
 
 
 def until_end(stream: Any) -> list[ServerEvent]:
@@ -50,6 +52,26 @@ def test_events_are_those_of_the_agents_turn_and_their_text_is_the_answer(tmp_pa
         assert [event.type for event in events][1] == "stream_start" and events[-1].type == "stream_end"
         assert {tuple(event.data["request_ids"]) for event in events[1:]} == {("r1",)}
         assert len({event.id for event in events[1:]}) == len(events) - 1
+
+
+def test_events_are_in_camel_case_with_the_header(tmp_path: Path) -> None:
+    with running(tmp_path, reply("One.")) as server:
+        agent = server.client().create_agent("a")
+        sent_while_reading(agent, "Hi", "r1")
+        first = next(agent.events("x.0")).id.partition(".")[0]
+        connection = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=120)
+        headers = {"Authorization": f"Bearer {TOKEN}", "Nexus-Case": "camel", "Last-Event-ID": f"{first}.0"}
+        connection.request("GET", "/agent/a/events", headers=headers)
+        rows: list[dict[str, Any]] = []
+        for line in connection.getresponse():
+            if line.startswith(b"data: "):
+                rows.append(json.loads(line[6:]))
+                if rows[-1]["type"] == "stream_end":
+                    break
+        connection.close()
+    assert [row["type"] for row in rows] == ["open", "stream_start", "token", "stream_end"]
+    assert {row["agentId"] for row in rows} == {"a"} and rows[1]["requestIds"] == ["r1"]
+    assert rows[-1]["usage"]["inputTokens"] > 0 and not [key for row in rows for key in row if "_" in key]
 
 
 def test_reader_goes_on_behind_its_last_event(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from typing import TypeAlias
 
-import msgspec
 from msgspec import Struct
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -41,7 +40,7 @@ from nexus.server.jsonrpc import (
 from nexus.server.metrics import CONTENT_TYPE, Metrics
 from nexus.server.security import AllowedSites, RateLimit, Tokens
 from nexus.server.service import Service
-from nexus.server.streams import KEEP_ALIVE_S, StreamItem, sse
+from nexus.server.streams import KEEP_ALIVE_S, StreamItem, own_item, sse
 from nexus.text.redact import redact
 from nexus.tracing import continued_trace
 
@@ -53,6 +52,8 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
 }
+
+_TEXTS = {404: "path not found (use /rpc, /agent/ID or /agent/ID/events)", 405: "HTTP method not allowed here"}
 
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 
@@ -174,7 +175,7 @@ class HttpServer:
         except Refused as error:
             error.request_id = id_of(value)
             raise
-        case: Case = "camel" if request.headers.get(CASE_HEADER) == "camel" else "snake"
+        case = _case(request)
         with continued_trace(request.headers.get("traceparent", "")):
             answer = await answer_value(
                 value,
@@ -224,27 +225,29 @@ class HttpServer:
 
     async def _events(self, request: Request) -> Response:
         tenant, agent_id = self._tenant(request), request.path_params["agent_id"]
+        if request.method == "HEAD":  # of Starlette's GET routes; it would hold a stream and send nothing
+            raise Refused(405, _TEXTS[405], Allow="GET")
         self._check_rate(tenant, 1)
         await self._agent(tenant, agent_id)
         if self._streams.get(tenant, 0) >= self.limits.streams:
             raise Refused(429, f"{self.limits.streams} streams are open (close one)", **{"Retry-After": "5"})
         last = request.headers.get("last-event-id")
         headers = {**_HEADERS, "X-Accel-Buffering": "no"}
-        return StreamingResponse(self._stream(tenant, agent_id, last), media_type="text/event-stream", headers=headers)
+        stream = self._stream(tenant, agent_id, last, _case(request))
+        return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
 
-    async def _stream(self, tenant_name: str, agent_id: str, last: str | None) -> AsyncGenerator[bytes]:
+    async def _stream(self, tenant_name: str, agent_id: str, last: str | None, case: Case) -> AsyncGenerator[bytes]:
         self._streams[tenant_name] = self._streams.get(tenant_name, 0) + 1
         self._metrics.open_streams.inc()
         try:
             async with self._service.tenants.use(tenant_name) as tenant:
                 start = tenant.events.end() if last is None else tenant.events.position(last)
                 if start is not None:
-                    data = msgspec.json.encode({"type": "open", "agent_id": agent_id})
-                    yield sse(StreamItem(start, "open", data))
+                    yield sse(own_item("open", start, agent_id), case)
                 async with aclosing(tenant.events.read(agent_id, start, KEEP_ALIVE_S)) as reading:
                     async for items in reading:
                         self._metrics.sent_events(item.type for item in items if item.type != "idle")
-                        yield b"".join(map(_frame, items))
+                        yield b"".join(_frame(item, case) for item in items)
         except NotAccepted:
             return
         finally:
@@ -266,9 +269,14 @@ class HttpServer:
         return Response(self._metrics.text(self._service.tenants), media_type=CONTENT_TYPE, headers=_HEADERS)
 
 
-def _frame(item: StreamItem) -> bytes:
+def _case(request: Request) -> Case:
+    """Return the case of names that a request asks for."""
+    return "camel" if request.headers.get(CASE_HEADER) == "camel" else "snake"
+
+
+def _frame(item: StreamItem, case: Case) -> bytes:
     """Return a server-sent event, or a comment when none came for a while."""
-    return sse(item) if item.type != "idle" else b": keep-alive\n\n"
+    return sse(item, case) if item.type != "idle" else b": keep-alive\n\n"
 
 
 class _CheckedSites:
@@ -315,8 +323,7 @@ def _refusal(status: int, text: str, headers: dict[str, str] | None = None, requ
 async def _http_error(_request: Request, error: Exception) -> Response:
     """Return the response to an unknown path or a wrong HTTP method."""
     assert isinstance(error, HTTPException)
-    texts = {404: "path not found (use /rpc, /agent/ID or /agent/ID/events)", 405: "HTTP method not allowed here"}
-    return _refusal(error.status_code, texts.get(error.status_code, error.detail), dict(error.headers or {}))
+    return _refusal(error.status_code, _TEXTS.get(error.status_code, error.detail), dict(error.headers or {}))
 
 
 async def _failed(_request: Request, _error: Exception) -> Response:

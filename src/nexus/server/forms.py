@@ -44,7 +44,7 @@ class CreateAgent(Struct, frozen=True, forbid_unknown_fields=True):
     permissions: tuple[str, ...] | None = None
     """Names of permissions; by default its parent's, or no limit."""
     principal: str = ""
-    """The speaker for whom the policy decides; by default its parent's, else the program itself."""
+    """The speaker for whom the policy decides; a child's is its parent's. Without one it is the program itself."""
     persona: str = ""
     budget: int | None = None
     """Available tokens of a context."""

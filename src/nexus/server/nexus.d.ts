@@ -454,3 +454,12 @@ export interface Methods {
   mirror: { params: Mirror; result: AssembledBody };
   "rpc.discover": { params: NoParams; result: { [key: string]: unknown } };
 }
+
+type CamelName<S extends string> = S extends `${infer Head}_${infer Rest}` ? `${Head}${Capitalize<CamelName<Rest>>}` : S;
+
+/** A result or event with the header `Nexus-Case: camel`. Keys of your own values, such as request bodies, stay. */
+export type Camel<T> = T extends (infer Item)[]
+  ? Camel<Item>[]
+  : T extends object
+    ? { [K in keyof T as K extends string ? (string extends K ? K : CamelName<K>) : K]: Camel<T[K]> }
+    : T;

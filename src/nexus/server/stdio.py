@@ -41,7 +41,7 @@ class StdioServer:
         read: Reads a line.
         write: Writes a line.
         tenant: Name of the tenant.
-        case: Case of the results' names.
+        case: Case of the names of results and events.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class StdioServer:
                 started.set()
                 async for items in reading:
                     for item in items:
-                        message = {"jsonrpc": "2.0", "method": "event", "params": msgspec.Raw(item.data)}
+                        message = {"jsonrpc": "2.0", "method": "event", "params": msgspec.Raw(item.encoded(self._case))}
                         await self._send(msgspec.json.encode(message))
         finally:
             started.set()

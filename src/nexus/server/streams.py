@@ -23,6 +23,7 @@ from msgspec import Struct
 from nexus.broker import Broker, SessionEvent
 from nexus.errors import NotAccepted
 from nexus.server.agents import request_of
+from nexus.server.forms import Case, camel, to_plain
 from nexus.text.redact import redact
 from nexus.types.stream_events import StreamError
 
@@ -50,7 +51,16 @@ class StreamItem(Struct, frozen=True):
     position: Position
     type: str
     data: bytes = b""
-    """Its JSON value, on one line."""
+    """Its JSON value in snake_case, on one line."""
+    event: SessionEvent | None = None
+
+    def encoded(self, case: Case) -> bytes:
+        """Return its JSON value in a case, on one line."""
+        if case == "snake":
+            return self.data
+        if self.event is not None:
+            return msgspec.json.encode(event_data(self.event, case))
+        return msgspec.json.encode({camel(name): value for name, value in msgspec.json.decode(self.data).items()})
 
 
 class EventBuffer:
@@ -91,7 +101,7 @@ class EventBuffer:
         """Add an event and wake the readers of its session."""
         self._last += 1
         data = event_data(event)
-        item = StreamItem(self.end(), data["type"], msgspec.json.encode(data))
+        item = StreamItem(self.end(), data["type"], msgspec.json.encode(data), event)
         self._events.setdefault(event.session, deque()).append(item)
         self._sessions.append(event.session)
         if len(self._sessions) > self._size:
@@ -127,12 +137,12 @@ class EventBuffer:
         """
         at = self._last if start is None else start.number
         if start is None:
-            yield [self._gap(session, at)]
+            yield [own_item("gap", Position(self.epoch, at), session)]
         while True:
             first = self._last - len(self._sessions)
             if at < first:
                 at = first
-                yield [self._gap(session, at)]
+                yield [own_item("gap", Position(self.epoch, at), session)]
                 continue
             if items := self._behind(session, at):
                 at = items[-1].position.number
@@ -144,9 +154,6 @@ class EventBuffer:
             at = self._last if woken_at is None else woken_at
             if woken_at is None:
                 yield [StreamItem(Position(self.epoch, at), "idle")]
-
-    def _gap(self, session: str, at: int) -> StreamItem:
-        return StreamItem(Position(self.epoch, at), "gap", msgspec.json.encode({"type": "gap", "agent_id": session}))
 
     def _behind(self, session: str, at: int) -> list[StreamItem]:
         """Return the next events of a session behind a position."""
@@ -183,18 +190,24 @@ class EventBuffer:
             self._wake(session, at)
 
 
-def event_data(item: SessionEvent) -> dict[str, Any]:
+def own_item(name: str, position: Position, agent_id: str) -> StreamItem:
+    """Return an event of the stream itself: `open` or `gap`."""
+    return StreamItem(position, name, msgspec.json.encode({"type": name, "agent_id": agent_id}))
+
+
+def event_data(item: SessionEvent, case: Case = "snake") -> dict[str, Any]:
     """Return the JSON value of an agent's event, with the ids of the requests that its turn answers."""
     inner, agent_id = item.event, item.session
     if isinstance(inner, StreamError):
         inner = StreamError(inner.kind, redact(inner.text).text, inner.retryable)
     ids = [request_id for name in item.event_ids if (request_id := request_of(agent_id, name)) is not None]
-    return {**msgspec.to_builtins(inner), "agent_id": agent_id, "request_ids": ids}
+    names = ("agent_id", "request_ids") if case == "snake" else ("agentId", "requestIds")
+    return {**to_plain(inner, case), **dict(zip(names, (agent_id, ids), strict=True))}
 
 
-def sse(item: StreamItem) -> bytes:
+def sse(item: StreamItem, case: Case = "snake") -> bytes:
     """Return one server-sent event. Its data is one line: JSON escapes line breaks."""
-    return b"id: %s\nevent: %s\ndata: %s\n\n" % (str(item.position).encode(), item.type.encode(), item.data)
+    return b"id: %s\nevent: %s\ndata: %s\n\n" % (str(item.position).encode(), item.type.encode(), item.encoded(case))
 
 
 def _number(item: StreamItem) -> int:
