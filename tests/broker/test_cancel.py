@@ -63,3 +63,34 @@ def test_event_is_canceled_at_every_moment_of_its_turn() -> None:
                 assert row.state == "done" or (canceled and row.reason == CANCELED)
 
     run(work)
+
+
+def test_event_that_a_killed_process_ran_is_canceled_while_its_session_is_taken_over() -> None:
+    async def work(nx: AsyncEngine) -> None:
+        store, model = nx.engine.store, Model()
+        model.gate.clear()
+        async with Broker(Agent(nx, model)) as broker:
+            await broker.submit(event("one"))
+            await model.started.wait()
+        lease = await nx.run(lambda: store.take_lease("main", "killed process", 300))
+        assert lease.holder == "killed process"
+        async with Broker(Agent(nx, model)) as broker:
+            assert await broker.cancel("one")
+            assert (await broker.result("one")).event.reason == CANCELED
+        assert answers(nx) == []
+
+    run(work)
+
+
+def test_event_of_another_living_process_is_not_canceled() -> None:
+    async def work(nx: AsyncEngine) -> None:
+        store, model = nx.engine.store, Model()
+        model.gate.clear()
+        async with Broker(Agent(nx, model)) as broker:
+            await broker.submit(event("one"))
+            await model.started.wait()
+        await nx.run(lambda: store.take_lease("main", "living process", 60_000))
+        async with Broker(Agent(nx, model), look_s=60.0) as broker:
+            assert not await broker.cancel("one")
+
+    run(work)

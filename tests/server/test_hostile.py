@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 from collections.abc import Iterator
@@ -48,12 +49,31 @@ HTTP: dict[str, tuple[int, str, str, bytes | None, Headers]] = {
     "other loopback address": (421, "POST", "/rpc", CREATE, {"Host": "127.0.0.2"}),
     "empty host": (421, "POST", "/rpc", CREATE, {"Host": ""}),
     "host with a bad port": (421, "POST", "/rpc", CREATE, {"Host": "localhost:x"}),
+    "name of loopback with a dot": (421, "POST", "/rpc", CREATE, {"Host": "localhost."}),
+    "short loopback address": (421, "POST", "/rpc", CREATE, {"Host": "127.1"}),
+    "number of loopback": (421, "POST", "/rpc", CREATE, {"Host": "2130706433"}),
+    "address of all": (421, "POST", "/rpc", CREATE, {"Host": "0.0.0.0"}),
+    "mapped loopback address": (421, "POST", "/rpc", CREATE, {"Host": "[::ffff:127.0.0.1]"}),
+    "name that resolves to loopback": (421, "POST", "/rpc", CREATE, {"Host": "127.0.0.1.nip.io"}),
+    "host with a backslash": (421, "POST", "/rpc", CREATE, {"Host": "evil.example\\@localhost"}),
+    "two hosts in one": (421, "POST", "/rpc", CREATE, {"Host": "localhost, evil.example"}),
+    "host that is not ASCII": (421, "POST", "/rpc", CREATE, {"Host": "loc\xe4lhost"}),
+    "unclosed address": (421, "POST", "/rpc", CREATE, {"Host": "[::1"}),
+    "rebound name on events": (421, "GET", "/agent/mine/events", None, {"Host": "evil.example"}),
     "origin of another site": (403, "POST", "/rpc", CREATE, {"Origin": "https://evil.example"}),
     "origin null": (403, "POST", "/rpc", CREATE, {"Origin": "null"}),
     "origin of another port": (403, "POST", "/rpc", CREATE, {"Origin": "http://127.0.0.1:1"}),
     "origin of another name": (403, "POST", "/rpc", CREATE, {"Origin": "http://localhost:1"}),
     "origin of a file": (403, "POST", "/rpc", CREATE, {"Origin": "file://"}),
     "preflight of another site": (403, "OPTIONS", "/rpc", None, {"Origin": "https://evil.example"}),
+    "origin that is no address": (403, "POST", "/rpc", CREATE, {"Origin": "http://[::1"}),
+    "origin that is not ASCII": (403, "POST", "/rpc", CREATE, {"Origin": "http://loc\xe4lhost"}),
+    "origin that begins like loopback": (403, "POST", "/rpc", CREATE, {"Origin": "http://127.0.0.1.evil.example"}),
+    "origin with a user": (403, "POST", "/rpc", CREATE, {"Origin": "http://localhost@evil.example"}),
+    "empty origin": (403, "POST", "/rpc", CREATE, {"Origin": ""}),
+    "origin of an extension": (403, "POST", "/rpc", CREATE, {"Origin": "chrome-extension://abc"}),
+    "origin of another site on health": (403, "GET", "/health", None, {"Origin": "https://evil.example"}),
+    "origin of another site on events": (403, "GET", "/agent/mine/events", None, {"Origin": "https://evil.example"}),
     # token
     "no token": (401, "POST", "/rpc", CREATE, {"Authorization": None}),
     "empty token": (401, "POST", "/rpc", CREATE, {"Authorization": "Bearer "}),
@@ -67,6 +87,17 @@ HTTP: dict[str, tuple[int, str, str, bytes | None, Headers]] = {
     "token in a cookie": (401, "POST", "/rpc", CREATE, {"Authorization": None, "Cookie": f"token={TOKEN}"}),
     "events without token": (401, "GET", "/agent/mine/events", None, {"Authorization": None}),
     "metrics without token": (401, "GET", "/metrics", None, {"Authorization": None}),
+    "token in upper case": (401, "POST", "/rpc", CREATE, {"Authorization": f"Bearer {TOKEN.upper()}"}),
+    "token with a pattern": (401, "POST", "/rpc", CREATE, {"Authorization": "Bearer *"}),
+    "token of 10,000 characters": (401, "POST", "/rpc", CREATE, {"Authorization": "Bearer " + "x" * 10_000}),
+    "token as a form": (401, "POST", "/rpc", CREATE, {"Authorization": None, "X-Api-Key": TOKEN}),
+    "token of the proxy": (
+        401,
+        "POST",
+        "/rpc",
+        CREATE,
+        {"Authorization": None, "Proxy-Authorization": f"Bearer {TOKEN}"},
+    ),
     # paths and methods
     "unknown path": (404, "POST", "/admin", CREATE, {}),
     "path upward": (404, "POST", "/agent/../rpc/x", CREATE, {}),
@@ -74,6 +105,33 @@ HTTP: dict[str, tuple[int, str, str, bytes | None, Headers]] = {
     "unknown agent": (404, "POST", "/agent/nobody", DISCOVER, {}),
     "unknown agent's events": (404, "GET", "/agent/nobody/events", None, {}),
     "agent with a NUL": (404, "POST", "/agent/a%00b", DISCOVER, {}),
+    "agent upward": (404, "POST", "/agent/..", DISCOVER, {}),
+    "agent upward to rpc": (404, "POST", "/agent/../rpc", DISCOVER, {}),
+    "agent upward, encoded": (404, "POST", "/agent/%2e%2e", DISCOVER, {}),
+    "agent upward with an encoded slash": (404, "POST", "/agent/..%2frpc", DISCOVER, {}),
+    "agent upward, all encoded": (404, "POST", "/agent/%2e%2e%2frpc", DISCOVER, {}),
+    "agent upward to a file": (404, "POST", "/agent/..%2f..%2f..%2fetc%2fpasswd", DISCOVER, {}),
+    "agent upward, encoded twice": (404, "POST", "/agent/%252e%252e%252fmine", DISCOVER, {}),
+    "agent upward with backslashes": (404, "POST", "/agent/..\\..\\mine", DISCOVER, {}),
+    "agent upward with encoded backslashes": (404, "POST", "/agent/..%5c..%5cmine", DISCOVER, {}),
+    "agent upward in overlong UTF-8": (404, "POST", "/agent/%c0%ae%c0%ae%c0%afmine", DISCOVER, {}),
+    "agent behind a dot": (404, "POST", "/agent/./mine", DISCOVER, {}),
+    "agent behind an encoded slash": (404, "POST", "/agent/%2fmine", DISCOVER, {}),
+    "agent from another one": (404, "POST", "/agent/other/../mine", DISCOVER, {}),
+    "agent with a NUL at the end": (404, "POST", "/agent/mine%00", DISCOVER, {}),
+    "agent with a line break": (404, "POST", "/agent/mine%0d%0aX-Evil:%201", DISCOVER, {}),
+    "agent with a space at the end": (404, "POST", "/agent/mine%20", DISCOVER, {}),
+    "agent in upper case": (404, "POST", "/agent/MINE", DISCOVER, {}),
+    "agent in wide letters": (404, "POST", "/agent/%ef%bd%8dine", DISCOVER, {}),
+    "agent with an invisible character": (404, "POST", "/agent/mine%e2%80%8b", DISCOVER, {}),
+    "agent as a pattern": (404, "POST", "/agent/%25", DISCOVER, {}),
+    "agent that is not UTF-8": (404, "POST", "/agent/%ff%fe", DISCOVER, {}),
+    "agent of 10,000 characters": (404, "POST", "/agent/" + "x" * 10_000, DISCOVER, {}),
+    "events upward": (404, "GET", "/agent/..%2fmine/events", None, {}),
+    "events of an agent with a path": (404, "GET", "/agent/mine/../mine/events", None, {}),
+    "configuration as an agent": (404, "POST", "/agent/configuration:default", DISCOVER, {}),
+    "identity as an agent": (404, "POST", "/agent/identity:ann", DISCOVER, {}),
+    "settings in wide letters as an agent": (404, "POST", "/agent/%ef%bd%8eexus:agent:mine", DISCOVER, {}),
     "settings of an agent as an agent": (404, "POST", "/agent/nexus:agent:mine", DISCOVER, {}),
     "agent of another tenant": (404, "POST", "/agent/mine", DISCOVER, {"Authorization": f"Bearer {OTHER}"}),
     "events of another tenant": (404, "GET", "/agent/mine/events", None, {"Authorization": f"Bearer {OTHER}"}),
@@ -94,6 +152,18 @@ HTTP: dict[str, tuple[int, str, str, bytes | None, Headers]] = {
     "no JSON": (400, "POST", "/rpc", b"{", {}),
     "deep JSON": (400, "POST", "/rpc", b"[" * 100 + b"]" * 100, {}),
     "empty batch": (400, "POST", "/rpc", b"[]", {}),
+    "deep JSON in params": (400, "POST", "/rpc", CREATE.replace(b'"made"', b"[" * 63 + b"]" * 63), {}),
+    "40,000 levels": (400, "POST", "/rpc", b"[" * 40_000, {}),
+    "40,000 levels of objects": (400, "POST", "/rpc", b'{"":' * 10_000, {}),
+    "batch of 10,000": (400, "POST", "/rpc", b"[%s]" % b",".join([b"{}"] * 10_000), {}),
+    "batch of batches": (400, "POST", "/rpc", b"[%s]" % b",".join([b"[]"] * 10_000), {}),
+    "integer of 10,000 digits": (400, "POST", "/rpc", CREATE.replace(b'"made"', b"9" * 10_000), {}),
+    "half a character": (400, "POST", "/rpc", CREATE.replace(b'"made"', b'"\\ud800"'), {}),
+    "text that is not UTF-8": (400, "POST", "/rpc", CREATE.replace(b"made", b"\xff"), {}),
+    "two values": (400, "POST", "/rpc", CREATE + CREATE, {}),
+    "comment": (400, "POST", "/rpc", b"/* */" + CREATE, {}),
+    "UTF-16": (400, "POST", "/rpc", CREATE.decode().encode("utf-16"), {}),
+    "byte order mark": (400, "POST", "/rpc", b"\xef\xbb\xbf" + CREATE, {}),
     "batch of 101": (400, "POST", "/rpc", b"[%s]" % b",".join([CREATE] * 101), {}),
 }
 
@@ -106,7 +176,7 @@ def test_hostile_request_is_refused_without_effect(server: Running, name: str) -
     error = json.loads(content)["error"]
     assert error["message"] and answered["content-type"] == "application/json"
     assert TOKEN not in content.decode() and "4711" not in content.decode() and "Traceback" not in content.decode()
-    assert "access-control-allow-origin" not in answered and "server" not in answered
+    assert not {"access-control-allow-origin", "server", "x-evil"} & set(answered)
     assert [info.agent_id for info in server.client().list_agents()] == ["mine"]
 
 
@@ -126,6 +196,35 @@ METHODS: dict[str, tuple[int, str, Any]] = {
     "blank message": (-32000, "send", {"agent_id": "mine", "content": " \n"}),
     "negative limit": (-32000, "get_messages", {"agent_id": "mine", "limit": -1}),
     "server stopped by one of several tenants": (-32000, "shutdown_server", {}),
+    "path upward as an id": (-32000, "create_agent", {"agent_id": ".."}),
+    "destroyed agent without an id": (-32602, "destroy_agent", {}),
+    "line break as an id": (-32000, "create_agent", {"agent_id": "a\r\nX-Evil: 1"}),
+    "NUL as an id": (-32000, "create_agent", {"agent_id": "a\0b"}),
+    "configuration as an id": (-32000, "create_agent", {"agent_id": "configuration:default"}),
+    "identity as an id": (-32000, "create_agent", {"agent_id": "identity:ann"}),
+    "settings as a fork": (-32000, "fork", {"agent_id": "mine", "new_agent_id": "nexus:agent:mine"}),
+    "own session as a fork": (-32000, "fork", {"agent_id": "mine", "new_agent_id": "mine"}),
+    "fork of settings": (-32000, "fork", {"agent_id": "nexus:agent:mine", "new_agent_id": "made"}),
+    "fork of a turn that does not exist": (-32000, "fork", {"agent_id": "mine", "new_agent_id": "made", "turn": 99}),
+    "fork of a negative turn": (-32000, "fork", {"agent_id": "mine", "new_agent_id": "made", "turn": -1}),
+    "settings as a parent": (-32000, "create_agent", {"agent_id": "made", "parent_agent_id": "nexus:agent:mine"}),
+    "agent as its own parent": (-32000, "create_agent", {"agent_id": "made", "parent_agent_id": "made"}),
+    "no permissions at all": (-32000, "create_agent", {"agent_id": "made", "permissions": []}),
+    "principal with a line break": (-32000, "create_agent", {"agent_id": "dm:a\nb", "principal": "a\nb"}),
+    "agent in the path and another one": (-32602, "send", {"agent_id": "mine", "agentId": "other", "content": "x"}),
+    "tenant as an agent": (-32000, "get_messages", {"agent_id": "other/mine"}),
+    "result of a tool that was not called": (
+        -32000,
+        "assemble",
+        {"agent_id": "mine", "results": [{"call_id": "c1", "content": "x"}]},
+    ),
+    "reply to no call": (-32000, "record", {"agent_id": "mine", "reply": "x"}),
+    "context of another agent": (
+        -32000,
+        "record",
+        {"agent_id": "mine", "reply": "x", "context_id": "1-0123456789abcdef"},
+    ),
+    "path as a model": (-32000, "mirror", {"agent_id": "mine", "messages": [], "model": "../../etc/passwd"}),
     "profile as a path": (-32000, "create_agent", {"agent_id": "x", "profile": "/etc/passwd"}),
 }
 
@@ -162,6 +261,32 @@ def test_slow_body_is_refused_after_the_limit(server: Running) -> None:
         assert connection.recv(4096).startswith(b"HTTP/1.1 408 ")
 
 
+def test_body_that_comes_byte_by_byte_is_refused_after_the_limit(server: Running) -> None:
+    with socket.create_connection(urlsplit(server.url).netloc.split(":"), timeout=60) as connection:
+        head = f"POST /rpc HTTP/1.1\r\nHost: {host_of(server)}\r\nAuthorization: Bearer {TOKEN}\r\n"
+        connection.sendall(f"{head}Content-Type: application/json\r\nContent-Length: 5000\r\n\r\n".encode())
+        connection.settimeout(0.05)
+        received = b""
+        for _ in range(600):
+            with contextlib.suppress(TimeoutError):
+                received = connection.recv(4096)
+                break
+            connection.sendall(b" ")
+        assert received.startswith(b"HTTP/1.1 408 ")
+    assert [info.agent_id for info in server.client().list_agents()] == ["mine"]
+
+
+def test_100_slow_bodies_block_no_other_request(server: Running) -> None:
+    address = urlsplit(server.url).netloc.split(":")
+    head = f"POST /rpc HTTP/1.1\r\nHost: {host_of(server)}\r\nAuthorization: Bearer {TOKEN}\r\n"
+    with contextlib.ExitStack() as stack:
+        slow = [stack.enter_context(socket.create_connection(address, timeout=60)) for _ in range(100)]
+        for connection in slow:
+            connection.sendall(f"{head}Content-Type: application/json\r\nContent-Length: 500\r\n\r\n{{".encode())
+        assert [info.agent_id for info in server.client().list_agents()] == ["mine"]
+        assert {connection.recv(4096)[:13] for connection in slow} == {b"HTTP/1.1 408 "}
+
+
 def test_chunked_body_without_end_is_refused_by_its_size(server: Running) -> None:
     with socket.create_connection(urlsplit(server.url).netloc.split(":"), timeout=60) as connection:
         head = f"POST /rpc HTTP/1.1\r\nHost: {host_of(server)}\r\nAuthorization: Bearer {TOKEN}\r\n"
@@ -169,6 +294,11 @@ def test_chunked_body_without_end_is_refused_by_its_size(server: Running) -> Non
         chunk = b"2710\r\n" + b" " * 10_000 + b"\r\n"
         connection.sendall(chunk * 6)
         assert connection.recv(4096).startswith(b"HTTP/1.1 413 ")
+
+
+def test_head_of_a_stream_holds_none(server: Running) -> None:
+    for _ in range(2):  # one stream may be open
+        assert server.http("HEAD", "/agent/mine/events")[::2] == (405, b"")
 
 
 def test_second_stream_above_the_limit_is_refused(server: Running) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -9,16 +10,24 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import Event
 from typing import Any
 
 import pytest
 
-from nexus.errors import ServerCallFailed
-from nexus.server.client import Client
-from nexus.server.tenants import ServeOptions
+import nexus
+from nexus.engine import open_engine
+from nexus.errors import AgentClosed, NoSuchAgent, ServerCallFailed
+from nexus.ledger.sqlite import SqliteLedger
+from nexus.models import Models, open_client
+from nexus.server.agents import StoredAgents, event_id
+from nexus.server.client import AgentClient, Client
+from nexus.server.forms import CreateAgent, Send
+from nexus.server.methods import METHODS, Call
+from nexus.server.security import make_token_file, read_tokens
+from nexus.server.tenants import ServeOptions, Tenants
 from nexus.testing.model_server import ModelRequest, ModelServer, Response, hang, model_server, reply
 from server.running import TOKEN, running
 
@@ -86,6 +95,91 @@ def test_tenants_are_opened_when_used_and_idle_ones_make_room(tmp_path: Path) ->
                 client.agent("a").send("Hi")
                 assert len(server.tenants.tenants()) <= 2
         assert {server.client(token).agent("a").get_messages().total for token in tokens} == {4}
+
+
+def test_acknowledged_cancellation_is_stored(tmp_path: Path) -> None:
+    """A kill after the answer must not let the next process continue the turn."""
+    with running(tmp_path, hang()) as server, ThreadPoolExecutor() as pool:
+        for end in (AgentClient.shutdown, lambda agent: agent.cancel("r1").cancelled, destroy):
+            agent = server.client().create_agent()
+            sending = pool.submit(agent.send, "Work", "r1")
+            while not server.model.bodies:
+                pass
+            assert end(agent)
+            with closing(SqliteLedger(str(tmp_path / "ledger.db"))) as ledger:
+                event = ledger.queued_event(event_id(agent.agent_id, "r1"))
+            assert event is not None and (event.state, event.reason) == ("failed", "canceled")
+            assert sending.result().cancelled
+            server.model.requests.clear()
+
+
+def destroy(agent: AgentClient) -> bool:
+    return agent._client.destroy_agent(agent.agent_id)
+
+
+@pytest.mark.parametrize("end", [StoredAgents.close, StoredAgents.destroy])
+def test_message_that_comes_while_its_agent_is_closed_is_refused(tmp_path: Path, end: Any) -> None:
+    ledger = tmp_path / "ledger.db"
+
+    async def main(url: str) -> None:
+        async with Models({"gpt-4o": open_client(base_url=url)}) as models:
+            tenants = Tenants(lambda _: open_engine(ledger=SqliteLedger(str(ledger)), model="gpt-4o"), models)
+            async with tenants.use("local") as tenant:
+                agent = await tenant.nx.run(tenant.agents.create, CreateAgent("a"))
+                await tenant.nx.run(end, tenant.agents, "a")
+                with pytest.raises((AgentClosed, NoSuchAgent)):
+                    await METHODS["send"].run(Call(tenants, tenant, agent, None), Send("Work", "r1"))
+            await tenants.close()
+
+    with model_server(hang()) as model:
+        asyncio.run(asyncio.wait_for(main(model.openai_url), 60))
+    with closing(SqliteLedger(str(ledger))) as store:
+        event = store.queued_event(event_id("a", "r1"))
+    assert event is not None and event.reason == "canceled"
+
+
+def test_fork_whose_server_was_killed_is_completed_when_repeated(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        agent = server.client().create_agent("a", system_prompt="You are terse.")
+        for text in ("one", "two"):
+            agent.send(text)
+    with nexus.open(ledger=tmp_path / "ledger.db") as nx:  # what a kill leaves: the session, and not yet its agent
+        nx.ledger.fork("b", "a", turn=1)
+        nx.ledger.fork("c", "a", turn=1)
+        nx.add_system_message("Someone else's.", session="c")
+    with running(tmp_path) as server:
+        agent = server.client().agent("a")
+        for wrong in ({"new_agent_id": "b", "turn": 2}, {"new_agent_id": "c", "turn": 1}):
+            with pytest.raises(ServerCallFailed, match="exists"):
+                agent.fork(**wrong)
+        fork = agent.fork("b", turn=1)
+        assert [message.text() for message in fork.get_messages().messages] == ["one", "Hello."]
+        assert fork.get_context().system_prompt
+        with pytest.raises(ServerCallFailed, match="exists"):
+            agent.fork("b", turn=1)
+
+
+WRITE_TOKEN = """
+import resource, sys
+from pathlib import Path
+from nexus.errors import CredentialsNotSaved
+from nexus.server.security import make_token_file
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+try:
+    make_token_file(Path(sys.argv[1]))
+except CredentialsNotSaved:
+    sys.exit(3)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="limits of files are POSIX")
+def test_token_file_is_whole_or_absent(tmp_path: Path) -> None:
+    """An empty one would keep every later server from starting."""
+    file = tmp_path / "server.token"
+    assert subprocess.run([sys.executable, "-c", WRITE_TOKEN, str(file)], check=False).returncode == 3
+    assert list(tmp_path.iterdir()) == []
+    assert make_token_file(file) and read_tokens(file).tenants
 
 
 # processes -----------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 import uuid
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
@@ -64,7 +65,8 @@ CANCELED = "canceled"
 """Reason of an event that `Broker.cancel` ended."""
 
 _POLL_S, _MAX_POLL_S = 0.2, 2.0
-_CANCEL_POLL_S = 0.01
+_CANCEL_POLL_S, _TAKEOVER_S = 0.01, 5.0
+"""Seconds between two looks of a cancellation, and for which it waits for a session that this process takes over."""
 _RETRY_S = 2.0
 """Seconds until a queue that an error of the ledger stopped goes on."""
 
@@ -246,6 +248,7 @@ class Broker:
 
         Returns False for an unknown event, one that has ended, and one that another process runs.
         """
+        takeover_until = time.monotonic() + _TAKEOVER_S
         while (row := await self.nx.run(self._store.queued_event, event_id)) is not None and row.state in PENDING:
             if row.state == "queued":
                 drop = partial(self._store.update_events, [event_id], "dropped", expected=("queued",), reason=CANCELED)
@@ -257,7 +260,8 @@ class Broker:
                 running.reason = CANCELED
                 running.cancel.set()
                 return True
-            if row.session not in self._leased:
+            is_waiting = row.session in self._tasks and time.monotonic() < takeover_until
+            if row.session not in self._leased and not is_waiting:
                 return False
             await asyncio.sleep(_CANCEL_POLL_S)  # its turn is about to begin, or has just ended
         return False

@@ -20,11 +20,19 @@ from nexus.engine import Engine
 from nexus.errors import AgentClosed, BadSetting, NoSuchAgent, NotAllowed
 from nexus.ledger.sessions import SessionMetadata
 from nexus.server.forms import AgentInfo, CreateAgent, RequestKey
-from nexus.services.documents import change_document, read_document
+from nexus.services.documents import (
+    CONFIGURATION_SESSION,
+    IDENTITY_PREFIX,
+    change_document,
+    is_document,
+    read_document,
+)
 from nexus.types.options import CallOptions
 
 PREFIX = "nexus:agent:"
 """Beginning of the label of an agent's settings."""
+RESERVED = (PREFIX, CONFIGURATION_SESSION, IDENTITY_PREFIX)
+"""Beginnings of the labels of documents, which are no agents."""
 ID_CHARS = 200
 _TITLE = "settings of an agent"
 _EVENT = "request:"
@@ -69,6 +77,8 @@ class StoredAgents:
         """
         agent_id = uuid.uuid4().hex[:8] if settings.agent_id is None else settings.agent_id
         _check_id(agent_id)
+        if settings.permissions is not None and not settings.permissions:
+            raise BadSetting("permissions empty: a call without any has all of its principal's (name one or more)")
         return self._add(agent_id, self._within_parent(settings))
 
     def _add(self, agent_id: str, settings: CreateAgent) -> StoredAgent:
@@ -76,6 +86,9 @@ class StoredAgents:
         if settings.profile:
             self._nx.profiles.resolve(settings.profile)
         label = self._nx.session_label(agent_id, **agent.options)  # raises for an invalid name and a denied session
+
+        if is_document(self._nx, label):
+            raise BadSetting(f"session {agent_id!r} is a document, not a conversation (use another id)")
 
         def add(document: dict[str, Any]) -> dict[str, Any]:
             if document and not _decode(document).is_destroyed:
@@ -88,11 +101,13 @@ class StoredAgents:
         return agent
 
     def get(self, agent_id: str) -> StoredAgent:
-        """Return an agent. Raises NoSuchAgent, and AgentClosed after a `shutdown`."""
+        """Return an agent with its present rights. Raises NoSuchAgent, NotAllowed, and AgentClosed after a `shutdown`."""
         agent = self._find(agent_id)
+        if is_document(self._nx, agent_id):  # by an alias of later
+            raise _no_such_agent(agent_id)
         if agent.is_closed:
             raise AgentClosed(f"agent {agent_id!r} was shut down (destroy it, and create it again to continue)")
-        return agent
+        return replace(agent, settings=self._present(agent.settings))
 
     def list(self) -> tuple[AgentInfo, ...]:
         """Return all agents, oldest first."""
@@ -120,23 +135,45 @@ class StoredAgents:
         """Create an agent with the settings of another, and its history up to a turn. Raises as `create`."""
         new_id = uuid.uuid4().hex[:8] if new_id is None else new_id
         _check_id(new_id)
-        if self._nx.ledger.resolve(new_id) is not None:
+        if self._nx.ledger.resolve(new_id) is None:
+            self._nx.ledger.fork(new_id, agent.agent_id, turn=turn)
+        elif not self._is_unused_fork(new_id, agent.agent_id, turn):
             raise BadSetting(f"session {new_id!r} exists (use another id)")
-        self._nx.ledger.fork(new_id, agent.agent_id, turn=turn)
         return self._add(new_id, agent.settings)
 
+    def _is_unused_fork(self, label: str, source: str, turn: int | None) -> bool:
+        """Return whether a session is this fork without an agent: a process was killed before it stored the agent."""
+        ledger = self._nx.ledger
+        thread, owner = ledger.thread_info(label), ledger.metadata(label).owner_session
+        is_unused = thread.head_seq == thread.fork_seq and not read_document(self._nx, PREFIX + label)
+        return is_unused and owner == ledger.resolve(source) and turn in (None, thread.turn)
+
     def _find(self, agent_id: str) -> StoredAgent:
+        agent = self._read(agent_id)
+        if agent is None:
+            raise _no_such_agent(agent_id)
+        return agent
+
+    def _read(self, agent_id: str) -> StoredAgent | None:
+        """Return an agent; None if there is none, or it was destroyed."""
         document = read_document(self._nx, PREFIX + agent_id) if is_valid_id(agent_id) else {}
         agent = _decode(document) if document else None
-        if agent is None or agent.is_destroyed:
-            raise NoSuchAgent(f"agent {agent_id[:ID_CHARS]!r} not found (create it, or list agents)")
-        return agent
+        return None if agent is None or agent.is_destroyed else agent
 
     def _change(self, agent_id: str, **changes: Any) -> StoredAgent:
         agent = replace(self._find(agent_id), **changes)
         change: Callable[[dict[str, Any]], dict[str, Any]] = partial(_changed, changes=changes)
         change_document(self._nx, PREFIX + agent_id, _TITLE, change)
         return agent
+
+    def _present(self, settings: CreateAgent) -> CreateAgent:
+        """Return settings with at most the rights of all ancestors, which may have been created again with fewer."""
+        ids, parent_id = {settings.agent_id}, settings.parent_agent_id
+        while parent_id is not None and parent_id not in ids and (parent := self._read(parent_id)) is not None:
+            settings = _narrowed(settings, parent.settings)
+            ids.add(parent_id)
+            parent_id = parent.settings.parent_agent_id
+        return settings
 
     def _within_parent(self, settings: CreateAgent) -> CreateAgent:
         """Return settings with at most the parent's rights, read from the ledger. Raises NotAllowed, NoSuchAgent."""
@@ -148,7 +185,7 @@ class StoredAgents:
             settings,
             permissions=_within(settings.permissions, limits.permissions, parent.agent_id),
             toolset=_same(settings.toolset, limits.toolset, "toolset", parent.agent_id),
-            principal=_same(settings.principal, limits.principal, "principal", parent.agent_id),
+            principal=_principal(settings.principal, limits.principal, parent.agent_id),
         )
 
 
@@ -166,15 +203,19 @@ def request_of(agent_id: str, name: str) -> RequestKey | None:
 def is_valid_id(agent_id: str) -> bool:
     """Return whether an id has a valid length and characters; it is a segment of a URL's path too."""
     is_name = 0 < len(agent_id) <= ID_CHARS and agent_id.isprintable() and agent_id == agent_id.strip()
-    return is_name and not agent_id.startswith(PREFIX) and "/" not in agent_id and agent_id not in (".", "..")
+    return is_name and not agent_id.startswith(RESERVED) and "/" not in agent_id and agent_id not in (".", "..")
 
 
 def _check_id(agent_id: str) -> None:
     if not is_valid_id(agent_id):
         raise BadSetting(
             f"agent id invalid: 1 to {ID_CHARS} printable characters without '/' and without spaces around it, not "
-            f"beginning with {PREFIX!r} (use another id, or none for a new one)"
+            f"beginning with {', '.join(map(repr, RESERVED))} (use another id, or none for a new one)"
         )
+
+
+def _no_such_agent(agent_id: str) -> NoSuchAgent:
+    return NoSuchAgent(f"agent {agent_id[:ID_CHARS]!r} not found (create it, or list agents)")
 
 
 def _within(names: Collection[str] | None, limits: Collection[str] | None, parent: str) -> tuple[str, ...] | None:
@@ -192,6 +233,30 @@ def _same(value: str, limit: str, what: str, parent: str) -> str:
     if limit and value not in ("", limit):
         raise NotAllowed(f"{what} {value!r} not granted: agent {parent!r} has {limit!r} (leave it out)")
     return limit or value
+
+
+def _principal(value: str, limit: str, parent: str) -> str:
+    """Return the parent's principal, or none if it has none. Raises NotAllowed for another one."""
+    if value not in ("", limit):
+        reason = f"has {limit!r}" if limit else "has none, and another one may have more rights"
+        raise NotAllowed(f"principal {value!r} not granted: agent {parent!r} {reason} (leave it out)")
+    return limit
+
+
+def _narrowed(settings: CreateAgent, limits: CreateAgent) -> CreateAgent:
+    """Return settings without the rights that a parent lacks. Raises NotAllowed if no permission is left."""
+    names, allowed = settings.permissions, limits.permissions
+    if names is not None and allowed is not None:
+        names = tuple(name for name in names if name in allowed)
+        if not names:
+            text = f"agent {settings.agent_id!r} has no permission that its parent {limits.agent_id!r} still has"
+            raise NotAllowed(f"{text} (destroy it, and create it again)")
+    return replace(
+        settings,
+        permissions=names if names is not None else allowed,
+        toolset=limits.toolset or settings.toolset,
+        principal=limits.principal,
+    )
 
 
 def _changed(document: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Connections of the HTTP server: how many there may be, and the end of those whose clients do not read.
+"""Connections of the HTTP server: how many there may be, which requests they refuse, and their end if a client does not read.
 
 A response is paused while its client has not taken 64 KiB of it (asyncio's high-water mark), so a slow reader costs no
 more memory than that.
@@ -11,16 +11,39 @@ import socket
 import struct
 import sys
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from nexus.server.jsonrpc import SERVER_ERROR, RpcError, refusal
 
 MAX_FILES = 8_192
 """Open files that the server asks the system for."""
 MIN_OTHER_FILES = 224
 """Files that are left for ledgers and models, at least; else a quarter of all."""
+MAX_HEAD_BYTES = 64 * 1024
+"""Bytes of a request line with its headers."""
+MAX_HEADERS = 100
 _RESET = struct.pack("ii", 1, 0)
 """Value of SO_LINGER: reset the connection when it is closed."""
+
+
+class _Requests(h11.Connection):
+    """Reads requests, and refuses those whose length a proxy before the server may read differently."""
+
+    def next_event(self) -> type[h11.NEED_DATA | h11.PAUSED] | h11.Event:
+        """Return the next part of a request. Raises RemoteProtocolError."""
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            names = [name for name, _ in event.headers]
+            size = len(event.target) + sum(len(name) + len(value) for name, value in event.headers)
+            if len(names) > MAX_HEADERS or size > MAX_HEAD_BYTES:  # h11 limits a head that does not come at once
+                raise h11.RemoteProtocolError("headers too large")
+            if b"content-length" in names and b"transfer-encoding" in names:  # RFC 9112, 6.3: request smuggling
+                raise h11.RemoteProtocolError("two lengths of a body")
+        return event
 
 
 class Connection(H11Protocol):
@@ -33,6 +56,7 @@ class Connection(H11Protocol):
 
     def __init__(self, *, send_s: float, **options: Any) -> None:
         super().__init__(**options)
+        self.conn = _Requests(h11.SERVER, MAX_HEAD_BYTES)
         self._send_s = send_s
         self._check: asyncio.TimerHandle | None = None
 
@@ -50,6 +74,14 @@ class Connection(H11Protocol):
         """Let the response go on."""
         self._end_watch()
         super().resume_writing()
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - the same text for all
+        """Refuse a malformed request. A response that has begun ends with its connection."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            self.transport.write(_malformed())  # h11 would refuse the body of a response to HEAD
+            self.transport.close()
+        else:
+            self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End the watch with the connection."""
@@ -81,6 +113,16 @@ class Connection(H11Protocol):
         """Return the bytes that the client has not taken, in this process and in the system."""
         connection: socket.socket = self.transport.get_extra_info("socket")
         return self.transport.get_write_buffer_size() + _unacknowledged_bytes(connection.fileno())
+
+
+@cache
+def _malformed() -> bytes:
+    """Return the response to a request that is not valid HTTP."""
+    text = f"request malformed (send HTTP/1.1 with at most {MAX_HEADERS} headers of {MAX_HEAD_BYTES:,} bytes)"
+    body = refusal(RpcError(SERVER_ERROR, text, {"status": 400})).body
+    lines = ["HTTP/1.1 400 Bad Request", "content-type: application/json", f"content-length: {len(body)}"]
+    lines += ["cache-control: no-store", "connection: close"]
+    return "\r\n".join([*lines, "", ""]).encode() + body
 
 
 def _unacknowledged_bytes(descriptor: int) -> int:

@@ -25,7 +25,7 @@ from nexus.broker.queue_modes import decode_row
 from nexus.compaction import NOTHING
 from nexus.context import AssembledContext
 from nexus.engine import NEXT_MESSAGE
-from nexus.errors import BadEvent, BadSetting, NoSuchAgent, NotAllowed
+from nexus.errors import AgentClosed, BadEvent, BadSetting, NoSuchAgent, NotAllowed
 from nexus.ledger.lease import async_session_lease
 from nexus.providers.replies import read_reply
 from nexus.recovery import await_compaction
@@ -34,7 +34,7 @@ from nexus.server.agents import StoredAgent, event_id
 from nexus.server.jsonrpc import INVALID_PARAMS, SERVER_ERROR, RpcError
 from nexus.server.tenants import Tenant, Tenants
 from nexus.text.as_received import ReceivedFormat
-from nexus.turn import Turn, turn_of
+from nexus.turn import Turn, event_keys, turn_of
 from nexus.types.block import ContextWarning
 from nexus.types.message import Text, assistant
 from nexus.types.options import RequestOptions
@@ -84,7 +84,7 @@ async def destroy_agent(call: Call, params: forms.DestroyAgent) -> forms.AgentDe
         await call.tenant.nx.run(call.tenant.agents.destroy, params.agent_id)
     except NoSuchAgent:
         return forms.AgentDestroyed(success=False, agent_id=params.agent_id)
-    await _cancel_all(call.tenant, params.agent_id)
+    await _cancel_all(call, params.agent_id)
     return forms.AgentDestroyed(success=True, agent_id=params.agent_id)
 
 
@@ -103,9 +103,11 @@ async def send(call: Call, params: forms.Send) -> forms.SendResult:
     """Send a user's message and wait for the answer. The same `request_id` again does not run again."""
     request_id = _request_id(params.request_id)
     event = Event((Text(_content(params.content)),), id=event_id(call.label, request_id))
+    await call.tenant.nx.run(_check_message, call, event, request_id)
     row = await call.tenant.broker.submit(event, session=call.label, **call.agent.options)
     if decode_row(row).body.event.content != event.content:
-        raise RpcError(INVALID_PARAMS, f"request_id {request_id!r} was used for another message (use a new one)")
+        raise _used(request_id)
+    await _check_open(call, event.id, request_id)
     result = await _result_of(call, event.id, request_id)
     state, reason = result.event.state, result.event.reason
     if state == "done":
@@ -120,7 +122,7 @@ async def send(call: Call, params: forms.Send) -> forms.SendResult:
 
 async def cancel(call: Call, params: forms.Cancel) -> forms.CancelResult:
     """Cancel a request under way: it ends as interrupted, with its partial reply."""
-    if await call.tenant.broker.cancel(event_id(call.label, params.request_id)):
+    if await _cancel(call, event_id(call.label, params.request_id), params.request_id):
         return forms.CancelResult(cancelled=True, request_id=params.request_id)
     return forms.CancelResult(cancelled=False, request_id=params.request_id, reason="not found or completed")
 
@@ -128,7 +130,7 @@ async def cancel(call: Call, params: forms.Cancel) -> forms.CancelResult:
 async def shutdown(call: Call, _params: forms.NoParams) -> forms.Success:
     """End the agent's running requests as canceled and accept no more."""
     await call.tenant.nx.run(call.tenant.agents.close, call.label)
-    await _cancel_all(call.tenant, call.label)
+    await _cancel_all(call, call.label)
     return forms.Success(success=True)
 
 
@@ -198,12 +200,16 @@ async def explain(call: Call, params: forms.Explain) -> forms.ExplainResult:
 
 async def begin(call: Call, params: forms.Begin) -> forms.TurnState:
     """Store a user's message, and begin its turn. The same `request_id` again is the same turn."""
-    event = Event((Text(_content(params.content)),), id=event_id(call.label, _request_id(params.request_id)))
+    request_id = _request_id(params.request_id)
+    event = Event((Text(_content(params.content)),), id=event_id(call.label, request_id))
     options: RequestOptions = {**call.agent.options, "tools": params.tools}
+
+    def run() -> forms.TurnState:
+        _check_message(call, event, request_id)
+        return _state_of(call.tenant.nx.engine.begin(event, session=call.label, **options))
+
     async with _lease(call):
-        return await call.tenant.nx.run(
-            lambda: _state_of(call.tenant.nx.engine.begin(event, session=call.label, **options))
-        )
+        return await call.tenant.nx.run(run)
 
 
 async def assemble(call: Call, params: forms.Assemble) -> forms.AssembledBody:
@@ -368,9 +374,28 @@ async def _result_of(call: Call, event: str, request_id: forms.RequestKey) -> Ev
         await asyncio.gather(result, stopped, return_exceptions=True)
 
 
-async def _cancel_all(tenant: Tenant, label: str) -> None:
-    for row in await tenant.nx.run(tenant.nx.engine.store.queued_events, label):
-        await tenant.broker.cancel(row.id)
+async def _cancel(call: Call, event: str, request_id: forms.RequestKey) -> bool:
+    """Cancel an event, and return whether it ended as canceled.
+
+    Its end is stored when this returns: the next process would continue a turn that was still to be interrupted.
+    """
+    if not await call.tenant.broker.cancel(event):
+        return False
+    return (await _result_of(call, event, request_id)).event.reason == CANCELED
+
+
+async def _check_open(call: Call, event: str, request_id: forms.RequestKey) -> None:
+    """Cancel an event of an agent that was closed while the event was stored. Raises AgentClosed, NoSuchAgent."""
+    try:
+        await call.tenant.nx.run(call.tenant.agents.get, call.label)
+    except (AgentClosed, NoSuchAgent):
+        await _cancel(call, event, request_id)
+        raise
+
+
+async def _cancel_all(call: Call, label: str) -> None:
+    rows = await call.tenant.nx.run(call.tenant.nx.engine.store.queued_events, label)
+    await asyncio.gather(*(_cancel(call, row.id, row.id) for row in rows))
 
 
 def _request_id(request_id: forms.RequestKey | None) -> forms.RequestKey:
@@ -379,6 +404,26 @@ def _request_id(request_id: forms.RequestKey | None) -> forms.RequestKey:
     if isinstance(request_id, int) and abs(request_id) >= _INTEGER_BOUND:
         raise BadSetting("request_id is larger than 64 bits (use a text)")
     return uuid.uuid4().hex if request_id is None else request_id
+
+
+def _check_message(call: Call, event: Event, request_id: forms.RequestKey) -> None:
+    """Raise RpcError if the session has the event of a request with another message, which would be lost."""
+    store, (key,) = call.tenant.nx.engine.store, event_keys(event)
+    thread = store.thread_of(call.label)
+    if thread is None:
+        return
+    for _, seq in store.holders(key, thread)[:1]:
+        rows = [row.message for entry in store.entries(thread, seq - 1, seq) for row in entry.rows]
+        if any(message.id == event.id and message.text() != _text_of(event) for message in rows):
+            raise _used(request_id)
+
+
+def _text_of(event: Event) -> str:
+    return "".join(part.text for part in event.content if isinstance(part, Text))
+
+
+def _used(request_id: forms.RequestKey) -> RpcError:
+    return RpcError(INVALID_PARAMS, f"request_id {request_id!r} was used for another message (use a new one)")
 
 
 def _content(text: str) -> str:

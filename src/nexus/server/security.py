@@ -81,16 +81,33 @@ def make_token_file(file: Path) -> bool:
 
     Raises CredentialsNotSaved.
     """
+    draft = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)
+        if os.path.lexists(file):
+            return False
+        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as stream:
+                stream.write(f"{secrets.token_urlsafe(32)} {LOCAL_TENANT}\n")
+            _put(draft, file)  # whole or not at all: a process may be killed, and another one start meanwhile
+        finally:
+            draft.unlink(missing_ok=True)
     except FileExistsError:
         return False
     except OSError as error:
         raise CredentialsNotSaved(f"token file {file} not written: {error.strerror or error}") from error
-    with os.fdopen(handle, "w", encoding="utf-8") as stream:
-        stream.write(f"{secrets.token_urlsafe(32)} {LOCAL_TENANT}\n")
     return True
+
+
+def _put(draft: Path, file: Path) -> None:
+    """Give a file its name. Raises FileExistsError, where the file system has links."""
+    try:
+        os.link(draft, file)
+    except FileExistsError:
+        raise
+    except OSError:
+        draft.rename(file)
 
 
 def is_loopback(host: str) -> bool:
@@ -121,7 +138,10 @@ class AllowedSites:
 
     def has_origin(self, origin: str, host: str) -> bool:
         """Return whether an `Origin` header is the server's own site, or an allowed one."""
-        parts = urlsplit(origin.lower()) if origin.isascii() else None
+        try:
+            parts = urlsplit(origin.lower()) if origin.isascii() else None
+        except ValueError:  # brackets that are no IPv6 address
+            return False
         if parts is None or parts.scheme not in ("http", "https") or not parts.netloc:
             return False
         return parts.netloc == host.lower() or origin.lower() in self._origins

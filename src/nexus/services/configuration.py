@@ -18,13 +18,10 @@ from msgspec import Struct
 from nexus.async_engine import AsyncEngine
 from nexus.engine import Engine
 from nexus.errors import BadSetting, NotEditable
-from nexus.services.documents import change_document, read_document
+from nexus.services.documents import CONFIGURATION_SESSION, IDENTITY_PREFIX, change_document, read_document
 from nexus.services.template import TEMPLATE_FILE, Scalar, flatten, is_scalar, nested, packaged_template
 from nexus.types import session_key
 from nexus.types.sanitize import sanitize_text
-
-CONFIGURATION_SESSION, IDENTITY_PREFIX = "configuration:default", "identity:"
-"""Labels of the sessions with the stored configuration and with each user's overrides."""
 
 PROMPTS = "user_defaults.prompts"
 LEGACY_PROMPTS = {"learning": "friends_profile"}

@@ -22,6 +22,9 @@ from nexus.types.sanitize import sanitize_text
 SOURCE = "configuration"
 """Source of the messages that are versions of documents. Other messages of their sessions are ignored."""
 
+CONFIGURATION_SESSION, IDENTITY_PREFIX = "configuration:default", "identity:"
+"""Labels of the sessions with the stored configuration and with each user's overrides."""
+
 MAX_TRIES = 1_000
 """Tries of a change that other writers overtake. Each overtaking is a change that got through."""
 
@@ -60,6 +63,23 @@ def change_document(
     raise AssertionError  # the last try returns or raises
 
 
+def is_document(nx: Engine, name: str) -> bool:
+    """Return whether a label or alias leads to a document: a session whose newest entry is a version of it.
+
+    Raises LedgerError.
+    """
+    thread = nx.store.thread_of(name)
+    if thread is None:
+        return False
+    head = nx.store.thread(thread).head_seq
+    entries = nx.store.entries(thread, head - 1, head) if head else ()
+    return any(_is_version(row.message) for entry in entries for row in entry.rows)
+
+
+def _is_version(message: Message) -> bool:
+    return message.source == SOURCE and message.role == "system"
+
+
 def _read(nx: Engine, label: str) -> tuple[dict[str, Any], int]:
     """Return the document and the seq of the session's newest entry."""
     thread = nx.store.thread_of(label)
@@ -70,7 +90,7 @@ def _read(nx: Engine, label: str) -> tuple[dict[str, Any], int]:
         entries = list(nx.store.entries(thread, max(end - _BLOCK, 0), end))
         for entry in reversed(entries):
             for row in reversed(entry.rows):
-                if row.message.source == SOURCE and row.message.role == "system":
+                if _is_version(row.message):
                     return _parsed(label, row.message.text()), head
         end -= _BLOCK
     return {}, head
