@@ -38,6 +38,7 @@ TITLES: Mapping[str, str] = {
     "serving": "Many clients",
     "agents": "Many sessions",
     "services": "Services in processes",
+    "server": "Server",
     "system_slot": "System slot",
     "counting": "Token counts",
     "counter_error": "Token counts by content",

@@ -20,6 +20,7 @@ NAMES = (
     "serving",
     "agents",
     "services",
+    "server",
     "system_slot",
     "counting",
     "counter_error",

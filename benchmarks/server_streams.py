@@ -66,12 +66,13 @@ class Reader:
     async def events(self, last_type: str, count: int) -> list[StreamEvent]:
         """Read on at once, until so many events of a type came, or nothing more does; return all events."""
         self._may_read.set()
-        end, size, quiet_polls = f"event: {last_type}\n".encode(), 0, 0
+        end, size, ends, quiet_polls = f"event: {last_type}\n".encode(), 0, 0, 0
         while self.is_open and quiet_polls < _QUIET_POLLS:
-            if self._data.count(end) >= count and b"\n\n" in self._data[self._data.rfind(end) :]:
-                break
+            ends += self._data.count(end, max(size - len(end) + 1, 0))
             quiet_polls = quiet_polls + 1 if len(self._data) == size else 0
             size = len(self._data)
+            if ends >= count and self._data.find(b"\n\n", self._data.rfind(end)) >= 0:
+                break
             await asyncio.wait((self._task,), timeout=_POLL_S)
         return self._parsed()
 
