@@ -22,6 +22,7 @@ NAMES = (
     "kill_compactions",
     "kill_turns",
     "kill_broker",
+    "kill_server",
     "kill_postgres",
     "postgres_writers",
     "services",
@@ -48,7 +49,7 @@ def main(arguments: list[str]) -> int:
     if unknown:
         parser.error(f"there is no {', '.join(unknown)}; there are: {', '.join(NAMES)}")
     if asked.broken:
-        broken.BUILDS[asked.broken]()
+        broken.apply(asked.broken)
     done: list[Figures] = []
     failed: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="torture-", dir=asked.folder) as folder:

@@ -1,4 +1,4 @@
-"""Builds of the ledger, of recovery from overflow, of frames and of the broker that are broken on purpose, to prove that the tortures find what they look for.
+"""Builds of the ledger, of recovery from overflow, of frames, of the broker and of the server that are broken on purpose, to prove that the tortures find what they look for.
 
 Each replaces one thing in this process before any ledger is opened; what is forked from it is broken the same way.
 """
@@ -292,6 +292,50 @@ def unleased_sessions() -> None:
     _replace(import_module(_BROKER), "async_session_lease", unleased)
 
 
+def forgotten_settings() -> None:
+    """The server stores its agents without their system prompts, which are in its memory alone."""
+    agents, prompts = import_module("nexus.server.agents"), dict[str, str]()
+    read_document, change_document = agents.read_document, agents.change_document
+
+    def read(nx: Engine, label: str) -> dict[str, Any]:
+        document = read_document(nx, label)
+        if label in prompts and document:
+            document["settings"]["system_prompt"] = prompts[label]
+        return document
+
+    def change(nx: Engine, label: str, title: str, changed: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
+        def without_prompt(document: dict[str, Any]) -> dict[str, Any]:
+            new = changed(document)
+            prompts[label] = new["settings"].pop("system_prompt", None) or prompts.get(label, "")
+            return new
+
+        return change_document(nx, label, title, without_prompt)
+
+    _replace(agents, "read_document", read)
+    _replace(agents, "change_document", change)
+
+
+def unresumed_requests() -> None:
+    """A broker that starts leaves the events that an earlier process accepted."""
+
+    async def enter(self: Any) -> Any:
+        self._is_open = True
+        return self
+
+    _replace(import_module(_BROKER), "Broker.__aenter__", enter)
+
+
+def renamed_requests() -> None:
+    """Each process of the server has its own names for requests, so a repeated one runs again."""
+    methods = import_module("nexus.server.methods")
+    event_id = methods.event_id
+
+    def renamed(agent_id: str, request_id: Any) -> str:
+        return event_id(agent_id, f"{request_id} in process {os.getpid()}")
+
+    _replace(methods, "event_id", renamed)
+
+
 def _attribute(owner: Any, path: str) -> Any:
     for name in path.split("."):
         owner = getattr(owner, name)
@@ -331,5 +375,17 @@ BUILDS: dict[str, Callable[[], None]] = {
         late_delivery,
         new_workers,
         unleased_sessions,
+        forgotten_settings,
+        unresumed_requests,
+        renamed_requests,
     )
 }
+
+APPLIED: list[str] = []
+"""Names of the builds of this process. Commands that it starts, such as `nexus serve`, are broken the same way."""
+
+
+def apply(name: str) -> None:
+    """Break this process, and the commands that it starts from now on."""
+    BUILDS[name]()
+    APPLIED.append(name)

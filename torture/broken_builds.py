@@ -36,6 +36,9 @@ FOUND_BY: Final = (
     ("late_delivery", "kill_broker", "were not delivered"),
     ("new_workers", "kill_broker", "have several workers"),
     ("unleased_sessions", "kill_broker", ""),
+    ("forgotten_settings", "kill_server", "has the settings"),
+    ("unresumed_requests", "kill_server", "given up"),
+    ("renamed_requests", "kill_server", ""),
     ("equal_retries", "overflow", "a retry has"),
     ("forgotten_limits", "overflow", "are taken as the limit"),
     ("trusted_replies", "overflow", "was taken for an answer"),
@@ -64,5 +67,5 @@ def run(rounds: int, seed: int, folder: Path, progress: Progress) -> Figures:
 
 
 def _broken(build: str, name: str, rounds: int, seed: int, folder: Path) -> None:
-    broken.BUILDS[build]()
+    broken.apply(build)
     import_module(f"torture.{name}").run(rounds, seed, folder, lambda _done, _all: None)

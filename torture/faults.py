@@ -21,7 +21,7 @@ ROUNDS = 1
 
 Case = Callable[[Path], int]
 
-MODULES: Final = ("torture.fault_cases", "torture.fault_brokers", "torture.fault_calls")
+MODULES: Final = ("torture.fault_cases", "torture.fault_brokers", "torture.fault_servers", "torture.fault_calls")
 """Modules with `CASES` and `FOUND_BY`. Each is imported when it is its turn: a large process takes long to fork."""
 
 
@@ -69,5 +69,5 @@ def _searched(build: str, case: Case, told: str, folder: Path) -> str:
 
 
 def _broken(build: str, case: Case, folder: Path) -> None:
-    broken.BUILDS[build]()
+    broken.apply(build)
     case(folder)

@@ -45,6 +45,7 @@ ROUNDS = {
     "kill_compactions": 200,
     "kill_turns": 60,
     "kill_broker": 60,
+    "kill_server": 20,
     "power_loss": 250,
     "io_errors": 30,
     "disk_full": 200,
@@ -69,6 +70,7 @@ REACHED = {
     "backup_load": "appends in the backups",
     "fitting": "bodies validated",
     "frames": "marks in texts",
+    "kill_server": "PostgreSQL: agents listed after a kill",
     "kill_postgres": "appends acknowledged after the server was killed",
     "postgres_writers": "appends to them",
     "services": "kills: process",
@@ -92,7 +94,7 @@ def test_torture_finds_every_broken_build_at_named_points(tmp_path: Path, record
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ROUNDS)
 def test_nothing_is_lost_under_torture(name: str, tmp_path: Path, record_property: Any) -> None:
-    if "postgres" in name or name == "services":
+    if "postgres" in name or name in ("kill_server", "services"):
         require_packages()
     if name == "services":
         require_nats_server()

@@ -80,12 +80,13 @@ async def list_agents(call: Call, _params: forms.NoParams) -> forms.AgentList:
 
 async def destroy_agent(call: Call, params: forms.DestroyAgent) -> forms.AgentDestroyed:
     """Remove an agent; its running requests end as canceled, and its session stays."""
+    success = True
     try:
         await call.tenant.nx.run(call.tenant.agents.destroy, params.agent_id)
     except NoSuchAgent:
-        return forms.AgentDestroyed(success=False, agent_id=params.agent_id)
-    await _cancel_all(call, params.agent_id)
-    return forms.AgentDestroyed(success=True, agent_id=params.agent_id)
+        success = False
+    await _cancel_all(call, params.agent_id)  # also of a removed agent: a process may have been killed before this line
+    return forms.AgentDestroyed(success=success, agent_id=params.agent_id)
 
 
 async def shutdown_server(call: Call, _params: forms.NoParams) -> forms.ServerStopping:
