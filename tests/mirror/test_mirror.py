@@ -13,6 +13,7 @@ import pytest
 import nexus
 from mirror.clients import FORMATS, Client, stored_messages
 from nexus.errors import BadEvent, BadSetting
+from nexus.mirror import lists
 from support.continued import without_breakpoints
 from support.validity import CHECKS
 
@@ -270,6 +271,17 @@ def test_reserve_lowers_the_budget(nx: nexus.Engine) -> None:
 def test_list_without_message_to_answer_is_refused(nx: nexus.Engine, items: Any) -> None:
     with pytest.raises(BadEvent):
         nx.mirror(items)
+
+
+@pytest.mark.parametrize(("messages", "remembered"), [(2, lists.MAX_LISTS), (400, lists.LISTS)])
+def test_many_short_lists_are_remembered_and_fewer_long_ones(messages: int, remembered: int) -> None:
+    cache = lists.ListCache()
+    for number in range(lists.MAX_LISTS + 5 if messages < 10 else lists.LISTS + 5):
+        texts = ["question", "answer"] * (messages // 2)
+        roles = ["user", "assistant"] * (messages // 2)
+        items = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
+        cache.read(items, f"client {number}", None, "gpt-4o")
+    assert len(cache._lists) == remembered
 
 
 def test_list_that_the_client_changed_in_place_is_read_again(nx: nexus.Engine) -> None:

@@ -18,7 +18,10 @@ from nexus.types.message import Message
 from nexus.workspace.attachments import with_image_sizes
 
 LISTS = 64
-"""Lists that are remembered; the least recently used goes first."""
+"""Lists that are remembered, of any size; the least recently used goes first."""
+
+MAX_LISTS, MAX_MESSAGES = 1_024, 20_000
+"""Lists that are remembered while their messages are no more than this: a server has many lists, most of them short."""
 
 
 @dataclass(slots=True)
@@ -80,6 +83,7 @@ class ListCache:
             cached = self._lists.pop(number, None) or ReadList(scope, provider, model, KeyChain(scope))
             cached.extend(items[len(cached.items) :])
             self._lists[number] = cached
-            while len(self._lists) > LISTS:
-                self._lists.popitem(last=False)
+            messages = sum(len(other.messages) for other in self._lists.values())
+            while len(self._lists) > (LISTS if messages > MAX_MESSAGES else MAX_LISTS):
+                messages -= len(self._lists.popitem(last=False)[1].messages)
             return cached.copy()
