@@ -7,7 +7,7 @@ import http.client
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,6 +77,7 @@ def running(
     tools: Any = (),
     ledger: str = "",
     send_buffer: int = 0,
+    origins: Sequence[str] = (),
 ) -> Iterator[Running]:
     """Run a server over the ledger of a folder, or at a URL. `send_buffer`: bytes that the system takes for a client."""
     place = ledger or str(folder / "ledger.db")
@@ -97,7 +98,15 @@ def running(
                     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
                 box["url"], box["tenants"] = url_of(listener), tenants
                 table = Tokens(tokens or {TOKEN: "local"})
-                await serve_http(tenants, table, listener, limits=limits, started=ready.set, stopping=box["stopping"])
+                await serve_http(
+                    tenants,
+                    table,
+                    listener,
+                    origins=origins,
+                    limits=limits,
+                    started=ready.set,
+                    stopping=box["stopping"],
+                )
 
         def run() -> None:
             try:

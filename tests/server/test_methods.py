@@ -270,6 +270,22 @@ def test_names_are_accepted_and_returned_in_camel_case(server: Running) -> None:
     assert "no tool call 'x'" in server.rpc("assemble", results, "/agent/a")["message"]
 
 
+def test_pages_of_an_allowed_origin_may_call_and_read(tmp_path: Path) -> None:
+    origin = "https://app.example"
+    with running(tmp_path, origins=[origin]) as server:
+        asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,nexus-case"}
+        asked = {"Authorization": None, "Content-Type": None, **asked}
+        status, headers, _ = server.http("OPTIONS", "/rpc", None, {"Origin": origin, **asked})
+        assert (status, headers["access-control-allow-origin"]) == (200, origin)
+        assert "access-control-allow-credentials" not in headers
+        body = b'{"jsonrpc": "2.0", "id": 1, "method": "list_agents"}'
+        status, headers, _ = server.http("POST", "/rpc", body, {"Origin": origin})
+        assert (status, headers["access-control-allow-origin"]) == (200, origin)
+        for other in ("https://evil.example", "https://app.example.evil", "null"):
+            status, headers, _ = server.http("OPTIONS", "/rpc", None, {"Origin": other, **asked})
+            assert status == 403 and "access-control-allow-origin" not in headers
+
+
 def test_params_by_position_and_methods_of_agents_by_name(server: Running) -> None:
     assert server.rpc("create_agent", ["a", "Be terse."])["agent_id"] == "a"
     assert server.rpc("send", {"agent_id": "a", "content": "Hi", "request_id": "r"})["content"] == "Hello."

@@ -16,6 +16,7 @@ from typing import TypeAlias
 from msgspec import Struct
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
@@ -52,6 +53,9 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
 }
+
+_ALLOWED_HEADERS = ("Authorization", "Content-Type", "Last-Event-ID", "Nexus-Case", "traceparent", "tracestate")
+"""Headers that pages of allowed origins may send."""
 
 _TEXTS = {404: "path not found (use /rpc, /agent/ID or /agent/ID/events)", 405: "HTTP method not allowed here"}
 
@@ -116,7 +120,16 @@ class HttpServer:
             exception_handlers={HTTPException: _http_error, Exception: _failed},
         )
         starlette.router.redirect_slashes = False
-        self.app: ASGIApp = _CheckedSites(starlette, self._sites, self._metrics)
+        app: ASGIApp = starlette
+        if self._sites.origins:  # without these headers a browser lets none of their pages read an answer
+            app = CORSMiddleware(
+                app,
+                allow_origins=self._sites.origins,
+                allow_methods=("GET", "POST"),
+                allow_headers=_ALLOWED_HEADERS,
+                expose_headers=("Retry-After",),
+            )
+        self.app: ASGIApp = _CheckedSites(app, self._sites, self._metrics)
 
     @asynccontextmanager
     async def _lifespan(self, _app: Starlette) -> AsyncGenerator[None]:

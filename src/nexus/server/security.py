@@ -126,11 +126,14 @@ class AllowedSites:
     Args:
         hosts: Names of the server, without a port. Loopback's names are always among them.
         origins: Origins of pages on other sites, such as `https://app.example.com`.
+
+    Attributes:
+        origins: The origins, in lower case.
     """
 
     def __init__(self, hosts: Iterable[str] = (), origins: Collection[str] = ()) -> None:
         self._hosts = {*LOOPBACK_NAMES, *(host.lower().strip("[]") for host in hosts)}
-        self._origins = {origin.lower().rstrip("/") for origin in origins}
+        self.origins = tuple(origin.lower().rstrip("/") for origin in origins)
 
     def has_host(self, host: str) -> bool:
         """Return whether a `Host` header names this server."""
@@ -144,7 +147,7 @@ class AllowedSites:
             return False
         if parts is None or parts.scheme not in ("http", "https") or not parts.netloc:
             return False
-        return parts.netloc == host.lower() or origin.lower() in self._origins
+        return parts.netloc == host.lower() or origin.lower() in self.origins
 
 
 def _host_name(host: str) -> str:
