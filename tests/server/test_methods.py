@@ -77,6 +77,18 @@ def test_agents_have_separate_sessions_and_their_own_prompts(server: Running, cl
     assert texts == ["I am for a.", "Hello."]
 
 
+def test_agents_are_listed_in_parts_and_without_the_destroyed(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nexus.server.agents._PART", 2)
+    names = [f"a{number}" for number in range(7)]
+    for name in reversed(names):
+        client.create_agent(name)
+    for name in names[2:6]:
+        client.destroy_agent(name)
+    listed = client.list_agents()
+    assert {info.agent_id for info in listed} == {"a0", "a1", "a6"}
+    assert [info.created_at for info in listed] == sorted(info.created_at for info in listed)
+
+
 def test_many_agents_are_answered_at_the_same_time(server: Running, client: Client) -> None:
     agents = [client.create_agent(f"a{number}") for number in range(30)]
     with ThreadPoolExecutor(30) as pool:

@@ -7,7 +7,7 @@ process that shares the ledger. Its conversation is the session of its id.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, cast
@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from nexus.engine import Engine
 from nexus.errors import AgentClosed, BadSetting, NoSuchAgent, NotAllowed
-from nexus.ledger.sessions import SessionMetadata
+from nexus.ledger.sessions import SessionInfo, SessionMetadata
 from nexus.server.forms import AgentInfo, CreateAgent, RequestKey
 from nexus.services.documents import (
     CONFIGURATION_SESSION,
@@ -36,6 +36,8 @@ RESERVED = (PREFIX, CONFIGURATION_SESSION, IDENTITY_PREFIX)
 ID_CHARS = 200
 _TITLE = "settings of an agent"
 _EVENT = "request:"
+_PART = 100
+"""Agents that are listed in one operation."""
 
 
 class StoredAgent(Struct, frozen=True, omit_defaults=True):
@@ -109,19 +111,20 @@ class StoredAgents:
             raise AgentClosed(f"agent {agent_id!r} was shut down (destroy it, and create it again to continue)")
         return replace(agent, settings=self._present(agent.settings))
 
-    def list(self) -> tuple[AgentInfo, ...]:
-        """Return all agents, oldest first."""
+    def list_parts(self) -> Iterator[list[AgentInfo]]:
+        """Yield all agents, some at a time: other operations of the engine may run between two parts."""
         sessions = {info.label: info for info in self._nx.sessions(include_inactive=True)}
-        agents = [_decode(read_document(self._nx, label)) for label in sessions if label.startswith(PREFIX)]
-        rows: list[AgentInfo] = []
-        for agent in sorted(agents, key=lambda agent: (agent.created_ms, agent.agent_id)):
-            label = self._nx.ledger.resolve(agent.agent_id) or agent.agent_id
-            messages = sessions[label].messages if label in sessions else 0
-            at = datetime.fromtimestamp(agent.created_ms / 1000, UTC).isoformat(timespec="milliseconds")
-            parent, model = agent.settings.parent_agent_id, agent.settings.model or self._nx.model
-            if not agent.is_destroyed:
-                rows.append(AgentInfo(agent.agent_id, at, messages, agent.is_closed, parent, model))
-        return tuple(rows)
+        labels = [label for label in sessions if label.startswith(PREFIX)]
+        for start in range(0, len(labels), _PART):
+            agents = [_decode(read_document(self._nx, label)) for label in labels[start : start + _PART]]
+            yield [self._info(agent, sessions) for agent in agents if not agent.is_destroyed]
+
+    def _info(self, agent: StoredAgent, sessions: Mapping[str, SessionInfo]) -> AgentInfo:
+        label = self._nx.ledger.resolve(agent.agent_id) or agent.agent_id
+        messages = sessions[label].messages if label in sessions else 0
+        at = datetime.fromtimestamp(agent.created_ms / 1000, UTC).isoformat(timespec="milliseconds")
+        parent, model = agent.settings.parent_agent_id, agent.settings.model or self._nx.model
+        return AgentInfo(agent.agent_id, at, messages, agent.is_closed, parent, model)
 
     def close(self, agent_id: str) -> StoredAgent:
         """Let an agent accept no more. Raises NoSuchAgent."""
