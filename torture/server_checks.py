@@ -23,7 +23,6 @@ from torture.server_process import TOKEN, ModelScript, agents_in, reply_text
 from torture.server_records import AgentRecord, RequestRecord, State, kind_of
 
 MAX_MESSAGES: Final = 1_000
-CLOSED_KINDS: Final[dict[State, str]] = {"closed": "AgentClosed", "destroyed": "NoSuchAgent"}
 ENDED: Final = ("completed", "failed", "interrupted")
 
 
@@ -59,16 +58,17 @@ def check_server(client: Client, load: Load, dice: random.Random) -> int:
 
 
 def _check_agent(client: Client, agent: AgentRecord, state: State) -> None:
-    """Check that an agent has each answered request once, with its reply; or that it is closed."""
+    """Check that an agent has each answered request once, with its reply; or that it is destroyed."""
     answered = [request for request in list(agent.requests) if request.outcome == "answered"]
     changes = agent.changes
     try:
         messages = client.agent(agent.agent_id).get_messages(limit=MAX_MESSAGES).messages
     except ServerCallFailed as error:
-        is_expected = agent.changes != changes or state == "new" or kind_of(error) == CLOSED_KINDS.get(state)
+        is_gone = state == "destroyed" and kind_of(error) == "NoSuchAgent"
+        is_expected = agent.changes != changes or state == "new" or is_gone
         require(is_expected, f"agent {agent.agent_id}, which is {state}: {kind_of(error)}: {error}")
         return
-    require(state not in CLOSED_KINDS or agent.changes != changes, f"agent {agent.agent_id} is {state}, and answers")
+    require(state != "destroyed" or agent.changes != changes, f"agent {agent.agent_id} is destroyed, and answers")
     texts = [(message.role, message.text()) for message in messages]
     for request in answered:
         times = texts.count(("user", request.content))

@@ -134,7 +134,10 @@ def test_shut_down_agent_cancels_its_requests_and_accepts_no_more(server: Runnin
             pass
         assert agent.shutdown()
         assert sending.result().cancelled
-    assert failure(lambda: agent.send("Hi")).kind == "AgentClosed"
+    refused = (lambda: agent.send("Hi"), lambda: agent.begin("Hi"), agent.assemble, agent.compact, agent.fork)
+    assert {failure(call).kind for call in refused} == {"AgentClosed"}
+    assert agent.get_messages().messages[0].text() == "Work for ever", "it can be read"
+    assert agent.shutdown() and not agent.cancel("long").cancelled
     assert [info.should_shutdown for info in client.list_agents()] == [True]
 
 
@@ -224,6 +227,15 @@ def test_own_loop_stores_each_step(client: Client) -> None:
     assert agent.record("It is on the table.", sent.context_id).status == "completed"
     assert [message.role for message in agent.get_messages().messages] == ["user", "assistant", "tool", "assistant"]
     assert failure(agent.assemble).kind == "BadEvent"
+
+
+def test_reply_that_was_paid_for_is_stored_after_a_shutdown(client: Client) -> None:
+    agent = client.create_agent("a")
+    agent.begin("Hello?")
+    sent = agent.assemble()
+    agent.shutdown()
+    assert agent.record("Hi.", sent.context_id).status == "completed"
+    assert [message.text() for message in agent.get_messages().messages] == ["Hello?", "Hi."]
 
 
 def test_failed_turn_keeps_what_had_arrived(client: Client) -> None:

@@ -102,12 +102,15 @@ class StoredAgents:
         change_document(self._nx, PREFIX + agent_id, _TITLE, add)
         return agent
 
-    def get(self, agent_id: str) -> StoredAgent:
-        """Return an agent with its present rights. Raises NoSuchAgent, NotAllowed, and AgentClosed after a `shutdown`."""
+    def get(self, agent_id: str, *, may_be_closed: bool = False) -> StoredAgent:
+        """Return an agent with its present rights.
+
+        Raises NoSuchAgent, NotAllowed, and AgentClosed after a `shutdown` unless the agent may be closed.
+        """
         agent = self._find(agent_id)
         if is_document(self._nx, agent_id):  # by an alias of later
             raise _no_such_agent(agent_id)
-        if agent.is_closed:
+        if agent.is_closed and not may_be_closed:
             raise AgentClosed(f"agent {agent_id!r} was shut down (destroy it, and create it again to continue)")
         return replace(agent, settings=self._present(agent.settings))
 

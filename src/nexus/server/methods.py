@@ -449,6 +449,8 @@ class Method:
     params: type[Struct]
     result: type[Struct]
     run: Callable[[Call, Any], Awaitable[Struct]]
+    may_be_closed: bool = False
+    """The agent may be shut down: the method reads, or ends something."""
 
     @property
     def summary(self) -> str:
@@ -462,18 +464,18 @@ METHODS: dict[str, Method] = {
     "destroy_agent": Method("server", forms.DestroyAgent, forms.AgentDestroyed, destroy_agent),
     "shutdown_server": Method("server", forms.NoParams, forms.ServerStopping, shutdown_server),
     "send": Method("agent", forms.Send, forms.SendResult, send),
-    "cancel": Method("agent", forms.Cancel, forms.CancelResult, cancel),
-    "shutdown": Method("agent", forms.NoParams, forms.Success, shutdown),
-    "get_tokens": Method("agent", forms.NoParams, forms.TokenCounts, get_tokens),
-    "get_context": Method("agent", forms.NoParams, forms.ContextInfo, get_context),
-    "get_messages": Method("agent", forms.GetMessages, forms.MessageList, get_messages),
+    "cancel": Method("agent", forms.Cancel, forms.CancelResult, cancel, may_be_closed=True),
+    "shutdown": Method("agent", forms.NoParams, forms.Success, shutdown, may_be_closed=True),
+    "get_tokens": Method("agent", forms.NoParams, forms.TokenCounts, get_tokens, may_be_closed=True),
+    "get_context": Method("agent", forms.NoParams, forms.ContextInfo, get_context, may_be_closed=True),
+    "get_messages": Method("agent", forms.GetMessages, forms.MessageList, get_messages, may_be_closed=True),
     "compact": Method("agent", forms.Compact, forms.CompactResult, compact),
     "fork": Method("agent", forms.Fork, forms.AgentCreated, fork),
-    "explain": Method("agent", forms.Explain, forms.ExplainResult, explain),
+    "explain": Method("agent", forms.Explain, forms.ExplainResult, explain, may_be_closed=True),
     "begin": Method("agent", forms.Begin, forms.TurnState, begin),
     "assemble": Method("agent", forms.Assemble, forms.AssembledBody, assemble),
-    "record": Method("agent", forms.RecordReply, forms.RecordResult, record),
-    "fail": Method("agent", forms.Fail, forms.TurnState, fail),
+    "record": Method("agent", forms.RecordReply, forms.RecordResult, record, may_be_closed=True),
+    "fail": Method("agent", forms.Fail, forms.TurnState, fail, may_be_closed=True),
     "mirror": Method("agent", forms.Mirror, forms.AssembledBody, mirror),
 }
 """All methods but `rpc.discover`, which describes them."""

@@ -88,7 +88,7 @@ class Service:
             if row.scope == "server":
                 agent = NO_AGENT
             elif agent is None:
-                agent = await tenant.nx.run(tenant.agents.get, agent_id or "")
+                agent = await tenant.nx.run(tenant.agents.get, agent_id or "", may_be_closed=row.may_be_closed)
             result = await row.run(Call(self.tenants, tenant, agent, self._stop), values)
             return result if case == "snake" else to_plain(result, case)
 
