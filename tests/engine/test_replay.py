@@ -427,6 +427,7 @@ def test_diff_reports_cause_position_and_price(tmp_path: Path) -> None:
 
 @settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 1 << 32))
+@example(seed=524_288)  # a prompt that is smaller than the framing of its model, by the reported usage
 def test_stable_part_of_broken_prefix_is_equal_in_both_prompts(
     tmp_path_factory: pytest.TempPathFactory, seed: int
 ) -> None:

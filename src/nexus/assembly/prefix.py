@@ -259,7 +259,10 @@ def _framing(costs: PrefixCosts) -> int:
 
 def _without_current(prompt: int, costs: PrefixCosts) -> float:
     """Return the provider's tokens of the prompt before the current message, which has no part of the framing."""
-    framing, total = _framing(costs), max(prompt + costs.current, 1)
+    total = max(prompt + costs.current, 1)
+    framing = min(
+        _framing(costs), total * costs.factor
+    )  # reported usage may make a small prompt smaller than its framing
     return framing + prompt * max(costs.factor - framing / total, 0)
 
 
