@@ -260,9 +260,8 @@ def _framing(costs: PrefixCosts) -> int:
 def _without_current(prompt: int, costs: PrefixCosts) -> float:
     """Return the provider's tokens of the prompt before the current message, which has no part of the framing."""
     total = max(prompt + costs.current, 1)
-    framing = min(
-        _framing(costs), total * costs.factor
-    )  # reported usage may make a small prompt smaller than its framing
+    # By its reported usage a small prompt may be smaller than the framing.
+    framing = min(_framing(costs), total * costs.factor)
     return framing + prompt * max(costs.factor - framing / total, 0)
 
 
