@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +15,7 @@ import pytest
 import nexus
 from cli.running import Ran, program, run
 from cli.terminal import Terminal
+from nexus.cli.chat_agent import ChatAgent, new_event
 from nexus.testing.model_server import ModelServer, Step, hang, model_server, reply
 
 MODEL = "gpt-4o"
@@ -130,6 +134,26 @@ def test_ctrl_c_during_a_slow_summary_interrupts_the_turn_at_once(
     talk.say("Once more?", "7 tokens in")
     assert (statuses(empty)[-1], len(compactions(empty))) == ("completed", 1)
     assert run("ledger", "verify", folder=empty).code == 0
+
+
+def test_two_interrupts_in_the_same_moment_are_a_keyboard_interrupt() -> None:
+    """The second one comes before the turn has ended by the first."""
+    ended: list[bool] = []
+
+    async def run_turn(*_: object, cancel: asyncio.Event, **__: object) -> None:
+        for _ in range(2):
+            signal.raise_signal(signal.SIGINT)
+        try:
+            await asyncio.sleep(600)
+        finally:
+            ended.append(cancel.is_set())
+
+    with asyncio.Runner() as runner:
+        agent = ChatAgent.__new__(ChatAgent)
+        agent._runner, agent._agent, agent.session, agent.turn_log = runner, SimpleNamespace(run=run_turn), "main", None
+        with pytest.raises(KeyboardInterrupt):
+            agent.run(new_event("Hi"), lambda _: None)
+    assert ended == [True]
 
 
 def test_ctrl_c_during_compact_leaves_the_session_unchanged(chat: Start, server: ModelServer, empty: Path) -> None:

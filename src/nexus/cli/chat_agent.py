@@ -284,8 +284,14 @@ class ChatAgent:
         return options
 
     def run(self, event: Event, listen: Sink, *, skills: Iterable[str] = (), wait_s: float = WAIT_S) -> AgentResult:
-        """Run an event's turn to its end. Ctrl-C ends it as interrupted. Errors as of `Agent.run`."""
-        return self._runner.run(self._run(event, listen, tuple(skills), wait_s))
+        """Run an event's turn to its end. Ctrl-C ends it as interrupted. Errors as of `Agent.run`.
+
+        Raises KeyboardInterrupt for a further Ctrl-C before that end.
+        """
+        try:
+            return self._runner.run(self._run(event, listen, tuple(skills), wait_s))
+        except asyncio.CancelledError as error:  # the runner itself does this where it handles the signal
+            raise KeyboardInterrupt from error
 
     async def _run(self, event: Event, listen: Sink, skills: tuple[str, ...], wait_s: float) -> AgentResult:
         self._cancel = cancel = asyncio.Event()
