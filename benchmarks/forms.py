@@ -18,8 +18,8 @@ from benchmarks.forms_served import NAME, RULE, WINDOW, Served, serve
 from benchmarks.planting import JOINED, claude_sessions, tau_sessions
 from benchmarks.report import Cell, Outcome, Table, Target
 from benchmarks.sessions import Session
+from nexus.engine.simulation.cache import Segmenter
 from nexus.providers.prompt_cache import CacheRule, CacheTotals, cache_rule, simulate, sum_outcomes
-from nexus.simulation.cache import Segmenter
 from nexus.tokens.model import Model
 
 COMMAND = "python -m benchmarks forms"

@@ -17,10 +17,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from nexus import recovery
 from nexus.compaction import summarizer as ladder
 from nexus.context import AssembledContext
-from nexus.engine import Engine
+from nexus.engine import Engine, recovery
 from nexus.errors import LedgerError
 from nexus.ledger import chain
 from nexus.ledger import maintenance as care

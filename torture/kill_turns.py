@@ -14,8 +14,8 @@ from pathlib import Path
 import nexus
 import nexus.compaction
 import nexus.engine
+import nexus.engine.recovery
 import nexus.plugins.load
-import nexus.recovery
 from nexus.tokens.counter import get_counter
 from nexus.tokens.model import resolve
 from torture.figures import Figures, Progress, require, shares

@@ -16,10 +16,10 @@ from nexus.compaction import CompactionOutcome
 from nexus.compaction.summarizer import MOST_PARTS, TRIES
 from nexus.context import AssembledContext
 from nexus.engine import Engine
+from nexus.engine.recovery import MOST_CALLS, SMALLER, Answer
 from nexus.errors import BudgetTooSmall, ContextOverflow
 from nexus.providers.errors import classify
 from nexus.providers.replies import read_reply
-from nexus.recovery import MOST_CALLS, SMALLER, Answer
 from nexus.types.compaction_plan import CompactionPlan
 from nexus.types.ledger_entries import Entry
 from torture.figures import lost, require

@@ -26,9 +26,9 @@ from msgspec import Struct
 
 import nexus
 from nexus.agents import Agent
-from nexus.analysis.replay import replay_call
-from nexus.async_engine import AsyncEngine
 from nexus.context import AssembledContext
+from nexus.engine.analysis.replay import replay_call
+from nexus.engine.async_engine import AsyncEngine
 from nexus.ledger.location import LEDGER_FILE
 from nexus.ledger.maintenance import verify
 from nexus.models import ModelReply, Models, open_client

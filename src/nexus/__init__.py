@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nexus.assembly.fit.repair import repaired
-    from nexus.async_engine import AsyncEngine, AsyncTurn, open_async
     from nexus.compaction import CompactionOutcome
     from nexus.compaction.summarizer import Summarizer, SummaryReply, SummaryRequest
     from nexus.context import AssembledContext, RepairReport
     from nexus.engine import Engine, EngineOptions
     from nexus.engine import open_engine as open  # noqa: A004 - the documented name
+    from nexus.engine.async_engine import AsyncEngine, AsyncTurn, open_async
+    from nexus.engine.recovery import Answer, acall, call
+    from nexus.engine.turn import Turn
     from nexus.errors import (
         BadArguments,
         BadBudget,
@@ -84,10 +86,8 @@ if TYPE_CHECKING:
     from nexus.providers.messages import read_messages, write_messages
     from nexus.providers.replies import read_reply
     from nexus.providers.streams import StreamReader
-    from nexus.recovery import Answer, acall, call
     from nexus.tokens.budget import TokenBudget
     from nexus.tools import ToolRegistry
-    from nexus.turn import Turn
     from nexus.types.block import Block
     from nexus.types.config import Config
     from nexus.types.history import History
@@ -105,7 +105,7 @@ _MODULES = {
     name: module
     for module, names in {
         "nexus.assembly.fit.repair": "repaired",
-        "nexus.async_engine": "AsyncEngine AsyncTurn open_async",
+        "nexus.engine.async_engine": "AsyncEngine AsyncTurn open_async",
         "nexus.compaction": "CompactionOutcome",
         "nexus.compaction.summarizer": "Summarizer SummaryReply SummaryRequest",
         "nexus.context": "AssembledContext RepairReport",
@@ -120,10 +120,10 @@ _MODULES = {
         "nexus.providers.messages": "read_messages write_messages",
         "nexus.providers.replies": "read_reply",
         "nexus.providers.streams": "StreamReader",
-        "nexus.recovery": "Answer acall call",
+        "nexus.engine.recovery": "Answer acall call",
         "nexus.tokens.budget": "TokenBudget",
         "nexus.tools": "ToolRegistry",
-        "nexus.turn": "Turn",
+        "nexus.engine.turn": "Turn",
         "nexus.types.block": "Block",
         "nexus.types.config": "Config",
         "nexus.types.history": "History",

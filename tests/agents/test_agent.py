@@ -11,7 +11,7 @@ import pytest
 import nexus
 from nexus import Event, Text, ToolCall
 from nexus.agents import Agent, Limits
-from nexus.async_engine import AsyncEngine
+from nexus.engine.async_engine import AsyncEngine
 from nexus.errors import ModelCallFailed
 from nexus.tools import ToolRegistry
 from nexus.types.stream_events import Retry, StreamEnd, StreamError, StreamEvent, ToolStatus

@@ -13,7 +13,7 @@ import pytest
 
 import nexus
 from nexus.agents import Agent, AgentProgram, Limits
-from nexus.async_engine import AsyncEngine
+from nexus.engine.async_engine import AsyncEngine
 from nexus.types.stream_events import StreamError, StreamEvent, Token, ToolStatus
 from support.scripted_agent import check_laws
 

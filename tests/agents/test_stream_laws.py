@@ -23,11 +23,11 @@ import nexus
 from laws.call import bodies
 from nexus import AgentResult, Event, Text, ToolCall
 from nexus.agents import Agent, Limits
-from nexus.async_engine import AsyncEngine, AsyncTurn
+from nexus.engine.async_engine import AsyncEngine, AsyncTurn
+from nexus.engine.recovery import despite_learned_limit
 from nexus.errors import ModelCallFailed
 from nexus.ledger import integrity
 from nexus.models import ModelReply
-from nexus.recovery import despite_learned_limit
 from nexus.types.stream_events import Retry, StreamEnd, StreamError, StreamEvent, ToolStatus
 from support.scripted_agent import ScriptedClient, check_laws, said, streamed_text
 from support.validity import CHECKS

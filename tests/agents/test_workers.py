@@ -12,9 +12,9 @@ import pytest
 import nexus
 from nexus import Event, Text, ToolCall
 from nexus.agents import Agent, Limits, WorkerLimits
-from nexus.async_engine import AsyncEngine
 from nexus.context import AssembledContext
-from nexus.turn import Turn
+from nexus.engine.async_engine import AsyncEngine
+from nexus.engine.turn import Turn
 from nexus.types.stream_events import StreamEvent
 from support.scripted_agent import Scenario, check_laws, said
 

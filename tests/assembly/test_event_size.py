@@ -9,8 +9,8 @@ from statistics import median
 import pytest
 
 import nexus
+from nexus.assembly.profiles.builtin import PROFILES
 from nexus.errors import BudgetTooSmall, ContextOverflow
-from nexus.profiles.builtin import PROFILES
 from nexus.tokens.counter import get_counter
 
 CHARS = 500_000

@@ -17,8 +17,8 @@ from benchmarks.sessions import ROOT, Call, Session
 
 import nexus
 from nexus.assembly.record import with_sizes
+from nexus.engine.simulation.cache import simulate_session
 from nexus.providers.prompt_cache import cache_rule
-from nexus.simulation.cache import simulate_session
 from nexus.types.ledger_entries import Commit, NewEntry
 from nexus.types.message import Message, Text, ToolCall, assistant, tool, user
 from nexus.types.request import Event

@@ -14,9 +14,9 @@ import pytest
 import nexus
 from nexus import Event, Text, ToolCall
 from nexus.agents import Agent, WorkerLimits
-from nexus.async_engine import AsyncEngine
 from nexus.broker import Broker, QueueMode
 from nexus.context import AssembledContext
+from nexus.engine.async_engine import AsyncEngine
 from nexus.errors import LedgerBusy, LedgerFull, ModelCallFailed
 from nexus.types.stream_events import StreamError
 from support.scripted_agent import Scenario, said

@@ -6,9 +6,9 @@ import asyncio
 
 from broker.test_running_broker import Model, answers, event, run
 from nexus.agents import Agent
-from nexus.async_engine import AsyncEngine
 from nexus.broker import Broker
 from nexus.broker.broker import CANCELED
+from nexus.engine.async_engine import AsyncEngine
 
 
 def test_waiting_event_is_dropped_and_running_one_interrupted() -> None:

@@ -12,9 +12,9 @@ import pytest
 import nexus
 from nexus import Event, Text, ToolCall
 from nexus.agents import Agent, WorkerLimits
-from nexus.async_engine import AsyncEngine
 from nexus.broker import Broker
 from nexus.context import AssembledContext
+from nexus.engine.async_engine import AsyncEngine
 from nexus.errors import BadSetting, LedgerUnavailable, NotAccepted
 from nexus.ledger.sqlite import SqliteLedger
 from support.scripted_agent import Scenario, check_laws, said, streamed_text

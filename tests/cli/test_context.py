@@ -11,7 +11,7 @@ import pytest
 import nexus
 from cli.running import ESCAPE, run
 from cli.stored import rows_of
-from nexus.profiles.builtin import PROFILES
+from nexus.assembly.profiles.builtin import PROFILES
 
 GRID = re.compile(r"^[WPSMErf.·]{60}$", re.MULTILINE)
 

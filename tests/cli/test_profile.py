@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cli.running import run, write_json
-from nexus.profiles.builtin import PROFILES
+from nexus.assembly.profiles.builtin import PROFILES
 from workspace.sources.gathering import put
 
 MINE = """

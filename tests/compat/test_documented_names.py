@@ -19,8 +19,8 @@ PRINTED = {
         "nexus.tools.ToolRegistry",
     ],
     "turn-log.md": [
-        "nexus.interop.turnlog.violations", "nexus.interop.turnlog_live.TurnLog",
-        "nexus.agents.tools.thread.thread_tools",
+        "nexus.turnlog.reader.violations", "nexus.turnlog.live.TurnLog",
+        "nexus.turnlog.thread_tools.thread_tools",
     ],
     "roles.md": [
         "nexus.broker.build_system_prompt", "nexus.broker.build_worker_system_prompt",

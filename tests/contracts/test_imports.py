@@ -105,7 +105,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "filelock": ("workspace.memory.files",),
     "markdown_it": ("workspace.memory.facts",),
     "pluggy": ("plugins.spec", "plugins.load"),
-    "regex": ("render.tagged", "cli._token_counts", "agents.tools.files"),
+    "regex": ("services.tagged", "cli._token_counts", "agents.tools.files"),
     "mcp": ("agents.mcp_tools",),
     "nats": ("bus.nats", "bus.nats_client", "bus.nats_streams"),
     "click": ("cli",),

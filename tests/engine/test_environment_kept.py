@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import nexus
-from nexus.analysis.replay import ReplayOverrides
 from nexus.engine import Engine
+from nexus.engine.analysis.replay import ReplayOverrides
 from nexus.types.config import Config
 from nexus.types.message import Text, assistant
 from nexus.types.profile import Profile

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import nexus
-from nexus.analysis.replay import ReplayOverrides
 from nexus.engine import Engine
+from nexus.engine.analysis.replay import ReplayOverrides
 from nexus.errors import BudgetTooSmall
 from nexus.types.message import Image, Text, assistant
 from nexus.types.request import AgentResult, TokenUsage

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import nexus
-from nexus.engine import _warn_nothing_kept  # pyright: ignore[reportPrivateUsage]
+from nexus.engine.engine import _warn_nothing_kept  # pyright: ignore[reportPrivateUsage]
 
 
 def test_open_without_workspace_and_ledger_warns_once(tmp_path: Path) -> None:

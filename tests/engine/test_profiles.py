@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import nexus
-from nexus.profiles.builtin import PROFILES
+from nexus.assembly.profiles.builtin import PROFILES
 from nexus.types.message import Image, ToolCall, assistant, tool
 from support.validity import CHECKS
 from workspace.skills.making import READ_FILE, skill

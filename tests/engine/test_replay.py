@@ -16,11 +16,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import nexus
-from nexus.analysis.explain import Explanation
-from nexus.analysis.replay import ReplayOverrides
 from nexus.assembly.record import build_commit
 from nexus.context import AssembledContext
 from nexus.engine import Engine
+from nexus.engine.analysis.explain import Explanation
+from nexus.engine.analysis.replay import ReplayOverrides
 from nexus.errors import BadEntry, BadReference, BudgetTooSmall, CannotReplay, EmptyEvent, NoSuchSession
 from nexus.interop.detect import read
 from nexus.ledger.integrity import check

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nexus
-from nexus.analysis.replay import ReplayOverrides
 from nexus.assembly.gather import SYSTEM_SOURCE
+from nexus.assembly.profiles.builtin import PROFILES
 from nexus.engine import Engine
+from nexus.engine.analysis.replay import ReplayOverrides
 from nexus.errors import BadSetting
-from nexus.profiles.builtin import PROFILES
 from nexus.types.message import assistant
 from support.skills import SHELL, write_skill
 from support.validity import CHECKS

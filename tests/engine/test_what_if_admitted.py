@@ -10,7 +10,7 @@ import pytest
 import nexus
 from cli.running import run
 from nexus import hookimpl
-from nexus.analysis.replay import ReplayOverrides
+from nexus.engine.analysis.replay import ReplayOverrides
 from nexus.errors import NotAllowed, UnknownProfile
 from nexus.policy import Default, Policy, Principal, Toolset
 from nexus.types.message import assistant

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from golden.film_club import FilmClub, film_club, shown
-from nexus.profiles.builtin import PROFILES
+from nexus.assembly.profiles.builtin import PROFILES
 from nexus.workspace.environment.machine import this_system
 from support.validity import CHECKS
 

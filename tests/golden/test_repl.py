@@ -15,9 +15,9 @@ import pytest
 
 import nexus
 from cli.running import run
-from nexus.analysis.explain import Explanation
-from nexus.analysis.replay import ReplayOverrides
 from nexus.engine import Engine
+from nexus.engine.analysis.explain import Explanation
+from nexus.engine.analysis.replay import ReplayOverrides
 from nexus.errors import BadSetting
 from nexus.types.ledger_entries import Commit, NewEntry
 from nexus.types.message import ToolCall, assistant, tool

@@ -20,9 +20,9 @@ from cli.running import run
 from nexus.errors import NexusError
 from nexus.interop.detect import READERS, read
 from nexus.interop.importing import import_transcript
-from nexus.interop.turnlog import log_text, read_text, violations
 from nexus.render.context_json import from_json
 from nexus.tools import ToolRegistry
+from nexus.turnlog.reader import log_text, read_text, violations
 from nexus.workspace.config import read_configuration
 
 

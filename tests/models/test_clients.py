@@ -147,7 +147,7 @@ def test_errors_of_all_clients_have_one_kind(
 
 @each_format
 def test_call_recovers_from_an_overflow_of_a_client(format_: ReceivedFormat) -> None:
-    async def converse(server: ModelServer) -> nexus.recovery.Answer:
+    async def converse(server: ModelServer) -> nexus.engine.recovery.Answer:
         client = client_of(server, format_)
 
         async def send(ctx: nexus.AssembledContext) -> nexus.AgentResult:

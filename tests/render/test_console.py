@@ -6,7 +6,7 @@ from typing import Any
 
 import nexus
 from nexus.render.console import context_text
-from nexus.render.turnlog.console import PLAIN, console_lines
+from nexus.turnlog.console import PLAIN, console_lines
 from nexus.types.ledger_entries import Entry, EntryKind, MessageRef, StoredMessage
 from nexus.types.message import TokenSize, assistant, user
 

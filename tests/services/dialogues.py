@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 import nexus
-from nexus.async_engine import AsyncEngine
+from nexus.engine.async_engine import AsyncEngine
 from nexus.types.message import ToolCall
 
 NOW = 1_765_353_600_000

@@ -11,8 +11,8 @@ from typing import Any
 
 import nexus
 from nexus.agents import Limits
-from nexus.async_engine import AsyncEngine
 from nexus.bus import Bus, MemoryBus, Message
+from nexus.engine.async_engine import AsyncEngine
 from nexus.models import RetryPolicy, open_client
 from nexus.services import ContextBuilder, LLMService, OrchestratorService, RunClient, Topics
 from nexus.services.bus_models import BusAssembly, BusModels

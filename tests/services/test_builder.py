@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from nexus.errors import BadTool
-from nexus.render.tagged import memory_block, parse_memory, parse_moment
 from nexus.services.context import CORE_IDENTITY, ContextBuilder, Dialogue
 from nexus.services.context.builder import FIRST_ROWS, MOST_ROWS
+from nexus.services.tagged import memory_block, parse_memory, parse_moment
 from nexus.tools import ToolRegistry
 from services.test_formatters import PLAIN, example, row
 from services.test_prompts import SEARCH

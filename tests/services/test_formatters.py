@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nexus.render.tagged import parse_memory, parse_moment
 from nexus.services.context import FriendsInfoFormatter, MemoryFormatter, MomentFormatter
 from nexus.services.context.formatters import read_time
+from nexus.services.tagged import parse_memory, parse_moment
 from nexus.types.block import ContextWarning
-from render.tagged.making import HOSTILE, PIECES
+from services.tagged.making import HOSTILE, PIECES
 
 RUN = "run_1"
 PLAIN = {"name": "web_search", "arguments": {"query": "AI development 2025"}}

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import nexus
-from nexus.render.tagged import Ai, Human, parse_memory
 from nexus.services.configuration import ConfigService
 from nexus.services.context import ContextBuilder, MemoryFormatter
 from nexus.services.persistence import PersistenceService
+from nexus.services.tagged import Ai, Human, parse_memory
 from nexus.tools import ToolRegistry
 from nexus.types.message import ToolCall
 from services.dialogues import SEARCH, Exchange, Round, opened, store

@@ -11,14 +11,14 @@ from hypothesis import given
 
 import nexus
 from nexus.models import RetryPolicy, open_client
-from nexus.render.tagged import parse_mood
 from nexus.services.configuration import ConfigService
 from nexus.services.context import ContextBuilder, Dialogue
 from nexus.services.context.mood import MOODS, ModelMoodDetector, Mood, RuleMoodDetector
+from nexus.services.tagged import parse_mood
 from nexus.testing.model_server import Step, fail, hang, model_server, reply
 from nexus.tools import ToolRegistry
-from render.tagged.making import HOSTILE
 from services.dialogues import NOW, SEARCH, opened, sent
+from services.tagged.making import HOSTILE
 from services.test_builder import Stored
 from services.test_formatters import PLAIN, example
 

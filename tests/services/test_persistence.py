@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 import nexus
 from cli.running import run
 from nexus.assembly.record import with_sizes
-from nexus.async_engine import AsyncEngine
+from nexus.engine.async_engine import AsyncEngine
 from nexus.errors import BadSessionKey, BadSetting
 from nexus.services.context import ContextBuilder
 from nexus.services.persistence import PersistenceService, owner_session
 from nexus.tools import ToolRegistry
 from nexus.types.ledger_entries import Commit, NewEntry
-from render.tagged.making import HOSTILE
 from services.dialogues import SEARCH, Exchange, Round, opened, sent, store
+from services.tagged.making import HOSTILE
 
 TALK = (
     Exchange("Search for AI", (Round("I'll search...", "AI development 2025", "ten results"),), "Based on results..."),

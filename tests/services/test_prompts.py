@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from nexus.render import tagged
+from nexus.services import tagged
 from nexus.services.context import CORE_IDENTITY, PromptManager
 from nexus.services.context import prompts as module
 

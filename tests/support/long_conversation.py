@@ -9,8 +9,8 @@ from typing import Any
 
 from laws.call import bodies
 from nexus.agents import Agent
-from nexus.async_engine import AsyncEngine
 from nexus.context import AssembledContext
+from nexus.engine.async_engine import AsyncEngine
 from nexus.errors import ModelCallFailed
 from nexus.ledger import maintenance
 from nexus.models import ModelClient, ModelReply

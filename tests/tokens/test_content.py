@@ -10,7 +10,7 @@ import pytest
 from benchmarks.counter_error import BUDGET, REFERENCE_MODELS, ReferencePrompt, cold_tokens, reference_prompts
 
 import nexus
-from nexus.analysis.replay import ReplayOverrides
+from nexus.engine.analysis.replay import ReplayOverrides
 from nexus.types.ledger_entries import StoredCalibration
 from nexus.types.message import Image, assistant
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import nexus
 from nexus.engine import Engine, EngineOptions
-from nexus.recovery import recover
+from nexus.engine.recovery import recover
 from nexus.tools import ToolOptions
 from nexus.types.options import RequestOptions
 

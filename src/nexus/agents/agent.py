@@ -17,16 +17,16 @@ from nexus.agents.tool_calls import run_calls
 from nexus.agents.turn_tools import TurnTools
 from nexus.agents.workers import WorkerLimits, WorkerOrder, Workers
 from nexus.assembly.inputs import as_event
-from nexus.async_engine import AsyncEngine, AsyncTurn
+from nexus.engine.async_engine import AsyncEngine, AsyncTurn
+from nexus.engine.recovery import RemoteAssembly, despite_learned_limit
+from nexus.engine.turn import Turn, turn_with_event
 from nexus.errors import BadSetting, LedgerUnavailable
 from nexus.ledger.lease import WAIT_S, async_session_lease
 from nexus.ledger.replay import Turn as StoredTurn
 from nexus.models import ModelClient
 from nexus.providers.errors.failures import FailureKind, failure_of
-from nexus.recovery import RemoteAssembly, despite_learned_limit
 from nexus.tools import ToolRegistry
 from nexus.tracing import turn_span
-from nexus.turn import Turn, turn_with_event
 from nexus.types.message import Image, Message, ToolCall
 from nexus.types.options import CallOptions
 from nexus.types.request import AgentResult, Event

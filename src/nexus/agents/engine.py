@@ -8,8 +8,8 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
-from nexus.async_engine import AsyncTurn
 from nexus.context import AssembledContext
+from nexus.engine.async_engine import AsyncTurn
 from nexus.errors import LimitReached
 from nexus.types.message import Message, ToolCall, ToolResult
 from nexus.types.request import AgentResult

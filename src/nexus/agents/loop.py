@@ -17,12 +17,12 @@ from msgspec.structs import replace
 
 from nexus.agents.engine import AgentTools, BeforeStep, Limits
 from nexus.agents.tool_calls import run_calls
-from nexus.async_engine import AsyncEngine, AsyncTurn
 from nexus.context import AssembledContext
+from nexus.engine.async_engine import AsyncEngine, AsyncTurn
+from nexus.engine.recovery import RemoteAssembly, next_reply
 from nexus.errors import ContextOverflow, LedgerUnavailable, LimitReached, ModelCallFailed
 from nexus.models import ModelClient, ModelReply
 from nexus.providers.errors.failures import FailureKind, failure_of
-from nexus.recovery import RemoteAssembly, next_reply
 from nexus.types.message import Message, Part, ToolCall, with_parts
 from nexus.types.options import RequestOptions
 from nexus.types.request import AgentResult, TokenUsage

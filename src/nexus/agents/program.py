@@ -38,8 +38,8 @@ from msgspec import Struct
 from nexus.agents.engine import AgentTools, Limits
 from nexus.agents.loop import CANCELED, until_canceled
 from nexus.agents.tool_calls import text_of_result
-from nexus.async_engine import AsyncEngine
 from nexus.context import AssembledContext
+from nexus.engine.async_engine import AsyncEngine
 from nexus.errors import AgentProgramFailed, NexusError
 from nexus.providers.errors.failures import failure_of
 from nexus.providers.messages import read_messages

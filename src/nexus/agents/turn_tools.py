@@ -11,8 +11,8 @@ from nexus.agents.tools import builtin_tools
 from nexus.agents.tools.calls import run_call
 from nexus.agents.tools.context import ToolContext
 from nexus.agents.workers import CATEGORY, Workers, current_call_id
-from nexus.async_engine import AsyncEngine
 from nexus.context import AssembledContext
+from nexus.engine.async_engine import AsyncEngine
 from nexus.tools import ToolRegistry
 from nexus.types.message import Message, ToolCall, ToolResult
 from nexus.types.options import CallOptions

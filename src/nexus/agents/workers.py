@@ -16,8 +16,8 @@ from msgspec import Struct
 
 from nexus.agents.engine import Spending
 from nexus.agents.tools.context import ToolContext
-from nexus.async_engine import AsyncEngine
 from nexus.engine import Engine
+from nexus.engine.async_engine import AsyncEngine
 from nexus.errors import ToolCallFailed
 from nexus.ledger.sessions import SessionMetadata
 from nexus.types.ledger_entries import Commit

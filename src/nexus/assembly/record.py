@@ -14,12 +14,12 @@ from nexus.assembly.manifest_store import stored_manifest
 from nexus.context import AssembledContext
 from nexus.ledger.sessions import SessionMetadata
 from nexus.ledger.store import LedgerStore
-from nexus.render.turnlog.replies import with_imitation_as_message
 from nexus.tokens.calibration import Calibration, initial_calibration, is_counted, update_calibration_factor
 from nexus.tokens.counter import BASE_COUNTER, TokenCounter
 from nexus.tokens.measure import message_tokens
 from nexus.tokens.model import Model, resolve
 from nexus.tokens.model_names import base_model_name, same_model
+from nexus.turnlog.replies import with_imitation_as_message
 from nexus.types.ledger_entries import AssemblyRow, Commit, NewEntry, SizedMessage, StoredCalibration
 from nexus.types.message import Image, Message, ToolResult
 from nexus.types.request import AgentResult

@@ -17,16 +17,16 @@ from typing import Any, Unpack
 from msgspec import Struct
 
 from nexus.assembly.gather import event_messages
+from nexus.assembly.profiles.builtin import LAYERED
 from nexus.broker.broker import Broker
 from nexus.broker.events import EventResult, SessionEvent
 from nexus.broker.queue_modes import QueueMode
 from nexus.compaction import CompactionOutcome
 from nexus.context import AssembledContext
 from nexus.engine import Engine
+from nexus.engine.recovery import Answer, recover
 from nexus.errors import EmptyEvent, EmptyTask, WorkspaceMissing
 from nexus.ledger.replay import visible_messages
-from nexus.profiles.builtin import LAYERED
-from nexus.recovery import Answer, recover
 from nexus.text.frames import escape
 from nexus.tokens.budget import TokenBudget
 from nexus.tokens.model import resolve
@@ -252,7 +252,7 @@ def retry_overflow(
     send: Callable[[AssembledContext], Any],
     **request: Unpack[RequestOptions],
 ) -> Answer:
-    """Compact to 40 % and retry, then cut and retry, then raise ContextOverflow; see `nexus.recovery.recover`."""
+    """Compact to 40 % and retry, then cut and retry, then raise ContextOverflow; see `nexus.engine.recovery.recover`."""
     return recover(nx, ctx, error, send, **request)
 
 

@@ -23,7 +23,6 @@ from msgspec.structs import replace
 from nexus.agents import Agent
 from nexus.agents.workers import WorkerOrder
 from nexus.assembly.inputs import as_event
-from nexus.async_engine import AsyncTurn
 from nexus.broker.events import EventResult, SessionEvent, SessionState
 from nexus.broker.queue import EventQueue
 from nexus.broker.queue_modes import (
@@ -38,6 +37,7 @@ from nexus.broker.queue_modes import (
     encode_body,
     joined_event,
 )
+from nexus.engine.async_engine import AsyncTurn
 from nexus.errors import BadSetting, LedgerError, LedgerUnavailable, NotAccepted, SessionBusy
 from nexus.ledger.lease import async_session_lease
 from nexus.ledger.sessions import PENDING, QueuedEvent

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from nexus.broker.events import EventResult
 from nexus.broker.queue_modes import DropPolicy, EventTurn, QueueRow, decode_row, next_batch
 from nexus.engine import Engine
+from nexus.engine.turn import turn_with_event
 from nexus.errors import BadSetting, NotAccepted
 from nexus.ledger.replay import entries_from_turn
 from nexus.ledger.sessions import NewQueuedEvent, QueuedEvent
-from nexus.turn import turn_with_event
 from nexus.types.message import Message
 from nexus.types.options import CallOptions
 

@@ -17,9 +17,9 @@ from itertools import groupby, islice, zip_longest
 import click
 import msgspec
 
-from nexus.analysis.explain import ExplainedLine, Explanation
 from nexus.cli._output import beginning, emit_with_list, format_ref, plain_output, quoted
 from nexus.context import AssembledContext
+from nexus.engine.analysis.explain import ExplainedLine, Explanation
 from nexus.render.console import printable
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import message_tokens

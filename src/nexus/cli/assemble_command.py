@@ -10,7 +10,6 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from nexus.analysis.replay import ReplayOverrides
 from nexus.assembly.fit.cut import Strategy
 from nexus.assembly.inputs import build_request
 from nexus.cli._options import (
@@ -47,12 +46,13 @@ from nexus.cli._tables import print_outline
 from nexus.cli._usage import ReportedUsage, reported_usage
 from nexus.context import AssembledContext
 from nexus.engine import DEFAULT_PROFILE, Engine
+from nexus.engine.analysis.replay import ReplayOverrides
 from nexus.errors import BadContext, UnreadableFile
 from nexus.render.console import context_text, printable_lines
 from nexus.render.context_json import from_json
-from nexus.render.turnlog.context_log import context_entries
-from nexus.render.turnlog.write import log_texts
 from nexus.tokens.counter import TokenCounter
+from nexus.turnlog.context_log import context_entries
+from nexus.turnlog.write import log_texts
 from nexus.types.message import Message, Part, Text
 from nexus.types.request import Attachment, Event
 from nexus.workspace.attachments import attachment_from_file, read_image, split_line_range

@@ -9,7 +9,6 @@ from typing import Any
 import click
 import msgspec
 
-from nexus.analysis.cache_use import CachedCall, CacheUse, cached_calls, sum_calls
 from nexus.cli._options import (
     BUDGET_OPTION,
     MODEL_OPTION,
@@ -24,9 +23,10 @@ from nexus.cli._parameters import Choice
 from nexus.cli._tables import print_table
 from nexus.cli._usage import reported_usage
 from nexus.engine import Engine
+from nexus.engine.analysis.cache_use import CachedCall, CacheUse, cached_calls, sum_calls
+from nexus.engine.simulation.cache import PolicyResult, Simulation, simulate_session
 from nexus.providers.prompt_cache import dollars
 from nexus.render.console import printable
-from nexus.simulation.cache import PolicyResult, Simulation, simulate_session
 from nexus.tokens.model import Model
 from nexus.tokens.model_table import DEFAULT_MODEL
 

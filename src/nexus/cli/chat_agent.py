@@ -26,18 +26,18 @@ from nexus.agents.engine import Confirm, Limits, Spending, confirm_all
 from nexus.agents.mcp_tools import configured_servers, open_mcp_tools
 from nexus.agents.turn_tools import TurnTools
 from nexus.agents.workers import WorkerLimits
-from nexus.async_engine import AsyncEngine
 from nexus.cli._exit_codes import exit_code, outcome_code
 from nexus.cli._models import EXTRACTIVE, NoKey, open_model, summarizer_of
 from nexus.cli._options import CommandOptions, resolve_id
 from nexus.cli._output import print_warning
 from nexus.context import AssembledContext
 from nexus.engine import DEFAULT_PROFILE, NEXT_MESSAGE, Engine, EngineOptions
+from nexus.engine.async_engine import AsyncEngine
 from nexus.errors import BadSetting, NexusError, NoCredential, SessionBusy
-from nexus.interop.turnlog_live import TurnLog
 from nexus.ledger.lease import WAIT_S, session_lease
 from nexus.models import EndpointClient, ModelClient, Models
 from nexus.tools import ToolRegistry
+from nexus.turnlog.live import TurnLog
 from nexus.types.block import ContextWarning
 from nexus.types.message import Image, Message, Part, Text
 from nexus.types.options import CallOptions

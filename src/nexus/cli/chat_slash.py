@@ -11,7 +11,6 @@ from typing import Protocol
 import click
 from msgspec import Struct
 
-from nexus.analysis.cache_use import cached_calls, sum_calls
 from nexus.cli import run_line
 from nexus.cli._exit_codes import STOPPED
 from nexus.cli._options import CommandOptions
@@ -22,6 +21,7 @@ from nexus.cli.assemble_command import print_window
 from nexus.cli.chat_agent import ChatAgent
 from nexus.cli.chat_input import image_paths
 from nexus.cli.compact_command import DEFAULT_PERCENT, run_compaction
+from nexus.engine.analysis.cache_use import cached_calls, sum_calls
 from nexus.errors import UnreadableFile
 from nexus.render.console import printable
 from nexus.types.ledger_entries import Commit, NewEntry

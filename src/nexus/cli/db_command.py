@@ -8,10 +8,10 @@ from typing import TypeVar
 
 import click
 
-from nexus.async_engine import AsyncEngine
 from nexus.cli._options import CommandOptions, NexusGroup, read_text
 from nexus.cli._output import beginning, quoted
 from nexus.engine import Engine
+from nexus.engine.async_engine import AsyncEngine
 from nexus.render.console import printable
 from nexus.services.configuration import ConfigService, Initialization
 from nexus.services.template import TEMPLATE_FILE, read_template

@@ -20,8 +20,8 @@ from nexus.engine import Engine
 from nexus.errors import NexusError, UnreadableFile
 from nexus.interop.detect import READERS, detect, first_time, read
 from nexus.interop.importing import ImportReport, import_transcript
-from nexus.interop.turnlog import Violation, read_text, violations
 from nexus.render.console import printable
+from nexus.turnlog.reader import Violation, read_text, violations
 
 SHOWN_PROBLEMS = 10
 

@@ -9,14 +9,14 @@ from typing import Any
 import click
 import msgspec
 
+from nexus.assembly.profiles.user.registry import ProfileEntry
 from nexus.cli._exit_codes import UNREADABLE
 from nexus.cli._options import BUDGET_OPTION, MODEL_OPTION, SESSION, CommandOptions, NexusGroup
 from nexus.cli._output import emit, print_warning
 from nexus.cli._tables import print_table
 from nexus.engine import Engine
-from nexus.profiles.user.registry import ProfileEntry
+from nexus.engine.simulation.profile_order import WHEN, ProfileReport, check_profile_order
 from nexus.render.console import printable
-from nexus.simulation.profile_order import WHEN, ProfileReport, check_profile_order
 from nexus.types.compaction_plan import FULL, FULL_TO
 
 SESSION_OPTION = click.option(

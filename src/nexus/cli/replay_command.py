@@ -8,8 +8,6 @@ from typing import Any
 import click
 import msgspec
 
-from nexus.analysis.diff import Difference
-from nexus.analysis.replay import ReplayOverrides, diff_calls, explain_call, replay_call, what_if
 from nexus.assembly.fit.cut import Strategy
 from nexus.assembly.manifest_store import parse_stored_manifest
 from nexus.cli._options import (
@@ -28,6 +26,8 @@ from nexus.cli._output import PROVIDER_FORMATS, emit, request_body
 from nexus.cli._parameters import Choice
 from nexus.cli._tables import print_explanation
 from nexus.engine import NEXT_MESSAGE
+from nexus.engine.analysis.diff import Difference
+from nexus.engine.analysis.replay import ReplayOverrides, diff_calls, explain_call, replay_call, what_if
 from nexus.render.console import printable
 from nexus.types.message import Text
 from nexus.types.request import Event, Request, Routing

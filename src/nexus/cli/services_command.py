@@ -11,7 +11,6 @@ import click
 import msgspec
 
 from nexus.agents import Limits
-from nexus.async_engine import AsyncEngine
 from nexus.bus import open_bus
 from nexus.cli._exit_codes import LIMIT_REACHED, MODEL_FAILED
 from nexus.cli._models import open_model
@@ -19,6 +18,7 @@ from nexus.cli._options import MODEL_OPTION, CommandOptions, NexusGroup
 from nexus.cli._output import escape_json
 from nexus.cli._tracing import send_traces
 from nexus.engine import EngineOptions
+from nexus.engine.async_engine import AsyncEngine
 from nexus.errors import BadSetting
 from nexus.render.console import printable, printable_lines
 from nexus.services.client import RunClient

@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from nexus.errors import UnknownFormat, UnreadableFile
-from nexus.interop import claude_code, dialogue_rows, turnlog
+from nexus.interop import claude_code
 from nexus.interop.chat_files import conversations_in, is_nanobot, read_anthropic, read_nanobot, read_openai
 from nexus.interop.json_lines import OnRead, read_json_lines
 from nexus.interop.transcript import Transcript
-from nexus.interop.turnlog_check import read_entries, read_text
 from nexus.providers.received import items_of, mapping, text_of
-from nexus.render.turnlog.entries import FIELDS
+from nexus.services import dialogue_rows
+from nexus.turnlog import reader as turnlog
+from nexus.turnlog.check import read_entries, read_text
+from nexus.turnlog.entries import FIELDS
 
 READERS: dict[str, Callable[[Path, OnRead | None], Iterator[Transcript]]] = {
     "anthropic": read_anthropic,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nexus.context import AssembledContext, PrefixReport
-from nexus.render.turnlog.entries import parse_entry_text
+from nexus.turnlog.entries import parse_entry_text
 
 
 def report(ctx: AssembledContext) -> str:

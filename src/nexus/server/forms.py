@@ -14,7 +14,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from nexus.analysis.explain import Explanation
+from nexus.engine.analysis.explain import Explanation
 from nexus.errors import BadSetting
 from nexus.providers.errors.failures import FailureKind
 from nexus.text.as_received import ReceivedFormat

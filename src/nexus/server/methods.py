@@ -25,16 +25,16 @@ from nexus.broker.queue_modes import decode_row
 from nexus.compaction import NOTHING
 from nexus.context import AssembledContext
 from nexus.engine import NEXT_MESSAGE
+from nexus.engine.recovery import await_compaction
+from nexus.engine.turn import Turn, event_keys, turn_of
 from nexus.errors import AgentClosed, BadEvent, BadSetting, NoSuchAgent, NotAllowed
 from nexus.ledger.lease import async_session_lease
 from nexus.providers.replies import read_reply
-from nexus.recovery import await_compaction
 from nexus.server import forms
 from nexus.server.agents import StoredAgent, event_id
 from nexus.server.jsonrpc import INVALID_PARAMS, SERVER_ERROR, RpcError
 from nexus.server.tenants import Tenant, Tenants
 from nexus.text.as_received import ReceivedFormat
-from nexus.turn import Turn, event_keys, turn_of
 from nexus.types.block import ContextWarning
 from nexus.types.message import Text, assistant
 from nexus.types.options import RequestOptions

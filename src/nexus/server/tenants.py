@@ -18,10 +18,10 @@ from msgspec import Struct
 from nexus.agents import Agent, Limits
 from nexus.agents.engine import Confirm
 from nexus.agents.tools import ToolContext, builtin_tools
-from nexus.async_engine import AsyncEngine
 from nexus.broker import Broker
 from nexus.context import AssembledContext
 from nexus.engine import Engine
+from nexus.engine.async_engine import AsyncEngine
 from nexus.errors import NexusError, NotAccepted
 from nexus.models import ModelClient
 from nexus.server.agents import StoredAgent, StoredAgents

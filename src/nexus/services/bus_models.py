@@ -11,11 +11,12 @@ from uuid import uuid4
 
 import msgspec
 
-from nexus.async_engine import AsyncEngine, AsyncTurn
 from nexus.bus import Bus, Subscription
 from nexus.bus import Message as BusMessage
 from nexus.bus.message import now_ms
 from nexus.context import AssembledContext
+from nexus.engine.async_engine import AsyncEngine, AsyncTurn
+from nexus.engine.turn import options_of
 from nexus.errors import (
     BadContext,
     BusDeadlineExceeded,
@@ -41,7 +42,6 @@ from nexus.services.messages import (
     request_again,
 )
 from nexus.services.topics import Topics
-from nexus.turn import options_of
 from nexus.types.message import Text
 from nexus.types.options import RequestOptions
 from nexus.types.stream_events import Retry, Token
@@ -216,7 +216,7 @@ def _request_for(ctx: AssembledContext, topic: str) -> LLMRequest:
 
 
 class BusAssembly:
-    """Gets the contexts of turns from a ContextBuilder on the bus (`nexus.recovery.RemoteAssembly`)."""
+    """Gets the contexts of turns from a ContextBuilder on the bus (`nexus.engine.recovery.RemoteAssembly`)."""
 
     def __init__(
         self, bus: Bus, nx: AsyncEngine, *, try_s: float = CONTEXT_TRY_S, total_s: float = CONTEXT_TOTAL_S

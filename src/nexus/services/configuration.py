@@ -15,8 +15,8 @@ from typing import Any, cast
 import msgspec
 from msgspec import Struct
 
-from nexus.async_engine import AsyncEngine
 from nexus.engine import Engine
+from nexus.engine.async_engine import AsyncEngine
 from nexus.errors import BadSetting, NotEditable
 from nexus.services.documents import CONFIGURATION_SESSION, IDENTITY_PREFIX, change_document, read_document
 from nexus.services.template import TEMPLATE_FILE, Scalar, flatten, is_scalar, nested, packaged_template

@@ -17,11 +17,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 import nexus
-from nexus.async_engine import AsyncEngine
 from nexus.bus import Bus, Subscription
 from nexus.bus import Message as BusMessage
 from nexus.bus.message import now_ms
 from nexus.context import AssembledContext
+from nexus.engine.async_engine import AsyncEngine
 from nexus.errors import BadBusMessage, BusDeadlineExceeded, ModelCallFailed
 from nexus.models import ModelClient, ModelReply
 from nexus.render.context_json import from_json

@@ -15,14 +15,14 @@ import msgspec
 from msgspec import Struct
 
 from nexus.agents import Agent, Limits
-from nexus.async_engine import AsyncEngine
+from nexus.assembly.profiles.builtin import TAGGED
 from nexus.broker import Broker
 from nexus.bus import Bus, Subscription
 from nexus.bus import Message as BusMessage
+from nexus.engine.async_engine import AsyncEngine
 from nexus.errors import BadEvent, EmptyEvent, NexusError, NotAccepted
 from nexus.ledger.lease import async_session_lease
 from nexus.ledger.sessions import PENDING
-from nexus.profiles.builtin import TAGGED
 from nexus.services.bus_models import BusAssembly, BusModels
 from nexus.services.context.formatters import read_time
 from nexus.services.messages import (

@@ -9,15 +9,15 @@ from typing import Any
 
 import msgspec
 
-from nexus.async_engine import AsyncEngine
 from nexus.engine import Engine
+from nexus.engine.async_engine import AsyncEngine
 from nexus.errors import BadSetting
 from nexus.ledger.operations import Ledger
 from nexus.ledger.replay import conversation_rows
+from nexus.services.tagged_blocks import message_row
 from nexus.types import session_key
 from nexus.types.ledger_entries import Entry
 from nexus.types.message import Message, Text
-from nexus.workspace.sources.tagged_blocks import message_row
 
 MAX_READ = 256
 """Entries that are read at a time, from the newest back."""

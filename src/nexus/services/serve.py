@@ -7,8 +7,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Literal, TypeAlias, cast, get_args
 
 from nexus.agents import Limits
-from nexus.async_engine import AsyncEngine
 from nexus.bus import Bus
+from nexus.engine.async_engine import AsyncEngine
 from nexus.errors import BadSetting
 from nexus.models import ModelClient
 from nexus.services.configuration import ConfigService

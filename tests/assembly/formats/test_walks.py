@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import nexus
 from engine.test_replay import Walk, own, replays
-from nexus.profiles.builtin import PROFILES
+from nexus.assembly.profiles.builtin import PROFILES
 from support.validity import CHECKS
 
 START_MS = 1_760_000_000_000

@@ -11,10 +11,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import nexus
-from nexus.analysis.replay import ReplayOverrides
 from nexus.compaction.prompt import render_transcript
+from nexus.engine.analysis.replay import ReplayOverrides
+from nexus.engine.recovery import recover
 from nexus.errors import EmptyEvent
-from nexus.recovery import recover
 from nexus.text.frames import unescape
 from nexus.text.one_line import json_line
 from nexus.types.config import Config

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from nexus.assembly.fit.view import MessageFormat
 from nexus.assembly.formats.roles import RolesFormat
-from nexus.assembly.formats.tagged import TaggedFormat, TaggedStableFormat
-from nexus.assembly.formats.turnlog import TurnLogFormat
+from nexus.services.message_format import TaggedFormat, TaggedStableFormat
+from nexus.turnlog.message_format import TurnLogFormat
 from nexus.types.profile import MessageFormatName
 
 FORMATS: dict[MessageFormatName, MessageFormat] = {

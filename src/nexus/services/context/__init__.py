@@ -1,6 +1,6 @@
 """Document 000's context service: five messages with an identity, tools, memory, a friend and the current message.
 
-`nexus.render.tagged` formats and parses the blocks; `formatters` parses an application's data (rows of a history, times,
+`nexus.services.tagged` formats and parses the blocks; `formatters` parses an application's data (rows of a history, times,
 zones) and reports invalid values. The modules have the documented names.
 """
 

@@ -15,11 +15,10 @@ from typing import Any, Protocol, cast
 import msgspec
 from msgspec.structs import replace
 
-from nexus.async_engine import AsyncEngine
 from nexus.bus import Bus, Subscription
 from nexus.bus import Message as BusMessage
+from nexus.engine.async_engine import AsyncEngine
 from nexus.errors import BadSetting
-from nexus.render.tagged import HUMAN, LIMIT, DialogueRow, merge_rows, mood_block
 from nexus.services.context.formatters import (
     FriendsInfoFormatter,
     MemoryFormatter,
@@ -39,6 +38,7 @@ from nexus.services.messages import (
     publish_if_possible,
     read_content,
 )
+from nexus.services.tagged import HUMAN, LIMIT, DialogueRow, merge_rows, mood_block
 from nexus.services.topics import Topics
 from nexus.types.block import ContextWarning
 from nexus.types.sanitize import sanitize_text

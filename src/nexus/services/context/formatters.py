@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
 from typing import Any, cast
 
-from nexus.render.tagged import (
+from nexus.services.tagged import (
     LIMIT,
     UNKNOWN_TIME,
     DialogueCall,

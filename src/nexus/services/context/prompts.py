@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from nexus.render.tagged import capabilities_block
+from nexus.services.tagged import capabilities_block
 from nexus.types.sanitize import sanitize_text
 from nexus.workspace.prompts import CORE_IDENTITY
 

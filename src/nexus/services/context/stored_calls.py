@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import msgspec
 
-from nexus.async_engine import AsyncEngine
 from nexus.context import AssembledContext
 from nexus.engine import Engine
+from nexus.engine.async_engine import AsyncEngine
 from nexus.errors import BadContext, BadEvent, BadSetting
 from nexus.render.context_json import to_json
 from nexus.services.messages import MAX_CONTEXT_BYTES, StoredCall

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple, TypeAlias
 
+from nexus.services import tagged_blocks
 from nexus.workspace.source_context import Source
-from nexus.workspace.sources import event_blocks, file_blocks, session_blocks, skills, tagged_blocks
+from nexus.workspace.sources import event_blocks, file_blocks, session_blocks, skills
 from nexus.workspace.sources import instructions as instruction_blocks
 
 Volatility: TypeAlias = Literal["never", "files", "session", "turn"]

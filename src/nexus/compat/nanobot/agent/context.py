@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from nexus.assembly.profiles.builtin import WORKSPACE
 from nexus.errors import EmptyEvent, WorkspaceMissing
-from nexus.profiles.builtin import WORKSPACE
 from nexus.providers.openai import fragment
 from nexus.types.block import Block, ContextWarning
 from nexus.types.config import Config

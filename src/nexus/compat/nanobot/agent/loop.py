@@ -16,7 +16,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from nexus.agents import Agent, Limits
-from nexus.async_engine import AsyncEngine
 from nexus.broker import Broker
 from nexus.broker.queue_modes import decode_row
 from nexus.compat.nanobot.agent.context import ContextBuilder
@@ -24,6 +23,7 @@ from nexus.compat.nanobot.bus.events import InboundMessage, OutboundMessage
 from nexus.compat.nanobot.bus.queue import Channel
 from nexus.compat.nanobot.providers.base import LLMProvider
 from nexus.compat.nanobot.session.manager import SessionManager
+from nexus.engine.async_engine import AsyncEngine
 from nexus.errors import NexusError
 from nexus.tools import ToolRegistry
 from nexus.types.message import Text

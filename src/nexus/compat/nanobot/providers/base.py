@@ -1,6 +1,6 @@
 """Document 003's `provider.chat(messages=…)`: chat messages to a model of any provider, through `nexus.models`.
 
-The messages are fitted into the model's context window and repaired, as by `nexus.mirror`. Nothing is stored.
+The messages are fitted into the model's context window and repaired, as by `nexus.engine.mirror`. Nothing is stored.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from nexus.async_engine import AsyncEngine
 from nexus.engine import open_engine
+from nexus.engine.async_engine import AsyncEngine
 from nexus.models import ModelClient, Models
 from nexus.tokens.model_table import DEFAULT_MODEL
 from nexus.types.message import Message, Thinking

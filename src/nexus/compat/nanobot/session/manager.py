@@ -22,7 +22,7 @@ from nexus.engine import Engine, EngineOptions, open_engine
 from nexus.errors import BadReference, BadSessionKey, BadSetting
 from nexus.providers.openai import fragment
 from nexus.providers.openai import messages as read_messages
-from nexus.render.turnlog.times import format_time
+from nexus.turnlog.times import format_time
 from nexus.types.history import SUMMARY_MARKER
 from nexus.types.ledger_entries import Commit, Committed, NewEntry
 from nexus.types.message import Image, Message, Note, Text, with_parts

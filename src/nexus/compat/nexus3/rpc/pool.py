@@ -17,12 +17,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from nexus.agents import Limits
-from nexus.async_engine import AsyncEngine
 from nexus.compat.nexus3.context.manager import ContextConfig, ContextManager
 from nexus.compat.nexus3.context.prompt_loader import PromptLoader
 from nexus.compat.nexus3.rpc.dispatcher import Dispatcher
 from nexus.compat.nexus3.rpc.session import Session, open_session_engine
 from nexus.compat.nexus3.session import LogConfig, SessionLogger, open_log
+from nexus.engine.async_engine import AsyncEngine
 from nexus.errors import AgentClosed, BadSetting, NotAllowed
 from nexus.ledger.sessions import SessionMetadata
 from nexus.ledger.sqlite import SqliteLedger

@@ -18,18 +18,18 @@ from msgspec.structs import replace
 
 from nexus.agents import Agent, Limits
 from nexus.assembly.fit.cut import Strategy
-from nexus.async_engine import AsyncEngine
 from nexus.compaction import NOTHING, CompactionOutcome, FallbackSummarizer
 from nexus.compaction.model_summarizer import ModelSummarizer
 from nexus.compat.nexus3.context.logger import LedgerLogger
 from nexus.compat.nexus3.context.manager import ContextManager
 from nexus.context import AssembledContext, StoredEvent
 from nexus.engine import Engine, EngineOptions
+from nexus.engine.async_engine import AsyncEngine
+from nexus.engine.recovery import await_compaction
 from nexus.errors import AgentClosed, BadSetting, ModelCallFailed, SessionBusy
 from nexus.ledger.lease import async_session_lease
 from nexus.ledger.store import LedgerStore
 from nexus.models import ModelClient, ModelReply
-from nexus.recovery import await_compaction
 from nexus.tools import ToolRegistry
 from nexus.types.config import Config
 from nexus.types.options import CallOptions

@@ -1,0 +1,10 @@
+"""Calls with a ledger: the engine that `nexus.open` returns, turns, recovery from overflows, replay of recorded calls.
+
+`engine` is the handle, `async_engine` its awaited form, `turn` a turn that is stored step by step, `recovery` sends a call
+and shrinks it when the provider refuses it. `mirror` finds the place of a program's own message list, `analysis` looks at
+recorded calls again, and `simulation` plays recorded sessions under other conditions.
+"""
+
+from nexus.engine.engine import DEFAULT_PROFILE, NEXT_MESSAGE, Engine, EngineOptions, open_engine
+
+__all__ = ["DEFAULT_PROFILE", "NEXT_MESSAGE", "Engine", "EngineOptions", "open_engine"]

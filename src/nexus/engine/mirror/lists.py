@@ -1,0 +1,89 @@
+"""Message lists as clients sent them, read once: a list that goes on costs only its new messages."""
+
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from threading import Lock
+from typing import Any
+
+from nexus.engine.mirror.keys import KeyChain, MessageKeys
+from nexus.providers.messages import as_messages, list_of_items
+from nexus.providers.received import CallIndex
+from nexus.text.as_received import ReceivedFormat
+from nexus.types.message import Message
+from nexus.workspace.attachments import with_image_sizes
+
+LISTS = 64
+"""Lists that are remembered, of any size; the least recently used goes first."""
+
+MAX_LISTS, MAX_MESSAGES = 1_024, 20_000
+"""Lists that are remembered while their messages are no more than this: a server has many lists, most of them short."""
+
+
+@dataclass(slots=True)
+class ReadList:
+    """A client's list, the messages in it, and their keys, without the system messages that it begins with."""
+
+    scope: str
+    provider: ReceivedFormat | None
+    model: str
+    chain: KeyChain
+    items: list[Any] = field(default_factory=list[Any])
+    system: list[str] = field(default_factory=list[str])
+    messages: list[Message] = field(default_factory=list[Message])
+    keys: list[MessageKeys] = field(default_factory=list[MessageKeys])
+    calls: CallIndex = field(default_factory=CallIndex)
+
+    def extend(self, items: Sequence[Any]) -> None:
+        """Read further items."""
+        for message in as_messages(items, self.provider, model=self.model, calls=self.calls):
+            if message.role == "system" and not self.messages:
+                self.system.append(message.text())
+            else:
+                sized = with_image_sizes(message)
+                self.messages.append(sized)
+                self.keys.append(self.chain.add(sized))
+        self.items += (item if isinstance(item, Message) else copy.deepcopy(item) for item in items)
+
+    def copy(self) -> ReadList:
+        """Return a list that stays as it is when this one is extended."""
+        return ReadList(
+            self.scope, self.provider, self.model, self.chain.copy(), [], [*self.system], [*self.messages], [*self.keys]
+        )
+
+
+class ListCache:
+    """The lists of one engine that were read last. Calls from several threads are safe."""
+
+    def __init__(self) -> None:
+        self._lists: OrderedDict[int, ReadList] = OrderedDict()
+        self._numbers = count()
+        self._lock = Lock()
+
+    def read(self, items: Any, scope: str, provider: ReceivedFormat | None, model: str) -> ReadList:
+        """Return the list's messages and keys. Raises BadEvent as `nexus.read_messages`."""
+        items = list_of_items(items, provider)
+        with self._lock:
+            number = next(
+                (
+                    number
+                    for number, cached in reversed(self._lists.items())
+                    if (cached.scope, cached.provider, cached.model) == (scope, provider, model)
+                    and 0 < len(cached.items) <= len(items)
+                    and cached.items[-1] == items[len(cached.items) - 1]
+                    and cached.items == items[: len(cached.items)]
+                ),
+                next(self._numbers),
+            )
+            # Until it is read whole it is not remembered: reading may fail in the middle.
+            cached = self._lists.pop(number, None) or ReadList(scope, provider, model, KeyChain(scope))
+            cached.extend(items[len(cached.items) :])
+            self._lists[number] = cached
+            messages = sum(len(other.messages) for other in self._lists.values())
+            while len(self._lists) > (LISTS if messages > MAX_MESSAGES else MAX_LISTS):
+                messages -= len(self._lists.popitem(last=False)[1].messages)
+            return cached.copy()

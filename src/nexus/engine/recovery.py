@@ -1,0 +1,550 @@
+# Over 500 lines: the steps of one request, and their drivers for callers that block and callers that await.
+"""Sending with overflow recovery: compact proactively, then shrink and retry when the provider rejects a call.
+
+A request takes at most three calls. Each retry is smaller than the call before it by our own count. Once a retry
+succeeds, the limit that the provider reported is remembered for the model. If nothing more can be omitted,
+ContextOverflow lists the tokens of each part.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeAlias, TypeVar, Unpack
+
+from msgspec import Struct
+
+from nexus.assembly.inputs import as_event, build_request
+from nexus.compaction import CompactionOutcome
+from nexus.context import AssembledContext
+from nexus.engine import Engine
+from nexus.engine.async_engine import AsyncEngine, AsyncTurn
+from nexus.engine.turn import Turn, event_of_context, options_of
+from nexus.errors import BudgetTooSmall, CompactionSuperseded, ContextOverflow, HeadMoved
+from nexus.ledger.lease import WAIT_S, async_session_lease, session_lease
+from nexus.providers.errors import OverflowVerdict, classify, detect_silent_overflow, learned_window
+from nexus.providers.errors.failures import failure_of
+from nexus.providers.replies import read_reply
+from nexus.types.compaction_plan import RECOVER_TO, Trigger
+from nexus.types.ledger_entries import Committed
+from nexus.types.message import Image, Message, Text, ToolCall
+from nexus.types.options import RequestOptions
+from nexus.types.request import AgentResult, Event
+from nexus.types.settings import ModelSettings, output_limit, request_settings, with_output_limit
+from nexus.types.stream_events import CompactionEnd, CompactionStart, Sink, StreamEvent, ignore_event
+from nexus.types.validation import check_options
+
+T = TypeVar("T")
+# Calls of one request: the first, one after compaction to 40 %, one after cutting to 40 % of the failed size.
+MOST_CALLS = 3
+# Maximum size of a retry, as a share of the tokens that did not fit.
+SMALLER = 0.95
+_NO_SETTINGS: ModelSettings = {
+    "temperature": None, "top_p": None, "max_tokens": None, "thinking": None, "stop": None, "tool_choice": None,
+    "extra": None,
+}  # fmt: skip
+# Smallest limit of a reply, in tokens; below it the prompt is shrunk instead.
+_LEAST_OUTPUT = 256
+_CALL_ARGUMENTS = "session images compact wait"
+# Source of a verdict for a reply whose usage is smaller than the prompt.
+_LESS_THAN_SENT = "usage:less than was sent"
+
+
+class Attempt(Struct, frozen=True):
+    """One call."""
+
+    tokens: int  # of the prompt by our count
+    available: int
+    after: str = ""  # the step that preceded the call
+    verdict: OverflowVerdict | None = None  # None for a call that fit
+
+
+class Answer(Struct, frozen=True):
+    """The result of a request."""
+
+    ctx: AssembledContext  # the context that fit
+    reply: Any  # the provider's response, unchanged
+    result: AgentResult
+    committed: Committed
+    attempts: tuple[Attempt, ...]
+    compaction: tuple[CompactionOutcome, ...] = ()
+
+    @property
+    def was_recovered(self) -> bool:
+        """Return True if the first call did not fit."""
+        return len(self.attempts) > 1
+
+
+class _Outcome(Struct, frozen=True):
+    """Result of a step: a reply or a compaction's outcome, or the error that was raised."""
+
+    reply: Any = None
+    error: Exception | None = None
+
+
+RemoteAssembly: TypeAlias = Callable[[AsyncTurn], Awaitable[AssembledContext | None]]
+"""Returns the context of a turn's next call from another process (`Turn.attach`); None to assemble it here."""
+
+Compact: TypeAlias = Callable[[threading.Event], CompactionOutcome]
+"""Compacts the session, which a model may take minutes for; canceled by the event."""
+
+_Steps: TypeAlias = Generator[AssembledContext | Compact, _Outcome, T]
+"""Contexts to send and compactions to run, one after the other. It calls no model itself, so that a caller may await one."""
+
+
+def call(
+    nx: Engine,
+    event: str | Event | Iterable[Message],
+    send: Callable[[AssembledContext], Any],
+    *,
+    session: str | None = None,
+    images: Sequence[Image] = (),
+    compact: bool = True,
+    wait: float = WAIT_S,
+    **options: Unpack[RequestOptions],
+) -> Answer:
+    """Store an event, send its context and record the reply, with overflow recovery. Calls of a session wait in line.
+
+    Args:
+        nx: The engine.
+        event: The user's text, an Event, or the results of tool calls. It is stored before `send` is called. The same
+            `Event.id` again continues its turn, or returns the stored answer.
+        send: Takes the context and returns the provider's response, for example
+            `lambda ctx: client.messages.create(**ctx.to_anthropic())`.
+        session: The session's label; without one as `Engine.assemble` chooses.
+        images: Images of the user's message.
+        compact: Compact before the call if the context exceeds the profile's `compact_at`: by default, if it is full.
+            Without it the history is only cut.
+        wait: Seconds to wait for another call of the session.
+        **options: The other arguments of `Engine.assemble`.
+
+    Raises:
+        SessionBusy: Another call of the session did not end in time. Nothing was stored.
+        BudgetTooSmall: The parts that are never cut exceed the budget. Nothing was stored, or, if a compaction
+            came before it, a failed turn.
+        ContextOverflow: Three calls did not fit, or nothing more can be omitted. The turn is stored as failed.
+        BadReply: The reply is empty or unreadable. The turn is stored as failed.
+        Exception: Any error of `send` that is not an overflow, unchanged; `nexus.failure_of` returns its kind and whether
+            to try again. The turn is stored as failed, and the same `Event.id` continues it.
+    """
+    check_options("call", options, RequestOptions, _CALL_ARGUMENTS)
+    recovery = _new_recovery(nx, event, session, images, options, compact=compact)
+    with session_lease(nx.store, recovery.session, wait_s=wait):
+        return _send_all(recovery.turn_steps(), send)
+
+
+async def acall(
+    nx: AsyncEngine,
+    event: str | Event | Iterable[Message],
+    send: Callable[[AssembledContext], Awaitable[Any]],
+    *,
+    session: str | None = None,
+    images: Sequence[Image] = (),
+    compact: bool = True,
+    wait: float = WAIT_S,
+    **options: Unpack[RequestOptions],
+) -> Answer:
+    """Do as `call` with an asynchronous `send`; a cancelled task leaves an interrupted turn."""
+    check_options("acall", options, RequestOptions, _CALL_ARGUMENTS)
+    recovery = await nx.run(partial(_new_recovery, nx.engine, event, session, images, options, compact=compact))
+    async with async_session_lease(nx.engine.store, recovery.session, nx.run, wait_s=wait):
+        return await _await_all(nx, recovery.turn_steps(), send)
+
+
+async def next_reply(
+    nx: AsyncEngine,
+    turn: AsyncTurn,
+    send: Callable[[AssembledContext], Awaitable[Any]],
+    *,
+    compact_topic: str | None = None,
+    listen: Sink = ignore_event,
+    assemble: RemoteAssembly | None = None,
+    **changes: Unpack[RequestOptions],
+) -> Answer:
+    """Assemble the context of a turn's next call, send it with overflow recovery, and record its reply.
+
+    Unlike `acall` it begins no turn and closes none: if it raises, the caller ends the turn with `turn.fail`.
+
+    Args:
+        nx: The engine.
+        turn: The open turn.
+        send: As for `acall`.
+        compact_topic: Compact the session even if the context has room; the summary keeps this above all.
+        listen: Called on the event loop when a compaction starts and when it ends.
+        assemble: Gets the context from another process, unless the call has changes or a compaction comes first.
+        **changes: As for `Turn.assemble`.
+
+    Raises:
+        BudgetTooSmall, ContextOverflow, BadReply, Exception: As for `call`.
+    """
+    loop = asyncio.get_running_loop()
+
+    def pass_on(event: StreamEvent) -> None:
+        loop.call_soon_threadsafe(listen, event)
+
+    recovery = _Recovery(
+        nx.engine,
+        Event(),
+        turn.turn.session,
+        {**turn.turn.options, **changes},
+        turn=turn.turn,
+        listen=pass_on,
+    )
+    is_plain = compact_topic is None and not changes
+    ctx = await assemble(turn) if assemble is not None and is_plain else None
+    return await _await_all(nx, recovery.reply_steps(compact_topic, ctx, **changes), send)
+
+
+async def _await_all(
+    nx: AsyncEngine, steps: _Steps[Answer], send: Callable[[AssembledContext], Awaitable[Any]]
+) -> Answer:
+    outcome: _Outcome | None = None
+    try:
+        while not isinstance(step := await nx.run(_next_step, steps, outcome), Answer):
+            try:
+                outcome = _Outcome(await (send(step) if isinstance(step, AssembledContext) else await_compaction(step)))
+            except Exception as error:  # noqa: BLE001 - the steps decide what it means, and raise it again
+                outcome = _Outcome(error=error)
+    except Exception:
+        raise  # by the steps, which have ended
+    except BaseException as error:
+        # A canceled step goes on in the engine's thread; its end waits there for its turn.
+        await asyncio.shield(nx.run(_stop, steps, error))
+        raise
+    return step
+
+
+async def await_compaction(compact: Compact) -> CompactionOutcome:
+    """Run a compaction in a thread of its own: other sessions have the engine's threads meanwhile.
+
+    If it is canceled, nothing is stored. `compact` calls `Engine.compact` with a plan and the event.
+    """
+    cancel = threading.Event()
+    work = asyncio.ensure_future(asyncio.to_thread(compact, cancel))
+    try:
+        return await asyncio.shield(work)
+    finally:
+        cancel.set()
+        await asyncio.wait([work])
+
+
+def _send_all(steps: _Steps[Answer], send: Callable[[AssembledContext], Any]) -> Answer:
+    step = _next_step(steps, None)
+    while not isinstance(step, Answer):
+        try:
+            outcome = _Outcome(send(step) if isinstance(step, AssembledContext) else step(threading.Event()))
+        except Exception as error:  # noqa: BLE001 - the steps decide what it means, and raise it again
+            outcome = _Outcome(error=error)
+        except BaseException as error:
+            _stop(steps, error)
+            raise
+        step = _next_step(steps, outcome)
+    return step
+
+
+def _next_step(steps: _Steps[Answer], outcome: _Outcome | None) -> AssembledContext | Compact | Answer:
+    """Return the next context to send or compaction to run, or the answer."""
+    try:
+        return next(steps) if outcome is None else steps.send(outcome)
+    except StopIteration as end:
+        return end.value
+
+
+def _stop(steps: _Steps[Answer], error: BaseException) -> None:
+    """End the steps with an interruption of the program."""
+    with suppress(BaseException):
+        steps.throw(error)
+
+
+def despite_learned_limit(nx: Engine, model: str | None, assemble: Callable[[], T]) -> T:
+    """Assemble, and again without the model's learned limit if the parts that are never cut exceed it."""
+    with suppress(BudgetTooSmall):
+        return assemble()
+    # Another turn of the model may forget or learn a limit at any time.
+    with nx.without_learned_limits():
+        result = assemble()
+    nx.forget_limit(model or nx.model)
+    return result
+
+
+def _new_recovery(
+    nx: Engine,
+    event: str | Event | Iterable[Message],
+    session: str | None,
+    images: Sequence[Image],
+    options: RequestOptions,
+    *,
+    compact: bool,
+) -> _Recovery:
+    return _Recovery(nx, as_event(event, images), nx.session_label(session, **options), options, compact)
+
+
+def recover(
+    nx: Engine,
+    ctx: AssembledContext,
+    error: object,
+    send: Callable[[AssembledContext], Any],
+    **options: Unpack[RequestOptions],
+) -> Answer:
+    """Continue after a call of your own failed with an overflow; see `call`.
+
+    Args:
+        nx: The engine.
+        ctx: The context that did not fit. Its arguments, tools and settings included, apply to the smaller ones.
+        error: The provider's error.
+        send: As for `call`.
+        **options: Arguments of `Engine.assemble` to replace.
+
+    Raises:
+        ContextOverflow: As for `call`, or `error` is neither an overflow nor an exception.
+        BaseException: `error` itself, if it is an exception other than an overflow.
+    """
+    check_options("recover", options, RequestOptions)
+    recovery = _Recovery(nx, event_of_context(ctx), ctx.session_label, {**options_of(ctx), **options})
+    verdict = classify(error, provider=ctx.provider, window=ctx.accounting.model_info.context_tokens)
+    if verdict.kind != "overflow":
+        if isinstance(error, BaseException):
+            raise error
+        raise ContextOverflow((), f"the error is {verdict.kind}, not an overflow: {verdict.text}")
+    recovery.attempts.append(Attempt(ctx.token_budget.used.total, ctx.token_budget.available, "", verdict))
+    recovery.error = error if isinstance(error, BaseException) else None
+    return _send_all(recovery.recovery_steps(ctx, verdict), send)
+
+
+@dataclass(slots=True)
+class _Recovery:
+    """One request: its attempts so far, and the steps that make it smaller."""
+
+    nx: Engine
+    event: Event
+    session: str
+    options: RequestOptions
+    may_compact: bool = True
+    attempts: list[Attempt] = field(default_factory=list[Attempt])
+    outcomes: list[CompactionOutcome] = field(default_factory=list[CompactionOutcome])
+    error: BaseException | None = None
+    step: str = ""
+    limit_to_learn: int = 0
+    least_budget: int = 1  # tokens of the parts that are never cut, once a budget was too small for them
+    turn: Turn | None = None  # set if the event is stored
+    listen: Sink = ignore_event  # called when a compaction starts and ends
+
+    def assemble(self) -> AssembledContext:
+        """Return the context."""
+        options: RequestOptions = {"budget": None, **self.options}
+        if self.turn is not None:
+            return self.turn.assemble(**options)
+        return self.nx.assemble(self.event, session=self.session, **options)
+
+    def assemble_within(self, budget: int, failed: AssembledContext) -> AssembledContext:
+        """Return a failed context within a budget of this call alone: later calls of the turn keep the turn's own."""
+        options: RequestOptions = {**self.options, "budget": max(budget, 1)}
+        stored = failed.provenance.stored_event
+        if self.turn is None or stored is None:
+            return self.nx.assemble(self.event, session=self.session, **options)
+        return self.nx.assemble_stored(build_request(self.event, self.session, **options), stored)
+
+    def turn_steps(self) -> _Steps[Answer]:
+        """Store the event, then yield contexts until one fits. Every way out but the answer closes the turn as failed."""
+        begin = partial(self.nx.begin, self.event, session=self.session, **self.options)
+        turn = self.turn = despite_learned_limit(self.nx, self.options.get("model"), begin)
+        if turn.status == "completed":
+            return self._stored_answer(turn)
+        try:
+            return (yield from self.reply_steps())
+        except Exception as error:
+            failure = failure_of(error)
+            turn.fail(failure.kind, failure.text)
+            raise
+        except BaseException:
+            turn.cancel()
+            raise
+
+    def recovery_steps(self, ctx: AssembledContext, verdict: OverflowVerdict) -> _Steps[Answer]:
+        """Yield smaller contexts than one that did not fit, until one fits."""
+        smaller = yield from self.smaller_context(ctx, verdict)
+        return (yield from self.send_until_it_fits(smaller))
+
+    def reply_steps(
+        self,
+        compact_topic: str | None = None,
+        ctx: AssembledContext | None = None,
+        **changes: Unpack[RequestOptions],
+    ) -> _Steps[Answer]:
+        """Yield contexts of the turn's next call until one fits, the first one maybe `ctx`, and record its reply."""
+        assemble = partial(self.turn.assemble, **changes) if self.turn is not None else self.assemble
+        ctx = ctx or despite_learned_limit(self.nx, self.options.get("model"), assemble)
+        trigger: Trigger | None = (
+            "manual" if compact_topic is not None else "context_limit" if ctx.compaction_due else None
+        )
+        if self.may_compact and trigger is not None:
+            is_shorter = yield from self.compact_history(ctx, None, trigger, compact_topic or "")
+            ctx = self.assemble() if is_shorter else ctx
+        return (yield from self.send_until_it_fits(ctx))
+
+    def _stored_answer(self, turn: Turn) -> Answer:
+        """Return the answer of a turn that was completed before, without a call."""
+        thread = self.nx.ledger.thread_info(turn.session)
+        committed = Committed(thread.id, thread.head_seq, 0, turn.number)
+        ctx = self.nx.replay(turn.session, turn.number, unverified=True)
+        return Answer(ctx, None, AgentResult(turn.replies), committed, ())
+
+    def send_until_it_fits(self, ctx: AssembledContext) -> _Steps[Answer]:
+        """Send at most three times. A doubtful reply is accepted if no smaller context can be sent."""
+        while True:
+            used, available = ctx.token_budget.used.total, ctx.token_budget.available
+            outcome = yield ctx
+            reply, self.error, result = outcome.reply, outcome.error, AgentResult(())
+            if outcome.error is not None:
+                verdict = classify(self.error, provider=ctx.provider, window=ctx.accounting.model_info.context_tokens)
+                if verdict.kind != "overflow":
+                    raise outcome.error
+            else:
+                result = read_reply(reply)
+                verdict = _silent_overflow(ctx, result)
+            self.attempts.append(Attempt(used, available, self.step, verdict))
+            if verdict is not None:
+                try:
+                    ctx = yield from self.smaller_context(ctx, verdict)
+                    continue
+                except ContextOverflow:
+                    if not _has_content(result):
+                        raise
+            # Only a success proves a limit: a learned limit under which nothing fits would block the next call.
+            elif self.limit_to_learn:
+                self.nx.learn_limit(ctx.model, max(self.limit_to_learn, used))
+            turn = self.turn
+            committed = turn.record_result(result, ctx, reply) if turn else self.nx.record_result(ctx, result)
+            return Answer(ctx, reply, result, committed, tuple(self.attempts), tuple(self.outcomes))
+
+    def smaller_context(self, ctx: AssembledContext, verdict: OverflowVerdict) -> _Steps[AssembledContext]:
+        """Return a context that is smaller than the failed one by our count. Raises ContextOverflow if none is."""
+        self.nx.recoveries[ctx.model] += 1
+        if len(self.attempts) >= MOST_CALLS:
+            raise ContextOverflow(self.attempts, f"{MOST_CALLS} calls did not fit, {_parts(ctx)}") from self.error
+        budget = ctx.token_budget
+        if verdict.part == "output" and self._lower_output_limit(ctx, verdict):
+            self.step = "a shorter answer was asked for"
+            # A lower output limit leaves more tokens to the prompt, and other programs may have added messages: the
+            # prompt must not grow.
+            if (refitted := self._refit(ctx, budget.available, share=1.0)) is not None:
+                return refitted
+        limit = _prompt_limit(ctx, verdict)
+        smaller: AssembledContext | None = None
+        share = RECOVER_TO * limit / budget.available
+        may_compact = self.may_compact and len(self.attempts) == 1
+        if may_compact and (yield from self.compact_history(ctx, share, "overflow_recovery")):
+            self.step = "compacted to 40 %"
+            smaller = self._refit(ctx, limit)
+        if smaller is None:
+            self.step = "cut to 40 % of what did not fit"
+            smaller = self._refit(ctx, int(RECOVER_TO * limit))
+        if smaller is None:
+            self.step = "cut to what is never cut"
+            smaller = self._refit(ctx, self.least_budget) or self._refit(ctx, int(SMALLER * budget.used.total))
+        if smaller is None:
+            raise ContextOverflow(self.attempts, f"nothing more can be omitted, {_parts(ctx)}") from self.error
+        # Limits in bytes, and usage without cached tokens, are no token limits.
+        if verdict.part != "bytes" and verdict.source != _LESS_THAN_SENT:
+            self.limit_to_learn = limit
+        return smaller
+
+    def compact_history(
+        self, ctx: AssembledContext, share: float | None, trigger: Trigger, topic: str = ""
+    ) -> _Steps[bool]:
+        """Compact to a share, by default the profile's; return whether the history became shorter."""
+        plan = ctx.plan(trigger, share)
+        if plan is None:
+            return False
+        self.listen(CompactionStart(trigger))
+        outcome = CompactionOutcome()
+        try:
+            result = yield lambda cancel: self.nx.compact(ctx.session_label, focus=topic, plan=plan, cancel=cancel)
+            if isinstance(result.error, (CompactionSuperseded, HeadMoved)):
+                return True  # another program's compaction landed first
+            if result.error is not None:
+                raise result.error
+            outcome = result.reply
+        finally:
+            problem = outcome.attempts[-1].reason if outcome.attempts else ""
+            self.listen(CompactionEnd(outcome.tokens_before, outcome.tokens_after, outcome.method, problem))
+        self.outcomes.append(outcome)
+        return bool(outcome)
+
+    def _refit(self, failed: AssembledContext, budget: int, share: float = SMALLER) -> AssembledContext | None:
+        """Return the context within a budget, if its size is at most a share of the failed one's."""
+        try:
+            ctx = self.assemble_within(budget, failed)
+        except BudgetTooSmall as error:
+            self.least_budget = error.needed_tokens
+            if error.is_lower_bound:
+                self._refit(failed, error.needed_tokens)  # counts all parts
+            return None
+        return ctx if ctx.token_budget.used.total <= share * failed.token_budget.used.total else None
+
+    def _lower_output_limit(self, ctx: AssembledContext, verdict: OverflowVerdict) -> bool:
+        """Lower the limit of the reply to the tokens that the provider leaves; return False if those are too few."""
+        config = request_settings(self.options)
+        current = output_limit(config) or 0
+        # Without an exact limit, half of the reply is tried.
+        is_exact = verdict.limit and not verdict.at_least
+        remaining = verdict.limit - (verdict.input_tokens or ctx.token_budget.used.total) if is_exact else current // 2
+        if remaining < _LEAST_OUTPUT or (current and remaining >= current):
+            return False
+        # The request's settings are all in `model_config` then.
+        self.options = {**self.options, **_NO_SETTINGS, "model_config": with_output_limit(config, remaining)}
+        return True
+
+
+def _prompt_limit(ctx: AssembledContext, verdict: OverflowVerdict) -> int:
+    """Return the limit of the next prompt by our count: below the failed size and the reported limit."""
+    budget = ctx.token_budget
+    failed = budget.used.total
+    limit = SMALLER * min(failed, budget.available)
+    reported = learned_window(verdict)
+    if reported is not None:
+        if verdict.limit_of != "input":  # the window includes the reply
+            reported = max(reported - budget.reserve_response, reported // 2)
+        counted = max(verdict.input_tokens or verdict.requested - verdict.output_tokens, 0)
+        # Where the provider counted fewer tokens than we did, its limit is larger in our tokens.
+        limit = min(reported * (failed / counted if counted > failed else 1.0), limit)
+    return max(int(limit), 1)
+
+
+def _parts(ctx: AssembledContext) -> str:
+    """Return the tokens of a context's parts, the largest first."""
+    used = ctx.token_budget.used
+    sizes = (
+        (used.system_prompt, "system prompt"), (used.tools, "tools"), (used.history, "history"),
+        (used.event, "current message"),
+    )  # fmt: skip
+    parts = ", ".join(f"{name} {tokens:,}" for tokens, name in sorted(sizes, reverse=True) if tokens)
+    return f"of the last one {parts}"
+
+
+def _silent_overflow(ctx: AssembledContext, result: AgentResult) -> OverflowVerdict | None:
+    """Return a verdict if the usage or the stop reason of a reply shows that the prompt did not fit."""
+    verdict = detect_silent_overflow(
+        result.usage,
+        window=ctx.accounting.model_info.context_tokens,
+        stop_reason=result.provider_stop_reason or result.stop_reason,
+        text_empty=not _has_content(result),
+        sent_tokens=ctx.token_budget.used.total,
+    )
+    # Gateways that omit cached tokens from the usage report less than was sent, although the prompt fit.
+    if verdict is not None and verdict.source == _LESS_THAN_SENT and _has_content(result):
+        return None
+    return verdict
+
+
+def _has_content(result: AgentResult) -> bool:
+    """Return whether a reply contains text or a tool call."""
+    return any(
+        isinstance(part, ToolCall) or (isinstance(part, Text) and bool(part.text.strip()))
+        for message in result.messages
+        for part in message.parts
+    )

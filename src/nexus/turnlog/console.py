@@ -1,0 +1,227 @@
+"""The console display of document 001: speakers, times, turns, and tool calls with their reasons.
+
+Beyond the document, tool results follow their calls and checkpoints are on lines of their own. Every further line of a
+text is indented or begins with `> `, so that no text can imitate an entry.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nexus.render.console import parameter_list, part_lines, printable, quoted_lines, result_lines, visible_lines
+from nexus.turnlog import times
+from nexus.turnlog.entries import NO_SYSTEM, POST, LogEntry, Position, Unit, parse_bare, slices
+from nexus.turnlog.json_text import json_string, string_of
+from nexus.turnlog.write import entries_for, log_units
+from nexus.types.ledger_entries import Entry, MessageRef
+from nexus.types.message import Note, Part, Text, Thinking, ToolCall, ToolResult
+
+SYSTEM_CHARS = 300
+FINISH = "finishRequest"
+
+_SENTENCE_END = re.compile(r"[.!?](?=\s)|[。！？]|\n")
+
+
+class Signs(Struct, frozen=True):
+    """Prefixes and line-drawing characters of the display."""
+
+    system: str = ""
+    user: str = ""
+    assistant: str = ""
+    time: str = ""
+    tool: str = ""
+    post: str = ""
+    finish: str = ""
+    branch: str = "└─"
+    rule: str = "──"
+    dots: str = "…"
+
+
+EMOJI = Signs("🧠 ", "👤 ", "🤖 ", "🕐 ", "🔧 ", "💬 ", "✅ ")
+"""As the document prints them."""
+PLAIN = Signs()
+"""Without emoji."""
+ASCII = Signs(branch="`-", rule="--", dots="...")
+"""For an output that is limited to ASCII."""
+
+
+def console_lines(
+    entries: Iterable[Entry], *, signs: Signs = EMOJI, numbered: bool = False, full: bool = False
+) -> Iterator[str]:
+    """Yield the lines of the console display of a session's entries.
+
+    Args:
+        entries: Entries of the session.
+        signs: Prefixes of the lines.
+        numbered: Add the reference of each message and the entry of each checkpoint.
+        full: Show system texts, values and tool results without truncation.
+    """
+    return visible_lines(_Display(signs, numbered, full).lines(iter(entries)))
+
+
+def unit_lines(unit: Unit, entries: Iterable[LogEntry], *, signs: Signs = EMOJI, full: bool = False) -> Iterator[str]:
+    """Yield the lines of one message, or of a compaction, with its log entries. Tool results are not shown."""
+    return visible_lines(
+        _Display(signs, numbered=False, full=full).unit(replace(unit, results=(), result_places=()), [*entries])
+    )
+
+
+def checkpoint_line(entry: Entry, kinds: Mapping[object, str], *, signs: Signs = EMOJI, place: str = "") -> str:
+    """Return the line of an entry apart from its messages; empty for most. Arguments as of `checkpoint_text`."""
+    text = checkpoint_text(entry, kinds)
+    return f"{signs.rule} {place}{text} {signs.rule}" if text else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Display:
+    """The options of `console_lines`."""
+
+    signs: Signs
+    numbered: bool
+    full: bool
+
+    def lines(self, entries: Iterator[Entry]) -> Iterator[str]:
+        at, entries = _start(entries)
+        kinds: dict[object, str] = {}
+        first = True
+        for unit in log_units(entries, ends=lambda entry: bool(checkpoint_text(entry, {}))):
+            # The lines of a compaction or clear belong to the checkpoint above them.
+            if not first and (isinstance(unit, Entry) or unit.kind not in ("compaction", "clear")):
+                yield ""
+            first = False
+            if isinstance(unit, Entry):
+                kinds[unit.seq] = unit.kind
+                place = f"entry {unit.seq}: " if self.numbered else ""
+                yield checkpoint_line(unit, kinds, signs=self.signs, place=place)
+                continue
+            new, at = entries_for(unit, at)
+            yield from self.unit(unit, new)
+
+    def unit(self, unit: Unit, entries: list[LogEntry]) -> Iterator[str]:
+        if unit.kind == "compaction":
+            yield from quoted_lines(unit.summary)
+        parts = slices(unit.message) if unit.message else []
+        owners = {part.id: number for number, group in enumerate(parts) for part in group if isinstance(part, ToolCall)}
+        last = max(len(parts) - 1, 0)
+        # Checkpoints, and results without a preceding message, have results only.
+        for number, entry in enumerate(entries if unit.message else [None]):
+            if number:
+                yield ""
+            if entry is not None:
+                yield from self._entry(unit, entry)
+            if number == last and unit.message and unit.message.role != "user":
+                for part in unit.message.parts:
+                    # An entry shows texts, calls and readable thinking already.
+                    if not isinstance(part, (Text, ToolCall)) and not (isinstance(part, Thinking) and part.text):
+                        yield from part_lines(part)
+            for message, place in zip(unit.results, unit.result_places, strict=True):
+                for part in message.parts:
+                    if owners.get(part.call_id if isinstance(part, ToolResult) else "", last) == number:
+                        yield from self._result(part, place)
+
+    def _result(self, part: Part, place: MessageRef) -> Iterator[str]:
+        if not isinstance(part, ToolResult):
+            return part_lines(part)
+        at = f" (entry {place.seq}.{place.ord})" if self.numbered else ""
+        return result_lines(part, place=at, branch=self.signs.branch, dots=self.signs.dots, full=self.full)
+
+    def _entry(self, unit: Unit, entry: LogEntry) -> Iterator[str]:
+        signs = self.signs
+        place = f"entry {unit.place.seq}.{unit.place.ord}" if self.numbered else ""
+        bare = parse_bare(entry.role, entry.content)
+        if entry.role == "system":
+            yield from self._system(bare.text, f" [{place}]" if place else "")
+            return
+        fields = dict(() if isinstance(entry.content, str) else entry.content)
+        if entry.role == "assistant" and not bare.tool:  # text without a call, from another program
+            fields = {name: json_string(text) for name, text in (("text", bare.text), ("reasoning", bare.reasoning))}
+            fields["toolCall"] = json_string(POST)
+        turn = f"[Turn {entry.turn}{f', {place}' if place else ''}]"
+        if entry.role == "user":
+            yield f"{signs.user}User {printable(string_of(fields.get('userid', '')) or '')} {turn}"
+        else:
+            yield f"{signs.assistant}Assistant {turn}"
+        if at_ms := (unit.message.at_ms if unit.message else 0) or unit.at_ms:
+            valid = times.FIRST_US <= at_ms * 1_000 <= times.LAST_US
+            yield f"{signs.time}{entry.timestamp if valid else f'[no time: {at_ms}]'}"
+        if entry.role == "assistant":
+            yield from self._call(fields)
+            return
+        for part in unit.message.parts if unit.message else ():
+            # A note is not the user's words.
+            notes = part.text.splitlines() if isinstance(part, Note) else None
+            yield from part_lines(part) if notes is None else (f"  ({line})" for line in notes)
+
+    def _system(self, text: str, place: str) -> Iterator[str]:
+        """Yield a system text; unless `full`, its first sentence without the full stop, then `...`."""
+        text = text.strip()
+        if not self.full:
+            end = _SENTENCE_END.search(text)
+            short = text[:SYSTEM_CHARS]
+            if end is not None and end.start() <= SYSTEM_CHARS:
+                short = text[: end.end() if end[0] in "!?！？" else end.start()]
+            text = text if short == text else f"{short}..."
+        first, *more = text.splitlines() or [""]
+        yield f"{self.signs.system}System{place}: {first}"
+        yield from (f"   {line}" for line in more)
+
+    def _call(self, fields: Mapping[str, str]) -> Iterator[str]:
+        """Yield a call: its tool and parameters, the text of a post on its own line, and the reason."""
+        signs, tool = self.signs, string_of(fields.get("toolCall", "")) or ""
+        post = tool == POST
+        sign = signs.post if post else signs.finish if tool == FINISH else signs.tool
+        hidden = {"toolCall", "reasoning", *(("text",) if post else ())}
+        shown = ((printable(name), raw) for name, raw in fields.items() if name not in hidden)
+        parameters = parameter_list(shown, dots=signs.dots, full=self.full)
+        yield f"{sign}{printable(tool)}{parameters}{':' if post else ''}"
+        if post:
+            text = string_of(fields.get("text", "")) or ""
+            yield from (f"   {line}" for line in f'"{text}"'.splitlines())
+        if reasoning := string_of(fields.get("reasoning", "")):
+            first, *more = reasoning.splitlines() or [""]
+            yield f"   {signs.branch} Reason: {first}"
+            yield from (f"      {line}" for line in more)
+
+
+def _start(entries: Iterator[Entry]) -> tuple[Position, Iterator[Entry]]:
+    """Return the position of the first message by its turn in the ledger: the display may start within a session."""
+    consumed: list[Entry] = []
+    for entry in entries:
+        consumed.append(entry)
+        if entry.rows:
+            answers = entry.rows[0].message.role in ("assistant", "tool")
+            turn = max(entry.turn - (not answers), 0)
+            return Position(turn=turn, instructions=NO_SYSTEM), chain(consumed, entries)
+    return Position(instructions=NO_SYSTEM), iter(consumed)
+
+
+def checkpoint_text(entry: Entry, kinds: Mapping[object, str]) -> str:
+    """Describe an entry apart from its messages; empty for most. `kinds` are those of earlier checkpoints, by seq."""
+    body = entry.body
+    match entry.kind:
+        case "compaction":
+            return f"compacted: a summary replaces entries {body.get('covers_from')} to {body.get('covers_to')}"
+        case "clear":
+            return "the conversation was cleared here"
+        case "failed":
+            return f"turn {entry.turn} failed: {body.get('error', '')}"
+        case "undone":
+            target = body.get("of")
+            texts = {
+                "compaction": "the compaction at entry {} was undone",
+                "undone": "the undo at entry {} was reverted",
+            }
+            return texts.get(kinds.get(target, ""), "entry {} was undone").format(target)
+        case "pin" | "unpin":
+            reason = f": {body['reason']}" if body.get("reason") else ""
+            return f"message {body.get('seq')}.{body.get('ord', 0)} was {entry.kind}ned{reason}"
+        case "lost":
+            return f"entry {entry.seq} was damaged; its content is lost"
+        case _:
+            return ""

@@ -1,0 +1,115 @@
+"""Replies that imitate the turn log: a model that reads JSON entries may answer with entries instead of plain text.
+
+Such a reply is read as the message that its entries show. Only a text that consists of complete assistant entries counts:
+one, several on lines of their own, or an array. Everything else stays text: other roles, more or fewer fields, repeated
+names, calls of tools that were not offered, and entries that contradict the real calls next to them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+from nexus.errors import BadTurnLog
+from nexus.turnlog import times
+from nexus.turnlog.entries import (
+    FIELDS,
+    POST,
+    BareEntry,
+    LogEntry,
+    parse_bare,
+    parse_entry_line,
+    reasoning_parameter,
+)
+from nexus.turnlog.json_text import items, members, string_of
+from nexus.types.message import Message, Part, Text, Thinking, ToolCall, with_parts
+from nexus.types.sanitize import sanitize_text
+
+RAW_REPLY = "turnlog_reply"
+"""Key in a message's `meta` for the text that was received."""
+
+
+def with_imitation_as_message(message: Message, is_offered: Callable[[str], bool], calls: str) -> Message:
+    """Return the message that a reply's entries show; the message itself if its text is anything else.
+
+    A call without a real one gets an id that begins with `calls`. The text that was received is kept in `meta`.
+    """
+    entries = reply_entries(message)
+    parts = parts_of_entries(message, entries, is_offered, calls) if entries else ()
+    if not parts:
+        return message
+    return with_parts(message, parts, meta=_meta_with(message.meta, message.text()))
+
+
+def reply_entries(message: Message) -> list[LogEntry]:
+    """Return the entries of which an assistant's text consists; none if it has another text, or none at all."""
+    kinds = (Text, Thinking, ToolCall)
+    if message.role != "assistant" or not all(isinstance(part, kinds) for part in message.parts):
+        return []
+    text = message.text().strip()
+    entries = [_reply_entry(entry) for entry in _entry_texts(text)] if text[:1] in ("{", "[") else []
+    complete = [entry for entry in entries if entry is not None]
+    return complete if len(complete) == len(entries) else []
+
+
+def _entry_texts(text: str) -> Iterator[str]:
+    if not text.startswith("["):
+        # A single entry may be on several lines.
+        yield from [text] if members(text) is not None else text.split("\n")
+        return
+    try:
+        yield from [item.text for item in items(text)]
+    except BadTurnLog:
+        yield text
+
+
+def _reply_entry(text: str) -> LogEntry | None:
+    """Return the entry of a text that has the documented fields of an assistant's entry alone."""
+    pairs = members(text)
+    entry = parse_entry_line(text) if pairs is not None and tuple(name for name, _ in pairs) == FIELDS else None
+    if entry is None or entry.role != "assistant" or times.parse_time(entry.timestamp) is None:
+        return None
+    if isinstance(entry.content, str):
+        return entry
+    fields = dict(entry.content)
+    texts = {name: string_of(fields[name]) for name in ("toolCall", "text", "reasoning") if name in fields}
+    tool = texts.get("toolCall", POST)
+    is_complete = bool(tool) and None not in texts.values() and (tool != POST or "text" in texts)
+    return entry if is_complete and len(fields) == len(entry.content) else None
+
+
+def parts_of_entries(
+    message: Message, entries: list[LogEntry], is_offered: Callable[[str], bool], calls: str
+) -> tuple[Part, ...]:
+    """Return the parts that the entries show, with the real calls of the message; none if they contradict these."""
+    real = [*message.calls()]
+    remaining = iter(real)
+    parts: list[Part] = [part for part in message.parts if isinstance(part, Thinking)]
+    for number, entry in enumerate(entries):
+        bare = parse_bare("assistant", entry.content)
+        call = None
+        if bare.tool and (bare.tool != POST or is_offered(POST)):
+            call = next(remaining, None) if real else _new_call(bare, is_offered, f"{calls}_{number}")
+            if call is None or call.name != bare.tool:
+                return ()
+        reasoning, parameter = bare.reasoning, reasoning_parameter(call) if call else ""
+        if parameter and reasoning.endswith(parameter):  # shown after the message's own
+            reasoning = reasoning.removesuffix(parameter).removesuffix("\n")
+        if reasoning:
+            parts.append(Thinking(sanitize_text(reasoning)))
+        parts.append(call or Text(sanitize_text(bare.text)))
+    return () if next(remaining, None) is not None else tuple(parts)
+
+
+def _new_call(bare: BareEntry, is_offered: Callable[[str], bool], call_id: str) -> ToolCall | None:
+    return ToolCall(call_id, bare.tool, bare.arguments) if is_offered(bare.tool) else None
+
+
+def _meta_with(meta: str, text: str) -> str:
+    try:
+        fields: object = json.loads(meta or "{}")
+    except (ValueError, RecursionError):
+        fields = None
+    previous = cast("dict[str, Any]", fields) if isinstance(fields, dict) else {"meta": meta}
+    return json.dumps({**previous, RAW_REPLY: text}, ensure_ascii=False)

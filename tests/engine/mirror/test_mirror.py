@@ -1,0 +1,291 @@
+"""Lists of programs that keep their own: where each belongs, what is stored of it, and what the model is sent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nexus
+from engine.mirror.clients import FORMATS, Client, stored_messages
+from nexus.engine.mirror import lists
+from nexus.errors import BadEvent, BadSetting
+from support.continued import without_breakpoints
+from support.validity import CHECKS
+
+
+@pytest.fixture
+def nx() -> Iterator[nexus.Engine]:
+    with nexus.open(ledger=":memory:", model="gpt-4o") as engine:
+        yield engine
+
+
+def talk(nx: nexus.Engine, turns: int, **fields: Any) -> Client:
+    client = Client(nx, **fields)
+    for number in range(turns):
+        client.turn(f"question {number}", f"answer {number}")
+    return client
+
+
+def texts_of(item: Any) -> str:
+    """An item's JSON without what a response's items have and a request need not repeat, and with one text as text."""
+    item = {key: value for key, value in item.items() if key not in ("id", "status") and value != "message"}
+    content = item.get("content")
+    if isinstance(content, list) and len(content) == 1 and "text" in content[0]["type"]:
+        item = {**item, "content": content[0]["text"]}
+    return json.dumps(item, sort_keys=True)
+
+
+def place(ctx: nexus.AssembledContext) -> tuple[str, int, int]:
+    assert ctx.mirrored is not None
+    return ctx.mirrored.action, ctx.mirrored.stored_count, ctx.mirrored.missing_count
+
+
+def test_assembling_a_list_writes_nothing(nx: nexus.Engine) -> None:
+    client = talk(nx, 2)
+    before = list(nx.store.dump())
+    client.say("more")
+    client.context().to_openai()
+    Client(nx, items=[{"role": "user", "content": "another"}]).context()
+    assert list(nx.store.dump()) == before
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_growing_list_stays_in_one_session_and_is_sent_as_it_is(nx: nexus.Engine, name: str) -> None:
+    client, wire = Client(nx, name, budget=None), FORMATS[name]
+    for number in range(6):
+        client.say(f"question {number}")
+        ctx = client.context()
+        body = wire.body(ctx)
+        sent = without_breakpoints(body[wire.sent]) if name == "anthropic" else body[wire.sent]
+        assert [texts_of(item) for item in sent] == [texts_of(item) for item in client.items]
+        assert CHECKS[name](body) == []
+        action, _, missing = place(ctx)
+        assert (action, missing) == ("append" if number else "new", 1)
+        client.answer(ctx, f"answer {number}", [("look", {"n": number, "x": 1.0})] if number % 2 else [])
+    assert len(nx.sessions()) == 1
+    assert stored_messages(nx) == 12
+
+
+def test_missing_past_event_and_reply_are_one_transaction(nx: nexus.Engine) -> None:
+    items = [{"role": r, "content": f"{r} {n}"} for n in range(3) for r in ("user", "assistant")]
+    client = Client(nx, items=[*items, {"role": "user", "content": "and now"}])
+    ctx = client.context()
+    assert place(ctx) == ("new", 0, 7)
+    committed = client.answer(ctx, "fine")
+    session = nx.sessions()[0].label
+    assert [message.text() for message in nx.history(session)] == [
+        *(item["content"] for item in items), "and now", "fine",
+    ]  # fmt: skip
+    assert [turn.status for turn in nx.ledger.turns(session)] == ["completed"] * 4
+    assert committed.turn == 4
+    replayed = nx.replay(session, 4)
+    assert replayed.to_openai() == ctx.to_openai()
+    assert nx.record(ctx, client.wire.reply("fine", (), "x")).added == 0
+
+
+def test_edited_earlier_message_forks_and_the_old_branch_goes_on(nx: nexus.Engine) -> None:
+    client = talk(nx, 3)
+    edited = Client(nx, items=[*client.items[:2], {"role": "user", "content": "instead"}])
+    assert place(edited.context()) == ("fork", 2, 1)
+    edited.answer(edited.context(), "as you like")
+    client.say("go on")
+    assert place(client.context()) == ("append", 6, 1)
+    assert stored_messages(nx) == 8
+    assert {session.messages for session in nx.sessions()} == {4, 6}
+
+
+def test_same_retry_with_the_same_answer_adds_nothing(nx: nexus.Engine) -> None:
+    client = talk(nx, 2)
+    answer = client.items.pop()["content"]
+    ctx = client.context()
+    assert place(ctx) == ("fork", 3, 0)
+    assert client.answer(ctx, answer).added == 0
+    assert len(nx.sessions()) == 1
+    assert stored_messages(nx) == 4
+
+
+def test_retry_with_another_answer_stores_only_the_answer(nx: nexus.Engine) -> None:
+    client = talk(nx, 2)
+    client.items.pop()
+    client.answer(client.context(), "another answer")
+    assert stored_messages(nx) == 5
+    client.say("go on")
+    assert place(client.context()) == ("append", 4, 1)
+
+
+def test_failed_call_is_tried_again_in_the_same_session(nx: nexus.Engine) -> None:
+    client = talk(nx, 1)
+    client.say("again")
+    ctx = client.context()
+    nx.record(ctx, nexus.AgentResult((), error="connection lost"))
+    again = client.context()
+    assert place(again) == ("append", 3, 0)
+    client.answer(again, "here")
+    assert len(nx.sessions()) == 1
+    session = nx.sessions()[0].label
+    assert [message.text() for message in nx.history(session)][-2:] == ["again", "here"]
+    assert nx.replay(session, 2).to_openai() == again.to_openai()
+
+
+def test_sliding_window_stays_in_one_session_and_loses_nothing(nx: nexus.Engine) -> None:
+    client = talk(nx, 4)
+    for number in range(6):
+        del client.items[:2]
+        ctx = client.turn(f"later {number}", f"answer later {number}")
+        assert place(ctx)[0] == "append"
+        assert not ctx.warnings
+        assert ctx.to_openai()["messages"][0]["content"] == "question 0"
+    assert [session.messages for session in nx.sessions()] == [20]
+
+
+def test_clients_own_compaction_with_recent_messages_stays_in_its_session(nx: nexus.Engine) -> None:
+    client = talk(nx, 6)
+    client.items[:6] = [{"role": "user", "content": "Summary: three questions."}]
+    ctx = client.turn("go on", "gladly")
+    assert place(ctx)[0] == "append"
+    assert [warning.source for warning in ctx.warnings] == ["nexus:mirror"]
+    assert [session.messages for session in nx.sessions()] == [14]
+
+
+def test_clients_own_compaction_without_old_messages_is_a_new_session(nx: nexus.Engine) -> None:
+    talk(nx, 3)
+    client = Client(nx, items=[{"role": "user", "content": "Summary: three questions."}])
+    assert place(client.context()) == ("new", 0, 1)
+
+
+def test_rewritten_old_answer_imports_nothing_again_and_is_named(nx: nexus.Engine) -> None:
+    client = talk(nx, 5)
+    client.items[1]["content"] += "\n\n(edited by the client)"
+    ctx = client.turn("after that", "yes")
+    assert place(ctx) == ("append", 10, 1)
+    assert "1 of the list's messages" in ctx.warnings[0].message
+    assert stored_messages(nx) == 12
+    client.say("and again")
+    assert place(client.context())[0] == "append"
+
+
+def test_common_last_words_do_not_join_other_conversations(nx: nexus.Engine) -> None:
+    client = talk(nx, 3)
+    client.turn("thanks", "You are welcome.")
+    other = [{"role": "user", "content": "Other topic"}, {"role": "assistant", "content": "I see."}]
+    other += [{"role": "user", "content": "thanks"}, {"role": "assistant", "content": "You are welcome."}]
+    attached = Client(nx, items=[*other, {"role": "user", "content": "bye"}])
+    assert place(attached.context()) == ("new", 0, 5)
+
+
+def test_scopes_share_nothing(nx: nexus.Engine) -> None:
+    first, second = talk(nx, 2, scope="alice"), talk(nx, 2, scope="bob")
+    assert first.items == second.items
+    assert stored_messages(nx) == 8
+    assert sorted(session.label.partition("~")[0] for session in nx.sessions()) == ["alice", "bob"]
+
+
+def test_list_is_found_again_by_another_process(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    with nexus.open(ledger=path, model="gpt-4o") as nx:
+        items = talk(nx, 3).items
+    with nexus.open(ledger=path, model="gpt-4o") as nx:
+        client = Client(nx, items=items)
+        client.say("still here?")
+        assert place(client.context()) == ("append", 6, 1)
+
+
+def test_ids_thinking_and_form_of_arguments_do_not_matter(nx: nexus.Engine) -> None:
+    client = Client(nx, "anthropic")
+    client.say("look")
+    reply = client.wire.reply("", [("look", {"a": 1, "b": [2.0]})], "id")
+    reply["content"].insert(0, {"type": "thinking", "thinking": "hm", "signature": "c2ln"})
+    nx.record(client.context(), reply)
+    call = {"type": "tool_use", "id": "renamed", "name": "look", "input": {"b": [2], "a": 1.0}}
+    client.items.append({"role": "assistant", "content": [call]})
+    client.items += client.wire.results(["renamed"], ["found"])
+    ctx = client.context()
+    assert place(ctx) == ("append", 2, 1)
+    assert CHECKS["anthropic"](ctx.to_anthropic()) == []
+    assert "Result not found" not in str(ctx.to_anthropic())
+
+
+def test_parallel_identical_calls_store_the_past_once(tmp_path: Path) -> None:
+    items = [{"role": r, "content": f"{r} {n}"} for n in range(8) for r in ("user", "assistant")]
+    with nexus.open(ledger=tmp_path / "ledger.db", model="gpt-4o") as nx, ThreadPoolExecutor(8) as pool:
+        clients = [Client(nx, items=[*items, {"role": "user", "content": "now"}]) for _ in range(8)]
+        contexts = [client.context() for client in clients]
+        list(pool.map(lambda n: clients[n].answer(contexts[n], f"answer {n % 4}"), range(8)))
+        assert stored_messages(nx) == 17 + 4
+        for session in nx.sessions():
+            assert len(nx.history(session.label)) == 18
+            nx.replay(session.label, 9)
+
+
+def test_compaction_between_call_and_reply_keeps_the_session(nx: nexus.Engine) -> None:
+    client = talk(nx, 30, budget=2_000)
+    client.say("next")
+    ctx = client.context()
+    session = nx.sessions()[0].label
+    assert nx.compact(session, budget=600, profile="bare")
+    client.answer(ctx, "done")
+    client.say("and next")
+    assert place(client.context())[0] == "append"
+    assert len(nx.sessions()) == 1
+    assert nx.replay(session, 31).to_openai() == ctx.to_openai()
+
+
+def test_system_messages_of_the_list_are_the_system_prompt(nx: nexus.Engine) -> None:
+    items = [{"role": "system", "content": "Be brief. Build 1."}, {"role": "user", "content": "hello"}]
+    ctx = nx.mirror(items, system="Rules first.", model="gpt-4o")
+    assert ctx.system_prompt == "Rules first.\n\nBe brief. Build 1."
+    nx.record(ctx, FORMATS["openai"].reply("hi", (), "x"))
+    more = [{"role": "system", "content": "Be brief. Build 2."}, *items[1:]]
+    more += [{"role": "assistant", "content": "hi"}, {"role": "user", "content": "on"}]
+    again = nx.mirror(more, system="Rules first.", model="gpt-4o")
+    assert place(again) == ("append", 2, 1)
+    assert again.accounting.prefix.state == "broken"
+
+
+def test_system_message_in_the_middle_stays_where_it_is(nx: nexus.Engine) -> None:
+    items = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}]
+    items += [{"role": "system", "content": "The user is in a hurry."}, {"role": "user", "content": "on"}]
+    ctx = nx.mirror(items, model="gpt-4o")
+    assert ctx.to_openai()["messages"] == items
+    nx.record(ctx, FORMATS["openai"].reply("yes", (), "x"))
+    items += [{"role": "assistant", "content": "yes"}, {"role": "user", "content": "more"}]
+    assert place(nx.mirror(items, model="gpt-4o")) == ("append", 5, 1)
+
+
+def test_reserve_lowers_the_budget(nx: nexus.Engine) -> None:
+    items = [{"role": "user", "content": "hello"}]
+    free = nx.mirror(items, budget=5_000).token_budget.available
+    assert nx.mirror(items, budget=5_000, reserve=1_000).token_budget.available == free - 1_000
+    with pytest.raises(BadSetting):
+        nx.mirror(items, reserve=-1)
+
+
+@pytest.mark.parametrize(
+    "items", [[], [{"role": "assistant", "content": "hi"}], [{"role": "system", "content": "x"}], [5], None, 7]
+)
+def test_list_without_message_to_answer_is_refused(nx: nexus.Engine, items: Any) -> None:
+    with pytest.raises(BadEvent):
+        nx.mirror(items)
+
+
+@pytest.mark.parametrize(("messages", "remembered"), [(2, lists.MAX_LISTS), (400, lists.LISTS)])
+def test_many_short_lists_are_remembered_and_fewer_long_ones(messages: int, remembered: int) -> None:
+    cache = lists.ListCache()
+    for number in range(lists.MAX_LISTS + 5 if messages < 10 else lists.LISTS + 5):
+        texts = ["question", "answer"] * (messages // 2)
+        roles = ["user", "assistant"] * (messages // 2)
+        items = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
+        cache.read(items, f"client {number}", None, "gpt-4o")
+    assert len(cache._lists) == remembered
+
+
+def test_list_that_the_client_changed_in_place_is_read_again(nx: nexus.Engine) -> None:
+    items: list[Any] = [{"role": "user", "content": "hello"}]
+    nx.mirror(items, model="gpt-4o")
+    items[0]["content"] = "other words"
+    assert nx.mirror(items, model="gpt-4o").to_openai()["messages"] == items
