@@ -13,6 +13,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from nexus.types.registry import add_registrations
+
 if TYPE_CHECKING:
     from nexus.assembly.fit.repair import repaired
     from nexus.compaction import CompactionOutcome
@@ -100,6 +102,8 @@ if TYPE_CHECKING:
     from nexus.workspace.source_context import SourceContext
 
 __version__ = "0.1.0"
+
+add_registrations("nexus.services.registration", "nexus.turnlog.registration")
 
 _MODULES = {
     name: module

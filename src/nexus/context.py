@@ -227,6 +227,8 @@ class EngineState:
     compact_at: float = FULL
     compact_to: float = FULL_TO
     sent_messages: Callable[[], tuple[SentMessage, ...]] | None = None
+    plain_text: Callable[[Message], str] = Message.text
+    """Returns a message's text without what the message format puts around it."""
     window_after_cut: object = None
     """The `Window` after the cut, kept so that the next call does not read it again."""
 

@@ -20,11 +20,11 @@ from msgspec.structs import replace
 
 import nexus
 from nexus.engine import Engine
+from nexus.services.tagged_blocks import CORE_IDENTITY
 from nexus.types.ledger_entries import Compaction
 from nexus.types.message import Image, Message, Part, Text, ToolCall, assistant, tool
 from nexus.types.request import Attachment, Event
 from nexus.workspace.environment.machine import this_system
-from nexus.workspace.prompts import CORE_IDENTITY
 from workspace.sources.gathering import put
 
 WORKSPACE = Path(__file__).parent / "workspace"

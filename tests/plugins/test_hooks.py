@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,11 @@ import pytest
 import nexus
 from cli.running import run
 from nexus import hookimpl
+from nexus.assembly.formats.registry import FORMATS
+from nexus.assembly.formats.roles import RolesFormat
 from nexus.types.block import Block
 from nexus.types.config import Config, HooksConfig
-from nexus.types.message import assistant, tool
+from nexus.types.message import Message, Text, assistant, tool, with_parts
 from nexus.types.profile import Profile
 from nexus.types.request import Event, Identity, Request
 from nexus.workspace.source_context import SourceContext
@@ -599,3 +601,64 @@ def test_hook_list_shows_plugins_and_problems(installed: Path, tmp_path: Path) -
 def test_hook_list_reports_no_plugins(tmp_path: Path) -> None:
     assert run("plugins", folder=tmp_path).out.startswith("No plugins: ")
     assert run("plugins", "--json", folder=tmp_path).json == []
+
+
+# message formats -----------------------------------------------------------------------------------------------------
+
+
+class Labeled(RolesFormat):
+    """A format whose replies open with a label."""
+
+    name = "labeled"
+    is_hashed = True
+
+    def reply(self, message: Message, _is_offered: Callable[[str], bool], _call_id: str, /) -> Message:
+        return with_parts(message, (Text(message.text().removeprefix("Assistant: ")),))
+
+
+class Labels:
+    """A plugin with a format, under its own name or another."""
+
+    def __init__(self, name: str = "labeled", value: object = None) -> None:
+        self.formats = {name: Labeled() if value is None else value}
+
+    @hookimpl
+    def nexus_formats(self) -> dict[str, object]:
+        return self.formats
+
+    @hookimpl
+    def nexus_profiles(self) -> list[Profile]:
+        return [Profile("labeled", "for tests", (), (), message_format="labeled")]
+
+
+@pytest.fixture
+def formats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget the formats of plugins afterward: they are the whole process's."""
+    monkeypatch.setattr(FORMATS, "_plugins", {})
+
+
+@pytest.mark.usefixtures("formats")
+def test_plugin_adds_a_message_format_that_reads_replies_and_replays() -> None:
+    with opened(Labels()) as nx:
+        assert nx.hooks.plugins[0].formats == ("labeled",)
+        ctx = nx.assemble("hi", session="s", profile="labeled")
+        assert ctx.provenance.manifest.message_format == "labeled"
+        nx.record(ctx, nexus.AgentResult((assistant("Assistant: hello"),)))
+        assert nx.assemble("and?", session="s", profile="labeled").history[-1].text() == "hello"
+        assert nx.replay("s", 1).body_hash == ctx.body_hash
+
+
+@pytest.mark.usefixtures("formats")
+@pytest.mark.parametrize(
+    ("plugin", "problem"),
+    [
+        (Labels("turnlog"), "format 'turnlog' omitted: another format has the same name"),
+        (Labels("other"), "format 'other' omitted: its own name is 'labeled'"),
+        (Labels("odd", 3), "format 'odd' omitted: int is no MessageFormat"),
+    ],
+)
+def test_format_that_cannot_be_used_is_omitted_with_the_reason(plugin: Labels, problem: str) -> None:
+    with opened(plugin) as nx:
+        assert nx.hooks.plugins[0].problems == (problem,)
+        assert nx.hooks.formats == {}
+        assert nx.assemble("hi").current_message.text() == "hi"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import nexus
-from nexus.render.console import context_text
-from nexus.turnlog.console import PLAIN, console_lines
+from nexus.render.console import PLAIN, context_text
+from nexus.turnlog.console import console_lines
 from nexus.types.ledger_entries import Entry, EntryKind, MessageRef, StoredMessage
 from nexus.types.message import TokenSize, assistant, user
 

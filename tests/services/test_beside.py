@@ -13,10 +13,10 @@ from msgspec.structs import replace
 import nexus
 from nexus import hookimpl
 from nexus.assembly.formats.registry import FORMATS
-from nexus.assembly.profiles.builtin import TAGGED
 from nexus.compat.nexus3.context import ContextConfig, ContextManager
 from nexus.compat.nexus3.context.logger import LedgerLogger
 from nexus.ledger.sqlite import SqliteLedger
+from nexus.services.profiles import TAGGED
 from nexus.services.tagged import Ai, Human, parse_memory, parse_moment
 from nexus.types.block import Block
 from nexus.types.history import PreviousTurns

@@ -16,12 +16,11 @@ from nexus.errors import BudgetTooSmall
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.services.context import ContextBuilder
 from nexus.services.tagged import Ai, Human, parse_memory, parse_moment
-from nexus.services.tagged_blocks import PINNED
+from nexus.services.tagged_blocks import CORE_IDENTITY, PINNED
 from nexus.text.frames import escape
 from nexus.types.ledger_entries import Commit, Compaction, MessageRef, NewEntry
 from nexus.types.message import Image, Text, ToolCall, assistant, tool, user
 from nexus.types.request import Event
-from nexus.workspace.prompts import CORE_IDENTITY
 from support.validity import CHECKS
 
 SEARCH = {

@@ -106,6 +106,7 @@ def build_context(
             renderers=inputs.renderers,
             planner=_planner(request, inputs, manifest.base - result.window.tokens),
             sent_messages=partial(sent_messages, chosen, history, current, inputs.stored_event),
+            plain_text=inputs.view.message_format.plain_text,
             compact_at=profile.compact_at,
             compact_to=profile.compact_to,
             window_after_cut=result.window if result.cut else None,

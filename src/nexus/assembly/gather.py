@@ -7,18 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from msgspec.structs import replace
 
 from nexus.assembly.fit.result import FixedTokens
 from nexus.assembly.fit.truncate import LEAST_TOKENS, truncate_text
+from nexus.assembly.formats.registry import block_openings
 from nexus.assembly.inputs import ROUNDING_TOKENS, AssemblyInputs
 from nexus.errors import BudgetTooSmall
 from nexus.text.message_text import escape_note
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import text_tokens_json, tools_tokens
 from nexus.types.block import Block, ContextWarning, Slot
-from nexus.types.history import SUMMARY_MARKER
 from nexus.types.message import Message, Note, Text
 from nexus.types.profile import STORED_NOTES, Profile, Share
 from nexus.types.request import Event, Request, meta_of_user
@@ -40,17 +41,6 @@ HOPELESS = 1.25
 
 LONG_TEXT = 20_000
 """Characters up to which a text is always fitted, so that the error has the exact number of tokens."""
-
-FRAME_OPENINGS = {
-    "nexus:capabilities": "[CAPABILITIES]\n",
-    "nexus:shared_memory": "[SHARED_MEMORY",
-    "nexus:pins": f"{SUMMARY_MARKER}\n",
-    "nexus:summary": f"{SUMMARY_MARKER}\n",
-    "nexus:user_profile": "[FRIENDS_INFO]\n",
-    "fed:mood": "[MOOD]\n",
-    "fed:constraints": "[CONSTRAINTS]\n",
-}
-"""Opening tag per source. These blocks are already escaped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +174,9 @@ def preamble_messages(blocks: Iterable[Block]) -> tuple[Message, ...]:
     Blocks of other sources are escaped, because they appear among the format's own blocks.
     """
     messages: list[tuple[Text, ...]] = []
+    openings = cache(block_openings)
     for block in blocks:
-        opening = FRAME_OPENINGS.get(block.source)
+        opening = openings().get(block.source)
         is_escaped = opening is not None and (block.continues or block.text.startswith(opening))
         text = Text(sanitize_text(block.text if is_escaped else escape_note(block.text, block.source)))
         if block.continues and messages:

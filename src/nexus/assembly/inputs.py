@@ -12,8 +12,8 @@ from typing import Unpack
 import msgspec
 from msgspec.structs import replace
 
-from nexus.assembly.fit.view import View
 from nexus.assembly.fit.window import Window
+from nexus.assembly.formats.protocol import View
 from nexus.assembly.manifest_store import StoredManifest
 from nexus.context import Mirrored, Renderers, StoredEvent
 from nexus.errors import BadEvent, BadSetting, NotAllowed

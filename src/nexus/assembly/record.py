@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from nexus.assembly.fit.repair import is_synthetic_result
+from nexus.assembly.formats.registry import find_format
 from nexus.assembly.manifest_store import stored_manifest
 from nexus.context import AssembledContext
 from nexus.ledger.sessions import SessionMetadata
@@ -19,7 +20,6 @@ from nexus.tokens.counter import BASE_COUNTER, TokenCounter
 from nexus.tokens.measure import message_tokens
 from nexus.tokens.model import Model, resolve
 from nexus.tokens.model_names import base_model_name, same_model
-from nexus.turnlog.replies import with_imitation_as_message
 from nexus.types.ledger_entries import AssemblyRow, Commit, NewEntry, SizedMessage, StoredCalibration
 from nexus.types.message import Image, Message, ToolResult
 from nexus.types.request import AgentResult
@@ -126,12 +126,11 @@ def build_commit(ctx: AssembledContext, result: AgentResult, counter: TokenCount
         for message in result.messages
     )
     manifest = ctx.provenance.manifest
-    if manifest.message_format == "turnlog":
-        # A model that reads entries may answer with entries.
-        produced = tuple(
-            with_imitation_as_message(message, ctx.allows, f"call_{manifest.id[:8]}_{number}")
-            for number, message in enumerate(produced)
-        )
+    # A model may answer in the format that it reads.
+    read_reply = find_format(manifest.message_format).reply
+    produced = tuple(
+        read_reply(message, ctx.allows, f"call_{manifest.id[:8]}_{number}") for number, message in enumerate(produced)
+    )
     key = f"context:{manifest.id}"
     stored_event = ctx.provenance.stored_event
     new_messages = ctx.event if stored_event is None else ctx.event[len(stored_event.messages) :]

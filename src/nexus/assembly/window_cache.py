@@ -14,9 +14,10 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from nexus.assembly.fit.view import View, empty_window
+from nexus.assembly.fit.view import empty_window
 from nexus.assembly.fit.window import Window
 from nexus.assembly.formats.path_format import LedgerView
+from nexus.assembly.formats.protocol import View
 from nexus.context import AssembledContext, engine_state
 from nexus.ledger import replay
 from nexus.ledger.overlay import PathOverlay

@@ -36,10 +36,10 @@ from nexus.errors import BadReference, UnreadableFile
 from nexus.ledger.replay import visible_start
 from nexus.ledger.search_text import parse_query
 from nexus.ledger.sessions import SearchHit
-from nexus.render.console import markdown_lines, printable
+from nexus.render.console import ASCII, PLAIN, Signs, markdown_lines, printable
 from nexus.render.conversation import conversation_lines
 from nexus.render.export import as_anthropic, as_openai, as_values
-from nexus.turnlog.console import ASCII, EMOJI, PLAIN, Signs, console_lines
+from nexus.turnlog.console import EMOJI, console_lines
 from nexus.turnlog.write import log_entries, log_texts, strict_entries
 from nexus.types.history import SUMMARY_MARKER
 from nexus.types.ledger_entries import STEPS, Entry, MessageRef, StoredMessage

@@ -198,7 +198,7 @@ def plugins(options: CommandOptions) -> None:
 
 
 def _plugin_row(plugin: Plugin) -> tuple[str, ...]:
-    names = {"sources": plugin.sources, "profiles": plugin.profiles}
+    names = {"sources": plugin.sources, "profiles": plugin.profiles, "formats": plugin.formats}
     hooks = (hook.removeprefix("nexus_") for hook in plugin.hooks)
     provides = [f"{hook} {', '.join(names[hook])}" if names.get(hook) else hook for hook in hooks]
     state = "disabled" if plugin.disabled else "; ".join(plugin.problems) or "ok"

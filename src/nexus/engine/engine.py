@@ -25,7 +25,7 @@ from nexus.assembly.assemble import assemble, assemble_fitted, plan_compaction_f
 from nexus.assembly.continuity import frozen_blocks, history_header, last_blocks
 from nexus.assembly.fit.cut import Strategy
 from nexus.assembly.fit.view import build_view
-from nexus.assembly.formats.registry import FORMATS
+from nexus.assembly.formats.registry import add_formats, find_format, validate_formats
 from nexus.assembly.inputs import AssemblyInputs, as_event, build_request, plan_budget
 from nexus.assembly.manifest_store import manifest_of
 from nexus.assembly.profiles.user.registry import load_profiles
@@ -415,7 +415,7 @@ class Engine:
             self.strategy,
             self.max_tool_result_tokens,
             settings.config.images.keep_turns,
-            message_format=FORMATS[profile.message_format],
+            message_format=find_format(profile.message_format),
         )
         zone = str(request.event.timezone) or str(self.timezone)
         sources = SourceContext(request, settings, request.event.at_ms or self.clock_ms(), zone, clock_ms=self.clock_ms)
@@ -510,7 +510,11 @@ class Engine:
         """The hooks of plugins, discovered at first use (`nexus.plugins`)."""
         from nexus.plugins.load import load_hooks
 
-        return load_hooks(self.workspace_context.config.hooks, self._plugins, self.profiles.names_in_use)
+        hooks = load_hooks(
+            self.workspace_context.config.hooks, self._plugins, self.profiles.names_in_use, validate_formats
+        )
+        add_formats(hooks.formats)
+        return hooks
 
     def _profile(self, request: Request) -> Profile:
         return self.profiles.resolve_with_source(request.profile).profile
@@ -819,6 +823,7 @@ class Engine:
             self._environment_snapshot,
             lambda request: self._authorize(self._prepare(request, moment=False)),
             self.profiles.resolve,
+            lambda: self.hooks,
         )
 
     def _calibration(self, model: Model, counter: str) -> StoredCalibration | None:

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from nexus.errors import BadReply, UnreadableFile
 from nexus.interop.json_lines import JsonLine, OnRead, read_json_lines
+from nexus.interop.readers import FileReader
 from nexus.interop.transcript import Piece, Problem, Step, Transcript, group_into_turns, time_ms
 from nexus.providers import anthropic, openai
 from nexus.providers.received import CallIndex, ReadOne, items_of, mapping, meta_text, number_of, rest_of, text_of
@@ -215,3 +216,8 @@ def _unused(name: str, used: Counter[str]) -> str:
     """Return the name, with a number if another conversation of the file has it."""
     used[name] += 1
     return name if used[name] == 1 else f"{name}#{used[name]}"
+
+
+ANTHROPIC = FileReader(read_anthropic)
+NANOBOT = FileReader(read_nanobot)
+OPENAI = FileReader(read_openai)

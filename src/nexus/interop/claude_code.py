@@ -25,6 +25,7 @@ from nexus.errors import BadReply, UnreadableFile
 from nexus.interop.claude_code_queue import MessageQueue, content_text, user_event
 from nexus.interop.claude_code_tree import START, Chain, Link, paths
 from nexus.interop.json_lines import JsonLine, OnRead, read_json_lines
+from nexus.interop.readers import FileReader
 from nexus.interop.transcript import Piece, Problem, Step, Transcript, time_ms
 from nexus.providers import anthropic
 from nexus.providers.received import (
@@ -418,3 +419,6 @@ def _messages_of(record: dict[str, Any], kind: str, key: str, calls: CallIndex) 
 def _digest(value: Any) -> str:
     """Return sixteen hexadecimal digits for a JSON value."""
     return hashlib.sha256(compact_json(value).encode(errors="surrogatepass")).hexdigest()[:16]
+
+
+READER = FileReader(read)

@@ -1,4 +1,4 @@
-"""Detection of a session file's format by its content, and the readers by format.
+"""Detection of a session file's format by its content.
 
 Lines are read until a field occurs that only one format has. Plain text messages are the same in OpenAI's and
 Anthropic's format and are read as OpenAI's.
@@ -13,25 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from nexus.errors import UnknownFormat, UnreadableFile
-from nexus.interop import claude_code
-from nexus.interop.chat_files import conversations_in, is_nanobot, read_anthropic, read_nanobot, read_openai
+from nexus.interop.chat_files import conversations_in, is_nanobot
 from nexus.interop.json_lines import OnRead, read_json_lines
+from nexus.interop.readers import READERS, FileReader
 from nexus.interop.transcript import Transcript
 from nexus.providers.received import items_of, mapping, text_of
-from nexus.services import dialogue_rows
-from nexus.turnlog import reader as turnlog
-from nexus.turnlog.check import read_entries, read_text
-from nexus.turnlog.entries import FIELDS
-
-READERS: dict[str, Callable[[Path, OnRead | None], Iterator[Transcript]]] = {
-    "anthropic": read_anthropic,
-    "claude_code": claude_code.read,
-    "dialogue": dialogue_rows.read,
-    "nanobot": read_nanobot,
-    "openai": read_openai,
-    "turnlog": turnlog.read,
-}
-"""Readers by format name."""
 
 _LOOK_AT_LINES = 2_000
 _MESSAGE_EVENTS = {"user", "assistant", "system", "progress", "summary", "attachment"}
@@ -56,8 +42,8 @@ def detect(path: Path) -> str:
             return "claude_code"
         if is_nanobot(record):
             return "nanobot"
-        if dialogue_rows.rows_in(row.value):
-            return "dialogue"
+        if name := _owner(lambda reader, value=row.value: reader.owns_value(value)):
+            return name
         conversations = conversations_in(row.value)
         if not conversations and "role" in record:
             conversations = [{"messages": [row.value]}]
@@ -68,8 +54,8 @@ def detect(path: Path) -> str:
     if plain:
         return "openai"
     if not values and problem:
-        if _is_broken_turnlog(path):
-            return "turnlog"
+        if name := _owner(lambda reader: reader.owns_damaged(path)):
+            return name
         raise UnreadableFile(f"{path} contains no JSON: {problem} (give a session file in JSON or JSON Lines)")
     raise UnknownFormat(f"format of {path} not recognized (name it with --format: {', '.join(READERS)})")
 
@@ -82,7 +68,7 @@ def read(path: Path, form: str | None = None, on_read: OnRead | None = None) -> 
     reader = READERS.get(detect(path) if form is None else form)
     if reader is None:
         raise UnknownFormat(f"format {form!r} not found (formats: {', '.join(READERS)})")
-    return reader(path, on_read)
+    return reader.read(path, on_read)
 
 
 def first_time(path: Path) -> str:
@@ -94,12 +80,9 @@ def first_time(path: Path) -> str:
     return ""
 
 
-def _is_broken_turnlog(path: Path) -> bool:
-    """Return True for a turn log that breaks off, behind at least one complete entry."""
-    with suppress(UnreadableFile):
-        first = next(read_entries(read_text(path)[0]), None)
-        return first is not None and not first.has_error
-    return False
+def _owner(owns: Callable[[FileReader], bool]) -> str:
+    """Return the first format that owns something, by name; empty if none does."""
+    return next((name for name, reader in READERS.items() if owns(reader)), "")
 
 
 def _provider(conversation: dict[str, Any]) -> str:
@@ -108,8 +91,8 @@ def _provider(conversation: dict[str, Any]) -> str:
         return "anthropic"
     for item in items_of(conversation["messages"]):
         message = mapping(item)
-        if all(name in message for name in FIELDS):
-            return "turnlog"
+        if name := _owner(lambda reader, message=message: reader.owns_message(message)):
+            return name
         if text_of(message.get("role")) in _OPENAI_ROLES or any(name in message for name in _OPENAI_FIELDS):
             return "openai"
         for part in map(mapping, items_of(message.get("content"))):

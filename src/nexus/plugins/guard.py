@@ -103,20 +103,27 @@ def private_source_context(context: SourceContext) -> SourceContext:
     return dataclasses.replace(context, request=request, workspace=workspace, skills_cache=skills)
 
 
+def validate_named(
+    result: object, names_in_use: Collection[str], kind: str, expected: str
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the values whose names are valid and free, and problems with the others."""
+    values: dict[str, Any] = {}
+    problems: list[str] = []
+    for name, value in islice(_mapping(result, expected).items(), MAX_ITEMS):
+        if not isinstance(name, str) or not name or len(name) > NAME_CHARS or not name.isprintable():
+            problems.append(f"{kind} {str(name)[:NAME_CHARS]!r} omitted: invalid name")
+        elif kind == "source" and not callable(value):
+            problems.append(f"source {name!r} omitted: not a function but {type(value).__name__}")
+        elif name in names_in_use:
+            problems.append(f"{kind} {name!r} omitted: another {kind} has the same name")
+        else:
+            values[name] = value
+    return values, problems
+
+
 def validate_sources(result: object, names_in_use: Collection[str]) -> tuple[dict[str, Callable[..., Any]], list[str]]:
     """Return the functions whose names are valid and free, and problems with the others."""
-    sources: dict[str, Callable[..., Any]] = {}
-    problems: list[str] = []
-    for name, function in islice(_mapping(result, "functions by name").items(), MAX_ITEMS):
-        if not isinstance(name, str) or not name or len(name) > NAME_CHARS or not name.isprintable():
-            problems.append(f"source {str(name)[:NAME_CHARS]!r} omitted: invalid name")
-        elif not callable(function):
-            problems.append(f"source {name!r} omitted: not a function but {type(function).__name__}")
-        elif name in names_in_use:
-            problems.append(f"source {name!r} omitted: another source has the same name")
-        else:
-            sources[name] = function
-    return sources, problems
+    return validate_named(result, names_in_use, "source", "functions by name")
 
 
 def validate_event_metadata(result: object) -> dict[str, Any]:

@@ -29,6 +29,7 @@ class Plugin(Struct, frozen=True):
     hooks: tuple[str, ...] = ()  # names of the hooks that it implements
     sources: tuple[str, ...] = ()  # names of the sources that it adds
     profiles: tuple[str, ...] = ()  # names of the profiles that it adds
+    formats: tuple[str, ...] = ()  # names of the message formats that it adds
     problems: tuple[str, ...] = ()  # reasons why parts of it are omitted
     disabled: bool = False  # disabled by the configuration, and not imported
 
@@ -41,6 +42,7 @@ class Hooks:
     plugins: tuple[Plugin, ...] = ()
     sources: Mapping[str, Source] = field(default_factory=source_functions)  # all sources, Nexus's included
     profiles: Mapping[str, Profile] = field(default_factory=dict[str, Profile])  # the plugins' profiles
+    formats: Mapping[str, Any] = field(default_factory=dict[str, Any])  # the plugins' message formats
     calls: Mapping[str, Mapping[str, HookCall]] = field(default_factory=dict[str, Mapping[str, HookCall]])
     """The plugins' hooks, by hook and plugin."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 GROUP = "nexus"  # the entry point group
 
-HOOKS = ("nexus_moment", "nexus_profiles", "nexus_sources", "nexus_tools")
+HOOKS = ("nexus_formats", "nexus_moment", "nexus_profiles", "nexus_sources", "nexus_tools")
 
 LOAD_MS = 10_000  # timeout for importing a plugin
 LoadablePlugin: TypeAlias = tuple[Plugin, Callable[[], object]]  # a discovered plugin, and the function that loads it
@@ -39,16 +39,31 @@ LoadablePlugin: TypeAlias = tuple[Plugin, Callable[[], object]]  # a discovered 
 T = TypeVar("T")
 
 
-def load_hooks(config: HooksConfig, plugins: Sequence[object], profiles: Collection[str]) -> Hooks:
+class ReadFormats(Protocol):
+    """Checks a plugin's message formats: the valid ones by name, and problems with the others."""
+
+    def __call__(self, result: Any, names_in_use: Collection[str]) -> tuple[dict[str, Any], list[str]]:
+        """Return the formats whose names are valid and free, and the problems."""
+        ...
+
+
+def load_hooks(
+    config: HooksConfig,
+    plugins: Sequence[object],
+    profiles: Collection[str],
+    read_formats: ReadFormats,
+) -> Hooks:
     """Load a program's plugins (modules, classes or objects) and the installed ones, each group sorted by name.
 
-    `profiles` are names that are taken. A plugin that cannot be loaded is listed with the reason.
+    `profiles` are names that are taken; `read_formats` checks a plugin's message formats. A plugin that cannot be loaded
+    is listed with the reason.
     """
     guard = Guard(config.timeout_ms)
     loaded: dict[str, Plugin] = {}
     duplicates: list[Plugin] = []
     all_sources: dict[str, Source] = source_functions()
     all_profiles: dict[str, Profile] = {}
+    all_formats: dict[str, Any] = {}
     calls: dict[str, dict[str, HookCall]] = {}
     labels = [collapse_whitespace(str(getattr(plugin, "__name__", type(plugin).__name__))) for plugin in plugins]
     given = sorted(zip(labels, plugins, strict=True), key=lambda pair: pair[0])
@@ -70,6 +85,9 @@ def load_hooks(config: HooksConfig, plugins: Sequence[object], profiles: Collect
         functions = _added(guard, name, hooks, "nexus_sources", read_sources, problems)
         read_profiles = partial(validate_profiles, names_in_use={*profiles, *all_profiles})
         added_profiles = _added(guard, name, hooks, "nexus_profiles", read_profiles, problems)
+        read_free_formats = partial(read_formats, names_in_use=set(all_formats))
+        formats = _added(guard, name, hooks, "nexus_formats", read_free_formats, problems)
+        all_formats.update(formats)
         for source, function in functions.items():
             all_sources[source] = guarded_source(guard, name, source, function)
         all_profiles.update(added_profiles)
@@ -80,9 +98,10 @@ def load_hooks(config: HooksConfig, plugins: Sequence[object], profiles: Collect
             hooks=tuple(sorted(hooks)),
             sources=tuple(functions),
             profiles=tuple(added_profiles),
+            formats=tuple(formats),
             problems=tuple(problems),
         )
-    return Hooks(guard, (*loaded.values(), *duplicates), all_sources, all_profiles, calls)
+    return Hooks(guard, (*loaded.values(), *duplicates), all_sources, all_profiles, all_formats, calls)
 
 
 def _identity(plugin: object) -> object:

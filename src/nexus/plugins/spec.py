@@ -38,3 +38,12 @@ def nexus_tools(request: Request) -> Iterable[Mapping[str, Any]] | None:
 @hookspec
 def nexus_profiles() -> Iterable[Profile] | None:
     """Return profiles. Called once."""
+
+
+@hookspec
+def nexus_formats() -> Mapping[str, Any] | None:
+    """Return message formats by the names that profiles use for them. Called once.
+
+    A format is a `nexus.assembly.formats.protocol.MessageFormat`; most extend `nexus.assembly.formats.roles.RolesFormat`. It is
+    called without a time limit, as a part of the pipeline, and is known to the whole process.
+    """

@@ -1,1 +1,1 @@
-"""Values as text and JSON: reports, exports, the tagged dialogue, the turn log."""
+"""Values as text and JSON: reports, exports, sessions as conversations."""

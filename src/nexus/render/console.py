@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 
 import msgspec
+from msgspec import Struct
 
 from nexus.context import AssembledContext
 from nexus.text.message_text import visible_parts
@@ -17,6 +18,27 @@ _HARMLESS = "\u200c\u200d\u3000\u00a0\u202f"
 
 RESULT_CHARS = 300
 VALUE_CHARS = 60
+
+
+class Signs(Struct, frozen=True):
+    """Prefixes and line-drawing characters of the display."""
+
+    system: str = ""
+    user: str = ""
+    assistant: str = ""
+    time: str = ""
+    tool: str = ""
+    post: str = ""
+    finish: str = ""
+    branch: str = "└─"
+    rule: str = "──"
+    dots: str = "…"
+
+
+PLAIN = Signs()
+"""Without emoji."""
+ASCII = Signs(branch="`-", rule="--", dots="...")
+"""For an output that is limited to ASCII."""
 
 
 def markdown_lines(entries: Iterable[Entry]) -> Iterator[str]:
@@ -154,3 +176,29 @@ def result_text(part: ToolResult) -> str:
 def _image(image: Image) -> str:
     size = f" {image.width}x{image.height}" if image.width else ""
     return f"[image: {image.media_type}{size}]"
+
+
+def checkpoint_text(entry: Entry, kinds: Mapping[object, str]) -> str:
+    """Describe an entry apart from its messages; empty for most. `kinds` are those of earlier checkpoints, by seq."""
+    body = entry.body
+    match entry.kind:
+        case "compaction":
+            return f"compacted: a summary replaces entries {body.get('covers_from')} to {body.get('covers_to')}"
+        case "clear":
+            return "the conversation was cleared here"
+        case "failed":
+            return f"turn {entry.turn} failed: {body.get('error', '')}"
+        case "undone":
+            target = body.get("of")
+            texts = {
+                "compaction": "the compaction at entry {} was undone",
+                "undone": "the undo at entry {} was reverted",
+            }
+            return texts.get(kinds.get(target, ""), "entry {} was undone").format(target)
+        case "pin" | "unpin":
+            reason = f": {body['reason']}" if body.get("reason") else ""
+            return f"message {body.get('seq')}.{body.get('ord', 0)} was {entry.kind}ned{reason}"
+        case "lost":
+            return f"entry {entry.seq} was damaged; its content is lost"
+        case _:
+            return ""

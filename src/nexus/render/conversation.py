@@ -11,9 +11,18 @@ from itertools import chain
 
 from msgspec import Struct
 
-from nexus.render.console import call_values, parameter_list, part_lines, printable, result_text, visible_lines
+from nexus.render.console import (
+    PLAIN,
+    Signs,
+    call_values,
+    checkpoint_text,
+    parameter_list,
+    part_lines,
+    printable,
+    result_text,
+    visible_lines,
+)
 from nexus.text.one_line import collapse_whitespace
-from nexus.turnlog.console import PLAIN, Signs, checkpoint_text
 from nexus.types.ledger_entries import Entry, StoredMessage
 from nexus.types.message import Note, Part, Text, Thinking, ToolCall, ToolResult
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nexus.context import AssembledContext, PrefixReport
-from nexus.turnlog.entries import parse_entry_text
+from nexus.context import AssembledContext, PrefixReport, engine_state
+from nexus.types.message import Message
 
 
 def report(ctx: AssembledContext) -> str:
@@ -40,7 +40,8 @@ def report(ctx: AssembledContext) -> str:
 def _omitted(ctx: AssembledContext) -> list[str]:
     lines: list[str] = []
     manifest, cut = ctx.provenance.manifest, ctx.cut
-    opening = (parse_entry_text(message.text()) or message.text() for message in ctx.history.opening)
+    engine = engine_state(ctx)
+    opening = map(engine.plain_text if engine else Message.text, ctx.history.opening)
     notice = next((text for text in opening if text.startswith("[Earlier messages left out")), "")
     if notice:
         new = cut is not None and cut.reason != "old images"

@@ -1,7 +1,8 @@
 """Document 000's services on the bus: contexts, calls of models, and runs with their tool loop.
 
 `ContextBuilder`, `LLMService` and `OrchestratorService` run in one process or in many (`nexus services run`).
-docs/services.md has their topics, messages and guarantees.
+docs/services.md has their topics, messages and guarantees. The tagged dialogue itself is here too: `tagged` writes and
+parses its blocks, `message_format` shows it to a model, and `registration` adds it to the core's tables.
 """
 
 from __future__ import annotations

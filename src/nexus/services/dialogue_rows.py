@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from nexus.errors import BadReply, UnreadableFile
 from nexus.interop.json_lines import OnRead, read_json_lines
+from nexus.interop.readers import FileReader
 from nexus.interop.transcript import Piece, Problem, Step, Transcript, group_into_turns, time_ms
 from nexus.providers import openai
 from nexus.providers.received import CallIndex, compact_json, items_of, mapping, text_of
@@ -140,3 +141,6 @@ def _call(call: dict[str, Any]) -> dict[str, Any]:
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
     openai_call = {"type": "function", "function": {"name": text_of(function.get("name")), "arguments": text}}
     return {**({"id": call["id"]} if text_of(call.get("id")) else {}), **openai_call}
+
+
+READER = FileReader(read, owns_value=lambda value: bool(rows_in(value)))

@@ -6,19 +6,19 @@ The user's text is framed in `[THIS_MOMENT]`, after its time. The blocks report 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC
 
 from msgspec.structs import replace
 
 from nexus.assembly.fit.display_rules import DisplayRules
 from nexus.assembly.fit.pins import Pinned, is_current, merge_pins, pending_request_ref, pinned_groups
-from nexus.assembly.fit.view import FilledWindow, View
 from nexus.assembly.fit.window import Window
 from nexus.assembly.formats.path_format import LedgerView, PathFormat
+from nexus.assembly.formats.protocol import FilledWindow, View
 from nexus.ledger.replay import conversation_rows, visible_start
 from nexus.services.tagged import MergedEntry, merge_rows, moment_block, moment_time
-from nexus.services.tagged_blocks import dialogue_rows, memory_entry_limit
+from nexus.services.tagged_blocks import OPENINGS, dialogue_rows, memory_entry_limit
 from nexus.text.message_text import escape_note, with_unsendable_as_notes
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import message_tokens
@@ -56,6 +56,7 @@ class TaggedFormat:
     shows_one_turn = True
     lists_tools = True
     is_hashed = True
+    openings: Mapping[str, str] = OPENINGS
 
     def on_path(self, _counter: TokenCounter, /) -> PathFormat:
         """Return the shared path format, which has no state."""
@@ -131,6 +132,14 @@ class TaggedFormat:
         """Return None: the block is rewritten in every turn."""
         return None
 
+    def reply(self, message: Message, _is_offered: Callable[[str], bool], _call_id: str, /) -> Message:
+        """Return the message: a tag in a reply is text."""
+        return message
+
+    def plain_text(self, message: Message, /) -> str:
+        """Return the message's text."""
+        return message.text()
+
     def _limit(self, previous: PreviousTurns) -> int:
         return previous.max_entries
 
@@ -156,6 +165,10 @@ class TaggedStableFormat(TaggedFormat):
 
     def _limit(self, previous: PreviousTurns) -> int:
         return memory_entry_limit(previous)
+
+
+TAGGED = TaggedFormat()
+TAGGED_STABLE = TaggedStableFormat()
 
 
 def framed(message: Message) -> Message:

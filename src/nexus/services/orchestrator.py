@@ -15,7 +15,6 @@ import msgspec
 from msgspec import Struct
 
 from nexus.agents import Agent, Limits
-from nexus.assembly.profiles.builtin import TAGGED
 from nexus.broker import Broker
 from nexus.bus import Bus, Subscription
 from nexus.bus import Message as BusMessage
@@ -36,6 +35,7 @@ from nexus.services.messages import (
     read_content,
 )
 from nexus.services.persistence import owner_session
+from nexus.services.profiles import TAGGED
 from nexus.services.topics import Topics
 from nexus.tools import ToolRegistry
 from nexus.types.message import Text

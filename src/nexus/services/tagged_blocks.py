@@ -6,8 +6,9 @@ of the user's message (`nexus.assembly.formats`). `nexus.services.tagged` writes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, tzinfo
+from types import MappingProxyType
 
 from nexus.services import tagged
 from nexus.services.tagged import UNKNOWN_TIME, moment_time
@@ -17,11 +18,15 @@ from nexus.types.history import MEMORY_ORIGIN, MOMENT_ORIGIN, SESSION_SOURCE, SU
 from nexus.types.ledger_entries import StoredMessage
 from nexus.types.message import ATTACHED, Image, Message, Note
 from nexus.types.user_profile import friend_text
-from nexus.workspace.prompts import CORE_IDENTITY
+from nexus.workspace.prompts import prompt_text
 from nexus.workspace.source_context import SourceContext, SourceResult
 from nexus.workspace.sources.event_blocks import PREFIX, app_block_text
+from nexus.workspace.sources.registry import SourceSpec
 from nexus.workspace.sources.session_blocks import USER_PROFILE_SOURCE, profile_text
 from nexus.workspace.times import parse_zone
+
+# Document 000's system message: the same bytes for every user and call, so that providers cache it: no name, no time.
+CORE_IDENTITY = prompt_text("core_identity.md", "nexus.services")
 
 PINS_ORIGIN = "nexus:pins"
 PINNED = "Kept word for word, because it was pinned:"
@@ -32,6 +37,19 @@ RESTART_ENTRIES = 12
 
 Keeping far fewer than the limit lets later turns append for a while, so that the provider's prompt cache stays valid.
 """
+
+OPENINGS: Mapping[str, str] = MappingProxyType(
+    {
+        "nexus:capabilities": "[CAPABILITIES]\n",
+        MEMORY_ORIGIN: "[SHARED_MEMORY",
+        PINS_ORIGIN: f"{SUMMARY_MARKER}\n",
+        "nexus:summary": f"{SUMMARY_MARKER}\n",
+        USER_PROFILE_SOURCE: "[FRIENDS_INFO]\n",
+        f"{PREFIX}mood": "[MOOD]\n",
+        f"{PREFIX}constraints": "[CONSTRAINTS]\n",
+    }
+)
+"""Opening tag by source. These blocks are escaped here."""
 
 _ROLES = {"user": "human", "assistant": "ai"}
 
@@ -158,3 +176,20 @@ def _zone(context: SourceContext) -> tuple[tzinfo, list[ContextWarning]]:
         return parse_zone(context.timezone)[1], []
     except ValueError as error:
         return UTC, [ContextWarning(MOMENT_ORIGIN, f"{error}; UTC is shown")]
+
+
+SPECS: dict[str, SourceSpec] = {
+    spec.name: spec
+    for spec in (
+        SourceSpec("constraints_block", constraints_block, "turn"),
+        SourceSpec("core_identity", core_identity, "never"),
+        SourceSpec("friends_block", friends_block, "session"),
+        SourceSpec("mood_block", mood_block, "turn"),
+        SourceSpec("shared_memory", shared_memory, "turn"),
+        # Within a session it only grows, except when its oldest entries are dropped.
+        SourceSpec("shared_memory_parts", shared_memory_parts, "session"),
+        SourceSpec("this_moment", this_moment, "turn"),
+        SourceSpec("tools_block", tools_block, "session"),
+    )
+}
+"""The sources of these blocks by name."""

@@ -11,10 +11,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from nexus.render.console import parameter_list, part_lines, printable, quoted_lines, result_lines, visible_lines
+from nexus.render.console import (
+    Signs,
+    checkpoint_text,
+    parameter_list,
+    part_lines,
+    printable,
+    quoted_lines,
+    result_lines,
+    visible_lines,
+)
 from nexus.turnlog import times
 from nexus.turnlog.entries import NO_SYSTEM, POST, LogEntry, Position, Unit, parse_bare, slices
 from nexus.turnlog.json_text import json_string, string_of
@@ -28,27 +36,8 @@ FINISH = "finishRequest"
 _SENTENCE_END = re.compile(r"[.!?](?=\s)|[。！？]|\n")
 
 
-class Signs(Struct, frozen=True):
-    """Prefixes and line-drawing characters of the display."""
-
-    system: str = ""
-    user: str = ""
-    assistant: str = ""
-    time: str = ""
-    tool: str = ""
-    post: str = ""
-    finish: str = ""
-    branch: str = "└─"
-    rule: str = "──"
-    dots: str = "…"
-
-
 EMOJI = Signs("🧠 ", "👤 ", "🤖 ", "🕐 ", "🔧 ", "💬 ", "✅ ")
 """As the document prints them."""
-PLAIN = Signs()
-"""Without emoji."""
-ASCII = Signs(branch="`-", rule="--", dots="...")
-"""For an output that is limited to ASCII."""
 
 
 def console_lines(
@@ -199,29 +188,3 @@ def _start(entries: Iterator[Entry]) -> tuple[Position, Iterator[Entry]]:
             turn = max(entry.turn - (not answers), 0)
             return Position(turn=turn, instructions=NO_SYSTEM), chain(consumed, entries)
     return Position(instructions=NO_SYSTEM), iter(consumed)
-
-
-def checkpoint_text(entry: Entry, kinds: Mapping[object, str]) -> str:
-    """Describe an entry apart from its messages; empty for most. `kinds` are those of earlier checkpoints, by seq."""
-    body = entry.body
-    match entry.kind:
-        case "compaction":
-            return f"compacted: a summary replaces entries {body.get('covers_from')} to {body.get('covers_to')}"
-        case "clear":
-            return "the conversation was cleared here"
-        case "failed":
-            return f"turn {entry.turn} failed: {body.get('error', '')}"
-        case "undone":
-            target = body.get("of")
-            texts = {
-                "compaction": "the compaction at entry {} was undone",
-                "undone": "the undo at entry {} was reverted",
-            }
-            return texts.get(kinds.get(target, ""), "entry {} was undone").format(target)
-        case "pin" | "unpin":
-            reason = f": {body['reason']}" if body.get("reason") else ""
-            return f"message {body.get('seq')}.{body.get('ord', 0)} was {entry.kind}ned{reason}"
-        case "lost":
-            return f"entry {entry.seq} was damaged; its content is lost"
-        case _:
-            return ""

@@ -22,8 +22,9 @@ from nexus.context import AssembledContext
 from nexus.engine import Engine
 from nexus.errors import BadTurnLog, NoSuchSession, UnreadableFile
 from nexus.models import ModelClient, ModelReply, StreamItem
+from nexus.render.console import Signs
 from nexus.turnlog import times
-from nexus.turnlog.console import EMOJI, Signs, checkpoint_line, unit_lines
+from nexus.turnlog.console import EMOJI, checkpoint_line, unit_lines
 from nexus.turnlog.entries import (
     CLEARED,
     SUMMARY,

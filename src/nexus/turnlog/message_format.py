@@ -7,7 +7,7 @@ answer real ones. Nothing that was sent is rewritten: the log grows at its end o
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
 from msgspec.structs import replace
@@ -28,6 +28,7 @@ from nexus.turnlog.entries import (
     parse_note_line,
     with_entry_text,
 )
+from nexus.turnlog.replies import with_imitation_as_message
 from nexus.turnlog.write import OLDER, entries_for, log_units, position_after
 from nexus.types.ledger_entries import Entry, MessageRef, StoredMessage
 from nexus.types.message import Image, Message, Note, Part, Text, Thinking, ToolCall, ToolResult, with_parts
@@ -47,6 +48,18 @@ class TurnLogFormat(RolesFormat):
     def on_path(self, counter: TokenCounter, /, render: int = RENDER_VERSION) -> PathFormat:
         """Return the log of a path, at its beginning."""
         return Log(counter, render)
+
+    def reply(self, message: Message, is_offered: Callable[[str], bool], call_id: str, /) -> Message:
+        """Return the message that a reply's entries show: a model that reads entries may answer with entries."""
+        return with_imitation_as_message(message, is_offered, call_id)
+
+    def plain_text(self, message: Message, /) -> str:
+        """Return the text of the entry that the message is, or its own."""
+        text = message.text()
+        return parse_entry_text(text) or text
+
+
+TURN_LOG = TurnLogFormat()
 
 
 class Log(PathFormat):

@@ -1,6 +1,6 @@
 """Turn logs (document 001): a conversation as one JSON array of numbered entries, read as a transcript to import.
 
-`nexus.turnlog` writes and shows them, `turnlog_check` checks them.
+`write` and `console` write and show them, `check` checks them.
 
 When a log is read, an entry is one message, a compaction or a clear; entries whose extra key says so are one message
 together. The key counts only if it gives the same entry again: an edited entry is read as it is shown. Details without
@@ -11,7 +11,8 @@ can be written unchanged.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,14 @@ from msgspec.structs import replace
 
 from nexus.errors import BadTurnLog, UnreadableFile
 from nexus.interop.json_lines import OnRead
+from nexus.interop.readers import FileReader
 from nexus.interop.transcript import Piece, Problem, Step, Transcript, group_into_turns
 from nexus.turnlog import times
 from nexus.turnlog.check import ReadEntry, Violation, object_of, read_entries, read_text, violations
 from nexus.turnlog.console import console_lines
 from nexus.turnlog.entries import (
     EXTRA,
+    FIELDS,
     LOG_ROLES,
     NO_SYSTEM,
     NO_USER,
@@ -143,7 +146,7 @@ def _take_unit(log: _Log, group: list[ReadEntry]) -> bool:
 
 
 def _agrees(unit: Unit, group: list[ReadEntry], at: Position) -> bool:
-    """Return true if the unit is written as these entries, apart from turns, which `turnlog_check` checks."""
+    """Return true if the unit is written as these entries, apart from turns, which `check` checks."""
     written = entries_for(unit, at)[0]
     if len(written) != len(group):
         return False
@@ -284,3 +287,19 @@ def _index(entry: ReadEntry, expected: int) -> int:
 
 def _at_ms(entry: ReadEntry) -> int:
     return entry.at_us // 1_000 if entry.at_us is not None else 0
+
+
+def is_entry(message: Mapping[str, Any]) -> bool:
+    """Return True for a JSON object that has all fields of an entry."""
+    return all(name in message for name in FIELDS)
+
+
+def is_broken_log(path: Path) -> bool:
+    """Return True for a turn log that breaks off, behind at least one complete entry."""
+    with suppress(UnreadableFile):
+        first = next(read_entries(read_text(path)[0]), None)
+        return first is not None and not first.has_error
+    return False
+
+
+READER = FileReader(read, owns_message=is_entry, owns_damaged=is_broken_log)

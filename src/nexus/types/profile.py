@@ -12,10 +12,8 @@ from msgspec import Struct
 from nexus.types.block import Layer
 from nexus.types.compaction_plan import FULL, FULL_TO
 
-MessageFormatName: TypeAlias = Literal["roles", "tagged", "tagged_stable", "turnlog"]
-"""How the conversation is shown (see `nexus.assembly.formats`)."""
-
-MESSAGE_FORMATS: tuple[MessageFormatName, ...] = get_args(MessageFormatName)
+MessageFormatName: TypeAlias = str
+"""How the conversation is shown: a name in `nexus.assembly.formats.registry.FORMATS`."""
 
 SummaryMarker: TypeAlias = Literal["previous", "context"]
 """Heading of a summary: `[Previous conversation summary]` or `[CONTEXT SUMMARY]`."""

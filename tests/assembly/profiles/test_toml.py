@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nexus.assembly.formats.registry import FORMATS
 from nexus.assembly.profiles.builtin import LAYERED, REPL
 from nexus.assembly.profiles.user.toml import MOST_SOURCES, build_profile, parse_profile
 from nexus.errors import BadProfile
-from nexus.types.profile import MESSAGE_FORMATS, Profile, Share
+from nexus.types.profile import Profile, Share
 from nexus.workspace.sources.registry import SOURCES
 
 FILE = "~/.nexus/profiles/mine.toml"
@@ -95,8 +96,8 @@ def test_old_and_new_keys_make_the_same_profile(old: str, new: str, value: str) 
         ("description = 1", "description"),
         (f'what = "{"x" * 400}"\nsystem = []', "what"),
         (f'description = "{"x" * 400}"\nsystem = []', "description"),
-        ('form = "html"', "form"),
-        ('message_format = "html"', "message_format"),
+        ('form = "html"\nsystem = []', "form"),
+        ('message_format = "html"\nsystem = []', "message_format"),
         ("says_start = 1", "says_start"),
         ("session_header = 1", "session_header"),
         ("frozen = 1", "frozen"),
@@ -135,7 +136,7 @@ def test_lists_and_shares_replace_those_of_base() -> None:
         ("system = [1]", "system[0]", "text, not a number"),
         ("what = 1", "what", "text"),
         ('extends = ["layered"]', "extends", "text, not a list"),
-        ('form = "html"\nsystem = []', "form", f"one of {', '.join(MESSAGE_FORMATS)}"),
+        ('form = "html"\nsystem = []', "form", f"one of {', '.join(FORMATS)}"),
         ('sytem = ["rules"]', "sytem", "one of the keys description, extends, message_format, summary"),
         ('name = "mine"\nsystem = []', "name", "one of the keys"),
         ("system = []\nshares = 1", "shares", "a table, not a number"),

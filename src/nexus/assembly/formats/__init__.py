@@ -1,5 +1,6 @@
 """Message formats: how a profile shows the conversation.
 
-`roles` shows messages in real roles, `tagged` the open turn alone with the user's text in a frame, `turnlog` entries of
-a turn log. `registry` maps their names to them.
+`roles` shows messages in real roles. Other formats live with what they show, and add themselves to the table in
+`registry`: `nexus.services` and `nexus.turnlog` do, and plugins may. `nexus.assembly.formats.protocol.MessageFormat` is the
+protocol of a format, `path_format` its state on one path of the ledger.
 """

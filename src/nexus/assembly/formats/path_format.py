@@ -1,7 +1,7 @@
 """Message formats applied to one path of the ledger.
 
 A path format renders stored messages before they enter a window, so budget, cuts, pins and prefix checks are the same in
-every message format (see `nexus.assembly.fit.view.MessageFormat`).
+every message format (see `nexus.assembly.formats.protocol.MessageFormat`).
 """
 
 from __future__ import annotations

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
-from nexus.assembly.fit.view import FilledWindow, View, fill_window
+from nexus.assembly.fit.view import fill_window
 from nexus.assembly.fit.window import Window
 from nexus.assembly.formats.path_format import UNFORMATTED, LedgerView, PathFormat
+from nexus.assembly.formats.protocol import FilledWindow, View
 from nexus.text.message_text import RENDER_VERSION
 from nexus.tokens.counter import TokenCounter
 from nexus.types.history import PreviousTurns
 from nexus.types.ledger_entries import Cut, MessageRef
+from nexus.types.message import Message
 from nexus.types.profile import MessageFormatName
 
 
@@ -21,6 +24,7 @@ class RolesFormat:
     shows_one_turn = False
     lists_tools = False
     is_hashed = False  # this was the only format when the first manifests were recorded
+    openings: Mapping[str, str] = MappingProxyType({})
 
     def on_path(self, _counter: TokenCounter, /, _render: int = RENDER_VERSION) -> PathFormat:
         """Return the shared path format, which has no state."""
@@ -52,3 +56,14 @@ class RolesFormat:
     def plan_eviction(self, _previous: PreviousTurns, _window: Window, _view: View, _number: int, /) -> Cut | None:
         """Return None."""
         return None
+
+    def reply(self, message: Message, _is_offered: Callable[[str], bool], _call_id: str, /) -> Message:
+        """Return the message: a reply in real roles is what it says."""
+        return message
+
+    def plain_text(self, message: Message, /) -> str:
+        """Return the message's text, which has nothing around it."""
+        return message.text()
+
+
+ROLES = RolesFormat()

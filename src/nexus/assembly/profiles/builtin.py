@@ -1,4 +1,4 @@
-"""The built-in profiles, as values."""
+"""The built-in profiles, as values: the core's, and the table to which other rooms add theirs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from nexus.errors import UnknownProfile
 from nexus.types.profile import Profile
+from nexus.types.registry import Registry
 
 LAYERED = Profile(
     "layered",
@@ -51,35 +52,8 @@ BARE = Profile(
     current=("attachments",),
 )
 
-TAGGED = Profile(
-    "tagged",
-    "identity, tools, memory, user and current time as tags, the memory rewritten each turn (five-message tagged dialogue)",
-    system=("core_identity",),
-    preamble=("tools_block", "shared_memory", "friends_block", "mood_block", "constraints_block"),
-    current=("this_moment", "metadata", "hook_data", "attachments"),
-    message_format="tagged",
-)
-
-TAGGED_STABLE = Profile(
-    "tagged_stable",
-    "the tagged dialogue in an order that a provider's prompt cache can keep: stable parts first, the memory only grows",
-    system=("core_identity",),
-    preamble=("tools_block", "friends_block", "shared_memory_parts", "mood_block", "constraints_block"),
-    current=("this_moment", "metadata", "hook_data", "attachments"),
-    message_format="tagged_stable",
-)
-
-TURNLOG = Profile(
-    "turnlog",
-    "as layered, with each message as JSON entries next to the real calls and results (turn log)",
-    system=("turn_log", *LAYERED.system),
-    current=LAYERED.current,
-    message_format="turnlog",
-)
-
-PROFILES: dict[str, Profile] = {
-    profile.name: profile for profile in (BARE, LAYERED, REPL, TAGGED, TAGGED_STABLE, TURNLOG, WORKSPACE)
-}
+PROFILES: Registry[Profile] = Registry({profile.name: profile for profile in (BARE, LAYERED, REPL, WORKSPACE)})
+"""The built-in profiles by name. Rooms above the core add theirs."""
 
 
 def find_profile(name: str, profiles: Mapping[str, Profile] = PROFILES) -> Profile:

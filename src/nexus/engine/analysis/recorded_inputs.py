@@ -10,9 +10,11 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from nexus.assembly.fit.cut import Strategy
-from nexus.assembly.fit.view import LARGEST_PART, View, size_class
+from nexus.assembly.fit.view import LARGEST_PART, size_class
 from nexus.assembly.fit.window import Window
 from nexus.assembly.formats.path_format import LedgerView
+from nexus.assembly.formats.protocol import View
+from nexus.assembly.formats.registry import FORMATS
 from nexus.assembly.gather import SYSTEM_SOURCE
 from nexus.assembly.inputs import AssemblyInputs, plan_budget
 from nexus.assembly.manifest_store import NoteMetadata, Settings, manifest_of, parse_stored_manifest
@@ -67,6 +69,8 @@ class ReplayDeps:
         source_functions(),
     )
     """Returns the profile of a name, and all sources that it may use."""
+    load_plugins: Callable[[], object] = lambda: None
+    """Loads plugins, one of which may add the message format of a recorded call."""
 
 
 class RecordedCallInputs:
@@ -134,8 +138,15 @@ class RecordedCallInputs:
         return msgspec.convert(self.manifest.get("images", {}), ImagePrice)
 
     def message_format(self) -> MessageFormatName:
-        """Return the format in which the conversation was shown."""
-        return msgspec.convert(self.manifest.get("form", "roles"), MessageFormatName)
+        """Return the format in which the conversation was shown. Raises CannotReplay if nothing here knows it."""
+        name = str(self.manifest.get("form", "roles"))
+        if name not in FORMATS:
+            self.deps.load_plugins()
+        if name not in FORMATS:
+            raise CannotReplay(
+                self.call.label, (f"message format {name!r} unknown: the plugin that adds it is missing",)
+            )
+        return name
 
     def history_header(self) -> HistoryHeader:
         """Return the header of the history."""

@@ -20,8 +20,9 @@ from nexus.assembly.assemble import assemble_fitted
 from nexus.assembly.continuity import history_header
 from nexus.assembly.fit.cut import Strategy
 from nexus.assembly.fit.result import FitResult
-from nexus.assembly.fit.view import View, build_view
-from nexus.assembly.formats.registry import FORMATS
+from nexus.assembly.fit.view import build_view
+from nexus.assembly.formats.protocol import View
+from nexus.assembly.formats.registry import FORMATS, find_format
 from nexus.assembly.inputs import plan_budget
 from nexus.assembly.manifest_store import parse_stored_manifest, with_stored_fields, with_stored_meta
 from nexus.context import AssembledContext
@@ -206,7 +207,7 @@ def _assemble_changed(inputs: RecordedCallInputs, change: ReplayOverrides) -> Re
             change.strategy or deps.strategy,
             deps.max_tool_result_tokens,
             deps.workspace_context.config.images.keep_turns,
-            message_format=FORMATS[profile.message_format],
+            message_format=find_format(profile.message_format),
         )
         view = replace(
             view,

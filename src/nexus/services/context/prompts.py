@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nexus.services.tagged import capabilities_block
+from nexus.services.tagged_blocks import CORE_IDENTITY
 from nexus.types.sanitize import sanitize_text
-from nexus.workspace.prompts import CORE_IDENTITY
 
 __all__ = ["CORE_IDENTITY", "PromptManager"]
 

@@ -10,13 +10,9 @@ _UNCHANGED = "<!-- This is an untouched template"  # start of a template's first
 
 
 @cache
-def prompt_text(name: str) -> str:
+def prompt_text(name: str, package: str = __name__) -> str:
     """Return a packaged text without its final line break."""
-    return (files(__name__) / name).read_text("utf-8").removesuffix("\n")
-
-
-# Document 000's system message: the same bytes for every user and call, so that providers cache it: no name, no time.
-CORE_IDENTITY = prompt_text("core_identity.md")
+    return (files(package) / name).read_text("utf-8").removesuffix("\n")
 
 
 @cache

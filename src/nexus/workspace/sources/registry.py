@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple, TypeAlias
 
-from nexus.services import tagged_blocks
+from nexus.types.registry import Registry
 from nexus.workspace.source_context import Source
 from nexus.workspace.sources import event_blocks, file_blocks, session_blocks, skills
 from nexus.workspace.sources import instructions as instruction_blocks
@@ -24,50 +24,40 @@ class SourceSpec(NamedTuple):
     changes: Volatility
 
 
-SOURCES: dict[str, SourceSpec] = {
-    spec.name: spec
-    for spec in (
-        SourceSpec("active_skills", skills.active_skills, "files"),
-        SourceSpec("attachments", event_blocks.attachments, "turn"),
-        SourceSpec("bootstrap", file_blocks.bootstrap, "files"),
-        SourceSpec("capabilities", session_blocks.capabilities, "session"),
-        SourceSpec("configurations", instruction_blocks.configurations, "files"),
-        SourceSpec("constraints", event_blocks.constraints, "turn"),
-        SourceSpec("constraints_block", tagged_blocks.constraints_block, "turn"),
-        SourceSpec("core_identity", tagged_blocks.core_identity, "never"),
-        SourceSpec("date_time", event_blocks.date_time, "turn"),
-        SourceSpec("environment", session_blocks.environment, "session"),
-        SourceSpec("friends", session_blocks.friends, "session"),
-        SourceSpec("friends_block", tagged_blocks.friends_block, "session"),
-        SourceSpec("hook_data", event_blocks.hook_data, "turn"),
-        SourceSpec("host", session_blocks.host, "never"),
-        SourceSpec("identity", file_blocks.identity, "files"),
-        SourceSpec("instructions", instruction_blocks.instructions, "files"),
-        SourceSpec("memory", file_blocks.memory, "files"),
-        SourceSpec("memory_file", file_blocks.memory_file, "files"),
-        SourceSpec("messaging", session_blocks.messaging, "never"),
-        SourceSpec("metadata", event_blocks.metadata, "turn"),
-        SourceSpec("moment", event_blocks.moment, "turn"),
-        SourceSpec("mood", event_blocks.mood, "turn"),
-        SourceSpec("mood_block", tagged_blocks.mood_block, "turn"),
-        SourceSpec("nexus_identity", file_blocks.nexus_identity, "never"),
-        SourceSpec("permissions", file_blocks.permissions, "session"),
-        SourceSpec("rules", file_blocks.rules, "files"),
-        SourceSpec("runtime_context", event_blocks.runtime_context, "turn"),
-        SourceSpec("shared_memory", tagged_blocks.shared_memory, "turn"),
-        # Within a session it only grows, except when its oldest entries are dropped.
-        SourceSpec("shared_memory_parts", tagged_blocks.shared_memory_parts, "session"),
-        SourceSpec("skills", skills.skills, "files"),
-        SourceSpec("soul", file_blocks.soul, "files"),
-        SourceSpec("subagent", session_blocks.subagent, "session"),
-        SourceSpec("surroundings", session_blocks.surroundings, "never"),
-        SourceSpec("this_moment", tagged_blocks.this_moment, "turn"),
-        SourceSpec("tools_block", tagged_blocks.tools_block, "session"),
-        SourceSpec("tools_guide", file_blocks.tools_guide, "files"),
-        SourceSpec("turn_log", session_blocks.turn_log, "never"),
-        SourceSpec("user_identity", file_blocks.user_identity, "files"),
-    )
-}
+_OWN = (
+    SourceSpec("active_skills", skills.active_skills, "files"),
+    SourceSpec("attachments", event_blocks.attachments, "turn"),
+    SourceSpec("bootstrap", file_blocks.bootstrap, "files"),
+    SourceSpec("capabilities", session_blocks.capabilities, "session"),
+    SourceSpec("configurations", instruction_blocks.configurations, "files"),
+    SourceSpec("constraints", event_blocks.constraints, "turn"),
+    SourceSpec("date_time", event_blocks.date_time, "turn"),
+    SourceSpec("environment", session_blocks.environment, "session"),
+    SourceSpec("friends", session_blocks.friends, "session"),
+    SourceSpec("hook_data", event_blocks.hook_data, "turn"),
+    SourceSpec("host", session_blocks.host, "never"),
+    SourceSpec("identity", file_blocks.identity, "files"),
+    SourceSpec("instructions", instruction_blocks.instructions, "files"),
+    SourceSpec("memory", file_blocks.memory, "files"),
+    SourceSpec("memory_file", file_blocks.memory_file, "files"),
+    SourceSpec("messaging", session_blocks.messaging, "never"),
+    SourceSpec("metadata", event_blocks.metadata, "turn"),
+    SourceSpec("moment", event_blocks.moment, "turn"),
+    SourceSpec("mood", event_blocks.mood, "turn"),
+    SourceSpec("nexus_identity", file_blocks.nexus_identity, "never"),
+    SourceSpec("permissions", file_blocks.permissions, "session"),
+    SourceSpec("rules", file_blocks.rules, "files"),
+    SourceSpec("runtime_context", event_blocks.runtime_context, "turn"),
+    SourceSpec("skills", skills.skills, "files"),
+    SourceSpec("soul", file_blocks.soul, "files"),
+    SourceSpec("subagent", session_blocks.subagent, "session"),
+    SourceSpec("surroundings", session_blocks.surroundings, "never"),
+    SourceSpec("tools_guide", file_blocks.tools_guide, "files"),
+    SourceSpec("user_identity", file_blocks.user_identity, "files"),
+)
+
+SOURCES: Registry[SourceSpec] = Registry({spec.name: spec for spec in _OWN})
+"""The sources by name. Rooms above the core add theirs."""
 
 
 def source_functions() -> dict[str, Source]:

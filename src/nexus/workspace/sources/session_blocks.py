@@ -1,4 +1,4 @@
-"""Sources that describe the session: tools, friends, messaging, a worker's task, the turn log, the environment.
+"""Sources that describe the session: tools, friends, messaging, a worker's task, the environment.
 
 Document 002's "Nexus Environment" block has a line for each category, categories and names sorted. `Category: ` is followed
 by groups joined by ` | `: the names of one state and need joined by `, `, and a mark, `✅` active, `⭐ (ready)`,
@@ -88,11 +88,6 @@ def subagent_instructions(task: str) -> str:
     """Return a worker's opening, without the section on the task if it is empty."""
     before, section, after = prompt_text("subagent.md").partition("## Your Task\n{task}\n\n")
     return f"{before}{section.replace('{task}', task) if task.strip() else ''}{after}"
-
-
-def turn_log(_context: SourceContext) -> SourceResult:
-    """Return the description of the turn log's entries and of the expected answer, the same for every call."""
-    return [Block("Workspace", "turn log", prompt_text("turn_log.md"), "nexus:turn_log", trust="system")], []
 
 
 def host(context: SourceContext) -> SourceResult:

@@ -16,7 +16,6 @@ from nexus.assembly.formats.registry import FORMATS
 from nexus.errors import BadProfile
 from nexus.types.block import LAYERS
 from nexus.types.profile import (
-    MESSAGE_FORMATS,
     SUMMARY_MARKERS,
     MessageFormatName,
     Profile,
@@ -187,11 +186,16 @@ def validate_profile(
         if share.floor and share.layer != "Session":
             raise BadProfile(file, f"{key}.floor", "no floor except for the layer Session, the only one that is cut")
     _check_compaction(profile, file)
-    if profile.session_header and FORMATS[profile.message_format].shows_one_turn:
+    _check_format(profile, file, old_keys)
+
+
+def _check_format(profile: Profile, file: str, old_keys: Mapping[str, str]) -> None:
+    name = profile.message_format
+    if name not in FORMATS:
+        raise BadProfile(file, old_keys.get("message_format", "message_format"), f"one of {', '.join(FORMATS)}")
+    if profile.session_header and FORMATS[name].shows_one_turn:
         key = old_keys.get("session_header", "session_header")
-        raise BadProfile(
-            file, key, f"false with the message format {profile.message_format}, which shows one turn only"
-        )
+        raise BadProfile(file, key, f"false with the message format {name}, which shows one turn only")
 
 
 def _check_compaction(profile: Profile, file: str) -> None:
@@ -240,8 +244,7 @@ def _reject(error: msgspec.ValidationError, file: str, old_keys: Mapping[str, st
         key = f"{path}.{_shortened(unknown[1])}".removeprefix(".")
         raise BadProfile(file, key, f"one of the keys {', '.join(table.__struct_fields__)}") from error
     if reason.startswith("Invalid enum value"):
-        allowed = SUMMARY_MARKERS if path == "summary" else MESSAGE_FORMATS
-        raise BadProfile(file, key, f"one of {', '.join(allowed)}") from error
+        raise BadProfile(file, key, f"one of {', '.join(SUMMARY_MARKERS)}") from error
     types: list[str] = re.findall(r"`([^`]*)`", reason)
     expected = [_TYPE_NAMES.get(name, name) for name in types[0].split(" | ") if name != "null"] if types else [reason]
     actual = f", not {_TYPE_NAMES.get(types[1], types[1])}" if len(types) > 1 else ""

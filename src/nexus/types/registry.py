@@ -1,0 +1,71 @@
+"""Tables that rooms above the core add to: message formats, sources, profiles, formats of files.
+
+The core names none of these rooms. `nexus` lists their modules of registrations, which are imported when a table is first
+read. A row may be the name of a value, `module:attribute`; it is imported when somebody asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from threading import RLock
+from typing import Generic, TypeVar, cast
+
+T = TypeVar("T")
+
+_registrations: list[str] = []
+_lock = RLock()
+
+
+def add_registrations(*modules: str) -> None:
+    """Name modules that add rows to registries when they are imported."""
+    _registrations.extend(modules)
+
+
+class Registry(Mapping[str, T], Generic[T]):
+    """A table by name, in the order of its names."""
+
+    def __init__(self, rows: Mapping[str, T | str]) -> None:
+        self._rows: dict[str, T | str] = dict(rows)
+        self._plugins: dict[str, T] = {}
+
+    def add(self, name: str, row: T | str) -> None:
+        """Add a row, or the name `module:attribute` of one. Raises ValueError if the name has another row."""
+        if self._rows.setdefault(name, row) is not row:
+            raise ValueError(f"{name!r} is registered twice")
+
+    def add_of_plugin(self, name: str, row: T) -> None:
+        """Add a plugin's row. It replaces that of an earlier plugin, and never one of Nexus."""
+        self._plugins[name] = row
+
+    @property
+    def own_names(self) -> frozenset[str]:
+        """The names of Nexus's rows, which plugins cannot have."""
+        return frozenset(self._whole())
+
+    def __getitem__(self, name: str) -> T:
+        row = self._rows.get(name)
+        if row is None:
+            row = self._whole().get(name)
+        if row is None:
+            return self._plugins[name]
+        if isinstance(row, str):
+            module, _, attribute = row.partition(":")
+            row = self._rows[name] = cast("T", getattr(import_module(module), attribute))
+        return row
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted({*self._whole(), *self._plugins}))
+
+    def __len__(self) -> int:
+        return len({*self._whole(), *self._plugins})
+
+    def _whole(self) -> dict[str, T | str]:
+        """Return Nexus's rows, after every registration."""
+        with _lock:
+            while _registrations:
+                module = _registrations[0]
+                import_module(module)
+                if module in _registrations:  # the import may have read a registry itself
+                    _registrations.remove(module)
+        return self._rows
