@@ -19,9 +19,14 @@ from cli.running import run
 from nexus import hookimpl
 from nexus.assembly.formats.registry import FORMATS
 from nexus.assembly.formats.roles import RolesFormat
+from nexus.interop.detect import detect, read
+from nexus.interop.importing import import_transcript
+from nexus.interop.json_lines import OnRead
+from nexus.interop.readers import READERS, FileReader, add_readers
+from nexus.interop.transcript import Piece, Step, Transcript
 from nexus.types.block import Block
 from nexus.types.config import Config, HooksConfig
-from nexus.types.message import Message, Text, assistant, tool, with_parts
+from nexus.types.message import Message, Text, assistant, tool, user, with_parts
 from nexus.types.profile import Profile
 from nexus.types.request import Event, Identity, Request
 from nexus.workspace.source_context import SourceContext
@@ -662,3 +667,65 @@ def test_format_that_cannot_be_used_is_omitted_with_the_reason(plugin: Labels, p
         assert nx.hooks.plugins[0].problems == (problem,)
         assert nx.hooks.formats == {}
         assert nx.assemble("hi").current_message.text() == "hi"
+
+
+# readers of files ----------------------------------------------------------------------------------------------------
+
+
+def read_lines(path: Path, _on_read: OnRead | None) -> Iterator[Transcript]:
+    """Read a file in which each line is a user's message."""
+    lines = path.read_text().splitlines()[1:]
+    steps = tuple(
+        Step(pieces=(Piece(f"{path.stem}:{number}", (user(line),)),), starts_turn=True)
+        for number, line in enumerate(lines)
+    )
+    yield Transcript("lines", path.stem, str(path), steps)
+
+
+LINES = FileReader(read_lines, owns_damaged=lambda path: path.read_text().startswith("LINES"))
+
+
+class Lines:
+    """A plugin with a reader, under its own name or another."""
+
+    def __init__(self, name: str = "lines", reader: object = LINES) -> None:
+        self.readers = {name: reader}
+
+    @hookimpl
+    def nexus_readers(self) -> dict[str, object]:
+        return self.readers
+
+
+@pytest.fixture
+def readers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget the readers of plugins afterward: they are the whole process's."""
+    monkeypatch.setattr(READERS, "_plugins", {})
+
+
+@pytest.mark.usefixtures("readers")
+def test_plugin_adds_a_reader_that_detects_and_imports_its_files(tmp_path: Path) -> None:
+    file = tmp_path / "diary.json"
+    file.write_text("LINES\nhello\nagain\n")
+    with opened(Lines()) as nx:
+        assert add_readers(nx.hooks) == {"Lines": []}
+        assert detect(file) == "lines"
+        for transcript in read(file):
+            import_transcript(nx, transcript)
+        assert [message.text() for message in nx.history("diary")] == ["hello", "again"]
+
+
+@pytest.mark.usefixtures("readers")
+@pytest.mark.parametrize(
+    ("plugin", "problem"),
+    [
+        (Lines("openai"), "reader 'openai' omitted: another reader has the same name"),
+        (Lines("turnlog"), "reader 'turnlog' omitted: another reader has the same name"),
+        (Lines("odd", 3), "reader 'odd' omitted: int is no FileReader"),
+    ],
+)
+def test_reader_that_cannot_be_used_is_omitted_with_the_reason(plugin: Lines, problem: str) -> None:
+    before = list(READERS)
+    with opened(plugin) as nx:
+        assert add_readers(nx.hooks) == {"Lines": [problem]}
+    assert list(READERS) == before
+    assert READERS["openai"] is not LINES

@@ -11,15 +11,17 @@ from itertools import accumulate
 from pathlib import Path
 
 import click
+from click.shell_completion import CompletionItem
 
 from nexus.cli._exit_codes import UNREADABLE, WRONG_INPUT
 from nexus.cli._options import CommandOptions, check_new_name, nexus_command
 from nexus.cli._output import emit, emit_with_list, print_lines
-from nexus.cli._parameters import Choice
+from nexus.cli._parameters import nearest
 from nexus.engine import Engine
 from nexus.errors import NexusError, UnreadableFile
-from nexus.interop.detect import READERS, detect, first_time, read
+from nexus.interop.detect import detect, first_time, read
 from nexus.interop.importing import ImportReport, import_transcript
+from nexus.interop.readers import READERS, add_readers
 from nexus.render.console import printable
 from nexus.turnlog.reader import Violation, read_text, violations
 
@@ -36,10 +38,26 @@ INVALID = 1
 """Exit code of `validate` for a file with errors."""
 
 
+class ReaderName(click.ParamType[str]):
+    """Name of a file format. It is looked up later, when plugins with further formats are loaded."""
+
+    name = "format"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """Return the formats of Nexus, for help."""
+        del param, ctx
+        return f"[{'|'.join(READERS)}]"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the formats that begin with a text."""
+        del ctx, param
+        return [CompletionItem(name) for name in READERS if name.startswith(incomplete)]
+
+
 @nexus_command("import")
 @click.argument("files", nargs=-1, required=True, type=click.Path())
 @click.option("-s", "--session", callback=check_new_name, help="Name of the session [the one in the file].")
-@click.option("--format", "file_format", type=Choice(sorted(READERS)), help="Format of the files [detected].")
+@click.option("--format", "file_format", type=ReaderName(), help="Format of the files [detected].")
 @click.option("--dry-run", is_flag=True, help="Show what would be imported; write no session.")
 def command(
     files: tuple[str, ...], session: str | None, file_format: str | None, dry_run: bool, options: CommandOptions
@@ -54,6 +72,8 @@ def command(
     reports: list[ImportReport] = []
     failures: list[dict[str, str]] = []
     with options.open(writes=not dry_run) as nx, _progress(paths, as_json=options.as_json) as advance:
+        for warning in _load_formats(nx, file_format):
+            click.echo(f"warning: {printable(warning)}", err=True)
         for path in paths:
             try:
                 reports += _import_file(nx, path, file_format, session, len(paths), advance, dry_run=dry_run)
@@ -75,6 +95,17 @@ def command(
         if len(reports) > 1:
             click.echo(f"{len(reports):,} sessions, {added} {sum(report.messages for report in reports):,} messages")
     return UNREADABLE if failures else WRONG_INPUT if rejected else 0
+
+
+def _load_formats(nx: Engine, file_format: str | None) -> list[str]:
+    """Add the formats of plugins, and return what is wrong with them. Raises BadParameter for an unknown name."""
+    problems = [f"plugin {plugin}: {text}" for plugin, texts in add_readers(nx.hooks).items() for text in texts]
+    if file_format is not None and file_format not in READERS:
+        guess = nearest(file_format, READERS)
+        advice = f" Did you mean {guess!r}?" if guess else ""
+        text = f"{file_format!r} is not one of {', '.join(map(repr, READERS))}.{advice}"
+        raise click.BadParameter(text, param_hint="'--format'")
+    return problems
 
 
 def _import_file(
@@ -163,7 +194,7 @@ def _report_lines(report: ImportReport, added: str) -> Iterator[str]:
 @click.option(
     "--format",
     "file_format",
-    type=Choice(sorted(READERS)),
+    type=ReaderName(),
     help="Format of the file [detected, else turnlog].",
 )
 def validate(file: Path, file_format: str | None, options: CommandOptions) -> int:
@@ -174,6 +205,8 @@ def validate(file: Path, file_format: str | None, options: CommandOptions) -> in
     Example: nexus validate log.json
     """
     file = file.expanduser()
+    with options.open(writes=False) as nx:
+        _load_formats(nx, file_format)
     try:
         file_format = file_format or detect(file)
     except NexusError:  # a file in no known format is checked as a turn log

@@ -15,7 +15,7 @@ from typing import Any
 from nexus.errors import UnknownFormat, UnreadableFile
 from nexus.interop.chat_files import conversations_in, is_nanobot
 from nexus.interop.json_lines import OnRead, read_json_lines
-from nexus.interop.readers import READERS, FileReader
+from nexus.interop.readers import READERS, FileReader, find_reader
 from nexus.interop.transcript import Transcript
 from nexus.providers.received import items_of, mapping, text_of
 
@@ -65,10 +65,7 @@ def read(path: Path, form: str | None = None, on_read: OnRead | None = None) -> 
 
     Raises UnknownFormat and UnreadableFile. Damage inside the file is in the transcripts' `problems`.
     """
-    reader = READERS.get(detect(path) if form is None else form)
-    if reader is None:
-        raise UnknownFormat(f"format {form!r} not found (formats: {', '.join(READERS)})")
-    return reader.read(path, on_read)
+    return find_reader(detect(path) if form is None else form).read(path, on_read)
 
 
 def first_time(path: Path) -> str:

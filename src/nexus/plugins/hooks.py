@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,6 +17,8 @@ from nexus.types.request import Request
 from nexus.types.tool_definition import ToolSpec, canonical
 from nexus.workspace.source_context import Source
 from nexus.workspace.sources.registry import source_functions
+
+T = TypeVar("T")
 
 HookCall = Callable[..., Any]  # calls one plugin's hook; returns None if it has no result
 
@@ -61,6 +63,17 @@ class Hooks:
                 event = replace(request.event, at_ms=at_ms, hook_data={**data, **request.event.hook_data})
                 request = replace(request, event=event)
         return request, tuple(warnings)
+
+    def added(
+        self, hook: str, read: Callable[[Any], tuple[dict[str, T], list[str]]]
+    ) -> dict[str, tuple[dict[str, T], list[str]]]:
+        """Call a hook that adds values by name; return for each plugin the valid ones, by `read`, and the problems."""
+        results: dict[str, tuple[dict[str, T], list[str]]] = {}
+        for plugin, call in self.calls.get(hook, {}).items():
+            result, failure = self.guard.call(plugin, hook, partial(call_hook, call, read))
+            values, problems = result or ({}, [])
+            results[plugin] = values, [failure.message] if failure else problems
+        return results
 
     def _tools(self, request: Request, warnings: list[ContextWarning]) -> list[dict[str, Any]]:
         calls = self.calls.get("nexus_tools", {})

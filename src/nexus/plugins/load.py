@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 GROUP = "nexus"  # the entry point group
 
-HOOKS = ("nexus_formats", "nexus_moment", "nexus_profiles", "nexus_sources", "nexus_tools")
+HOOKS = ("nexus_formats", "nexus_moment", "nexus_profiles", "nexus_readers", "nexus_sources", "nexus_tools")
 
 LOAD_MS = 10_000  # timeout for importing a plugin
 LoadablePlugin: TypeAlias = tuple[Plugin, Callable[[], object]]  # a discovered plugin, and the function that loads it

@@ -47,3 +47,11 @@ def nexus_formats() -> Mapping[str, Any] | None:
     A format is a `nexus.assembly.formats.protocol.MessageFormat`; most extend `nexus.assembly.formats.roles.RolesFormat`. It is
     called without a time limit, as a part of the pipeline, and is known to the whole process.
     """
+
+
+@hookspec
+def nexus_readers() -> Mapping[str, Any] | None:
+    """Return readers of other tools' session files, by the name of their format. Called by `nexus import`.
+
+    A reader is a `nexus.interop.readers.FileReader`. It is known to the whole process.
+    """
