@@ -21,7 +21,7 @@ from nexus.tokens.image_price import ANY_MODEL, ImagePrice
 from nexus.tokens.model import Model
 from nexus.types.block import Block, ContextWarning
 from nexus.types.compaction_plan import FULL, FULL_TO, CompactionPlan, Trigger
-from nexus.types.history import History
+from nexus.types.history import History, Memory
 from nexus.types.ledger_entries import Cut, MessageRef
 from nexus.types.message import Message, ProviderFormat
 from nexus.types.profile import MessageFormatName
@@ -199,7 +199,8 @@ class Provenance:
     manifest: Manifest
     starts_turn: bool  # true if the event starts a turn, false if it continues one with tool results
     blocks: tuple[Block, ...]
-    shows_one_turn: bool = False  # true in message formats in which blocks report the earlier turns
+    memory: Memory | None = None
+    """The blocks that report the earlier turns, in message formats that show only the open turn as messages."""
     already_in_history: tuple[Block, ...] = ()  # not repeated because the history shows them
     omitted_blocks: tuple[Block, ...] = ()  # did not fit the budget
     # Earlier messages that a block reports, in formats that show one turn.

@@ -194,7 +194,7 @@ class LocalServerFailed(NexusError):
 
 
 class BadContext(NexusError):
-    """A saved context, or a block of a tagged dialogue, is damaged or of another version."""
+    """A saved context, or a block that Nexus wrote, is damaged or of another version."""
 
 
 class PackageMissing(NexusError, ImportError):

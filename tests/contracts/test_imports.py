@@ -287,3 +287,32 @@ def test_every_registered_row_can_be_imported() -> None:
     tables: tuple[Registry[Any], ...] = (FORMATS, PROFILES, READERS, SOURCES)
     assert [name for table in tables for name, row in table.items() if row is None] == []
     assert [len(table.own_names) for table in tables] == [4, 7, 6, 38]
+
+
+WORDS_OF_GUESTS = re.compile(
+    r"\bturn[ _-]?log|tagged|shared[ _-]memory|friends[ _]block|this[ _]moment|document 00[01]", re.IGNORECASE
+)
+"""Names of what guests show, in code, strings, docstrings and comments."""
+
+MAY_USE_WORDS_OF_GUESTS = {
+    REGISTRATIONS: "lists the modules of registrations",
+    "errors": "the tree of all errors",
+    "types.history": "a stored source of messages",
+    "compaction.extractive.statements": "drops the words of frames from statements",
+    "ledger.maintenance.doctor": "the shared memory of a log file",
+    "ledger.sqlite.connection": "the shared memory of a log file",
+    "text.frames": "text must not forge a tag, also of a guest that is not loaded",
+    "text.frames.tags": "text must not forge a tag, also of a guest that is not loaded",
+    "text.frames.scanner": "text must not forge a tag, also of a guest that is not loaded",
+}
+
+
+def test_the_core_uses_no_words_of_guests() -> None:
+    core = {name for name in modules() if place_of(name)[0] <= layers()["engine"]} - MAY_USE_WORDS_OF_GUESTS.keys()
+    used = [
+        f"{name}:{number} {match[0]!r}"
+        for name in sorted(core)
+        for number, line in enumerate(modules()[name].text.split("\n"), 1)
+        if (match := WORDS_OF_GUESTS.search(line))
+    ]
+    assert used == []

@@ -14,9 +14,10 @@ from nexus.assembly.profiles.builtin import PROFILES
 from nexus.assembly.record import with_sizes
 from nexus.errors import BudgetTooSmall
 from nexus.ledger.sqlite import SqliteLedger
+from nexus.render.context_json import from_json, to_json
 from nexus.services.context import ContextBuilder
 from nexus.services.tagged import Ai, Human, parse_memory, parse_moment
-from nexus.services.tagged_blocks import CORE_IDENTITY, PINNED
+from nexus.services.tagged_blocks import CORE_IDENTITY, MEMORY, PINNED
 from nexus.text.frames import escape
 from nexus.types.ledger_entries import Commit, Compaction, MessageRef, NewEntry
 from nexus.types.message import Image, Text, ToolCall, assistant, tool, user
@@ -376,3 +377,16 @@ def test_message_pinned_in_open_turn_survives_cuts(profile: str) -> None:
         assert "KEEP0" in body and "KEEP3" not in body
         for wire, check in CHECKS.items():
             assert check(getattr(ctx, f"to_{wire}")()) == [], wire
+
+
+@pytest.mark.parametrize("profile", ["tagged", "tagged_stable"])
+def test_saved_context_knows_its_memory_and_has_the_same_breakpoints(profile: str) -> None:
+    with nexus.open(ledger=":memory:") as nx:
+        for number in range(3):
+            ctx = nx.assemble(f"question {number}", session="s", profile=profile, model="claude-sonnet-4-5")
+            nx.record(ctx, nexus.AgentResult((assistant(f"answer {number}"),)))
+        ctx = nx.assemble("and now?", session="s", profile=profile, model="claude-sonnet-4-5")
+        loaded = from_json(to_json(ctx))
+        assert loaded.provenance.memory == ctx.provenance.memory == MEMORY
+        assert loaded.to_anthropic() == ctx.to_anthropic()
+        assert "cache_control" in str(ctx.to_anthropic()["messages"])

@@ -38,7 +38,7 @@ def plan_compaction_for(
 
     In formats that show one turn there is none: the messages before it take few tokens already.
     """
-    if inputs.view.message_format.shows_one_turn:
+    if inputs.view.message_format.memory is not None:
         return None
     system = gather_system(request, profile, inputs)
     inputs = with_content_factor(inputs, system)

@@ -78,7 +78,7 @@ def build_context(
             else not request.event.results or not result.window.path.turn,  # late results may have no turn
             stored_event=inputs.stored_event,
             mirrored=inputs.mirrored,
-            shows_one_turn=inputs.view.message_format.shows_one_turn,
+            memory=inputs.view.message_format.memory,
             blocks=(*system.blocks, *preamble.blocks, *notes.included),
             already_in_history=tuple(notes.already_in_history),
             omitted_blocks=tuple(notes.omitted),
@@ -116,7 +116,7 @@ def build_context(
 
 def _planner(request: Request, inputs: AssemblyInputs, fixed_tokens: int) -> Planner | None:
     """Return the planner of a context that may be compacted."""
-    may_compact = inputs.may_compact and not inputs.view.message_format.shows_one_turn
+    may_compact = inputs.may_compact and inputs.view.message_format.memory is None
     return compaction_planner(request, inputs, fixed_tokens) if may_compact else None
 
 

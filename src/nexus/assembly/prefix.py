@@ -90,10 +90,11 @@ def _cut_causes(before: Manifest, now: Manifest, window: Window) -> Iterator[str
     """Yield the effect of a new cut."""
     first_stays = before.first == now.first
     reason = window.cut.reason if window.cut is not None else ""
-    if FORMATS[now.message_format].shows_one_turn and not reason:
+    memory = FORMATS[now.message_format].memory
+    if memory is not None and not reason:
         return  # a cut within an earlier turn does not affect this one
-    if reason == OLDER_ENTRIES:
-        yield "older entries left the shared memory"
+    if memory is not None and reason == OLDER_ENTRIES:
+        yield f"older entries left the {memory.name}"
     elif reason == "old images" and first_stays:
         yield "images of older turns became notes"
     elif first_stays:

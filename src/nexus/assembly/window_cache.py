@@ -94,7 +94,7 @@ class WindowCache:
         if thread is None or (first_header.started and not store.head(thread)[0]):
             window = empty_window(replace(view, header=first_header), self._counter)
             return CachedWindow(window, 0, None, instructions=())
-        if view.message_format.shows_one_turn:
+        if view.message_format.memory is not None:
             cut = store.last_cut(thread, view.name)
             cached = self._filled(store, thread, view, cut, starts_turn=starts_turn)
         else:

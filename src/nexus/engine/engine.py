@@ -553,7 +553,7 @@ class Engine:
         return committed
 
     def add_system_message(self, text: str, *, session: str = "main") -> Committed:
-        """Add a system message to a session between two turns: a system entry of its turn log.
+        """Add a system message to a session between two turns, as the application's own word.
 
         Raises EmptyEvent for a blank text, and BadEntry while tool calls wait for their results.
         """

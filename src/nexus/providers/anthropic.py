@@ -42,7 +42,6 @@ from nexus.text.as_received import received_items
 from nexus.text.message_text import text_of_result, visible_parts
 from nexus.tokens.model import cache_rules
 from nexus.tokens.model_names import same_model
-from nexus.types.history import MEMORY_ORIGIN
 from nexus.types.message import (
     Image,
     Message,
@@ -133,9 +132,10 @@ def cache_breakpoints(ctx: AssembledContext, conversation: list[Fragment]) -> li
     """
     rules = cache_rules(ctx.accounting.model_info, "anthropic")
     # The next turn rewrites the preamble from its memory on, so one breakpoint is right before it.
-    names = ctx.provenance.manifest.preamble_blocks
-    memory = [index for index, name in enumerate(names) if name.startswith(MEMORY_ORIGIN)]
-    last = memory[-1] - 1 if memory else -1
+    names, memory = ctx.provenance.manifest.preamble_blocks, ctx.provenance.memory
+    last = -1
+    if memory is not None and memory.source:
+        last = max((index for index, name in enumerate(names) if name.startswith(memory.source)), default=0) - 1
     breakpoints = [(0, last)] if 0 <= last < len(conversation[0]["content"]) - 1 else []
     # One breakpoint is for the system slot (or the tools); two blocks of the look-back are spare.
     remaining, spacing = rules.max_breakpoints - 1 - len(breakpoints), rules.lookback_blocks - 2

@@ -29,7 +29,7 @@ from nexus.tokens.budget import TokenBudget
 from nexus.tokens.calibration import Anchor
 from nexus.tokens.model import Model
 from nexus.types.block import Block, ContextWarning
-from nexus.types.history import History
+from nexus.types.history import History, Memory
 from nexus.types.ledger_entries import Cut
 from nexus.types.message import Message
 from nexus.types.request import AgentRole, Identity, Routing
@@ -75,7 +75,7 @@ def to_json(ctx: AssembledContext) -> dict[str, Any]:
             "manifest": plain(ctx.provenance.manifest),
             "prefix": plain(ctx.accounting.prefix),
             "opensTurn": ctx.provenance.starts_turn,
-            **({"showsOneTurn": True} if ctx.provenance.shows_one_turn else {}),
+            **({"showsOneTurn": True} if ctx.provenance.memory is not None else {}),
             "warnings": plain(ctx.warnings),
             "repairs": ctx.repairs.changes,
             "anchor": plain(ctx.accounting.anchor),
@@ -138,7 +138,7 @@ def from_json(saved: dict[str, Any]) -> AssembledContext:
                 routing=msgspec.convert(extra.get("routing", {}), Routing),
                 identity=msgspec.convert(extra.get("identity", {}), Identity),
                 context_json=msgspec.convert(extra.get("contextJson", {}), dict[str, Any]),
-                shows_one_turn=msgspec.convert(extra.get("showsOneTurn", False), bool),
+                memory=_memory(extra),
             ),
             cut=msgspec.convert(extra["cut"], Cut | None),
             warnings=msgspec.convert(extra["warnings"], tuple[ContextWarning, ...]),
@@ -150,6 +150,15 @@ def from_json(saved: dict[str, Any]) -> AssembledContext:
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         reason = f"{error} missing" if isinstance(error, KeyError) else str(error)
         raise BadContext(f"not a context saved by `nexus assemble --save`: {reason}") from error
+
+
+def _memory(extra: dict[str, Any]) -> Memory | None:
+    """Return the blocks that report earlier turns: the preamble's last ones of the session, perhaps in numbered parts."""
+    if not msgspec.convert(extra.get("showsOneTurn", False), bool):
+        return None
+    blocks = msgspec.convert(extra["blocks"], list[Block])
+    reporting = [block for block in blocks if (block.slot, block.layer) == ("ahead", "Session")]
+    return Memory(reporting[-1].name.rstrip(" 0123456789"), reporting[-1].source) if reporting else Memory("memory", "")
 
 
 RENDERERS = Renderers(

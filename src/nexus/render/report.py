@@ -52,9 +52,9 @@ def _omitted(ctx: AssembledContext) -> list[str]:
         lines.append("  images of older turns, each replaced by a note (`nexus history SESSION --images FOLDER`)")
     if manifest.mark and not cut:
         lines.append("  messages before the session's last compaction or clear (shown by `nexus history`)")
-    if ctx.provenance.shows_one_turn:
+    if (memory := ctx.provenance.memory) is not None:
         entries = f"{manifest.entries} {'entry' if manifest.entries == 1 else 'entries'}"
-        lines.append(f"  earlier turns, except {entries} of the shared memory (shown by `nexus history`)")
+        lines.append(f"  earlier turns, except {entries} of the {memory.name} (shown by `nexus history`)")
     lines += [
         f"  {block.source}: {block.omitted_chars:,} characters beyond the size cap"
         for block in ctx.provenance.blocks

@@ -1,4 +1,4 @@
-"""Tools as text, for document 000's frame [CAPABILITIES].
+"""Tools as text, for the frame [CAPABILITIES].
 
 Descriptions are third-party text. So that none can imitate another tool, `###` and `Parameters:` begin a line only where
 this module writes them: further lines of a description are indented by two spaces, and `#` or `Parameters:` at the

@@ -18,11 +18,11 @@ from nexus.assembly.formats.path_format import LedgerView, PathFormat
 from nexus.assembly.formats.protocol import FilledWindow, View
 from nexus.ledger.replay import conversation_rows, visible_start
 from nexus.services.tagged import MergedEntry, merge_rows, moment_block, moment_time
-from nexus.services.tagged_blocks import OPENINGS, dialogue_rows, memory_entry_limit
+from nexus.services.tagged_blocks import MEMORY, MOMENT_SOURCE, OPENINGS, dialogue_rows, memory_entry_limit
 from nexus.text.message_text import escape_note, with_unsendable_as_notes
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import message_tokens
-from nexus.types.history import MOMENT_ORIGIN, OLDER_ENTRIES, PreviousTurns
+from nexus.types.history import OLDER_ENTRIES, Memory, PreviousTurns
 from nexus.types.ledger_entries import Cut, Entry, MessageRef, StoredMessage
 from nexus.types.message import Image, Message, Note, Text, with_parts
 from nexus.types.profile import MessageFormatName
@@ -34,7 +34,7 @@ ENTRIES_PER_READ = 256
 FEWER_ENTRIES = (20, 12, 6, 3, 1, 0)
 """Numbers of earlier entries to try, in order, if the budget has no room for all."""
 
-UNFRAMED_ORIGINS = ("", "nexus:moment", "nexus:runtime-context", "nexus:date-time", MOMENT_ORIGIN)
+UNFRAMED_ORIGINS = ("", "nexus:moment", "nexus:runtime-context", "nexus:date-time", MOMENT_SOURCE)
 """Sources of notes that are not shown before the frame: the frame has the time already."""
 
 
@@ -53,7 +53,7 @@ class TaggedFormat:
     """The open turn as messages; blocks with a fixed number of earlier entries."""
 
     name: MessageFormatName = "tagged"
-    shows_one_turn = True
+    memory: Memory | None = MEMORY
     lists_tools = True
     is_hashed = True
     openings: Mapping[str, str] = OPENINGS
@@ -180,7 +180,7 @@ def framed(message: Message) -> Message:
         return message
     message = with_unsendable_as_notes(message)
     notes = [part for part in message.parts if isinstance(part, Note)]
-    times = [note.text for note in notes if note.origin == MOMENT_ORIGIN]
+    times = [note.text for note in notes if note.origin == MOMENT_SOURCE]
     time = times[0] if times else moment_time(message.at_ms or None, UTC)
     note_texts = [
         Text(escape_note(sanitize_text(note.text), note.origin))

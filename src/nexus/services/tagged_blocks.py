@@ -14,7 +14,7 @@ from nexus.services import tagged
 from nexus.services.tagged import UNKNOWN_TIME, moment_time
 from nexus.text.frames import escape
 from nexus.types.block import Block, ContextWarning
-from nexus.types.history import MEMORY_ORIGIN, MOMENT_ORIGIN, SESSION_SOURCE, SUMMARY_MARKER, PreviousTurns
+from nexus.types.history import SESSION_SOURCE, SUMMARY_MARKER, Memory, PreviousTurns
 from nexus.types.ledger_entries import StoredMessage
 from nexus.types.message import ATTACHED, Image, Message, Note
 from nexus.types.user_profile import friend_text
@@ -28,6 +28,9 @@ from nexus.workspace.times import parse_zone
 # Document 000's system message: the same bytes for every user and call, so that providers cache it: no name, no time.
 CORE_IDENTITY = prompt_text("core_identity.md", "nexus.services")
 
+MEMORY = Memory("shared memory", "nexus:shared_memory")
+MOMENT_SOURCE = "nexus:this_moment"
+"""Source of the note with a message's time."""
 PINS_ORIGIN = "nexus:pins"
 PINNED = "Kept word for word, because it was pinned:"
 UNLIMITED_CHARS = 1 << 40
@@ -41,7 +44,7 @@ Keeping far fewer than the limit lets later turns append for a while, so that th
 OPENINGS: Mapping[str, str] = MappingProxyType(
     {
         "nexus:capabilities": "[CAPABILITIES]\n",
-        MEMORY_ORIGIN: "[SHARED_MEMORY",
+        MEMORY.source: "[SHARED_MEMORY",
         PINS_ORIGIN: f"{SUMMARY_MARKER}\n",
         "nexus:summary": f"{SUMMARY_MARKER}\n",
         USER_PROFILE_SOURCE: "[FRIENDS_INFO]\n",
@@ -89,7 +92,7 @@ def shared_memory(context: SourceContext) -> SourceResult:
     text = tagged.memory_block(tagged.memory_entries(dialogue_rows(turns), zone, limit=turns.max_entries).entries)
     return [
         *_summary_blocks(context, zone),
-        Block("Session", "shared memory", text, MEMORY_ORIGIN, trust="user"),
+        Block("Session", "shared memory", text, MEMORY.source, trust="user"),
     ], warnings
 
 
@@ -99,7 +102,7 @@ def shared_memory_parts(context: SourceContext) -> SourceResult:
     turns = context.previous_turns
     newest = tagged.memory_entries(dialogue_rows(turns), zone, limit=memory_entry_limit(turns)).entries
     parts = [
-        Block("Session", f"shared memory {number}", text, MEMORY_ORIGIN, trust="user", continues=number > 1)
+        Block("Session", f"shared memory {number}", text, MEMORY.source, trust="user", continues=number > 1)
         for number, text in enumerate(tagged.memory_parts(newest), 1)
     ]
     return [*_summary_blocks(context, zone), *parts], warnings
@@ -111,10 +114,10 @@ def this_moment(context: SourceContext) -> SourceResult:
     time = moment_time(context.at_ms, zone)
     if time == UNKNOWN_TIME:
         text = f"{context.at_ms} is not a valid time in milliseconds; the clock's time is shown"
-        warnings.append(ContextWarning(MOMENT_ORIGIN, text))
+        warnings.append(ContextWarning(MOMENT_SOURCE, text))
         fallbacks = (moment_time(at_ms, zone) for at_ms in (context.clock_ms() if context.clock_ms else 0, 0))
         time = next((text for text in fallbacks if text != UNKNOWN_TIME), time)
-    return [Block("Event", "moment", time, MOMENT_ORIGIN, "current", "system")], warnings
+    return [Block("Event", "moment", time, MOMENT_SOURCE, "current", "system")], warnings
 
 
 def memory_entry_limit(turns: PreviousTurns) -> int:
@@ -175,7 +178,7 @@ def _zone(context: SourceContext) -> tuple[tzinfo, list[ContextWarning]]:
     try:
         return parse_zone(context.timezone)[1], []
     except ValueError as error:
-        return UTC, [ContextWarning(MOMENT_ORIGIN, f"{error}; UTC is shown")]
+        return UTC, [ContextWarning(MOMENT_SOURCE, f"{error}; UTC is shown")]
 
 
 SPECS: dict[str, SourceSpec] = {

@@ -45,7 +45,7 @@ from nexus.turnlog.entries import (
 )
 from nexus.turnlog.json_text import canonical, members, minified, object_text, string_of, value_text
 from nexus.turnlog.write import FACTS, OLDER, entries_for, log_entries, log_texts
-from nexus.types.history import LOG_SOURCE
+from nexus.types.history import UNANSWERED
 from nexus.types.ledger_entries import Entry
 from nexus.types.message import Message, Part
 
@@ -257,7 +257,7 @@ def _take_bare(log: _Log, entry: ReadEntry) -> None:
     if not entry.has_error and not _agrees(unit, [entry], log.at):
         unit = Unit(message=message, at_ms=message.at_ms, facts={**facts, "entry": minified(entry.text)})
     if any(message.calls()):
-        unit = replace(unit, message=replace(message, source=LOG_SOURCE))
+        unit = replace(unit, message=replace(message, source=UNANSWERED))
     _add(log, unit, [entry])
 
 

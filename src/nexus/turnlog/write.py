@@ -36,7 +36,7 @@ from nexus.turnlog.entries import (
     slices,
 )
 from nexus.turnlog.json_text import indent, members, string_of
-from nexus.types.history import LOG_SOURCE
+from nexus.types.history import UNANSWERED
 from nexus.types.ledger_entries import Entry, MessageRef
 from nexus.types.message import Message, Text, with_parts
 
@@ -82,7 +82,7 @@ def log_units(
             principal = principal if isinstance(principal, str) else ""
             # Details of an imported entry are those of its first message.
             facts = _facts(entry) if row.ref.ord == 0 else {}
-            is_from_log = row.message.source == LOG_SOURCE  # the mark is ours, not the log's
+            is_from_log = row.message.source == UNANSWERED  # the mark is ours, not the log's
             message = replace(row.message, source="") if is_from_log else row.message
             unit = Unit(message=message, at_ms=entry.at_ms, facts=facts, principal=principal, place=row.ref)
         if unit is not None:

@@ -15,11 +15,12 @@ from nexus.types.message import Message
 OLDER_ENTRIES = "older entries"
 """Reason of a cut by which the oldest entries leave a block that reports earlier turns."""
 
-MOMENT_ORIGIN = "nexus:this_moment"
-"""Source of the note with the time of a message in the tagged formats."""
 
-MEMORY_ORIGIN = "nexus:shared_memory"
-"""Source of the blocks that report earlier turns in the tagged formats."""
+class Memory(Struct, frozen=True):
+    """The blocks that report earlier turns, in a message format that shows only the open turn as messages."""
+
+    name: str  # Noun for reports
+    source: str  # Source of the blocks
 
 
 class PreviousTurns(Struct, frozen=True):
@@ -54,8 +55,8 @@ SESSION_SOURCE = "nexus:session-start"
 SESSION_START = "session_start"
 """Field of an entry without messages whose text is the header of the session's history."""
 
-LOG_SOURCE = "nexus:turn-log"
-"""Source of an assistant message from a turn log, which records no results of its calls."""
+UNANSWERED = "nexus:turn-log"
+"""Source of an assistant message that was imported from a file without results of calls. It is stored like this."""
 
 
 class HistoryHeader(Struct, frozen=True):

@@ -20,7 +20,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}\Z")
 
 @runtime_checkable
 class ToolSource(Protocol):
-    """A registry of tools: `nexus.tools.ToolRegistry`, or any object with document 000's method."""
+    """A registry of tools: `nexus.tools.ToolRegistry`, or any object with the method of that name."""
 
     def get_all_tool_definitions(self) -> Sequence[dict[str, Any]]:
         """Return the definitions, in any provider's dialect."""

@@ -1,4 +1,4 @@
-"""The user's profile (document 000) as the text under the frame [FRIENDS_INFO]."""
+"""The user's profile as text."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ def _choose_notes(
         inputs.cut_number,
         inputs.mark,
         # A format that shows one turn reports the others in blocks.
-        "oldest_first" if inputs.view.message_format.shows_one_turn else inputs.view.strategy,
+        "oldest_first" if inputs.view.message_format.memory is not None else inputs.view.strategy,
         share.floor or LEAST_HISTORY,
         share.ceiling,
         inputs.view.image_turns,

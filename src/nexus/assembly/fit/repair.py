@@ -31,7 +31,7 @@ from nexus.context import RepairReport
 from nexus.errors import BadEvent
 from nexus.text.frames import escape
 from nexus.text.message_text import RENDER_VERSION, kind_line, unsendable_kind, with_unsendable_as_notes
-from nexus.types.history import LOG_SOURCE
+from nexus.types.history import UNANSWERED
 from nexus.types.message import (
     Image,
     Message,
@@ -307,7 +307,7 @@ def _assistant(fold: Fold, message: Message, parts: tuple[Part, ...]) -> list[Sh
     last = fold.last_assistant
     continues = last is not None and bool(message.id) and last.id == message.id
     in_row = (
-        last is not None and last.source != LOG_SOURCE and bool(fold.waiting) and fold.render >= LATE_RESULTS_RENDER
+        last is not None and last.source != UNANSWERED and bool(fold.waiting) and fold.render >= LATE_RESULTS_RENDER
     )
     if (continues or in_row) and any(not isinstance(part, Thinking) for part in parts):
         raise NotAppend

@@ -1,6 +1,6 @@
 """Message formats: how a profile shows the conversation.
 
-`roles` shows messages in real roles. Other formats live with what they show, and add themselves to the table in
-`registry`: `nexus.services` and `nexus.turnlog` do, and plugins may. `nexus.assembly.formats.protocol.MessageFormat` is the
-protocol of a format, `path_format` its state on one path of the ledger.
+`roles` shows messages in real roles. Other formats are in the rooms of what they show, and add themselves to the table in
+`registry`; plugins may too. `nexus.assembly.formats.protocol.MessageFormat` is the protocol of a format, `path_format` its
+state on one path of the ledger.
 """

@@ -15,7 +15,7 @@ from nexus.assembly.formats.path_format import LedgerView, PathFormat
 from nexus.text.message_text import RENDER_VERSION
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.image_price import ANY_MODEL, ImagePrice
-from nexus.types.history import PLAIN, HistoryHeader, PreviousTurns
+from nexus.types.history import PLAIN, HistoryHeader, Memory, PreviousTurns
 from nexus.types.ledger_entries import Cut, MessageRef
 from nexus.types.message import Message, ProviderFormat
 from nexus.types.profile import MessageFormatName
@@ -77,8 +77,8 @@ class MessageFormat(Protocol):
         ...
 
     @property
-    def shows_one_turn(self) -> bool:
-        """True if only the open turn is shown as messages. Blocks report the earlier turns.
+    def memory(self) -> Memory | None:
+        """The blocks that report the earlier turns, if only the open turn is shown as messages; else None.
 
         Such a window is not compacted, and it is made for each call, because it is short.
         """

@@ -11,7 +11,7 @@ from nexus.assembly.formats.path_format import UNFORMATTED, LedgerView, PathForm
 from nexus.assembly.formats.protocol import FilledWindow, View
 from nexus.text.message_text import RENDER_VERSION
 from nexus.tokens.counter import TokenCounter
-from nexus.types.history import PreviousTurns
+from nexus.types.history import Memory, PreviousTurns
 from nexus.types.ledger_entries import Cut, MessageRef
 from nexus.types.message import Message
 from nexus.types.profile import MessageFormatName
@@ -21,7 +21,7 @@ class RolesFormat:
     """Real roles. The base of formats that show the whole history."""
 
     name: MessageFormatName = "roles"
-    shows_one_turn = False
+    memory: Memory | None = None
     lists_tools = False
     is_hashed = False  # this was the only format when the first manifests were recorded
     openings: Mapping[str, str] = MappingProxyType({})

@@ -366,9 +366,9 @@ class _HistoryExplainer:
         """Return the line of a message before the visible ones: summarized, cleared, or omitted by a cut."""
         window, mark = self.window, self._checkpoint()
         tokens = self.to_provider_tokens(window.rules.weight(row.message, row.size))
-        if row.ref in self.ctx.provenance.covered_by_blocks:
-            return message_line("included", row, "as text in the shared memory", 0, 0)
-        one_turn = self.ctx.provenance.shows_one_turn
+        memory = self.ctx.provenance.memory
+        if memory is not None and row.ref in self.ctx.provenance.covered_by_blocks:
+            return message_line("included", row, f"as text in the {memory.name}", 0, 0)
         summarized = False
         if mark is not None and mark.body:
             start, last = visible_start(mark), int(mark.body["covers_to"])
@@ -376,7 +376,7 @@ class _HistoryExplainer:
             covered = row.ref.seq <= last or row.ref.seq == start.seq
             summarized = int(mark.body["covers_from"]) <= row.ref.seq and row.ref < start and covered
         if mark is not None and summarized:
-            if window.opening.summary_tokens or one_turn:
+            if window.opening.summary_tokens or memory is not None:
                 return message_line("summarized", row, f"by the compaction at entry {mark.seq}", 0, tokens)
             reason = f"{self._cut_name()} omitted the summary (compaction at entry {mark.seq})"
             return message_line("omitted", row, reason, 0, tokens)
@@ -387,12 +387,13 @@ class _HistoryExplainer:
             reason = f"before the messages that the compaction at entry {mark.seq} covers"
             return message_line("not applicable", row, reason, 0, tokens)
         cut = window.cut
-        if one_turn and (cut is None or cut.pending_request_ref is None or row.ref < cut.pending_request_ref):
+        is_earlier_turn = cut is None or cut.pending_request_ref is None or row.ref < cut.pending_request_ref
+        if memory is not None and is_earlier_turn:
             if row.message.role in ("tool", "system"):
-                reason = f"the shared memory contains no {row.message.role} messages"
+                reason = f"the {memory.name} contains no {row.message.role} messages"
             else:
                 count = self.ctx.provenance.manifest.entries
-                reason = f"empty, or older than the newest {count} entries of the shared memory"
+                reason = f"empty, or older than the newest {count} entries of the {memory.name}"
             return message_line("omitted", row, reason, 0, tokens)
         return message_line("omitted", row, f"{self._cut_name()}: over the budget", 0, tokens)
 

@@ -171,7 +171,7 @@ def _findings(rows: Sequence[SlotRow], profile: Profile, ctx: AssembledContext, 
         if not changing:
             continue
         # A format that shows one turn has no other history, and all blocks stay the same within a turn.
-        breaks_history = volatility == "turn" and not FORMATS[profile.message_format].shows_one_turn
+        breaks_history = volatility == "turn" and FORMATS[profile.message_format].memory is None
         later = range(changing[0], len(prefix))
         stable = [i for i in later if prefix[i].tokens and prefix[i].changes in ORDER[:rank]]
         last = stable[-1] if stable else len(prefix)

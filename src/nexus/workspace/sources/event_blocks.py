@@ -1,6 +1,6 @@
 """Sources that describe the event: time, channel, platform, metadata, hook data, attachments, application's blocks.
 
-An application provides blocks by name: `nx.assemble(…, blocks={"mood": "calm"})`. The names of document 000's future blocks
+An application provides blocks by name: `nx.assemble(…, blocks={"mood": "calm"})`. The names of the built-in blocks
 [MOOD] and [CONSTRAINTS] are sources; a profile places any other block as `fed:NAME`. The text may change with every call,
 so its place is the current message.
 """

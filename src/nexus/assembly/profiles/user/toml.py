@@ -193,7 +193,7 @@ def _check_format(profile: Profile, file: str, old_keys: Mapping[str, str]) -> N
     name = profile.message_format
     if name not in FORMATS:
         raise BadProfile(file, old_keys.get("message_format", "message_format"), f"one of {', '.join(FORMATS)}")
-    if profile.session_header and FORMATS[name].shows_one_turn:
+    if profile.session_header and FORMATS[name].memory is not None:
         key = old_keys.get("session_header", "session_header")
         raise BadProfile(file, key, f"false with the message format {name}, which shows one turn only")
 
