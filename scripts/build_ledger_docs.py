@@ -26,8 +26,9 @@ TABLES = {
     "view_head": "Number and newest of a view's cuts and manifests.",
     "calibration": "Ratio of a provider's token counts to ours, for one model.",
     "calibration_head": "The newest calibration of a model.",
-    "lease": "The call under way of a session. Not part of the hash chain.",
+    "lease": "The newest call of a session that took its lease, and who may write. Not part of the hash chain.",
     "event": "An event that a broker accepted.",
+    "document": "A JSON object that a program keeps, such as a user's profile. Only its newest version.",
     "blob": "Image data, stored once.",
     "blob_use": "An entry that shows an image.",
     "search": "Full-text index (FTS5, contentless). `rowid` is `message.id_row`.",
@@ -59,9 +60,12 @@ COLUMNS = {
     "checksum": "SHA-256 of its script",
     "id": "number of the thread",
     "message.id": "ID of the message",
-    "event.id": "ID of the event, stored once",
+    "event.id": "key of the event: its ID, U+001F, and a digest of session and principal; before version 5 the ID alone",
     "session": "label of its session when it was accepted",
     "state": "`queued`, `running`, `done`, `failed` or `dropped`",
+    "document.kind": "kind of document, in the program's words",
+    "document.name": "name within the kind",
+    "document.body": "JSON object",
     "event.body": "the broker's text of the event and its options",
     "event.turn": "turn that answered it; 0 for none",
     "accepted_ms": "time of acceptance",
@@ -113,8 +117,10 @@ COLUMNS = {
     "assembly_hash": "hash of the newest manifest",
     "factor_64": "reported tokens over our count, in 64ths",
     "samples": "number of replies it is based on",
-    "holder": "process number and a random part",
-    "expires_ms": "time when it ends unless it is renewed",
+    "holder": "process number and a random part; empty after a release",
+    "expires_ms": "time when it ends unless it is renewed, by the store's own clock",
+    "token": "fencing token of the holder: larger than those of all writers before",
+    "fence": "fencing token of the newest writer: no smaller one may write",
     "data": "base64 text as received",
     "text": "the indexed text",
     "first_seq": "first entry",
@@ -174,7 +180,7 @@ def _section(name: str, rows: list[tuple[str, str, bool]], *, is_view: bool) -> 
         parts = [f"Key: {', '.join(keys)}."] if keys else []
         parts += [f"Shared: {', '.join(shared)}."] if shared else []
         lines[-1] += f" {' '.join(parts)}"
-    own = [(column, form) for column, form, _ in rows if column not in COMMON]
+    own = [(column, form) for column, form, _ in rows if column not in COMMON or f"{name}.{column}" in COLUMNS]
     lines += ["", *HEAD] if own else []
     for text, columns in groupby(own, lambda item: COLUMNS.get(f"{name}.{item[0]}") or COLUMNS[item[0]]):
         names = ", ".join(f"`{column}`{' (blob)' if form == 'BLOB' else ''}" for column, form in columns)

@@ -17,6 +17,8 @@ NexusError
 ├── BadSetting
 │   └── UnknownArgument
 ├── ModelCallFailed, LocalServerFailed
+├── NotAccepted
+│   └── AmbiguousEvent
 ├── BusError
 │   ├── BadBusMessage
 │   │   └── BusMessageTooLarge, BusMessageTooNew
@@ -25,13 +27,15 @@ NexusError
 │   └── BusNoResponder, BusDeadlineExceeded, BusRequestFailed
 ├── LedgerError
 │   ├── HeadMoved
-│   │   └── SessionMoved
+│   │   └── SessionMoved, DocumentChanged
 │   ├── LedgerUnavailable
 │   │   └── OutcomeUnknown
+│   ├── TurnSuperseded
+│   │   └── LateReply
 │   └── LedgerDamaged, LedgerTooNew, NotALedger, LedgerBusy, LedgerFull, LedgerClosed, LedgerGone,
-│       LedgerNotTrusted, SessionBusy, IdempotencyConflict, CompactionSuperseded, BadEntry, BadReference, NoSuchSession, ForksDepend,
-│       EraseIncomplete, LedgerConflict, CannotReplay
-└── BudgetTooSmall, ContextOverflow, LimitReached, NotAccepted, AgentProgramFailed, BadBudget, BadModelEntry,
+│       LedgerNotTrusted, SessionBusy, IdempotencyConflict, CompactionSuperseded, BadEntry, BadReference,
+│       NoSuchSession, ForksDepend, EraseIncomplete, LedgerConflict, CannotReplay
+└── BudgetTooSmall, ContextOverflow, LimitReached, AgentProgramFailed, BadBudget, BadModelEntry,
     AgentClosed, NoSuchAgent, ServerCallFailed, BadCall, EmptyEvent, BadEvent, BadReply,
     BadContext, PackageMissing, BadTool, BadPolicy, UnknownProfile, BadProfile, BadSessionKey, EmptyTask,
     WorkspaceMissing, BadConfig, OverCap, UnknownFormat, BadImage, BadSkill, NoSuchSkill,
@@ -107,6 +111,18 @@ class AgentProgramFailed(NexusError):
 
 class NotAccepted(NexusError):
     """A broker did not accept or does not know an event, or a watcher missed events."""
+
+
+class AmbiguousEvent(NotAccepted):
+    """Several sessions or senders used an event's id. `candidates` has the session and principal of each."""
+
+    def __init__(self, event_id: str, candidates: Iterable[tuple[str, str]]) -> None:
+        self.event_id, self.candidates = event_id, tuple(candidates)
+        names = "; ".join(
+            f"session {session!r}{f', principal {principal!r}' if principal else ''}"
+            for session, principal in self.candidates
+        )
+        super().__init__(f"event id {event_id[:80]!r} was used {len(self.candidates)} times: {names} (say which one)")
 
 
 class ContextOverflow(NexusError):
@@ -412,7 +428,21 @@ class SummaryCallTooLarge(SummarizerFailed):
 
 
 class LedgerError(NexusError):
-    """Base of errors about stored history."""
+    """Base of errors about stored history.
+
+    Attributes:
+        reply: A model's reply that could not be stored, as it was passed to `record`; None for other errors. Its turn is
+            still open: the same event continues it, and `turn.record(error.reply)` stores it without another call.
+        kept_in: The file that has this reply until the ledger can store it; empty if only the error has it.
+    """
+
+    reply: Any = None
+    kept_in: str = ""
+
+    @property
+    def leaves_turn_open(self) -> bool:
+        """Return whether the turn that it stopped is still open, so that its event continues it."""
+        return self.reply is not None
 
 
 class LedgerDamaged(LedgerError):
@@ -438,6 +468,11 @@ class LedgerFull(LedgerError):
 class LedgerUnavailable(LedgerError):
     """The ledger's server cannot be reached. Nothing was stored by this call; try again."""
 
+    @property
+    def leaves_turn_open(self) -> bool:
+        """Return True: nothing could end it."""
+        return True
+
 
 class OutcomeUnknown(LedgerUnavailable):
     """The server went away while a write was committed. It is stored or not, as a whole; look before you repeat it."""
@@ -458,13 +493,12 @@ class LedgerNotTrusted(LedgerError):
 class IdempotencyConflict(LedgerError):
     """An idempotency key was used again with another payload or a new second key. Nothing was written."""
 
-    def __init__(self, session: str, key: str, *, alike: bool) -> None:
+    def __init__(self, session: str, key: str, *, alike: bool, text: str = "") -> None:
         self.session, self.key = session, key
         other = "another payload: this context was recorded with another reply, or the key is not unique"
         why = "the same payload, but without the second key" if alike else other
-        super().__init__(
-            f"key {key!r} already used in session {session!r} for {why} (assemble again and record that; nothing was stored)"
-        )
+        advice = "(assemble again and record that; nothing was stored)"
+        super().__init__(text or f"key {key!r} already used in session {session!r} for {why} {advice}")
 
 
 class HeadMoved(LedgerError):
@@ -476,6 +510,41 @@ class HeadMoved(LedgerError):
             f"session {session!r} changed: it is at entry {actual}, this was made for entry {expected} of its history "
             "(assemble again, then record; nothing was stored)"
         )
+
+
+class TurnSuperseded(LedgerError):
+    """A turn has ended, or another program continues its session. Nothing was written to the session."""
+
+    def __init__(self, session: str, turn: int, reason: str, stored: str = "nothing was stored") -> None:
+        self.session, self.turn, self.reason = session, turn, reason
+        what = f"turn {turn} of session {session!r}" if turn else f"session {session!r}"
+        super().__init__(f"{what} cannot be continued: {reason} ({stored}; begin another turn)")
+
+
+class LateReply(TurnSuperseded):
+    """A reply came when its turn could no longer have it. It is stored apart, behind the message that it answers.
+
+    Attributes:
+        reply: The reply as it was passed to `record`.
+        stored_as: Label of the session with the conversation up to this reply; empty if it could not be stored.
+    """
+
+    def __init__(
+        self, cause: TurnSuperseded | HeadMoved | IdempotencyConflict, turn: int, reply: object, stored_as: str
+    ) -> None:
+        self.reply, self.stored_as = reply, stored_as
+        reason = "the session changed"
+        if isinstance(cause, TurnSuperseded):
+            reason = cause.reason
+        elif isinstance(cause, IdempotencyConflict):
+            reason = "another reply was recorded to the same context"
+        where = f"the reply is in session {stored_as!r}" if stored_as else "the reply is not stored; this error has it"
+        super().__init__(cause.session, turn, reason, where)
+
+    @property
+    def leaves_turn_open(self) -> bool:
+        """Return False: it has ended, or another program continues it."""
+        return False
 
 
 class SessionBusy(LedgerError):
@@ -497,6 +566,18 @@ class SessionMoved(HeadMoved):
         text = (
             f"session {session!r} changed: it is at update {actual}, this was made for update {expected} (check it with "
             "`nexus session reflog`, then repeat; nothing was changed)"
+        )
+        self.args = (text,)
+
+
+class DocumentChanged(HeadMoved):
+    """A document has another version than the expected one. Nothing was written."""
+
+    def __init__(self, kind: str, name: str, expected: int, actual: int) -> None:
+        super().__init__(name, expected, actual)
+        text = (
+            f"{kind} {name!r} changed: it is at version {actual}, this was made for version {expected} (read it again, "
+            "then change it; nothing was stored)"
         )
         self.args = (text,)
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from nexus.assembly.record import with_sizes
 from nexus.ledger import chain
 from nexus.ledger.records import AliasRecord, DecisionRecord, EntryRecord, MoveRecord, Record, ThreadRecord
-from nexus.ledger.sessions import Alias, NewQueuedEvent, NewRefUpdate, SessionMetadata
+from nexus.ledger.sessions import Alias, NewQueuedEvent, NewRefUpdate, SessionMetadata, event_key
 from nexus.ledger.store import LedgerStore
 from nexus.tokens.counter import get_counter
 from nexus.types.ledger_entries import AssemblyRow, Commit, Cut, MessageRef, NewEntry, StoredCalibration
@@ -45,7 +45,9 @@ def picture(data: str = "QUJD" * 900) -> Message:
 
 
 def fill(store: LedgerStore, turns: int = 4) -> None:
-    """Sessions, a fork, a rewind, marks, cuts, manifests, aliases, a subagent, calibrations, queued events, an erased thread."""
+    """Sessions, a fork, a rewind, marks, cuts, manifests, aliases, a subagent, calibrations, queued events, documents,
+    leases, an erased thread.
+    """
     for number in range(turns):
         cut = Cut("view", number, 5 * number, MessageRef(1, 0), "[left out]", 1, 10, 0) if number in (1, 2) else None
         manifest = AssemblyRow("view", {"id": f"m{number}"}, 5_000 + number)
@@ -71,10 +73,18 @@ def fill(store: LedgerStore, turns: int = 4) -> None:
     store.calibrate("openai", "gpt-5", StoredCalibration(67, 9, 9_001))
     events = [("e1", "main"), (HOSTILE, HOSTILE), ("e2", "side"), ("e3", "not begun"), ("of gone", "gone")]
     store.accept_events([NewQueuedEvent(id_, session, f'{{"text":"event {id_}"}}') for id_, session in events])
-    store.update_events(["e1"], "running", expected=["queued"])
-    store.update_events(["e1"], "done", expected=["running"], turn=2)
-    store.update_events(["e2"], "dropped", expected=["queued"], reason=HOSTILE)
+    store.update_events([key("e1")], "running", expected=["queued"])
+    store.update_events([key("e1")], "done", expected=["running"], turn=2)
+    store.update_events([key("e2", "side")], "dropped", expected=["queued"], reason=HOSTILE)
+    for kind, name in (("agent", "ann"), ("agent", "bob"), ("agent", "ann"), (HOSTILE, HOSTILE)):
+        store.put_document(kind, name, {"text": f"document {name}", "more": [1, {"x": None}]})
+    store.take_lease("main", "process 1 on elsewhere (x)", 1)
     store.erase([store.thread_of("gone") or 0], ["gone"])
+
+
+def key(id_: str, session: str = "main") -> str:
+    """The key of an event that nobody in particular sent."""
+    return event_key(id_, session, "")
 
 
 def rechained(records: Iterable[Record], tenant: str = "local") -> Iterator[Record]:

@@ -70,6 +70,14 @@ def old_ledger(path: Path, turns: int = 5) -> Path:
     return path
 
 
+def as_version_4(path: Path) -> Path:
+    """The closed ledger in the schema that had no documents and no fencing tokens."""
+    with behind_its_back(path) as db:
+        db.execute("DROP TABLE document; ALTER TABLE lease DROP COLUMN fence; ALTER TABLE lease DROP COLUMN token")
+        db.execute("DELETE FROM migration WHERE version=5; PRAGMA user_version=4")
+    return path
+
+
 CUT = (
     '{"view":"view","number":1,"at_seq":2,"first":{"seq":2,"ord":0},"marker":"m","left_out_messages":1,'
     '"left_out_tokens":1,"plain_until":0}'

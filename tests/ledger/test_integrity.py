@@ -32,8 +32,8 @@ from nexus.ledger.sqlite import SqliteLedger
 
 T = TypeVar("T")
 
-UNCHAINED = {("thread", "at_ms"), ("event", "reason"), ("event", "turn"), ("event", "changed_ms")}
-"""What no hash covers, besides the names of keys: when a thread began, and how a queued event ended.
+UNCHAINED = {("thread", "at_ms")}
+"""What no hash covers, besides the names of keys: when a thread began.
 
 (In SQLite, a thread's row has a hash over all of it.)
 """

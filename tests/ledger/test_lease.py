@@ -6,6 +6,8 @@ import asyncio
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -16,6 +18,7 @@ from typing import Any
 import pytest
 
 import nexus
+from ledger.files import sql
 from nexus.errors import SessionBusy
 from nexus.ledger import lease
 from nexus.ledger.lease import async_session_lease, session_lease
@@ -88,6 +91,63 @@ def test_lease_that_expired_is_taken(store: SqliteLedger) -> None:
     store.take_lease("main", "process 1 on elsewhere (x)", 1)
     with session_lease(store, "main", wait_s=20):
         assert store.take_lease("main", "other", 1).holder != "other"
+
+
+@pytest.mark.parametrize("end", ["9e15", "unixepoch()*1000+30000", "{now}+121000", "-1"])
+def test_lease_whose_end_no_clock_can_reach_blocks_nobody(tmp_path: Path, end: str) -> None:
+    """An end of another clock, such as from before a restart of the machine, or by the time of day."""
+    store = SqliteLedger(str(tmp_path / "l.db"))
+    held = store.take_lease("main", "before", 60_000)
+    sql(tmp_path / "l.db", f"UPDATE lease SET expires_ms=CAST({end.format(now=held.expires_ms - 60_000)} AS INTEGER)")
+    lease = store.take_lease("main", "me", 60_000)
+    assert (lease.holder, lease.fence) == ("me", held.fence + 1)
+    assert lease.expires_ms < held.expires_ms + 60_000
+
+
+WRITING = """
+import sys
+from nexus.errors import TurnSuperseded
+from nexus.ledger.sqlite import SqliteLedger
+from nexus.types.ledger_entries import Commit, NewEntry, SizedMessage
+from nexus.types.message import TokenSize, user
+
+ledger = SqliteLedger(sys.argv[1])
+print("ready", flush=True)
+sys.stdin.readline()
+fence, written = 0, 0
+while written < 60:
+    entry = NewEntry(messages=(SizedMessage(user("x"), TokenSize(1, 1, 1)),), starts_turn=True)
+    try:
+        done = ledger.commit("main", Commit((entry,), fence=fence))
+    except TurnSuperseded:
+        fence = 0
+        continue
+    fence, written = done.fence, written + 1
+    print(done.head, fence, flush=True)
+"""
+
+
+def test_processes_that_take_a_session_from_each_other_never_share_a_token(tmp_path: Path) -> None:
+    path = tmp_path / "l.db"
+    SqliteLedger(str(path)).close()
+    command = [sys.executable, "-c", WRITING, str(path)]
+    processes: list[Any] = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    for process in processes:
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        process.stdin.write("\n")
+        process.stdin.flush()
+    tokens: dict[int, tuple[int, int]] = {}
+    for writer, process in enumerate(processes):
+        for line in process.communicate(timeout=600)[0].splitlines():
+            head, fence = map(int, line.split())
+            tokens[head] = (fence, writer)
+    assert sorted(tokens) == list(range(1, 121))
+    in_order = [tokens[head] for head in sorted(tokens)]
+    assert in_order == sorted(in_order), "tokens only rise"
+    assert len({fence for fence, _ in in_order}) == len(set(in_order)), "each is of one writer"
 
 
 def test_lease_is_renewed_while_it_is_held(store: SqliteLedger, monkeypatch: pytest.MonkeyPatch) -> None:

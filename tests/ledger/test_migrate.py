@@ -6,18 +6,26 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import astuple, replace
 
-from ledger.stores import behind_its_back
+from ledger.files import as_version_4, dumped
+from ledger.stores import append, behind_its_back, texts
 from nexus.errors import LedgerDamaged
+from nexus.ledger import maintenance as care
 from nexus.ledger.integrity import check
 from nexus.ledger.operations import Ledger
+from nexus.ledger.records import EventRecord
+from nexus.ledger.sessions import NewQueuedEvent
 from nexus.ledger.sqlite import SqliteLedger, migrate
 from nexus.ledger.sqlite.schema import APPLICATION_ID, VERSION
-from nexus.types.message import Image
+from nexus.testing.ledger_conformance.queue import old_event
+from nexus.types.ledger_entries import Commit
+from nexus.types.message import Image, user
 
 HERE = Path(__file__).parent
 READ_BACK: dict[str, Any] = json.loads((HERE / "version_1.json").read_text("utf-8"))
@@ -50,7 +58,7 @@ def test_migrated_ledger_reads_like_version_1(old: Path) -> None:
     assert list(check(ledger.dump())) == []
     with behind_its_back(old) as db:
         assert db.execute("PRAGMA user_version").fetchone()[0] == VERSION
-        assert [row[0] for row in db.execute("SELECT version FROM migration ORDER BY 1")] == [1, 2, 3, 4]
+        assert [row[0] for row in db.execute("SELECT version FROM migration ORDER BY 1")] == [*range(1, VERSION + 1)]
         assert db.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
         assert db.execute("PRAGMA foreign_key_check").fetchall() == []
 
@@ -95,6 +103,64 @@ def test_a_migration_that_fails_leaves_the_old_version_whole(old: Path, monkeypa
         assert [row[0] for row in db.execute("SELECT version FROM migration")] == [1]
     monkeypatch.undo()
     assert len(SqliteLedger(str(old)).sessions()) == len(READ_BACK)
+
+
+@pytest.fixture
+def version_4(tmp_path: Path) -> Path:
+    """A ledger of version 4 that was killed: a lease is held, an event runs, one is queued, one is done."""
+    path = tmp_path / "l.db"
+    ledger = SqliteLedger(str(path))
+    append(ledger, "main", user("one"), key="k")
+    ledger.close()
+    as_version_4(path)
+    rows = [old_event("local", id_, number, "main") for number, id_ in enumerate(("waits", "runs", "over"), 1)]
+    rows = [rows[0], replace(rows[1], state="running"), replace(rows[2], state="done", reason="x", turn=1)]
+    with behind_its_back(path) as db:
+        for row in rows:
+            db.execute(f"INSERT INTO event VALUES ('local',{','.join('?' * 10)})", astuple(row))
+        until_ms = time.time_ns() // 1_000_000 + 30_000  # Unix time, as leases had it
+        db.execute("INSERT INTO lease VALUES ('local','main','process 1 on elsewhere (x)',?)", (until_ms,))
+    return path
+
+
+def test_queue_and_leases_of_version_4_go_on(version_4: Path) -> None:
+    assert care.verify(version_4) == []
+    assert care.migrate(version_4, dry_run=True) == care.MigrationReport(str(version_4), 4, VERSION)
+    ledger = SqliteLedger(str(version_4))
+    assert care.verify(version_4) == []
+    assert [event.key for event in ledger.queued_events("main")] == ["waits", "runs"]
+    new = [NewQueuedEvent(id_, "main", "again", principal="ann") for id_ in ("waits", "runs", "over", "new")]
+    assert [known.added for known in ledger.accept_events(new)] == [False, False, False, True]
+    (event,) = ledger.update_events(["runs"], "done", expected=["running"], turn=2)
+    assert ledger.queued_event("runs") == event
+    lease = ledger.take_lease("main", "me", 30_000)
+    assert (lease.holder, lease.fence) == ("me", 1), "a lease of before the migration blocks nobody"
+    assert ledger.commit("main", Commit((), fence=lease.fence)).fence == 1
+    ledger.put_document("agent", "ann", {"x": 1})
+    assert texts(ledger, "main") == ["one"]
+    assert list(check(ledger.dump())) == []
+    ledger.close()
+    assert care.verify(version_4) == []
+
+
+@pytest.mark.parametrize(
+    "change", ["body='x'", "session='other'", "number=9", "id='other'", "accepted_ms=1", "state='no'"]
+)
+def test_changed_event_of_version_4_is_found(version_4: Path, change: str) -> None:
+    with behind_its_back(version_4) as db:
+        db.execute(f"UPDATE event SET {change} WHERE id='over'")
+    SqliteLedger(str(version_4)).close()
+    assert [damage.record for damage in care.verify(version_4)] == ["event"]
+
+
+def test_repair_saves_the_queue_of_version_4(version_4: Path, tmp_path: Path) -> None:
+    with behind_its_back(version_4) as db:
+        db.execute("UPDATE event SET body='x' WHERE id='over'")
+    saved = care.repair(version_4, tmp_path / "new.db")
+    assert [damage.place for damage in saved.damages] == ["queued event 'over'"]
+    assert care.verify(tmp_path / "new.db") == []
+    records = [record for record in dumped(tmp_path / "new.db") if isinstance(record, EventRecord)]
+    assert [(record.id, record.state) for record in records] == [("waits", "queued"), ("runs", "running")]
 
 
 def test_migration_with_another_checksum_is_rejected(old: Path) -> None:

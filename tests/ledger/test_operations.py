@@ -362,16 +362,15 @@ def test_erase_leaves_threads_of_other_labels(ledger: Ledger) -> None:
     assert sorted(one.label for one in ledger.sessions()) == ["b", "x"]
 
 
-def test_child_session_can_be_renamed_when_its_parent_is_erased(ledger: Ledger) -> None:
+def test_child_session_is_erased_with_its_parent(ledger: Ledger) -> None:
     talk(ledger, "parent", "one", "two")
     ledger.create("child", SessionMetadata(parent_session="parent", parent_turn=2))
     talk(ledger, "child", "work")
     ledger.rewind("parent", turn=1)
     ledger.archive("child")
     ledger.erase("parent")
-    ledger.rename("child", "orphan")
-    ledger.restore("orphan")
-    assert ledger.metadata("orphan").parent_session == ""
+    with pytest.raises(NoSuchSession):
+        ledger.rename("child", "orphan")
     talk(ledger, "parent", "another one of that name")
     assert ledger.spawned("parent") == []
 

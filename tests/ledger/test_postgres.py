@@ -18,15 +18,25 @@ import nexus
 from ledger.everything import HOSTILE, fill
 from ledger.stores import append, texts
 from ledger.test_machine import EveryStore
-from nexus.errors import BadEntry, HeadMoved, LedgerClosed, LedgerDamaged, LedgerError, LedgerTooNew, LedgerUnavailable
+from nexus.errors import (
+    BadEntry,
+    HeadMoved,
+    LedgerClosed,
+    LedgerDamaged,
+    LedgerError,
+    LedgerTooNew,
+    LedgerUnavailable,
+    TurnSuperseded,
+)
 from nexus.ledger import jsonl
 from nexus.ledger.address import parse_address
 from nexus.ledger.maintenance import server as server_maintenance
 from nexus.ledger.maintenance.transfer import transfer
-from nexus.ledger.sessions import NewQueuedEvent, Query
+from nexus.ledger.sessions import NewQueuedEvent, Query, event_key
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.testing import FixedClock
 from nexus.testing.ledger_conformance import CHECKS, Check
+from nexus.types.ledger_entries import Commit
 from nexus.types.message import user
 
 if TYPE_CHECKING:
@@ -153,6 +163,54 @@ def test_changed_row_is_reported_by_read_and_verify(ledger: PostgresLedger, post
     assert server_maintenance.verify(ledger.address.url) != []
 
 
+def test_changed_document_and_event_are_reported_by_read_and_verify(
+    ledger: PostgresLedger, postgres_server: PostgresServer
+) -> None:
+    ledger.put_document("agent", "ann", {"n": 1})
+    ledger.accept_events([NewQueuedEvent("e", "main", "{}")])
+    with postgres_server.connect(ledger.address.url) as db:
+        db.execute(f"UPDATE {ledger.address.schema}.document SET body='{{}}'".encode())
+        db.execute(f"UPDATE {ledger.address.schema}.event SET state='running'".encode())
+    for read in (lambda: ledger.documents("agent"), ledger.queued_events):
+        with pytest.raises(LedgerDamaged, match="does not match its hash"):
+            read()
+    places = [damage.place for damage in server_maintenance.verify(ledger.address.url)]
+    assert places == ["queued event 'e'", "agent 'ann'"]
+
+
+def test_lease_ends_by_the_clock_of_the_server(ledger: PostgresLedger, postgres_server: PostgresServer) -> None:
+    held = ledger.take_lease("main", "before", 60_000)
+    with postgres_server.connect(ledger.address.url) as db:
+        now = db.execute("SELECT extract(epoch FROM clock_timestamp())*1000").fetchone()
+        assert now is not None
+        assert 0 < held.expires_ms - int(now[0]) <= 60_000
+        assert ledger.take_lease("main", "me", 1_000).holder == "before"
+        db.execute(f"UPDATE {ledger.address.schema}.lease SET expires_ms=expires_ms+100000000".encode())
+    assert ledger.take_lease("main", "me", 1_000).fence == held.fence + 1
+
+
+def test_ledger_of_version_1_gets_documents_and_tokens(url: str, postgres_server: PostgresServer) -> None:
+    with closing(opened(url)) as store:
+        append(store, "main", user("one"))
+        store.take_lease("main", "before", 60_000)
+    schema = parse_address(url).schema
+    with postgres_server.connect(url) as db:
+        for statement in (
+            f"DROP TABLE {schema}.document",
+            f"ALTER TABLE {schema}.lease DROP COLUMN token, DROP COLUMN fence",
+            f"DELETE FROM {schema}.migration WHERE version=2",
+        ):
+            db.execute(statement.encode())
+    with closing(opened(url)) as store:
+        lease = store.take_lease("main", "me", 1_000)
+        assert (lease.holder, lease.fence) == ("before", 0), "a lease of before lasts as long as it was taken for"
+        store.release_lease("main", "before")
+        fence = store.take_lease("main", "me", 1_000).fence
+        assert store.commit("main", Commit((), fence=fence)).fence == fence == 1
+        store.put_document("agent", "ann", {})
+    assert server_maintenance.verify(url) == []
+
+
 def test_label_that_no_index_holds_is_refused(ledger: PostgresLedger) -> None:
     label = "".join(chr(0x4E00 + (number * 7919) % 20_000) for number in range(3_000))  # nothing that compresses
     with pytest.raises(BadEntry, match="too long"):
@@ -169,6 +227,7 @@ def test_plain_role_sees_only_its_tenant_with_its_own_sql(postgres_server: Postg
     for tenant in ("acme", "other"):
         with closing(opened(url, tenant=tenant)) as store:
             append(store, "main", user(f"secret of {tenant}"))
+            store.put_document("agent", "ann", {"of": tenant})
     role = f"plain_{schema}"
     with postgres_server.connect() as db:
         for statement in (
@@ -185,9 +244,11 @@ def test_plain_role_sees_only_its_tenant_with_its_own_sql(postgres_server: Postg
     findings = {finding.name: finding.level for finding in server_maintenance.examine(mine)}
     assert set(findings.values()) <= {"ok", "bad"} and findings["role"] == "ok"
     with postgres_server.connect(mine) as db:
-        assert db.execute("SELECT count(*) FROM message").fetchone() == (0,)
-        db.execute("SET nexus.tenant = 'acme'")
-        assert db.execute("SELECT DISTINCT tenant FROM message").fetchall() == [("acme",)]
+        for table in ("message", "document"):
+            db.execute("SET nexus.tenant = ''")
+            assert db.execute(f"SELECT count(*) FROM {table}".encode()).fetchone() == (0,)
+            db.execute("SET nexus.tenant = 'acme'")
+            assert db.execute(f"SELECT DISTINCT tenant FROM {table}".encode()).fetchall() == [("acme",)]
         assert db.execute("UPDATE thread SET turn=9 WHERE tenant='other'").rowcount == 0
         with pytest.raises(Exception, match="row-level security"):
             db.execute("INSERT INTO lease VALUES ('other', 'x', 'y', 1)")
@@ -213,7 +274,9 @@ def _end_connections(ledger: PostgresLedger) -> None:
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-@pytest.mark.parametrize("write", ["commit", "fork", "events", "update", "rename", "lease"])
+@pytest.mark.parametrize(
+    "write", ["commit", "fence", "fork", "events", "update", "rename", "lease", "document", "deletion"]
+)
 def test_write_whose_answer_is_lost_is_stored_once(
     ledger: PostgresLedger, monkeypatch: pytest.MonkeyPatch, moment: str, write: str
 ) -> None:
@@ -225,6 +288,8 @@ def test_write_whose_answer_is_lost_is_stored_once(
 
     append(ledger, "main", user("one"))
     ledger.accept_events([NewQueuedEvent("e0", "main", "{}")])
+    ledger.put_document("agent", "ann", {"n": 1})
+    fence = ledger.commit("main", Commit((), fence=0)).fence
     commit, tries = Database.commit, count()
 
     def lost(db: Database) -> None:
@@ -240,6 +305,17 @@ def test_write_whose_answer_is_lost_is_stored_once(
     if write == "commit":
         assert append(ledger, "main", user("two")).added == 1
         assert texts(ledger, "main") == ["one", "two"]
+    elif write == "fence":
+        taken = ledger.commit("main", Commit((), fence=0)).fence
+        assert taken > fence
+        with pytest.raises(TurnSuperseded):
+            ledger.commit("main", Commit((), fence=fence))
+    elif write == "document":
+        assert ledger.put_document("agent", "ann", {"n": 2}, expected_number=1).number == 2
+        assert ledger.documents("agent")[0].body == {"n": 2}
+    elif write == "deletion":
+        assert ledger.delete_document("agent", "ann")
+        assert ledger.documents("agent") == []
     elif write == "fork":
         ledger.fork("side", "main", 1)
         assert len(ledger.ref_updates("side")) == 1
@@ -247,7 +323,8 @@ def test_write_whose_answer_is_lost_is_stored_once(
         assert [each.added for each in ledger.accept_events([NewQueuedEvent("e1", "main", "{}")])] == [True]
         assert len(ledger.queued_events()) == 2
     elif write == "update":
-        assert [event.state for event in ledger.update_events(["e0"], "done", expected=["queued"])] == ["done"]
+        e0 = event_key("e0", "main", "")
+        assert [event.state for event in ledger.update_events([e0], "done", expected=["queued"])] == ["done"]
     elif write == "rename":
         assert Ledger(ledger).rename("main", "new").label == "new"
         assert [info.label for info in ledger.sessions()] == ["new"]

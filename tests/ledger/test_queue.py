@@ -8,14 +8,15 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from ledger.files import dumped, names, sql
+from ledger.everything import key
+from ledger.files import as_version_4, dumped, names, sql
 from ledger.stores import append, behind_its_back, in_a_fork
 from nexus.errors import LedgerDamaged, LedgerError, LedgerNotTrusted
 from nexus.ledger import jsonl
@@ -23,7 +24,7 @@ from nexus.ledger import maintenance as care
 from nexus.ledger.operations import Ledger
 from nexus.ledger.overlay import PathOverlay
 from nexus.ledger.records import EventRecord
-from nexus.ledger.sessions import EVENT_STATES, PENDING, EventState, NewQueuedEvent, QueuedEvent
+from nexus.ledger.sessions import EVENT_STATES, PENDING, EventState, NewQueuedEvent, QueuedEvent, event_key
 from nexus.ledger.sql import queue as sql_queue
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.sqlite.schema import APPLICATION_ID, MIGRATIONS, VERSION, checksum
@@ -32,6 +33,11 @@ from nexus.types.message import user
 STATES = st.sampled_from(EVENT_STATES)
 IDS = st.sampled_from(["e1", "e2", "e3", "e4", "nul\x00", "half\ud800"])
 SESSIONS = st.sampled_from(["a", "b", "c"])
+WHO = st.sampled_from(["", "ann", "half\ud800"])
+
+Known: TypeAlias = tuple[str, str, str]
+"""Session of the model, id and principal of an event."""
+KNOWN = st.tuples(SESSIONS, IDS, WHO)
 
 
 def accept(ledger: SqliteLedger, session: str, *ids: str) -> None:
@@ -52,7 +58,8 @@ class TwoHandles(RuleBasedStateMachine):
         self.stores = [self.opened(), self.opened()]
         append(self.stores[0], "a", user("one"))
         self.label = "a"
-        self.model: dict[str, QueuedEvent] = {}
+        self.model: dict[Known, QueuedEvent] = {}
+        self.labels = ["a"]
         self.newest = 0
 
     def opened(self) -> SqliteLedger:
@@ -66,47 +73,52 @@ class TwoHandles(RuleBasedStateMachine):
     def current(self, session: str) -> str:
         return self.label if session == "a" else session
 
-    @rule(which=st.integers(0, 1), ids=st.lists(IDS, max_size=4), session=SESSIONS, body=st.text(max_size=5))
-    def accepts(self, which: int, ids: list[str], session: str, body: str) -> None:
+    @rule(which=st.integers(0, 1), events=st.lists(KNOWN, max_size=4), body=st.text(max_size=5), name=st.integers(0, 2))
+    def accepts(self, which: int, events: list[Known], body: str, name: int) -> None:
         self.now_ms += 1
-        results = self.stores[which].accept_events([NewQueuedEvent(id_, session, body) for id_ in ids])
-        for id_, accepted in zip(ids, results, strict=True):
-            assert accepted.added == (id_ not in self.model)
+        any_name = self.labels[name % len(self.labels)]  # a session is known by all the names that it ever had
+        new = [NewQueuedEvent(id_, any_name if of == "a" else of, body, principal=who) for of, id_, who in events]
+        for known, accepted in zip(events, self.stores[which].accept_events(new), strict=True):
+            assert accepted.added == (known not in self.model)
             if accepted.added:
                 number = max((event.number for event in self.model.values()), default=0) + 1
-                now = self.now_ms
-                self.model[id_] = QueuedEvent(id_, session, number, "queued", body, "", 0, now, now)
-            assert accepted.event == self.shown(id_)
+                session, id_, who = known
+                place = (event_key(id_, self.current(session), who), session, number)
+                self.model[known] = QueuedEvent(*place, "queued", body, "", 0, self.now_ms, self.now_ms)
+            assert accepted.event == self.shown(known)
 
     @rule(
         which=st.integers(0, 1),
-        ids=st.lists(IDS, max_size=4),
+        events=st.lists(KNOWN, max_size=4),
         state=STATES,
         expected=st.sets(STATES),
         turn=st.integers(0, 3),
     )
-    def updates(self, which: int, ids: list[str], state: EventState, expected: set[EventState], turn: int) -> None:
+    def updates(self, which: int, events: list[Known], state: EventState, expected: set[EventState], turn: int) -> None:
         self.now_ms += 1
-        changed = self.stores[which].update_events(ids, state, expected=expected, turn=turn, reason=state)
-        wanted = [id_ for id_ in self.model if id_ in ids and self.model[id_].state in expected]
-        for id_ in wanted:
-            old = self.model[id_]
-            place = (old.id, old.session, old.number, state, old.body)
-            self.model[id_] = QueuedEvent(*place, state, turn, old.accepted_ms, self.now_ms)
+        keys = [self.model[known].key if known in self.model else "unknown" for known in events]
+        changed = self.stores[which].update_events(keys, state, expected=expected, turn=turn, reason=state)
+        wanted = [known for known in self.model if known in events and self.model[known].state in expected]
+        for known in wanted:
+            old = self.model[known]
+            place = (old.key, old.session, old.number, state, old.body)
+            self.model[known] = QueuedEvent(*place, state, turn, old.accepted_ms, self.now_ms)
         assert changed == sorted(map(self.shown, wanted), key=lambda event: event.number)
 
     @rule(which=st.integers(0, 1), age_ms=st.integers(0, 5))
     def deletes_finished(self, which: int, age_ms: int) -> None:
-        old = [e.id for e in self.model.values() if e.state not in PENDING and e.changed_ms < self.now_ms - age_ms]
+        before_ms = self.now_ms - age_ms
+        old = [k for k, event in self.model.items() if event.state not in PENDING and event.changed_ms < before_ms]
         assert self.stores[which].delete_finished_events(age_ms) == len(old)
-        for id_ in old:
-            del self.model[id_]
+        for known in old:
+            del self.model[known]
 
     @rule(which=st.integers(0, 1), label=st.sampled_from(["a", "n1", "n2"]))
     def renames(self, which: int, label: str) -> None:
         if label != self.label:
             Ledger(self.stores[which]).rename(self.label, label)
             self.label = label
+            self.labels = list(dict.fromkeys([*self.labels, label]))
 
     @rule(which=st.integers(0, 1))
     def reopens_without_closing(self, which: int) -> None:
@@ -115,12 +127,17 @@ class TwoHandles(RuleBasedStateMachine):
     @rule(which=st.integers(0, 1))
     def erases(self, which: int) -> None:
         self.stores[which].erase([], ["b"])
-        self.model = {id_: event for id_, event in self.model.items() if event.session != "b"}
+        self.model = {known: event for known, event in self.model.items() if event.session != "b"}
 
-    def shown(self, id_: str) -> QueuedEvent:
-        event = self.model[id_]
+    @rule(which=st.integers(0, 1), events=st.lists(KNOWN, max_size=2))
+    def erases_events(self, which: int, events: list[Known]) -> None:
+        self.stores[which].erase([], events=[self.model[known].key for known in events if known in self.model])
+        self.model = {known: event for known, event in self.model.items() if known not in events}
+
+    def shown(self, known: Known) -> QueuedEvent:
+        event = self.model[known]
         place = (self.current(event.session), event.number, event.state, event.body, event.reason)
-        return QueuedEvent(event.id, *place, event.turn, event.accepted_ms, event.changed_ms)
+        return QueuedEvent(event.key, *place, event.turn, event.accepted_ms, event.changed_ms)
 
     @invariant()
     def both_stores_have_the_events_of_the_model(self) -> None:
@@ -132,6 +149,8 @@ class TwoHandles(RuleBasedStateMachine):
                 assert store.queued_events(session) == [
                     event for event in wanted if event.session == label and event.state in PENDING
                 ]
+            for id_ in {event.id for event in wanted}:
+                assert store.events_with_id(id_) == [event for event in wanted if event.id == id_]
             pending = [event.session for event in wanted if event.state in PENDING]
             assert store.queued_sessions() == list(dict.fromkeys(pending))
 
@@ -205,7 +224,7 @@ def test_untrusted_ledger_refuses_events() -> None:
     ledger.trusted = False
     for call in (
         lambda: accept(ledger, "main", "new"),
-        lambda: ledger.update_events(["e"], "done", expected=["queued"]),
+        lambda: ledger.update_events([key("e")], "done", expected=["queued"]),
         lambda: ledger.delete_finished_events(0),
     ):
         with pytest.raises(LedgerNotTrusted):
@@ -227,6 +246,7 @@ def test_ledger_of_version_3_gets_the_queue_and_reads_as_before(tmp_path: Path) 
     append(ledger, "main", user("one"), key="k")
     before = list(ledger.dump())
     ledger.close()
+    as_version_4(path)
     with behind_its_back(path) as db:
         db.execute("DROP TABLE event; DELETE FROM migration WHERE version=4; PRAGMA user_version=3")
         assert db.execute("SELECT checksum FROM migration WHERE version=3").fetchone()[0] == checksum(MIGRATIONS[2])
@@ -244,10 +264,21 @@ def test_ledger_of_version_3_gets_the_queue_and_reads_as_before(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("statement", "place"),
     [
-        ("UPDATE event SET body='{}' WHERE id='e2'", "queued event 'e2'"),
-        ("UPDATE event SET state='lost' WHERE id='e2'", "queued event 'e2'"),
-        ("UPDATE event SET session='other' WHERE id='e2'", "queued event 'e2'"),
-        ("UPDATE event SET number=9 WHERE id='e2'", "queued event 'e2'"),
+        (f"UPDATE event SET {change} WHERE id LIKE 'e2%'", "queued event 'e2'")
+        for change in (
+            "body='{}'",
+            "state='lost'",
+            "state='queued'",
+            "session='other'",
+            "number=9",
+            "reason=''",
+            "turn=1",
+            "accepted_ms=1",
+            "changed_ms=1",
+            "id='e2'",
+        )
+    ]
+    + [
         ("DROP INDEX event_state", "the index event_state"),
     ],
 )
@@ -257,7 +288,7 @@ def test_changed_event_is_reported_and_never_returned(path: Path, statement: str
     ledger = SqliteLedger(str(path))
     if place.startswith("queued"):
         with pytest.raises(LedgerDamaged, match="queued event 'e2'"):
-            ledger.queued_event("e2")
+            ledger.events_with_id("e2")
     ledger.close()
 
 
@@ -277,19 +308,22 @@ def test_export_backup_and_repair_keep_the_events(path: Path, tmp_path: Path) ->
         assert rows(SqliteLedger(str(tmp_path / f"{name}.db"))) == wanted
 
 
-def test_repair_drops_a_damaged_event_and_keeps_the_others(path: Path, tmp_path: Path) -> None:
-    sql(path, "UPDATE event SET body='{}' WHERE id='e2'")
+@pytest.mark.parametrize("change", ["body='{}'", "state='queued'"])
+def test_repair_drops_a_damaged_event_and_keeps_the_others(path: Path, tmp_path: Path, change: str) -> None:
+    sql(path, f"UPDATE event SET {change} WHERE id LIKE 'e2%'")
     result = care.repair(path, tmp_path / "new.db")
     assert [(damage.record, damage.place) for damage in result.damages] == [("event", "queued event 'e2'")]
     kept = [record for record in dumped(tmp_path / "new.db") if isinstance(record, EventRecord)]
-    assert [record for record in dumped(path) if isinstance(record, EventRecord) and record.id != "e2"] == kept
+    assert [
+        record for record in dumped(path) if isinstance(record, EventRecord) and record.id != key("e2", "side")
+    ] == kept
 
 
 def test_repair_saves_a_queue_whose_sessions_have_not_begun(tmp_path: Path) -> None:
     ledger = SqliteLedger(str(tmp_path / "l.db"))
     accept(ledger, "main", *(f"e{number}" for number in range(40)))
-    ledger.update_events(["e1"], "running", expected=["queued"])
-    ledger.update_events(["e2"], "done", expected=["queued"])
+    ledger.update_events([key("e1")], "running", expected=["queued"])
+    ledger.update_events([key("e2")], "done", expected=["queued"])
     ledger.delete_finished_events(-1)
     wanted = rows(ledger)
     for end in ("", "-wal"):  # as a killed process leaves it
@@ -305,7 +339,7 @@ def test_erased_session_leaves_no_text_of_its_events(tmp_path: Path) -> None:
     append(ledger, "main", user("one"))
     accept(ledger, "main", *(f"secret {number}" for number in range(50)))
     accept(ledger, "other", "harmless")
-    ledger.update_events(["secret 1"], "failed", expected=["queued"], reason="a secret reason")
+    ledger.update_events([key("secret 1")], "failed", expected=["queued"], reason="a secret reason")
     erased = Ledger(ledger).erase("main")
     assert erased.remaining == 0 < erased.needles
     ledger.close()
@@ -329,7 +363,8 @@ def test_queries_of_the_queue_use_an_index_however_many_are_finished(monkeypatch
         sql_queue.events(reader)
         sql_queue.events(reader, "main")
         sql_queue.sessions(reader)
-        sql_queue.event(reader, "e")
-    ends = ("state=?)", "state=? AND session=?)", "state=?)", "id=?)")
+        sql_queue.event(reader, key("e"))
+        sql_queue.events_with_id(reader, "e")
+    ends = ("state=?)", "state=? AND session=?)", "state=?)", "id=?)", "id=?)", "id>? AND id<?)")
     searches = [plan for plan in plans if "event" in plan]
     assert [plan.split("(")[1] for plan in searches] == [f"tenant=? AND {end}" for end in ends]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from ledger.files import dumped
 from nexus.errors import LedgerError
 from nexus.ledger import maintenance as care
 from nexus.ledger.operations import Ledger
-from nexus.ledger.sessions import NewQueuedEvent, SessionMetadata
+from nexus.ledger.sessions import EventState, NewQueuedEvent, SessionMetadata
 from nexus.ledger.sql.dump import erase
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.types.ledger_entries import AssemblyRow, Commit, Compaction, Cut, MessageRef, NewEntry, StoredCalibration
@@ -37,6 +37,16 @@ def append(ledger: Ledger, name: str, other: str, number: int) -> None:
 def accept(ledger: Ledger, name: str, other: str, number: int) -> None:
     ids = (f"e{number}", f"{other}{number}")
     ledger.store.accept_events([NewQueuedEvent(id_, name, f'{{"text":"{id_}"}}' + " " * 1_500 * number) for id_ in ids])
+
+
+def change(ledger: Ledger, ids: Collection[str], state: EventState) -> None:
+    keys = [event.key for event in ledger.store.queued_events() if event.id in ids]
+    expected: EventState = "queued" if state == "running" else "running"
+    ledger.store.update_events(keys, state, expected=[expected], turn=1)
+
+
+def put(ledger: Ledger, name: str, other: str, number: int) -> None:
+    ledger.store.put_document(name, other, {"text": f"document {number} " + "x" * 1_500 * number})
 
 
 def cut(ledger: Ledger, name: str, _: str, number: int) -> None:
@@ -87,9 +97,11 @@ DONE: dict[str, Callable[[Ledger, str, str, int], Any]] = {
     "erase and be killed": erase_and_be_killed,
     "erase all and be killed": erase_all_and_be_killed,
     "accept": accept, "accept again": accept,
-    "start": lambda ledger, *_: ledger.store.update_events([f"e{n}" for n in range(3)], "running", expected=["queued"]),
-    "finish": lambda ledger, *_: ledger.store.update_events(["e0", "e1"], "done", expected=["running"], turn=1),
+    "start": lambda ledger, *_: change(ledger, ("e0", "e1", "e2"), "running"),
+    "finish": lambda ledger, *_: change(ledger, ("e0", "e1"), "done"),
     "forget": lambda ledger, *_: ledger.store.delete_finished_events(-1),
+    "put": put, "put again": put,
+    "take away": lambda ledger, name, other, _: ledger.store.delete_document(name, other),
     "calibrate": lambda ledger, name, _, number: ledger.store.calibrate("p", name, StoredCalibration(64, number)),
 }  # fmt: skip
 

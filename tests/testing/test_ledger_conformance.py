@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,12 +14,12 @@ from msgspec.structs import replace
 
 from nexus.ledger.codec import read_entry
 from nexus.ledger.records import EntryRecord
-from nexus.ledger.sessions import Query, SearchHit, SessionMetadata
+from nexus.ledger.sessions import AcceptedEvent, Document, NewQueuedEvent, Query, SearchHit, SessionMetadata
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.testing import FixedClock
 from nexus.testing.ledger_conformance import CHECKS, Check, check_name, run
 from nexus.testing.ledger_conformance.storage import fill
-from nexus.types.ledger_entries import Commit, Committed, Entry
+from nexus.types.ledger_entries import Commit, Committed, Entry, TurnPosition
 
 FILLED = "62e9cabae6d16c83df13b9610b45b8d43b34bfa7d6035388e8a2ce0301760052"
 """SHA-256 of the records that `storage.fill` writes.
@@ -174,6 +175,48 @@ class Washing(SharedMemory):
         return super().commit(session.replace("\0", ""), commit, facts)
 
 
+class Unfenced(SharedMemory):
+    """Lets any token write."""
+
+    def commit(self, session: str, commit: Commit, facts: SessionMetadata | None = None) -> Committed:
+        done = super().commit(session, replace(commit, fence=commit.fence and None), facts)
+        return replace(done, fence=commit.fence or done.fence)
+
+
+class Turnless(SharedMemory):
+    """Looks at no turn."""
+
+    def commit(self, session: str, commit: Commit, facts: SessionMetadata | None = None) -> Committed:
+        return super().commit(session, replace(commit, turn=None), facts)
+
+
+class Counted(SharedMemory):
+    """Knows turns by their number only."""
+
+    def commit(self, session: str, commit: Commit, facts: SessionMetadata | None = None) -> Committed:
+        turn, thread = commit.turn, self.thread_of(session)
+        if turn is not None and thread is not None:
+            turn = TurnPosition(thread, self.head(thread)[0], turn.turn)
+        return super().commit(session, replace(commit, turn=turn), facts)
+
+
+class Anonymous(SharedMemory):
+    """Does not tell principals apart."""
+
+    def accept_events(self, events: Sequence[NewQueuedEvent]) -> list[AcceptedEvent]:
+        return super().accept_events([replace(event, principal="") for event in events])
+
+
+class Overwriting(SharedMemory):
+    """Replaces whatever version a document has."""
+
+    def put_document(
+        self, kind: str, name: str, body: dict[str, Any], *, expected_number: int | None = None
+    ) -> Document:
+        del expected_number
+        return super().put_document(kind, name, body)
+
+
 @pytest.mark.parametrize(
     ("broken", "words"),
     [
@@ -186,6 +229,13 @@ class Washing(SharedMemory):
         (Moving, "Inside a snapshot all reads see one state"),
         (Trusting, "does not match its hash is loaded as it is and never served"),
         (Washing, "NUL, lone surrogates and U+001A survive"),
+        (Unfenced, "A later writer shuts out all earlier ones"),
+        (Unfenced, "Of two threads that write with different tokens"),
+        (Turnless, "are written while it is the newest, and not after its end"),
+        (Counted, "A turn that a rewind removed"),
+        (Counted, "A turn of an erased session"),
+        (Anonymous, "Equal ids of two principals"),
+        (Overwriting, "A change that expects another version is refused"),
     ],
 )
 def test_a_broken_store_fails_the_check_that_is_named_for_it(broken: type[SharedMemory], words: str) -> None:

@@ -20,17 +20,19 @@ from nexus.ledger.location import LedgerRecords, open_ledger, open_server_ledger
 from nexus.ledger.maintenance import doctor, server
 from nexus.ledger.maintenance.transfer import transfer
 from nexus.ledger.maintenance.verification import open_readonly, reading_mode, tenants
+from nexus.ledger.operations import Ledger
 from nexus.ledger.sql.store import SqlLedger
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.sqlite.files import ledger_id
 from nexus.ledger.text_encoding import decode_text
+from nexus.ledger.unrecorded import UnrecordedReplies, unrecorded_path
 from nexus.render.console import printable
 from nexus.workspace.files.reader import home_folder
 
 RECORD_NAMES = {
     "blob": "images and inputs", "thread": "threads", "entry": "entries", "decision": "cuts", "assembly": "manifests",
     "move": "moves of sessions", "alias": "changes of aliases", "calibration": "calibrations",
-    "event": "queued events",
+    "event": "queued events", "document": "documents",
 }  # fmt: skip
 
 READING_MODES = {
@@ -70,6 +72,7 @@ def verify(options: CommandOptions) -> int:
             damages = server.verify(options.ledger_url, progress)
         else:
             damages = maintenance.verify(options.ledger_file, progress)
+    waiting = _waiting_replies(options)
     lines = [f"{printable(place)} is intact."]
     if damages:
         advice = "Restore a backup: nexus ledger restore BACKUP. Or save the intact parts: nexus ledger repair NEW_FILE"
@@ -79,8 +82,20 @@ def verify(options: CommandOptions) -> int:
         mode = reading_mode(options.ledger_file)
     if mode:
         lines.append(f"Its folder cannot be written: {READING_MODES[mode]}.")
-    options.report({"ledger": place, "sound": not damages, "damages": damages, "read": mode or "live"}, *lines)
+    if waiting:
+        lines.append(f"{waiting:,} replies wait to be recorded: the next program that writes to the ledger does it.")
+    options.report(
+        {"ledger": place, "sound": not damages, "damages": damages, "read": mode or "live", "unrecorded": waiting},
+        *lines,
+    )
     return LEDGER_ERROR if damages else 0
+
+
+def _waiting_replies(options: CommandOptions) -> int:
+    """Return the number of replies of all tenants that wait to be recorded."""
+    location, is_file = options.ledger_place, not options.ledger_url
+    path = unrecorded_path(location, is_file=is_file, tenant="local", home=home_folder())
+    return UnrecordedReplies(path, "local").count()
 
 
 @command.subcommand("repair", epilog="Example: nexus ledger --ledger broken.db repair saved.db")
@@ -223,6 +238,38 @@ def vacuum(options: CommandOptions) -> None:
     options.report(result, text)
 
 
+@command.subcommand("erase", epilog="Example: nexus ledger erase --principal ann --yes")
+@click.option("--principal", required=True, help="The person whose data to erase.")
+@TENANT_OPTION
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation; required without a terminal.")
+def erase_principal(principal: str, tenant: str, yes: bool, options: CommandOptions) -> None:
+    """Erase all that a ledger has of one person: sessions, workers, queued events, profile and unrecorded replies.
+
+    Sessions in which others spoke too stay and are listed: erase them by name (nexus session delete NAME --for-good).
+    """
+    with _named_ledger(options, tenant) as store:
+        if not yes and not sys.stdin.isatty():
+            raise click.UsageError("permanent deletion not confirmed (add --yes)")
+        if not yes:
+            click.confirm(f"Permanently delete all data of {printable(principal)!r}?", abort=True)
+        ledger = Ledger(store)
+        ledger.unrecorded = _unrecorded(store)
+        result = ledger.erase_principal(principal)
+    sessions = f"{len(result.sessions):,} sessions with {result.erased.messages:,} messages"
+    others = f"{result.events:,} queued events, {result.documents:,} documents, {result.replies:,} unrecorded replies"
+    lines = [f"Permanently deleted: {sessions}, {others}."]
+    if result.shared:
+        lines.append(f"Others spoke there too, so these stay: {', '.join(map(printable, result.shared))}")
+    options.report(msgspec.to_builtins(result), *lines)
+
+
+def _unrecorded(store: SqlLedger) -> UnrecordedReplies:
+    """Return the replies that wait to be recorded in a ledger."""
+    is_file = isinstance(store, SqliteLedger)
+    path = unrecorded_path(store.location, is_file=is_file, tenant=store.tenant, home=home_folder())
+    return UnrecordedReplies(path, store.tenant)
+
+
 @command.subcommand("erase-tenant", epilog="Example: nexus ledger erase-tenant acme --yes")
 @click.argument("tenant")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation; required without a terminal.")
@@ -239,6 +286,7 @@ def erase_tenant(tenant: str, yes: bool, options: CommandOptions) -> None:
             click.confirm(f"Permanently delete all {threads:,} threads of tenant {printable(tenant)}?", abort=True)
         with progress_bar("Deleting"):
             erased = store.erase(None)
+            _unrecorded(store).erase(everything=True)
     searched = (
         f"The file was searched for {erased.needles:,} pieces of their text; {erased.remaining:,} were found."
         if not options.ledger_url

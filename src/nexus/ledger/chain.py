@@ -10,7 +10,15 @@ from typing import TypeAlias
 
 import msgspec
 
-from nexus.ledger.records import AliasRecord, AssemblyRecord, CalibrationRecord, EventRecord, MessageRow, MoveRecord
+from nexus.ledger.records import (
+    AliasRecord,
+    AssemblyRecord,
+    CalibrationRecord,
+    DocumentRecord,
+    EventRecord,
+    MessageRow,
+    MoveRecord,
+)
 
 EntryColumns: TypeAlias = tuple[int, int, str, int, int, str]
 """thread, seq, kind, turn, at_ms, body, as stored."""
@@ -67,9 +75,22 @@ def calibration_hash(tenant: str, row: CalibrationRecord) -> bytes:
 
 
 def event_hash(tenant: str, row: EventRecord) -> bytes:
-    """Return the hash of an event's row: of the columns that never change."""
+    """Return the hash of an event's row: of all columns."""
+    columns = (row.id, row.session, row.number, row.state, row.body, row.reason, row.turn, row.accepted_ms)
+    return hashlib.sha256(_encode(("nexus-event-2", tenant, columns, row.changed_ms))).digest()
+
+
+def is_event_intact(tenant: str, row: EventRecord) -> bool:
+    """Return whether an event's row matches its hash. Earlier versions hashed only the columns that never change."""
     columns = (row.id, row.session, row.number, row.body, row.accepted_ms)
-    return hashlib.sha256(_encode(("nexus-event-1", tenant, columns))).digest()
+    unchanging = hashlib.sha256(_encode(("nexus-event-1", tenant, columns))).digest()
+    return row.hash in (event_hash(tenant, row), unchanging)
+
+
+def document_hash(tenant: str, row: DocumentRecord) -> bytes:
+    """Return the hash of a document's row."""
+    columns = (row.kind, row.name, row.number, row.body, row.at_ms)
+    return hashlib.sha256(_encode(("nexus-document-1", tenant, columns))).digest()
 
 
 def columns_hash(name: str, columns: tuple[int | str | bytes | None, ...]) -> bytes:

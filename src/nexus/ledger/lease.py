@@ -1,7 +1,8 @@
 """Calls of one session one after the other: in one process by a lock, across processes by a lease in the ledger.
 
 A lease expires unless its holder renews it, so a program that stopped blocks a session for half a minute at most, and
-not at all for others on its machine. It is advice: what is written without one is not refused.
+not at all for others on its machine. A program that was suspended may go on when another one holds the session: it is
+shut out by its fencing token, which the store checks with each write of a turn (`Commit.fence`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from nexus.errors import NexusError, SessionBusy
+from nexus.ledger.sessions import Lease
 from nexus.ledger.store import LedgerStore
 
 LEASE_MS = 30_000
@@ -51,25 +53,23 @@ _guard = threading.Lock()
 
 
 @contextmanager
-def session_lease(store: LedgerStore, session: str, *, wait_s: float = WAIT_S) -> Generator[None]:
-    """Hold a session while the block runs. Raises SessionBusy after `wait_s` seconds of waiting."""
+def session_lease(store: LedgerStore, session: str, *, wait_s: float = WAIT_S) -> Generator[Lease]:
+    """Hold a session while the block runs; return its lease. Raises SessionBusy after `wait_s` seconds of waiting."""
     lock, holder, deadline = _lock_of(store, session), _new_holder(), time.monotonic() + wait_s
     if not lock.lock.acquire(timeout=max(wait_s, 0)):
         raise SessionBusy(session, "", wait_s)
     try:
-        for pause in _pauses():
-            lease = store.take_lease(session, holder, LEASE_MS)
-            if lease.holder == holder:
-                break
+        pauses = _pauses()
+        while (lease := store.take_lease(session, holder, LEASE_MS)).holder != holder:
             if _has_ended(lease.holder):
                 store.release_lease(session, lease.holder)
                 continue
             if time.monotonic() >= deadline:
                 raise SessionBusy(session, lease.holder, wait_s)
-            time.sleep(pause)
+            time.sleep(next(pauses))
         try:
             with _renewal.of(store, session, holder):
-                yield
+                yield lease
         finally:
             store.release_lease(session, holder)
     finally:
@@ -79,7 +79,7 @@ def session_lease(store: LedgerStore, session: str, *, wait_s: float = WAIT_S) -
 @asynccontextmanager
 async def async_session_lease(
     store: LedgerStore, session: str, run: RunInThread, *, wait_s: float = WAIT_S
-) -> AsyncGenerator[None]:
+) -> AsyncGenerator[Lease]:
     """Hold a session while the block runs, without blocking the event loop; see `session_lease`."""
     lock, holder, deadline = _lock_of(store, session), _new_holder(), time.monotonic() + wait_s
     for pause in _pauses():
@@ -90,18 +90,16 @@ async def async_session_lease(
         await asyncio.sleep(pause)
     try:
         try:  # a canceled call may have taken the lease all the same
-            for pause in _pauses():
-                lease = await run(store.take_lease, session, holder, LEASE_MS)
-                if lease.holder == holder:
-                    break
+            pauses = _pauses()
+            while (lease := await run(store.take_lease, session, holder, LEASE_MS)).holder != holder:
                 if _has_ended(lease.holder):
                     await run(store.release_lease, session, lease.holder)
                     continue
                 if time.monotonic() >= deadline:
                     raise SessionBusy(session, lease.holder, wait_s)
-                await asyncio.sleep(pause)
+                await asyncio.sleep(next(pauses))
             with _renewal.of(store, session, holder):
-                yield
+                yield lease
         finally:
             await asyncio.shield(run(store.release_lease, session, holder))
     finally:

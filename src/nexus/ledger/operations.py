@@ -6,7 +6,7 @@ A session names its parent by label. When a label is given up, child sessions ge
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import chain, takewhile
 from typing import Any, Literal
@@ -14,11 +14,14 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from nexus.errors import BadEntry, BadReference, EraseIncomplete
-from nexus.ledger import replay
+from nexus.errors import BadEntry, BadReference
+from nexus.ledger import erasure, replay
+from nexus.ledger.erasure import Erasure, child_sessions
 from nexus.ledger.replay import Ancestor, LiveCheckpoints, RecordedToolCall, Turn, VisibleMessages
 from nexus.ledger.sessions import (
+    EVENT_STATES,
     Alias,
+    ErasedPrincipal,
     EraseResult,
     NewRefUpdate,
     Query,
@@ -29,6 +32,7 @@ from nexus.ledger.sessions import (
     Thread,
 )
 from nexus.ledger.store import LedgerStore, unknown_session
+from nexus.ledger.unrecorded import UnrecordedReplies
 from nexus.types.ledger_entries import (
     STEPS,
     Commit,
@@ -46,42 +50,10 @@ READ_ENTRIES = 2_000
 """Entries read at a time, so that memory does not follow the length of a session."""
 
 
-def child_sessions(store: LedgerStore, labels: Collection[str]) -> list[SessionInfo]:
-    """Return the sessions that were spawned by sessions with these labels."""
-    spawned = [session for session in store.sessions(every=True) if session.parent_session]
-    return [session for session in spawned if store.resolve(session.parent_session) in labels]
-
-
 def with_parent(store: LedgerStore, spawned: Iterable[SessionInfo], reason: str, **parent: Any) -> list[NewRefUpdate]:
     """Return the updates that give sessions another parent (`parent_…` of SessionMetadata)."""
     newest = [update for session in spawned if (update := store.session(session.label)) is not None]
     return [NewRefUpdate(o.label, o.thread, reason, replace(o.facts, **parent), o.number) for o in newest]
-
-
-def _all_of(store: LedgerStore, label: str) -> set[int]:
-    """Return every thread that a session or one of its names ever pointed to and no other session uses."""
-    elsewhere = {session.thread for session in store.sessions(every=True) if session.label != label}
-    # An alias may be the session's name from before it was renamed, with threads of that time.
-    names = [label, *(alias.name for alias in store.aliases() if store.resolve(alias.name) == label)]
-    return set[int]().union(*(_ever(store, name) for name in names)) - elsewhere
-
-
-def _ever(store: LedgerStore, label: str) -> set[int]:
-    """Return every thread that a label pointed to."""
-    return {update.thread for update in store.ref_updates(label) if update.thread is not None}
-
-
-def _add_forks(store: LedgerStore, threads: set[int], labels: set[str]) -> None:
-    """Add every thread that continues one of these, and every session that points to one of them now."""
-    rows = store.threads()
-    now = {session.label: session.thread for session in store.sessions(every=True)}
-    size = -1
-    while size != len(threads) + len(labels):
-        size = len(threads) + len(labels)
-        threads |= {row.id for row in rows if row.parent in threads and not row.erased}
-        for label in {label for label, thread in now.items() if thread in threads} - labels:
-            labels.add(label)
-            threads |= _ever(store, label) - {thread for other, thread in now.items() if other not in labels}
 
 
 class Ledger:
@@ -93,6 +65,8 @@ class Ledger:
 
     def __init__(self, store: LedgerStore) -> None:
         self.store = store
+        self.unrecorded: UnrecordedReplies | None = None
+        """Replies that wait to be recorded, which are erased with their sessions."""
         self._begun: set[tuple[int, int]] = set()
 
     # sessions ----------------------------------------------------------------------------------------------------
@@ -363,27 +337,50 @@ class Ledger:
         return self.store.search(Query(text, session, tuple(roles), limit, order=order, every=every))
 
     def erase(self, session: str, *, with_forks: bool = False) -> EraseResult:
-        """Erase a session: every thread that it ever pointed to, its label and its aliases.
+        """Erase a session: every thread that it ever pointed to, its label, its aliases and its queued events.
 
-        Child sessions stay, without a parent. Raises ForksDepend with the sessions that continue it, unless
-        `with_forks` erases these too, and EraseIncomplete.
+        The sessions that its calls spawned and its late replies go too. Raises ForksDepend with the sessions that continue
+        it, unless `with_forks` erases these too, NoSuchSession for a label without session and events, EraseIncomplete.
         """
-        label = self._label(session)
-        threads, labels = _all_of(self.store, label), {label}
-        if with_forks:
-            _add_forks(self.store, threads, labels)
-        orphans = [child for child in child_sessions(self.store, labels) if child.label not in labels]
-        try:
-            erased = self.store.erase(sorted(threads), sorted(labels))
-        except EraseIncomplete:
-            self._orphan(orphans)  # the rows are deleted, even if pieces of their text remain
-            raise
-        self._orphan(orphans)
-        return erased
+        label = self.store.resolve(session)
+        if label is None:
+            if not self.store.queued_events(session, EVENT_STATES):
+                raise unknown_session(self.store, session)
+            label = session
+        return self._erase(erasure.of_sessions(self.store, {label}, with_forks=with_forks))
+
+    def erase_principal(self, principal: str) -> ErasedPrincipal:
+        """Erase all that the ledger has of one principal: sessions, workers, queued events, documents, waiting replies.
+
+        A session that others used too stays and is listed in the result: it is theirs as well. Raises BadReference for an
+        empty principal, and EraseIncomplete.
+        """
+        if not principal:
+            raise BadReference("principal is empty (name whose data to erase)")
+        with self.store.snapshot():
+            chosen, shared = erasure.of_principal(self.store, principal)
+        replies = self.unrecorded.erase(principal=principal) if self.unrecorded is not None else 0
+        erased = self._erase(chosen)
+        return ErasedPrincipal(
+            tuple(sorted(chosen.labels)), tuple(shared), len(chosen.events), len(chosen.documents), replies, erased
+        )
 
     def erase_everything(self) -> EraseResult:
         """Delete all data of the store's tenant for good."""
+        if self.unrecorded is not None:
+            self.unrecorded.erase(everything=True)
         return self.store.erase(None)
+
+    def late_replies(self, session: str) -> list[SessionInfo]:
+        """Return the sessions with replies that came too late for their turn in a session, newest first."""
+        return erasure.late_replies(self.store, {self._label(session)})
+
+    def _erase(self, chosen: Erasure) -> EraseResult:
+        threads, labels = sorted(chosen.threads), sorted(chosen.labels)
+        erased = self.store.erase(threads, labels, events=chosen.events, documents=chosen.documents)
+        if self.unrecorded is not None:
+            self.unrecorded.erase(sessions=chosen.labels)
+        return erased
 
     # for programs that show a ledger -------------------------------------------------------------------------------
 
@@ -431,9 +428,7 @@ class Ledger:
     def dependents(self, session: str) -> list[str]:
         """Return the labels of the sessions that `erase` with `with_forks` deletes as well, sorted."""
         label = self._label(session)
-        threads, labels = _all_of(self.store, label), {label}
-        _add_forks(self.store, threads, labels)
-        return sorted(labels - {label})
+        return sorted(erasure.of_sessions(self.store, {label}, with_forks=True).labels - {label})
 
     def restore_ref(self, session: str, number: int) -> RefUpdate:
         """Point a session to the thread that it had after ref update `number`; this reverts a rewind.
@@ -462,13 +457,6 @@ class Ledger:
         if update is None:
             raise unknown_session(self.store, session)
         return update
-
-    def _orphan(self, children: list[SessionInfo]) -> None:
-        """Remove the parent of sessions: another session may get the parent's label later."""
-        none = {"parent_session": "", "parent_turn": 0, "parent_call_id": ""}
-        updates = with_parent(self.store, children, "the parent was deleted for good", **none)
-        if updates:
-            self.store.update_refs(updates)
 
     def _mark(self, session: str, marks: list[Entry], entry: NewEntry) -> None:
         self.store.commit(session, Commit((entry,), expected_checkpoint=marks[0].seq if marks else 0))

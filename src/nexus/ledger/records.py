@@ -129,7 +129,7 @@ class CalibrationRecord(Struct, frozen=True, tag="calibration", tag_field="recor
 
 
 class EventRecord(Struct, frozen=True, tag="event", tag_field="record"):
-    """One event of the queue. Its hash covers the columns that never change."""
+    """One event of the queue. `id` is its key."""
 
     id: str
     session: str
@@ -140,6 +140,17 @@ class EventRecord(Struct, frozen=True, tag="event", tag_field="record"):
     turn: int
     accepted_ms: int
     changed_ms: int
+    hash: bytes
+
+
+class DocumentRecord(Struct, frozen=True, tag="document", tag_field="record"):
+    """A program's document. `body` is a JSON object."""
+
+    kind: str
+    name: str
+    number: int
+    body: str
+    at_ms: int
     hash: bytes
 
 
@@ -154,6 +165,7 @@ Record: TypeAlias = (
     | AliasRecord
     | CalibrationRecord
     | EventRecord
+    | DocumentRecord
 )
 """In this order: header, blobs by hash, threads by id each with its entries, decisions and manifests, then moves by
-label and number, aliases by name and number, calibrations, events by number."""
+label and number, aliases by name and number, calibrations, events by number, documents by kind and name."""

@@ -6,12 +6,16 @@ chained to the one before, and the newest one is current.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias, get_args
+import hashlib
+import json
+import re
+from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 from msgspec import Struct, field
 
 from nexus.errors import BadReference
+from nexus.ledger.text_encoding import encode_text
 from nexus.types.ledger_entries import MessageRef
 from nexus.types.message import Role
 
@@ -21,6 +25,12 @@ EventState: TypeAlias = Literal["queued", "running", "done", "failed", "dropped"
 EVENT_STATES: tuple[EventState, ...] = get_args(EventState)
 PENDING: tuple[EventState, ...] = ("queued", "running")
 """States of events that are still to be answered; the others are final."""
+
+
+LATE_REPLY = "late reply"
+"""`origin` of a session with a reply that came too late for its turn."""
+LATE_MARK = "~late-"
+"""Part of the labels of such sessions."""
 
 
 class SessionMetadata(Struct, frozen=True, omit_defaults=True):
@@ -127,26 +137,42 @@ class Lease(Struct, frozen=True):
     session: str
     holder: str
     expires_ms: int
-    """Unix time in milliseconds, by the clock of the machine that took it."""
+    """Milliseconds of the store's own clock, which no change of the time of day moves."""
+    fence: int = 0
+    """Fencing token: it rises with each holder. Writers pass it in `Commit.fence`."""
+
+
+class Document(Struct, frozen=True):
+    """JSON object that a program keeps in the ledger, by kind and name."""
+
+    kind: str
+    name: str
+    number: int
+    """Count of its changes, from 1."""
+    body: dict[str, Any]
+    at_ms: int
 
 
 class NewQueuedEvent(Struct, frozen=True):
     """Event to accept. `state` is another one than `queued` if it is refused at once."""
 
     id: str
-    """Idempotency key within the tenant."""
+    """Id of the event: with session and principal it is the idempotency key."""
     session: str
     body: str
     state: EventState = "queued"
     reason: str = ""
     accepted_ms: int = 0
     """Unix time in milliseconds; 0 for now."""
+    principal: str = ""
+    """Who sent it."""
 
 
 class QueuedEvent(Struct, frozen=True):
     """Accepted event."""
 
-    id: str
+    key: str
+    """Its key within the tenant, made from id, session and principal."""
     session: str
     """Label of its session now, which may have been renamed since it was accepted."""
     number: int
@@ -160,6 +186,26 @@ class QueuedEvent(Struct, frozen=True):
     """Number of the turn that answered it; 0 for none."""
     accepted_ms: int = 0
     changed_ms: int = 0
+
+    @property
+    def id(self) -> str:
+        """The event's id, which other sessions' events may have too."""
+        return event_id(self.key)
+
+
+KEY_SEPARATOR = "\x1f"
+_KEY_END = re.compile(f"{KEY_SEPARATOR}[0-9a-f]{{24}}\\Z")
+
+
+def event_key(id: str, session: str, principal: str) -> str:  # noqa: A002 - the field's name
+    """Return the key of an event: its id, and a digest of the session and of who sent it."""
+    text = json.dumps([encode_text(session), encode_text(principal)])
+    return f"{id}{KEY_SEPARATOR}{hashlib.sha256(text.encode()).hexdigest()[:24]}"
+
+
+def event_id(key: str) -> str:
+    """Return the id in an event's key. Keys of earlier versions are the id itself."""
+    return _KEY_END.sub("", key)
 
 
 class AcceptedEvent(Struct, frozen=True):
@@ -243,3 +289,16 @@ class EraseResult(Struct, frozen=True):
     """Pieces of deleted text that the storage was searched for."""
     remaining: int = field(default=0, name="found")
     """Pieces that are still there: 0, or EraseIncomplete was raised."""
+
+
+class ErasedPrincipal(Struct, frozen=True):
+    """All that was erased of a principal."""
+
+    sessions: tuple[str, ...]
+    shared: tuple[str, ...]
+    """Sessions in which others spoke too, which stay."""
+    events: int
+    documents: int
+    replies: int
+    """Replies that waited to be recorded."""
+    erased: EraseResult

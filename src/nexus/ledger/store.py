@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Any, Protocol
 
 from nexus.errors import NoSuchSession
 from nexus.ledger.records import Record
@@ -16,6 +16,7 @@ from nexus.ledger.sessions import (
     PENDING,
     AcceptedEvent,
     Alias,
+    Document,
     EraseResult,
     EventState,
     Lease,
@@ -101,8 +102,8 @@ class LedgerStore(Protocol):
 
         An entry whose keys are all known adds nothing, and if nothing is new, expectations are not checked: a client
         that repeats a request after a lost answer gets the same answer. An archived session can be appended to and
-        stays archived. Raises HeadMoved, SessionMoved (`base` and a session that exists), CompactionSuperseded, IdempotencyConflict, BadEntry, BadReference, LedgerBusy,
-        LedgerFull.
+        stays archived. Raises HeadMoved, SessionMoved (`base` and a session that exists), CompactionSuperseded,
+        TurnSuperseded (`turn`, `fence`), IdempotencyConflict, BadEntry, BadReference, LedgerBusy, LedgerFull.
         """
         ...
 
@@ -127,8 +128,9 @@ class LedgerStore(Protocol):
     def take_lease(self, session: str, holder: str, ms: int) -> Lease:
         """Take the lease of a session for some milliseconds, or renew one's own. Returns the lease that applies now.
 
-        It is another holder's if that one has not expired. A session need not exist. Leases restrict nobody who does not
-        take one. A loss of power, which ends its holder, may undo it.
+        It lasts two minutes at most, and is another holder's if that one has not expired by the store's own clock. A
+        session need not exist. Each holder gets a larger fencing token than all writers before, for `Commit.fence`, and
+        renewing keeps it. Leases restrict nobody else, and follow a session that is renamed.
         """
         ...
 
@@ -137,16 +139,17 @@ class LedgerStore(Protocol):
         ...
 
     def accept_events(self, events: Sequence[NewQueuedEvent]) -> list[AcceptedEvent]:
-        """Store the events whose id is new, in one transaction. Returns each event as it is stored now, in this order.
+        """Store the events that are new, in one transaction. Returns each event as it is stored now, in this order.
 
-        A known id keeps its row, whatever its state and body. A session need not exist; an alias means its session.
-        Raises BadEntry for an empty id or an unknown state.
+        An event is known if its session, under any of its names, has one with its id and principal: that one keeps its
+        row, whatever its state and body. A session need not exist; an alias means its session. Raises BadEntry for an
+        empty id or an unknown state.
         """
         ...
 
     def update_events(
         self,
-        ids: Collection[str],
+        keys: Collection[str],
         state: EventState,
         *,
         expected: Collection[EventState],
@@ -155,8 +158,8 @@ class LedgerStore(Protocol):
     ) -> list[QueuedEvent]:
         """Give events that are in an expected state another one, with this reason and turn, in one transaction.
 
-        Returns the changed events by number; unknown ids and events in other states stay as they are. A loss of power may
-        undo a change to `running`.
+        Returns the changed events by number. Events in other states stay as they are, and unknown keys are ignored. A
+        loss of power may undo a change to `running`.
         """
         ...
 
@@ -171,11 +174,32 @@ class LedgerStore(Protocol):
         """Store a newer calibration for a provider and model. A loss of power may undo it."""
         ...
 
-    def erase(self, threads: Sequence[int] | None, labels: Sequence[str] = ()) -> EraseResult:
+    def put_document(
+        self, kind: str, name: str, body: dict[str, Any], *, expected_number: int | None = None
+    ) -> Document:
+        """Store a document's next version and return it as it is stored; earlier ones are gone.
+
+        `expected_number` is the number of the version that it replaces (0: none). Raises DocumentChanged if there is
+        another, and BadEntry without a kind or for a body without an exact JSON form.
+        """
+        ...
+
+    def delete_document(self, kind: str, name: str) -> bool:
+        """Delete a document; return whether there was one."""
+        ...
+
+    def erase(
+        self,
+        threads: Sequence[int] | None,
+        labels: Sequence[str] = (),
+        *,
+        events: Sequence[str] = (),
+        documents: Sequence[tuple[str, str]] = (),
+    ) -> EraseResult:
         """Delete threads and labels for good, with all that only they use; None is everything of the tenant.
 
         What stays of a thread is its number, marked as erased. Labels that were given up for these threads go too, and
-        the queued events of all these labels.
+        the queued events of all these labels. So do further queued events by key, and documents by kind and name.
         Raises ForksDepend when another thread continues one of these or another label points to it, and
         EraseIncomplete when the storage still holds some of the text.
         """
@@ -262,8 +286,20 @@ class LedgerStore(Protocol):
         """Return every provider and model that has one, by name, with its newest calibration."""
         ...
 
-    def queued_event(self, id: str) -> QueuedEvent | None:  # noqa: A002 - the field's name
-        """Return the event with this id, in any state; None if there is none."""
+    def document(self, kind: str, name: str) -> Document | None:
+        """Return a document; None if there is none."""
+        ...
+
+    def documents(self, kind: str = "") -> list[Document]:
+        """Return the documents of a kind by name; of all kinds without one."""
+        ...
+
+    def queued_event(self, key: str) -> QueuedEvent | None:
+        """Return the event with this key, in any state; None if there is none."""
+        ...
+
+    def events_with_id(self, id: str) -> list[QueuedEvent]:  # noqa: A002 - the field's name
+        """Return the events with this id by number: several sessions and principals may have one each."""
         ...
 
     def queued_events(self, session: str | None = None, states: Collection[EventState] = PENDING) -> list[QueuedEvent]:
@@ -281,7 +317,7 @@ class LedgerStore(Protocol):
     def load(self, records: Iterable[Record]) -> int:
         """Store records that `dump` gave, in one transaction; those that are there already are skipped.
 
-        Returns how many were new. Raises LedgerConflict when the ledger has another row at the same place, BadReference
+        Of a document the later version stays. Returns how many were new. Raises LedgerConflict when the ledger has another row at the same place, BadReference
         when records do not fit together. Hashes are the caller's to check (`nexus.ledger.integrity`).
         """
         ...

@@ -140,6 +140,14 @@ class AssemblyRow(Struct, frozen=True):
     seq: int = 0
 
 
+class TurnPosition(Struct, frozen=True):
+    """A turn, by one of its entries."""
+
+    thread: int  # Thread on whose path the entry is; forks of it behind the entry have it too
+    seq: int
+    turn: int  # Number of the turn
+
+
 class Commit(Struct, frozen=True):
     """Everything that one transaction writes to a session."""
 
@@ -159,6 +167,12 @@ class Commit(Struct, frozen=True):
     checkpoint is not."""
     blobs: tuple[bytes, ...] = ()
     """Data that the manifest names by SHA-256 under `inputs`. Blobs that the ledger has are not written again."""
+    turn: TurnPosition | None = None
+    """Turn that the entries continue: it must be the newest one of the session and, if there is a fence, not completed.
+    None if they continue none."""
+    fence: int | None = None
+    """Fencing token of the writer: no later one may have written to the session. 0 takes the next token, so that all
+    writers before it are too late. None for entries that belong to no turn."""
 
 
 class Committed(Struct, frozen=True):
@@ -168,6 +182,7 @@ class Committed(Struct, frozen=True):
     head: int  # Seq of the session's newest entry afterwards
     added: int  # Number of new entries; 0 when all keys were known
     turn: int
+    fence: int = 0  # Fencing token with which it was written
 
 
 class StoredCalibration(Struct, frozen=True):

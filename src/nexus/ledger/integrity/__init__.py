@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nexus.ledger import chain
+from nexus.ledger.codec import decode_body
 from nexus.ledger.integrity.threads import UNREADABLE, Damage, ThreadAudit
 from nexus.ledger.records import (
     FORMAT,
@@ -23,6 +24,7 @@ from nexus.ledger.records import (
     BlobRecord,
     CalibrationRecord,
     DecisionRecord,
+    DocumentRecord,
     EntryRecord,
     EventRecord,
     Header,
@@ -32,7 +34,7 @@ from nexus.ledger.records import (
     Record,
     ThreadRecord,
 )
-from nexus.ledger.sessions import EVENT_STATES, SessionMetadata
+from nexus.ledger.sessions import EVENT_STATES, SessionMetadata, event_id
 from nexus.ledger.text_encoding import decode_text, encode_text, from_json
 
 _facts = msgspec.json.Decoder(SessionMetadata)
@@ -48,6 +50,7 @@ _RANKS: dict[type[Record], int] = {
     AliasRecord: 4,
     CalibrationRecord: 5,
     EventRecord: 6,
+    DocumentRecord: 7,
 }
 """Records stand in this order. What belongs to a thread stands behind it, which is checked there."""
 
@@ -81,6 +84,7 @@ class _Audit:
         self._tenant, self._rank = tenant, 0
         self._blobs: set[str] = set()
         self._last_blob, self._last_event = "", 0
+        self._last_document = ("", "")
         threads = self._threads = ThreadAudit(tenant, self._blobs)
         labels = self._labels = LabelAudit(tenant, threads)
         self._checks: dict[type[Record], Callable[[Any], Iterator[Damage]]] = {
@@ -93,6 +97,7 @@ class _Audit:
             AliasRecord: labels.alias,
             CalibrationRecord: labels.calibration,
             EventRecord: self._event,
+            DocumentRecord: self._document,
         }
 
     def take(self, record: Record) -> Iterator[Damage]:
@@ -126,13 +131,32 @@ class _Audit:
 
     def _event(self, record: EventRecord) -> Iterator[Damage]:
         wrong = "is not in its place" if record.number <= self._last_event else ""
-        if not wrong and chain.event_hash(self._tenant, record) != record.hash:
+        if not wrong and not chain.is_event_intact(self._tenant, record):
             wrong = "does not match its hash"
         if not wrong and record.state not in EVENT_STATES:
             wrong = f"has the unknown state {record.state!r}"
         if wrong:
-            yield Damage("event", f"queued event {decode_text(record.id)!r}", wrong, "the event")
+            yield Damage("event", f"queued event {event_id(decode_text(record.id))!r}", wrong, "the event")
         self._last_event = record.number
+
+    def _document(self, record: DocumentRecord) -> Iterator[Damage]:
+        wrong = "is not in its place" if (record.kind, record.name) <= self._last_document else ""
+        if not wrong and chain.document_hash(self._tenant, record) != record.hash:
+            wrong = "does not match its hash"
+        if not wrong and not _is_object(record.body):
+            wrong = "is no JSON object"
+        if wrong:
+            yield Damage("document", f"{decode_text(record.kind)} {decode_text(record.name)!r}", wrong, "the document")
+        self._last_document = (record.kind, record.name)
+
+
+def _is_object(text: str) -> bool:
+    """Return whether a text is a JSON object."""
+    try:
+        decode_body(text)
+    except (ValueError, RecursionError, msgspec.MsgspecError):
+        return False
+    return True
 
 
 _Int: Any = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]

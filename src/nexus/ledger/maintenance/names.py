@@ -1,4 +1,4 @@
-"""Salvage of sessions and their pointer updates, aliases, calibrations and queued events.
+"""Salvage of sessions and their pointer updates, aliases, calibrations, queued events and documents.
 
 Damaged rows are dropped. Updates after a damaged one are kept if they prove themselves, and are renumbered and chained
 again. Where the newest one is lost, the pointer's own row names the session's thread. Names are reused after an erase,
@@ -18,8 +18,8 @@ from nexus.ledger import chain
 from nexus.ledger.integrity.threads import UNREADABLE, Damage
 from nexus.ledger.maintenance.rows import LedgerRows, Pointer, Rows, Where
 from nexus.ledger.maintenance.salvage import Salvage
-from nexus.ledger.records import AliasRecord, CalibrationRecord, EventRecord, MoveRecord
-from nexus.ledger.sessions import EVENT_STATES, SessionMetadata, SessionStatus
+from nexus.ledger.records import AliasRecord, CalibrationRecord, DocumentRecord, EventRecord, MoveRecord
+from nexus.ledger.sessions import EVENT_STATES, SessionMetadata, SessionStatus, event_id
 from nexus.ledger.sql.read_sessions import ALIAS
 from nexus.ledger.text_encoding import decode_text, encode_text, from_json, to_json
 
@@ -34,7 +34,7 @@ _STATUSES: tuple[str, ...] = get_args(SessionStatus)
 
 
 class Names:
-    """Saves names, calibrations and queued events. `damages` says what could not be saved."""
+    """Saves names, calibrations, queued events and documents. `damages` says what could not be saved."""
 
     def __init__(self, tenant: str, ledger_rows: LedgerRows, rows: Rows, saved: Salvage) -> None:
         self._tenant, self._ledger_rows, self._rows, self._saved = tenant, ledger_rows, rows, saved
@@ -43,10 +43,12 @@ class Names:
         self._now = ledger_rows.now[tenant]
 
     def holds_anything(self) -> bool:
-        """Return True if any calibration or event can be proven. Names without a thread prove nothing."""
+        """Return True if any calibration, event or document can be proven. Names without a thread prove nothing."""
         calibrations = self._now.calibrations
-        return any(chain.calibration_hash(self._tenant, record) == record.hash for record in calibrations) or any(
-            self._is_intact(self._ledger_rows.event(where)) for where in self._now.events
+        return (
+            any(chain.calibration_hash(self._tenant, record) == record.hash for record in calibrations)
+            or any(self._is_intact(self._ledger_rows.event(where)) for where in self._now.events)
+            or any(chain.document_hash(self._tenant, record) == record.hash for record in self._now.documents)
         )
 
     # sessions ----------------------------------------------------------------------------------------------------
@@ -285,10 +287,23 @@ class Names:
             yield self._ledger_rows.event(by_number[number][1])
         for id_ in sorted(ids - {id_ for id_, _ in by_number.values()}):
             what = "does not match its hash"
-            self.damages.append(Damage("event", f"queued event {decode_text(id_)!r}", what, "the event"))
+            self.damages.append(Damage("event", f"queued event {event_id(decode_text(id_))!r}", what, "the event"))
+
+    def documents(self) -> Iterator[DocumentRecord]:
+        """Yield the newest intact version of each current document, by kind and name."""
+        newest: dict[tuple[str, str], DocumentRecord] = {}
+        for record in self._now.documents:
+            key = (record.kind, record.name)
+            is_intact = chain.document_hash(self._tenant, record) == record.hash
+            if is_intact and (key not in newest or record.number > newest[key].number):
+                newest[key] = record
+        yield from (newest[key] for key in sorted(newest))
+        for kind, name in sorted({(record.kind, record.name) for record in self._now.documents} - newest.keys()):
+            place = f"{decode_text(kind)} {decode_text(name)!r}"
+            self.damages.append(Damage("document", place, "does not match its hash", "the document"))
 
     def _is_intact(self, record: EventRecord) -> bool:
-        return record.state in EVENT_STATES and chain.event_hash(self._tenant, record) == record.hash
+        return record.state in EVENT_STATES and chain.is_event_intact(self._tenant, record)
 
 
 def _follows(tenant: str, after: MoveRecord, move: MoveRecord) -> bool:

@@ -142,6 +142,7 @@ class _Tenant:
         yield from self._names.aliases()
         yield from self._names.calibrations()
         yield from self._names.events()
+        yield from self._names.documents()
 
     def _session(self, label: str, thread: int) -> SavedSession:
         entries = messages = lost_entries = 0

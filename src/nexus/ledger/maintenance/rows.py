@@ -15,6 +15,7 @@ from nexus.ledger.records import (
     AssemblyRecord,
     CalibrationRecord,
     DecisionRecord,
+    DocumentRecord,
     EntryRecord,
     EventRecord,
     KeyRecord,
@@ -44,13 +45,16 @@ _SHAPES = (
     ("view_head", "titibiibb"),
     ("calibration_head", "tttib"),
     ("event", "tttitttiiib"),
+    ("document", "tttitib"),
 )
 """Kinds of rows by their columns as SQLite stores them. Some are shorter in version 1 of the schema."""
 
 _THREADS = frozenset({"thread", "entry", "message", "key", "decision", "manifest", "view_head"})
 """Kinds of rows that name a thread behind the tenant (a message: behind its own number)."""
 
-_NAME_KINDS = frozenset({"move", "old_move", "pointer", "alias", "calibration", "calibration_head", "event"})
+_NAME_KINDS = frozenset(
+    {"move", "old_move", "pointer", "alias", "calibration", "calibration_head", "event", "document"}
+)
 
 
 class ViewHead(NamedTuple):
@@ -112,6 +116,7 @@ class Rows:
     calibrations: list[CalibrationRecord] = field(default_factory=list[CalibrationRecord])
     calibration_heads: dict[tuple[str, str], list[int]] = field(default_factory=lambda: defaultdict(list))
     events: list[Where] = field(default_factory=list[Where])
+    documents: list[DocumentRecord] = field(default_factory=list[DocumentRecord])
     view_heads: dict[int, list[ViewHead]] = field(default_factory=lambda: defaultdict(list))
     move_images: set[int] = field(default_factory=set[int])
     current_threads: set[int] = field(default_factory=set[int])
@@ -217,6 +222,7 @@ _TAKE: dict[str, Callable[[Rows, list[Any], Where], None]] = {
     "calibration": lambda rows, row, _: rows.calibrations.append(CalibrationRecord(*row[1:])),
     "calibration_head": lambda rows, row, _: rows.calibration_heads[row[1], row[2]].append(row[3]),
     "event": lambda rows, _, where: rows.events.append(where),
+    "document": lambda rows, row, _: rows.documents.append(DocumentRecord(*row[1:])),
     "view_head": lambda rows, row, _: rows.view_heads[row[1]].append(
         ViewHead(row[2], row[3], row[5], tuple(row[1:8]), row[8])
     ),

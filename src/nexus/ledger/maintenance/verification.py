@@ -129,7 +129,17 @@ def require_sound(path: str | Path, progress: Progress | None = None) -> None:
 def tenants(db: Connection) -> list[str]:
     """Return the tenants that have rows, in storable form."""
     # Other tables refer to these.
-    tables = ("thread", "session_move", "session", "alias", "blob", "calibration", "calibration_head", "event")
+    tables = (
+        "thread",
+        "session_move",
+        "session",
+        "alias",
+        "blob",
+        "calibration",
+        "calibration_head",
+        "event",
+        "document",
+    )
     sql = " UNION ".join(f"SELECT tenant FROM {table}" for table in tables)  # noqa: S608 - constants
     return sorted(str(tenant) for (tenant,) in db.rows(sql))
 

@@ -55,6 +55,8 @@ class PostgresLedger(SqlLedger):
     Safe to share between threads. A forked process must open its own ledger.
     """
 
+    outlives_holders = True
+
     def __init__(
         self, url: str, *, tenant: str = "local", create: bool = True, clock_ms: Callable[[], int] | None = None
     ) -> None:
@@ -255,8 +257,15 @@ class PostgresLedger(SqlLedger):
             "repeat it)"
         )
 
-    def erase(self, threads: Sequence[int] | None, labels: Sequence[str] = ()) -> EraseResult:
+    def erase(
+        self,
+        threads: Sequence[int] | None,
+        labels: Sequence[str] = (),
+        *,
+        events: Sequence[str] = (),
+        documents: Sequence[tuple[str, str]] = (),
+    ) -> EraseResult:
         """Delete rows. The server removes their text from its files with the next VACUUM."""
-        erased, _ = self._write(lambda writing: sql_dump.erase(writing, threads, labels), alone=True)
+        erased, _ = self._write(lambda writing: sql_dump.erase(writing, threads, labels, events, documents), alone=True)
         self._cache.clear()
         return erased

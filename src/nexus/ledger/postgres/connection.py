@@ -221,6 +221,10 @@ class Database:
     def forget_writes(self) -> None:
         """Do nothing: no writes are cached."""
 
+    def lease_clock_ms(self) -> int:
+        """Return the server's time in milliseconds."""
+        return int(self.value("SELECT CAST(floor(extract(epoch FROM clock_timestamp()) * 1000) AS bigint)"))
+
     # messages ----------------------------------------------------------------------------------------------------
 
     def insert_messages(self, rows: Sequence[tuple[Value, ...]], texts: Sequence[str]) -> None:

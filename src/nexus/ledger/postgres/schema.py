@@ -9,7 +9,7 @@ from nexus.errors import LedgerDamaged, LedgerError, LedgerTooNew
 from nexus.ledger.postgres.connection import Database
 from nexus.ledger.sqlite.schema import checksum
 
-VERSION = 1
+VERSION = 2
 
 LEAST_SERVER = 140000
 """The oldest server: PostgreSQL 14."""

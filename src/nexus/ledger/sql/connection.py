@@ -76,6 +76,10 @@ class Connection(Protocol):
         """Run the transaction again without other writers of the tenant, unless it already runs so."""
         ...
 
+    def lease_clock_ms(self) -> int:
+        """Return milliseconds of a clock that all programs with this ledger share, whatever their time of day."""
+        ...
+
     def insert_messages(self, rows: Sequence[tuple[Value, ...]], texts: Sequence[str]) -> None:
         """Insert messages (columns of `MESSAGE_KEY` and `MESSAGE_COLUMNS`) with their searchable texts."""
         ...

@@ -19,6 +19,7 @@ from nexus.ledger.records import (
     BlobRecord,
     CalibrationRecord,
     DecisionRecord,
+    DocumentRecord,
     EntryRecord,
     EventRecord,
     Header,
@@ -30,7 +31,7 @@ from nexus.ledger.records import (
 )
 from nexus.ledger.search_text import search_text
 from nexus.ledger.sessions import EraseResult, SessionMetadata, Thread
-from nexus.ledger.sql import queue
+from nexus.ledger.sql import documents, queue
 from nexus.ledger.sql.connection import Connection
 from nexus.ledger.sql.read import END, MESSAGE_COLUMNS
 from nexus.ledger.sql.write import Writing, grown
@@ -62,6 +63,8 @@ def dump(db: Connection, tenant: str) -> Iterator[Record]:
     yield from (CalibrationRecord(*row) for row in db.stream(f"{sql} ORDER BY 1, 2, 3", (tenant,)))
     sql = f"SELECT {queue.EVENT_COLUMNS} FROM event WHERE tenant=? ORDER BY number"  # noqa: S608 - constants
     yield from (EventRecord(*row) for row in db.stream(sql, (tenant,)))
+    sql = f"SELECT {documents.COLUMNS} FROM document WHERE tenant=? ORDER BY kind, name"  # noqa: S608 - constants
+    yield from (DocumentRecord(*row) for row in db.stream(sql, (tenant,)))
 
 
 def entries(db: Connection, tenant: str, thread: int, after: int = -END) -> Iterator[EntryRecord]:
@@ -124,6 +127,7 @@ _KEYS: dict[type[Record], tuple[str, tuple[str, ...]]] = {
     AliasRecord: ("alias", ("name", "number")),
     CalibrationRecord: ("calibration", ("provider", "model", "number")),
     EventRecord: ("event", ("id",)),
+    DocumentRecord: ("document", ("kind", "name")),
 }
 """Table and key of the records that are one row."""
 
@@ -213,8 +217,8 @@ class _Loader:
         where = " AND ".join(f"{name}=?" for name in key)
         values = tuple(getattr(record, name) for name in key)
         stored = self.db.value(f"SELECT hash FROM {table} WHERE tenant=? AND {where}", (self.tenant, *values))  # noqa: S608
-        if stored is not None:
-            if stored != getattr(record, "hash", b""):
+        if stored is not None and not self._is_next_version(record):
+            if stored != getattr(record, "hash", b"") and not self._is_earlier_state(record):
                 raise _conflict(f"row at {table} {values}")
             return
         self.new += 1
@@ -234,6 +238,26 @@ class _Loader:
             if self.db.row("SELECT 1 FROM event WHERE tenant=? AND number=?", (self.tenant, record.number)):
                 raise _conflict(f"event with number {record.number}")
             queue.put(self.db, self.tenant, record)
+        elif isinstance(record, DocumentRecord):
+            documents.put(self.db, self.tenant, record)
+
+    def _number_of(self, record: DocumentRecord) -> int:
+        sql = "SELECT number FROM document WHERE tenant=? AND kind=? AND name=?"
+        return int(self.db.value(sql, (self.tenant, record.kind, record.name)))
+
+    def _is_next_version(self, record: Record) -> bool:
+        """Return whether a record is a later version of a document that the ledger has."""
+        return isinstance(record, DocumentRecord) and record.number > self._number_of(record)
+
+    def _is_earlier_state(self, record: Record) -> bool:
+        """Return whether a record is an event that the ledger has too, in any state, or an earlier version of a document."""
+        if isinstance(record, DocumentRecord):
+            return record.number < self._number_of(record)
+        if not isinstance(record, EventRecord):
+            return False
+        sql = "SELECT session, number, body, accepted_ms FROM event WHERE tenant=? AND id=?"
+        unchanging = (record.session, record.number, record.body, record.accepted_ms)
+        return self.db.row(sql, (self.tenant, record.id)) == unchanging
 
     def _check_follows(self, table: str, column: str, name: str, number: int) -> None:
         sql = f"SELECT count(*) FROM {table} WHERE tenant=? AND {column}=?"  # noqa: S608 - constants
@@ -246,7 +270,7 @@ OF_THREADS = ("blob_use", "tool_call", "idempotency", "message", "assembly", "de
 """The tables whose rows belong to a thread, in the order in which they can be emptied."""
 
 TABLES = (
-    *OF_THREADS, "session", "session_move", "alias", "calibration", "calibration_head", "lease", "event", "thread", "blob",
+    *OF_THREADS, "session", "session_move", "alias", "calibration", "calibration_head", "lease", "event", "document", "thread", "blob",
 )  # fmt: skip
 """All tables with rows of a tenant, in the same order."""
 
@@ -263,7 +287,13 @@ def _delete_unused_blobs(db: Connection, tenant: str) -> None:
     db.run_many("DELETE FROM blob WHERE tenant=? AND sha256=?", [(tenant, sha256) for sha256 in sorted(unused)])
 
 
-def erase(writing: Writing, threads: Sequence[int] | None, labels: Sequence[str]) -> tuple[EraseResult, list[str]]:
+def erase(
+    writing: Writing,
+    threads: Sequence[int] | None,
+    labels: Sequence[str],
+    events: Sequence[str] = (),
+    erased_documents: Sequence[tuple[str, str]] = (),
+) -> tuple[EraseResult, list[str]]:
     """Delete rows. Returns their numbers and pieces of their text to search the storage for."""
     db, tenant = writing.db, writing.tenant
     db.forget_writes()
@@ -280,7 +310,10 @@ def erase(writing: Writing, threads: Sequence[int] | None, labels: Sequence[str]
         retired = {str(label) for thread in chosen for (label,) in db.rows(sql, (tenant, thread))}
         stored = sorted({*stored, *retired})
     names = sorted({name for label in stored for name in queue.names_of(writing.reader, label)})
-    needles = _needles(db, tenant, chosen, stored, None if everything else names)
+    keys = [encode_text(key) for key in events]
+    names_of_documents = [(encode_text(kind), encode_text(name)) for kind, name in erased_documents]
+    texts = _texts_of_rows(db, tenant, keys, names_of_documents)
+    needles = _needles([*texts, *_texts_of_sessions(db, tenant, chosen, stored, None if everything else names)])
     count = "SELECT count(*) FROM {0} WHERE tenant=? AND thread=?"
     entries_deleted, messages_deleted = (
         sum(int(db.value(count.format(table), (tenant, thread))) for thread in chosen) for table in ("entry", "message")
@@ -296,6 +329,10 @@ def erase(writing: Writing, threads: Sequence[int] | None, labels: Sequence[str]
         empty = Thread(row.id, row.parent, row.fork_seq, row.root_hash, row.at_ms, row.fork_seq, row.root_hash)
         writing.put_thread(replace(empty, erased=True))
     db.run(f"DELETE FROM event WHERE tenant=? AND session IN ({queue.marks(names)})", (tenant, *names))  # noqa: S608
+    for key in keys:
+        db.run("DELETE FROM event WHERE tenant=? AND id=?", (tenant, key))
+    for kind, name in names_of_documents:
+        db.run("DELETE FROM document WHERE tenant=? AND kind=? AND name=?", (tenant, kind, name))
     for label in stored:
         db.run("DELETE FROM lease WHERE tenant=? AND label=?", (tenant, label))
         db.run("DELETE FROM session WHERE tenant=? AND label=?", (tenant, label))
@@ -352,10 +389,20 @@ NEEDLE = 24
 MOST_NEEDLES = 96
 
 
-def _needles(
+def _texts_of_rows(
+    db: Connection, tenant: str, events: Sequence[str], documents: Sequence[tuple[str, str]]
+) -> list[str]:
+    """Return the texts of queued events by key, and of documents by kind and name, as stored."""
+    body = "SELECT body FROM {} WHERE tenant=? AND {}"
+    texts = [db.value(body.format("event", "id=?"), (tenant, key)) for key in events]
+    texts += [db.value(body.format("document", "kind=? AND name=?"), (tenant, *names)) for names in documents]
+    return [text for text in texts if isinstance(text, str)]
+
+
+def _texts_of_sessions(
     db: Connection, tenant: str, threads: list[int], labels: list[str], event_sessions: list[str] | None
 ) -> list[str]:
-    """Return random pieces of deleted messages, summaries, titles and queued events (None: of all sessions), as stored."""
+    """Return random messages, summaries, titles and queued events (None: of all sessions), as stored."""
     where, names = "WHERE tenant=?", event_sessions or ()
     if event_sessions is not None:
         where += f" AND session IN ({queue.marks(names)})"
@@ -370,6 +417,11 @@ def _needles(
     for label in labels:
         rows = db.rows("SELECT facts FROM session_move WHERE tenant=? AND label=?", (tenant, label))
         texts += [_without_owner(str(text)) for (text,) in rows]
+    return texts
+
+
+def _needles(texts: Iterable[str]) -> list[str]:
+    """Return pieces of texts, to look for them after they were deleted."""
     pieces: set[str] = set()
     for text in texts:
         size = len(text)

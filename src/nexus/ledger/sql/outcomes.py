@@ -20,10 +20,13 @@ def run_again(reader: Reader, result: object) -> bool:
 
 
 def is_commit_stored(reader: Reader, committed: Committed, hashes: Sequence[bytes]) -> bool:
-    """Return whether the last entry of a commit is there, with the same hash, which covers everything before it."""
+    """Return whether the last entry of a commit is there, with the same hash, which covers everything before it.
+
+    A commit that added no entry runs again: it may have taken a fencing token.
+    """
     sql = "SELECT hash FROM entry WHERE tenant=? AND thread=? AND seq=?"
     stored = reader.db.value(sql, (reader.tenant, committed.thread, committed.head))
-    return not hashes or stored == hashes[-1]
+    return bool(hashes) and stored == hashes[-1]
 
 
 def are_updates_stored(reader: Reader, updates: Sequence[RefUpdate]) -> bool:
@@ -40,7 +43,7 @@ def is_fork_stored(reader: Reader, session: str, thread: int, reason: str) -> bo
 def are_events_accepted(reader: Reader, accepted: Sequence[AcceptedEvent]) -> bool:
     """Return whether all events that were new are there; another program may have changed their state since."""
     added = [each.event for each in accepted if each.added]
-    stored = [queue.event(reader, event.id) for event in added]
+    stored = [queue.event(reader, event.key) for event in added]
     return all(
         there is not None
         and (there.number, there.body, there.accepted_ms) == (event.number, event.body, event.accepted_ms)
@@ -50,4 +53,4 @@ def are_events_accepted(reader: Reader, accepted: Sequence[AcceptedEvent]) -> bo
 
 def are_events_updated(reader: Reader, updated: Sequence[QueuedEvent]) -> bool:
     """Return whether these events are there as they were changed, or were not found to be changed."""
-    return all(queue.event(reader, event.id) == event for event in updated)
+    return all(queue.event(reader, event.key) == event for event in updated)

@@ -14,7 +14,17 @@ from msgspec.structs import astuple, replace
 from nexus.errors import BadEntry
 from nexus.ledger import chain
 from nexus.ledger.records import EventRecord
-from nexus.ledger.sessions import EVENT_STATES, PENDING, AcceptedEvent, EventState, NewQueuedEvent, QueuedEvent
+from nexus.ledger.sessions import (
+    EVENT_STATES,
+    KEY_SEPARATOR,
+    PENDING,
+    AcceptedEvent,
+    EventState,
+    NewQueuedEvent,
+    QueuedEvent,
+    event_id,
+    event_key,
+)
 from nexus.ledger.sql.connection import Connection
 from nexus.ledger.sql.read import Reader
 from nexus.ledger.sql.write import Writing
@@ -26,7 +36,7 @@ _FINISHED = tuple(state for state in EVENT_STATES if state not in PENDING)
 
 
 def accept(writing: Writing, events: Iterable[NewQueuedEvent]) -> list[AcceptedEvent]:
-    """Insert the events whose id is new; see `LedgerStore.accept_events`."""
+    """Insert the events that are new; see `LedgerStore.accept_events`."""
     db, reader = writing.db, writing.reader
     db.lock("events")  # the next number is one more than the largest
     number = int(db.value("SELECT coalesce(max(number),0) FROM event WHERE tenant=?", (writing.tenant,)))
@@ -35,19 +45,32 @@ def accept(writing: Writing, events: Iterable[NewQueuedEvent]) -> list[AcceptedE
         if not new.id:
             raise BadEntry("event has no id (give it one: it is what makes a repeated event known; nothing was stored)")
         _check_states((new.state,))
-        stored = event(reader, new.id)
+        name = encode_text(new.session)
+        label = reader.resolve(name) or name
+        stored = _accepted_before(reader, new, label)
         if stored is not None:
             accepted.append(AcceptedEvent(stored, added=False))
             continue
-        number, at_ms, name = number + 1, writing.clock_ms(), encode_text(new.session)
-        label, accepted_ms = reader.resolve(name) or name, new.accepted_ms or at_ms
+        number, at_ms = number + 1, writing.clock_ms()
+        accepted_ms, session = new.accepted_ms or at_ms, decode_text(label)
+        key = event_key(new.id, session, new.principal)
         texts = (new.state, encode_text(new.body), encode_text(new.reason))
-        record = EventRecord(encode_text(new.id), label, number, *texts, 0, accepted_ms, at_ms, b"")
+        record = EventRecord(encode_text(key), label, number, *texts, 0, accepted_ms, at_ms, b"")
         put(db, writing.tenant, replace(record, hash=chain.event_hash(writing.tenant, record)))
-        place = (decode_text(label), number, new.state)
-        value = QueuedEvent(new.id, *place, new.body, new.reason, 0, accepted_ms, at_ms)
+        value = QueuedEvent(key, session, number, new.state, new.body, new.reason, 0, accepted_ms, at_ms)
         accepted.append(AcceptedEvent(value, added=True))
     return accepted
+
+
+def _accepted_before(reader: Reader, new: NewQueuedEvent, label: str) -> QueuedEvent | None:
+    """Return the event as it was accepted before, under any name of its session; None if it is new."""
+    for name in names_of(reader, label):
+        stored = event(reader, event_key(new.id, decode_text(name), new.principal))
+        if stored is not None:
+            return stored
+    before = event(reader, new.id)  # by an earlier version, whose keys were the ids
+    is_known = before is not None and before.id == new.id and encode_text(before.session) == label
+    return before if is_known else None
 
 
 def put(db: Connection, tenant: str, record: EventRecord) -> None:
@@ -57,21 +80,24 @@ def put(db: Connection, tenant: str, record: EventRecord) -> None:
 
 
 def update(
-    writing: Writing, ids: Iterable[str], state: EventState, reason: str, turn: int, expected: Collection[EventState]
+    writing: Writing, keys: Iterable[str], state: EventState, reason: str, turn: int, expected: Collection[EventState]
 ) -> list[QueuedEvent]:
     """Change the events that are in an expected state; see `LedgerStore.update_events`."""
     _check_states((state, *expected))
-    sql = (
-        "UPDATE event SET state=?, reason=?, turn=?, changed_ms=? WHERE tenant=? AND id=?"  # noqa: S608 - constants
-        f" AND state IN ({marks(expected)}) RETURNING {EVENT_COLUMNS}"
-    )
-    change = (state, encode_text(reason), turn, writing.clock_ms(), writing.tenant)
-    rows = [
-        row
-        for id_ in sorted(dict.fromkeys(ids))
-        for row in writing.db.rows(sql, (*change, encode_text(id_), *expected))
-    ]
-    return _values(writing.reader, rows)
+    db, reader = writing.db, writing.reader
+    select = f"{_SELECT} AND id=? AND state IN ({marks(expected)})"
+    change = "UPDATE event SET state=?, reason=?, turn=?, changed_ms=?, hash=? WHERE tenant=? AND id=? AND hash=?"
+    rows: list[tuple[Any, ...]] = []
+    for key in sorted(dict.fromkeys(keys)):
+        while row := db.row(select, (reader.tenant, encode_text(key), *expected)):
+            _check(reader, old := EventRecord(*row))
+            new = replace(old, state=state, reason=encode_text(reason), turn=turn, changed_ms=writing.clock_ms())
+            new = replace(new, hash=chain.event_hash(reader.tenant, new))
+            columns = (new.state, new.reason, new.turn, new.changed_ms, new.hash)
+            if db.rows(f"{change} RETURNING id", (*columns, reader.tenant, old.id, old.hash)):
+                rows.append(astuple(new))
+                break  # else another writer changed it meanwhile
+    return _values(reader, rows)
 
 
 def delete_finished(writing: Writing, age_ms: int) -> int:
@@ -84,10 +110,18 @@ def delete_finished(writing: Writing, age_ms: int) -> int:
     return number
 
 
-def event(reader: Reader, id: str) -> QueuedEvent | None:  # noqa: A002 - the field's name
-    """Return the event with this id; None if there is none."""
-    rows = reader.db.rows(f"{_SELECT} AND id=?", (reader.tenant, encode_text(id)))
+def event(reader: Reader, key: str) -> QueuedEvent | None:
+    """Return the event with this key; None if there is none."""
+    rows = reader.db.rows(f"{_SELECT} AND id=?", (reader.tenant, encode_text(key)))
     return _values(reader, rows)[0] if rows else None
+
+
+def events_with_id(reader: Reader, id: str) -> list[QueuedEvent]:  # noqa: A002 - the field's name
+    """Return the events with this id, one for each session and principal, by number."""
+    name = encode_text(id)
+    keys = (f"{name}{KEY_SEPARATOR}", f"{name}{chr(ord(KEY_SEPARATOR) + 1)}")
+    rows = reader.db.rows(f"{_SELECT} AND (id=? OR (id>? AND id<?))", (reader.tenant, name, *keys))
+    return [event for event in _values(reader, rows) if event.id == id]
 
 
 def events(reader: Reader, session: str | None = None, states: Collection[EventState] = PENDING) -> list[QueuedEvent]:
@@ -129,17 +163,22 @@ def _values(reader: Reader, rows: Iterable[tuple[Any, ...]]) -> list[QueuedEvent
     values: list[QueuedEvent] = []
     for row in rows:
         record = EventRecord(*row)
-        is_readable = record.state in EVENT_STATES and isinstance(record.reason, str)
-        intact = is_readable and chain.event_hash(reader.tenant, record) == record.hash
-        reader.check(intact, f"queued event {record.id!r}")
-        reader.whole_numbers(record.turn, record.changed_ms)
+        _check(reader, record)
         if record.session not in labels:
             labels[record.session] = decode_text(reader.resolve(record.session) or record.session)
-        id_, body, reason = decode_text(record.id), decode_text(record.body), decode_text(record.reason)
+        key, body, reason = decode_text(record.id), decode_text(record.body), decode_text(record.reason)
         state = cast("EventState", record.state)
         place = (labels[record.session], record.number, state)
-        values.append(QueuedEvent(id_, *place, body, reason, record.turn, record.accepted_ms, record.changed_ms))
+        values.append(QueuedEvent(key, *place, body, reason, record.turn, record.accepted_ms, record.changed_ms))
     return sorted(values, key=lambda value: value.number)
+
+
+def _check(reader: Reader, record: EventRecord) -> None:
+    """Raise LedgerDamaged unless a row is as it was written."""
+    is_readable = record.state in EVENT_STATES and isinstance(record.reason, str)
+    intact = is_readable and chain.is_event_intact(reader.tenant, record)
+    reader.check(intact, f"queued event {event_id(decode_text(record.id))!r}")
+    reader.whole_numbers(record.turn, record.changed_ms)
 
 
 def _check_states(states: Iterable[str]) -> None:

@@ -10,12 +10,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import wraps
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from nexus.ledger.records import Record
 from nexus.ledger.sessions import (
     AcceptedEvent,
     Alias,
+    Document,
     EraseResult,
     EventState,
     Lease,
@@ -26,6 +27,7 @@ from nexus.ledger.sessions import (
     Segment,
     SessionMetadata,
 )
+from nexus.ledger.sql import documents as sql_documents
 from nexus.ledger.sql import dump as sql_dump
 from nexus.ledger.sql import outcomes, queue
 from nexus.ledger.sql import search as sql_search
@@ -74,6 +76,9 @@ class SqlLedger(ABC):
 
     typed_errors: AbstractContextManager[None]
     """Converts the database's errors to ours."""
+
+    outlives_holders = False
+    """True if the ledger may lose power while those who hold a lease go on: then its fencing token must be durable."""
 
     def __init__(self, tenant: str, clock_ms: Callable[[], int] | None) -> None:
         self._tenant, self._name = tenant, encode_text(tenant)
@@ -174,7 +179,9 @@ class SqlLedger(ABC):
     def take_lease(self, session: str, holder: str, ms: int) -> Lease:
         """Take or renew the lease of a session."""
         return self._write(
-            lambda writing: writing.take_lease(session, holder, ms), durable=False, is_stored=outcomes.run_again
+            lambda writing: writing.take_lease(session, holder, ms),
+            durable=self.outlives_holders,
+            is_stored=outcomes.run_again,
         )
 
     def release_lease(self, session: str, holder: str) -> None:
@@ -182,12 +189,12 @@ class SqlLedger(ABC):
         self._write(lambda writing: writing.release_lease(session, holder), durable=False, is_stored=outcomes.run_again)
 
     def accept_events(self, events: Sequence[NewQueuedEvent]) -> list[AcceptedEvent]:
-        """Store the events whose id is new, in one transaction."""
+        """Store the events that are new, in one transaction."""
         return self._write(lambda writing: queue.accept(writing, events), is_stored=outcomes.are_events_accepted)
 
     def update_events(
         self,
-        ids: Collection[str],
+        keys: Collection[str],
         state: EventState,
         *,
         expected: Collection[EventState],
@@ -197,7 +204,7 @@ class SqlLedger(ABC):
         """Change the events that are in an expected state."""
         durable = state != "running"  # or the event is found queued, and taken again
         return self._write(
-            lambda writing: queue.update(writing, ids, state, reason, turn, expected),
+            lambda writing: queue.update(writing, keys, state, reason, turn, expected),
             durable=durable,
             is_stored=outcomes.are_events_updated,
         )
@@ -214,8 +221,31 @@ class SqlLedger(ABC):
             is_stored=outcomes.run_again,
         )
 
+    def put_document(
+        self, kind: str, name: str, body: dict[str, Any], *, expected_number: int | None = None
+    ) -> Document:
+        """Store a document's next version."""
+        return self._write(
+            lambda writing: sql_documents.write(writing, kind, name, body, expected_number),
+            is_stored=lambda reader, stored: sql_documents.document(reader, kind, name) == stored,
+        )
+
+    def delete_document(self, kind: str, name: str) -> bool:
+        """Delete a document."""
+        return self._write(
+            lambda writing: sql_documents.delete(writing, kind, name),
+            is_stored=lambda reader, _: sql_documents.document(reader, kind, name) is None,
+        )
+
     @abstractmethod
-    def erase(self, threads: Sequence[int] | None, labels: Sequence[str] = ()) -> EraseResult:
+    def erase(
+        self,
+        threads: Sequence[int] | None,
+        labels: Sequence[str] = (),
+        *,
+        events: Sequence[str] = (),
+        documents: Sequence[tuple[str, str]] = (),
+    ) -> EraseResult:
         """Delete rows for good."""
 
     def load(self, records: Iterable[Record]) -> int:
@@ -241,7 +271,10 @@ class SqlLedger(ABC):
     search = _read(sql_search.search)
     calibration = _read(Reader.calibration)
     calibrations = _read(Reader.calibrations)
+    document = _read(sql_documents.document)
+    documents = _read(sql_documents.documents)
     queued_event = _read(queue.event)
+    events_with_id = _read(queue.events_with_id)
     queued_events = _read(queue.events)
     queued_sessions = _read(queue.sessions)
 

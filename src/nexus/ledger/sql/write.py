@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from msgspec.structs import astuple, replace
@@ -17,6 +16,7 @@ from nexus.errors import (
     IdempotencyConflict,
     NoSuchSession,
     SessionMoved,
+    TurnSuperseded,
 )
 from nexus.ledger import chain, replay
 from nexus.ledger.codec import CallRow, blobs_of, body_json, call_rows, indexed, message_rows, payload_hash
@@ -44,26 +44,38 @@ from nexus.ledger.sql.connection import Connection, Value
 from nexus.ledger.sql.read import THREAD_COLUMNS, Reader
 from nexus.ledger.sql.read_sessions import ALIAS
 from nexus.ledger.text_encoding import decode_text, encode_text, to_json
-from nexus.types.ledger_entries import STEPS, AssemblyRow, Commit, Committed, Cut, NewEntry, StoredCalibration
+from nexus.types.ledger_entries import (
+    STEPS,
+    AssemblyRow,
+    Commit,
+    Committed,
+    Cut,
+    NewEntry,
+    StoredCalibration,
+    TurnPosition,
+)
 
 _CHANGING = THREAD_COLUMNS.split(",")[5:]
 _SET = "".join(f"{name}=?," for name in _CHANGING)
 _UPDATE = f"UPDATE thread SET {_SET}hash=? WHERE tenant=? AND id=?"  # noqa: S608 - constants
 
 
-def _upsert(table: str, key: str, columns: str) -> str:
+def upsert(table: str, key: str, columns: str) -> str:
     """Return the statement that inserts a row or replaces the one with the same key; the key comes first."""
     marks = ",".join("?" * len(f"{key},{columns}".split(",")))
     changes = ",".join(f"{name}=excluded.{name}" for name in columns.split(","))
     return f"INSERT INTO {table}({key},{columns}) VALUES ({marks}) ON CONFLICT ({key}) DO UPDATE SET {changes}"  # noqa: S608
 
 
-_PUT_VIEW_HEAD = _upsert(
+_PUT_VIEW_HEAD = upsert(
     "view_head", "tenant,thread,view", "decisions,decision_hash,assemblies,assembly_seq,assembly_hash,hash"
 )
-_PUT_POINTER = _upsert("session", "tenant,label", "number,thread,status,hash")
-_PUT_LEASE = _upsert("lease", "tenant,label", "holder,expires_ms")
-_PUT_CALIBRATION = _upsert("calibration_head", "tenant,provider,model", "number,hash")
+_PUT_POINTER = upsert("session", "tenant,label", "number,thread,status,hash")
+_PUT_LEASE = upsert("lease", "tenant,label", "holder,expires_ms,token,fence")
+_PUT_CALIBRATION = upsert("calibration_head", "tenant,provider,model", "number,hash")
+
+MOST_LEASE_MS = 120_000
+"""Longest time for which a lease is taken."""
 
 MOST_PARENTS = 1_000
 """Sessions that spawn sessions, at most so many deep."""
@@ -93,8 +105,10 @@ class Writing:
         thread = memo.pop((self.tenant, cached), None) if cached is not None else None
         thread = thread or self._target(session, facts, commit.base)
         number = thread.id
+        fence = commit.fence or 0
         if not commit.entries:
             self._check_expectations(session, commit, thread)
+            fence = self._pass_fence(session, commit)
         seqs: list[int] = []
         hashes: dict[int, bytes] = {}
         added = 0
@@ -108,6 +122,7 @@ class Writing:
                 continue
             if not added:  # what is known already is no reason to refuse: the caller only asks again
                 self._check_expectations(session, commit, thread)
+                fence = self._pass_fence(session, commit)
             seq, turn = thread.head_seq + 1, thread.turn + entry.starts_turn
             if added and entry.kind not in STEPS:
                 self.put_thread(thread)  # what follows reads what was just appended
@@ -133,7 +148,7 @@ class Writing:
                 self._assembly(number, seqs[commit.assembly_at], row, commit.blobs)
             self.put_thread(thread)
             memo[self.tenant, session], memo[self.tenant, number] = number, thread
-        return Committed(number, thread.head_seq, added, thread.turn)
+        return Committed(number, thread.head_seq, added, thread.turn, fence)
 
     def insert(self, record: EntryRecord, texts: Sequence[str], calls: Iterable[CallRow]) -> None:
         """Insert an entry's rows: entry, messages, search index, calls, images and keys."""
@@ -195,6 +210,8 @@ class Writing:
         self.db.require_alone()
         if base is not None and base[0]:
             parent, seq = base
+            if self.reader.thread(parent).erased:
+                raise BadReference(f"thread {parent} was erased (nothing was stored)")
             if not 0 <= seq <= self.reader.thread(parent).head_seq:
                 raise BadReference(f"entry {seq} not found in thread {parent} (nothing was stored)")
             thread = self.new_thread(holder_of(self.reader.path(parent), seq), seq, self.reader.hash_at(parent, seq))
@@ -205,6 +222,8 @@ class Writing:
 
     def _check_expectations(self, session: str, commit: Commit, thread: Thread) -> None:
         head = thread.head_seq
+        if commit.turn is not None:
+            self._check_turn(session, commit.turn, thread, must_be_open=commit.fence is not None)
         if commit.expected_head is not None and commit.expected_head != head:
             raise HeadMoved(session, commit.expected_head, head)
         if commit.follows is not None:
@@ -218,6 +237,55 @@ class Writing:
                     f"session {session!r} has the mark {newest} and not {commit.expected_checkpoint}, after which this was "
                     "planned: another compaction, undo, pin or clear came first. Nothing was stored; plan again"
                 )
+
+    def _check_turn(self, session: str, position: TurnPosition, thread: Thread, *, must_be_open: bool) -> None:
+        """Raise TurnSuperseded unless a turn is the newest of the session, and open, or failed: then it is tried again."""
+        seq, turn = position.seq, position.turn
+        path = self.reader.path(thread.id)
+        if seq > thread.head_seq or not any(part.thread == position.thread and seq <= part.high for part in path):
+            raise TurnSuperseded(session, turn, "the session went back behind it, or was erased")
+        if turn != thread.turn:
+            raise TurnSuperseded(session, turn, f"turn {thread.turn} has begun since")
+        if must_be_open and not thread.open_turn and self._newest_step(thread) != "failed":
+            raise TurnSuperseded(session, turn, "it has ended")
+
+    def _newest_step(self, thread: Thread) -> str:
+        """Return the kind of the newest entry that is no checkpoint; empty without one."""
+        sql = "SELECT kind FROM entry WHERE tenant=? AND thread=? AND seq>? AND seq<=? ORDER BY seq DESC"
+        for part in reversed(self.reader.path(thread.id)):
+            for (kind,) in self.db.each(sql, (self.tenant, part.thread, part.low, part.high)):
+                if kind in STEPS:
+                    return str(kind)
+        return ""
+
+    def _pass_fence(self, session: str, commit: Commit) -> int:
+        """Check that no later writer wrote to the session, and return the token of this one.
+
+        A writer without a token gets the next one. From then on it is the least that may write. The lease keeps the token
+        of its holder, who is too late if a larger one wrote meanwhile.
+        """
+        if commit.fence is None:
+            return 0
+        key = self._lease_key(session)
+        self.db.lock("lease", key[1])
+        holder, expires_ms, token, fence = self._lease(key)
+        passing = commit.fence or max(token, fence) + 1
+        if passing < fence:
+            raise TurnSuperseded(session, commit.turn.turn if commit.turn else 0, "another program has taken over")
+        if passing > fence:
+            self.db.run(_PUT_LEASE, (*key, holder, expires_ms, token, passing))
+        return passing
+
+    def _lease_key(self, session: str) -> tuple[str, str]:
+        name = encode_text(session)
+        return self.tenant, self.reader.resolve(name) or name
+
+    def _lease(self, key: tuple[str, str]) -> tuple[str, int, int, int]:
+        """Return a lease's newest holder, its end, the holder's token, and the least token that may write."""
+        row = self.db.row("SELECT holder, expires_ms, token, fence FROM lease WHERE tenant=? AND label=?", key)
+        holder, expires_ms, token, fence = row if row is not None else ("", 0, 0, 0)
+        self.reader.whole_numbers(expires_ms, token, fence)
+        return str(holder), expires_ms, token, fence
 
     def _is_repeat(self, thread: Thread, session: str, entry: NewEntry, payload: bytes) -> bool:
         """Return True if all the entry's keys are bound to this payload. Raises IdempotencyConflict for another one."""
@@ -393,6 +461,7 @@ class Writing:
             updates.append(self.reader.move(self.point(label, new.thread, new.reason, new.facts, known_parents)))
         for alias in aliases:
             self._alias(alias)
+        self._move_leases(moves)
         return updates
 
     def _expect(self, label: str, expected: int | None) -> None:
@@ -455,21 +524,37 @@ class Writing:
 
     def take_lease(self, session: str, holder: str, ms: int) -> Lease:
         """Take or renew a lease; see `LedgerStore.take_lease`."""
-        name, now_ms = encode_text(session), time.time_ns() // 1_000_000
-        key = (self.tenant, self.reader.resolve(name) or name)
+        key, name = self._lease_key(session), encode_text(holder)
         self.db.lock("lease", key[1])
-        holder_name = encode_text(holder)
-        row = self.db.row("SELECT holder, expires_ms FROM lease WHERE tenant=? AND label=?", key)
-        if row is not None and row[0] != holder_name and int(row[1]) > now_ms:
-            return Lease(session, decode_text(str(row[0])), int(row[1]))
-        self.db.run(_PUT_LEASE, (*key, holder_name, now_ms + ms))
-        return Lease(session, holder, now_ms + ms)
+        now_ms = self.db.lease_clock_ms()
+        held_by, expires_ms, token, fence = self._lease(key)
+        # A lease that seems to last longer than any does was taken by another clock, such as before a restart.
+        is_held = bool(held_by) and held_by != name and now_ms < expires_ms <= now_ms + MOST_LEASE_MS
+        if is_held:
+            return Lease(session, decode_text(held_by), expires_ms, token)
+        if held_by != name:
+            token = max(token, fence) + 1
+        expires_ms = now_ms + min(ms, MOST_LEASE_MS)
+        self.db.run(_PUT_LEASE, (*key, name, expires_ms, token, fence))
+        return Lease(session, holder, expires_ms, token)
 
     def release_lease(self, session: str, holder: str) -> None:
-        """Delete a holder's lease."""
-        name = encode_text(session)
-        key = (self.tenant, self.reader.resolve(name) or name)
-        self.db.run("DELETE FROM lease WHERE tenant=? AND label=? AND holder=?", (*key, encode_text(holder)))
+        """End a holder's lease. Its row stays, so that tokens only rise."""
+        key = self._lease_key(session)
+        sql = "UPDATE lease SET holder='', expires_ms=0 WHERE tenant=? AND label=? AND holder=?"
+        self.db.run(sql, (*key, encode_text(holder)))
+
+    def _move_leases(self, moves: Sequence[NewRefUpdate]) -> None:
+        """Let the leases of renamed sessions follow them: their writers go on under the new name."""
+        labels = {new.thread: encode_text(new.label) for new in moves if new.thread is not None}
+        for new in moves:
+            before = self.reader.moves_of(encode_text(new.label))[-2:-1] if new.thread is None else []
+            target = next((labels[move.thread] for move in before if move.thread in labels), None)
+            label = encode_text(new.label)
+            sql = "SELECT 1 FROM lease WHERE tenant=? AND label=?"
+            if target is not None and self.db.row(sql, (self.tenant, label)) is not None:
+                self.db.run("DELETE FROM lease WHERE tenant=? AND label=?", (self.tenant, target))
+                self.db.run("UPDATE lease SET label=? WHERE tenant=? AND label=?", (target, self.tenant, label))
 
     def calibrate(self, provider: str, model: str, new: StoredCalibration) -> None:
         """Append a calibration as the newest of its model."""

@@ -162,11 +162,18 @@ class SqliteLedger(SqlLedger):
         with typed(self.file):
             return self._pool.write(work, alone=alone, durable=durable)
 
-    def erase(self, threads: Sequence[int] | None, labels: Sequence[str] = ()) -> EraseResult:
+    def erase(
+        self,
+        threads: Sequence[int] | None,
+        labels: Sequence[str] = (),
+        *,
+        events: Sequence[str] = (),
+        documents: Sequence[tuple[str, str]] = (),
+    ) -> EraseResult:
         """Delete rows, empty the log and search the file for the deleted text."""
 
         def write(writing: Writing) -> tuple[EraseResult, list[str]]:
-            result = sql_dump.erase(writing, threads, labels)
+            result = sql_dump.erase(writing, threads, labels, events, documents)
             writing.db.run("INSERT INTO search(search) VALUES ('optimize')")  # or the index keeps deleted words
             return result
 

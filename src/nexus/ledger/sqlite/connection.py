@@ -123,6 +123,10 @@ class Database:
     def require_alone(self) -> None:
         """Do nothing: SQLite has one writer at a time."""
 
+    def lease_clock_ms(self) -> int:
+        """Return the milliseconds since the machine started, suspensions included: a SQLite file is for one machine."""
+        return time.clock_gettime_ns(_UPTIME) // 1_000_000 if _UPTIME is not None else time.monotonic_ns() // 1_000_000
+
     def insert_messages(self, rows: Sequence[tuple[Value, ...]], texts: Sequence[str]) -> None:
         """Insert messages and their searchable texts."""
         self._db.executemany(_INSERT_MESSAGE, rows)
@@ -255,6 +259,9 @@ _INSERT_MESSAGE = (
     "INSERT INTO message(tenant,thread,seq,ord,role,id,run_id,source,model,at_ms,content,meta,"
     "openai,anthropic,gemini,aside) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
 )
+
+
+_UPTIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 def _pause() -> None:

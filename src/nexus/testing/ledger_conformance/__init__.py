@@ -28,7 +28,16 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from nexus.testing.ledger_conformance import appending, history, queue, sessions, storage, transactions
+from nexus.testing.ledger_conformance import (
+    appending,
+    documents,
+    history,
+    leases,
+    queue,
+    sessions,
+    storage,
+    transactions,
+)
 from nexus.testing.ledger_conformance.harness import Backend, Case
 
 __all__ = ["CHECKS", "Backend", "Case", "Check", "Report", "check_name", "run"]
@@ -71,7 +80,7 @@ class Report(Struct, frozen=True):
 
 CHECKS: tuple[Check, ...] = tuple(
     Check(function)
-    for module in (appending, transactions, history, sessions, queue, storage)
+    for module in (appending, transactions, history, sessions, leases, queue, documents, storage)
     for name, function in vars(module).items()
     if name.startswith("check_")
 )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
-from nexus.ledger.sessions import SessionMetadata
+from nexus.ledger.sessions import Alias, NewRefUpdate, SessionMetadata
 from nexus.ledger.store import LedgerStore
 from nexus.testing import FixedClock
 from nexus.types import ledger_entries as types
@@ -150,6 +150,12 @@ def cut(view: str, number: int, at_seq: int) -> types.Cut:
 def manifest(view: str, number: int, at_ms: int = 7) -> types.AssemblyRow:
     """Return a manifest that can be told from others by its number."""
     return types.AssemblyRow(view, {"number": number, "text": HOSTILE}, at_ms)
+
+
+def rename(store: LedgerStore, old: str, new: str) -> None:
+    """Rename a session. Its old name becomes an alias."""
+    moves = [NewRefUpdate(new, thread_of(store, old), "renamed"), NewRefUpdate(old, None, "renamed")]
+    store.update_refs(moves, [Alias(old, new, "renamed")])
 
 
 def thread_of(store: LedgerStore, session: str) -> int:

@@ -18,6 +18,7 @@ from nexus.testing.ledger_conformance.harness import (
     mark,
     put,
     raises,
+    rename,
     texts,
     thread_of,
 )
@@ -167,9 +168,7 @@ def check_renamed(case: Case) -> None:
     """A renamed session is found by its old name and can be continued by either."""
     store = case.store
     append(store, "old", "one")
-    store.update_refs(
-        [NewRefUpdate("new", 1, "renamed"), NewRefUpdate("old", None, "renamed")], [Alias("old", "new", "renamed")]
-    )
+    rename(store, "old", "new")
     equal((store.resolve("old"), store.thread_of("old")), ("new", 1), "what the old name stands for")
     append(store, "old", "two")
     append(store, "new", "three")
@@ -434,24 +433,3 @@ def check_hostile_queries(case: Case) -> None:
         "mark\x1aword": [HOSTILE],
     }
     expect_hits(case.store, wanted)
-
-
-def check_lease(case: Case) -> None:
-    """A lease has one holder until it expires or is given back, and belongs to a session whatever its name."""
-    store = case.store
-    first = store.take_lease("main", "ann", 60_000)
-    equal((first.session, first.holder), ("main", "ann"), "the lease of a session that is not there yet")
-    equal(store.take_lease("main", "bob", 60_000).holder, "ann", "the holder when another asks")
-    equal(store.take_lease("other", "bob", 60_000).holder, "bob", "the holder of another session's lease")
-    holds(
-        store.take_lease("main", "ann", 120_000).expires_ms > first.expires_ms, "a renewed lease does not last longer"
-    )
-    store.release_lease("main", "bob")
-    equal(store.take_lease("main", "bob", 60_000).holder, "ann", "the holder after another gave it back")
-    append(store, "main", "one")
-    store.update_refs([], [Alias("alias", "main", "renamed")])
-    equal(store.take_lease("alias", "bob", 60_000).holder, "ann", "the holder by the session's other name")
-    store.release_lease("alias", "ann")
-    equal(store.take_lease("main", "bob", 0).holder, "bob", "the holder after it was given back")
-    equal(store.take_lease("main", "ann", 60_000).holder, "ann", "the holder after it expired")
-    equal(case.open("another").take_lease("main", "bob", 60_000).holder, "bob", "the holder for another tenant")

@@ -1,0 +1,10 @@
+ALTER TABLE lease ADD COLUMN token BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE lease ADD COLUMN fence BIGINT NOT NULL DEFAULT 0;
+CREATE TABLE document (
+    tenant TEXT COLLATE "C" NOT NULL, kind TEXT COLLATE "C" NOT NULL, name TEXT COLLATE "C" NOT NULL,
+    number BIGINT NOT NULL, body TEXT NOT NULL, at_ms BIGINT NOT NULL, hash BYTEA NOT NULL,
+    PRIMARY KEY (tenant, kind, name)
+);
+ALTER TABLE document ENABLE ROW LEVEL SECURITY;
+ALTER TABLE document FORCE ROW LEVEL SECURITY;
+CREATE POLICY tenant_rows ON document USING (tenant = current_setting('nexus.tenant', true));
