@@ -43,8 +43,8 @@ class NexusMiddleware(AgentMiddleware):
         items = convert_to_openai_messages(request.messages)
         tools = [convert_to_openai_tool(tool) for tool in request.tools]
         info, model = request.runtime.execution_info, getattr(request.model, "model_name", "")
-        scope, system = (info and info.thread_id) or "", request.system_prompt or ""
-        ctx = self.nx.engine.mirror(items, scope=scope, system=system, tools=tools, model=model, **self.options)
+        thread, system = (info and info.thread_id) or "", request.system_prompt or ""
+        ctx = self.nx.engine.mirror(items, conversation=thread, system=system, tools=tools, model=model, **self.options)
         unchanged = {json.dumps(item, sort_keys=True): own for item, own in zip(items, request.messages, strict=True)}
         shown = [item for item in ctx.to_openai()["messages"] if item["role"] != "system"]
         messages = [unchanged.get(json.dumps(i, sort_keys=True)) or convert_to_messages([i])[0] for i in shown]

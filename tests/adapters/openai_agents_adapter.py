@@ -28,7 +28,7 @@ class NexusSession(RunHooks[Any]):
     async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
         if self.items is None:
             sessions = await self.nx.run(self.nx.engine.sessions)
-            label = next((s.label for s in sessions if s.label.startswith(f"{self.session_id}~")), None)
+            label = next((s.label for s in sessions if s.label.startswith(f"agents/{self.session_id}~")), None)
             self.items = nexus.write_messages(await self.nx.history(label), "responses") if label else []
         return self.items[max(len(self.items) - limit, 0) :] if limit is not None else [*self.items]
 
@@ -45,7 +45,8 @@ class NexusSession(RunHooks[Any]):
         asked, tools = data.model_data, [tool for tool in data.agent.tools if isinstance(tool, FunctionTool)]
         self.sent = await self.nx.mirror(
             asked.input,
-            scope=self.session_id,
+            scope="agents",
+            conversation=self.session_id,
             provider="responses",
             system=asked.instructions or "",
             tools=[{"name": t.name, "description": t.description, "parameters": t.params_json_schema} for t in tools],

@@ -2,7 +2,7 @@
 
     app = proxy(await nexus.open_async("agent"), httpx.AsyncClient(base_url="https://api.openai.com"), budget=32_000)
 
-Each request is fitted into the token budget. Clients may name a scope of their lists in the header `x-nexus-scope`.
+Each request is fitted into the token budget. For several users, pass the one that you have checked as `principal`.
 """
 
 import asyncio
@@ -18,18 +18,20 @@ from starlette.routing import Route
 
 import nexus
 
+CONVERSATION = ("x-nexus-conversation", "x-claude-code-session-id", "thread-id")
 FORMATS = {"/v1/chat/completions": "openai", "/v1/messages": "anthropic"}
 NOT_FORWARDED = ("host", "content-length", "accept-encoding", "connection")
 
 
 def proxy(nx: nexus.AsyncEngine, provider: httpx.AsyncClient, **options: Any) -> Starlette:
     async def forward(request: Request) -> Response:
-        path, body, scope = request.url.path, await request.json(), request.headers.get("x-nexus-scope", "")
+        path, body = request.url.path, await request.json()
+        conversation = next(filter(None, map(request.headers.get, CONVERSATION)), "")
         system = [{"role": "system", "content": body["system"]}] if body.get("system") else []
         tools = [{name: tool[name] for name in tool if name != "cache_control"} for tool in body.get("tools") or ()]
         listed, asked = [*system, *body["messages"]], {"tools": tools, "model": body["model"], **options}
         try:
-            ctx = await nx.mirror(listed, scope=scope, provider=FORMATS[path], **asked)
+            ctx = await nx.mirror(listed, conversation=conversation, provider=FORMATS[path], **asked)
         except nexus.NexusError as error:
             return JSONResponse({"error": {"type": "invalid_request_error", "message": str(error)}}, 400)
         fitted = {k: value for k, value in ctx.to_provider(FORMATS[path]).items() if k in ("messages", "system")}
@@ -38,10 +40,9 @@ def proxy(nx: nexus.AsyncEngine, provider: httpx.AsyncClient, **options: Any) ->
         reply = await provider.send(provider.build_request("POST", path, json=sent, headers=headers), stream=True)
         if body.get("stream") and reply.is_success:
             return StreamingResponse(relay(nx, ctx, FORMATS[path], reply), media_type="text/event-stream")
-        content = await reply.aread()
-        if reply.is_success:
-            await nx.record(ctx, json.loads(content))
-        return Response(content, reply.status_code, media_type=reply.headers.get("content-type"))
+        if await reply.aread() and reply.is_success:
+            await nx.record(ctx, reply.json())
+        return Response(reply.content, reply.status_code, media_type=reply.headers.get("content-type"))
 
     return Starlette(routes=[Route(path, forward, methods=["POST"]) for path in FORMATS])
 

@@ -25,7 +25,7 @@ class NexusContext(AbstractCapability[Any]):
         messages, setup = [*map(neutral, own)], request_context.model_request_parameters
         fitted = await self.nx.mirror(
             messages,
-            scope=ctx.conversation_id or "",
+            conversation=ctx.conversation_id or "",
             system="\n\n".join(part.content for part in setup.instruction_parts or ()),
             tools=[vars(tool) for tool in (*setup.function_tools, *setup.output_tools)],
             model=request_context.model.model_name,

@@ -17,7 +17,7 @@ import pytest
 import uvicorn
 
 import nexus
-from adapters.proxy_adapter import proxy
+from adapters.proxy_adapter import CONVERSATION, proxy
 from nexus.testing.model_server import ModelServer, fail, model_server
 from support.agent_model import BUDGET, AgentModel, check_ledger, run_figures, said, words
 
@@ -194,6 +194,16 @@ def test_client_that_leaves_can_ask_again(*, keeps_text: bool) -> None:
         messages = asyncio.run(converse(url))
         check_ledger(nx, nexus.read_messages(messages, "openai"))
     assert [len(model.bodies) for model in (slow, fast)] == [3, 3]
+
+
+def test_conversation_of_the_header_is_a_session_of_its_own() -> None:
+    with nexus.open(ledger=":memory:") as nx, model_server(AgentModel()) as provider, proxy_server(nx, provider) as url:
+        for name in CONVERSATION:
+            headers = {name: f"id of {name}"}
+            with openai.OpenAI(base_url=f"{url}/v1", api_key="k", max_retries=0, default_headers=headers) as client:
+                client.chat.completions.create(model="gpt-4o", messages=[{"role": "user", "content": "Hello"}])
+        labels = {session.label.partition("~")[0] for session in nx.sessions()}
+    assert labels == {f"mirror/id of {name}" for name in CONVERSATION}
 
 
 def test_errors_are_passed_on_and_nothing_is_stored() -> None:

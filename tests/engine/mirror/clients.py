@@ -146,6 +146,9 @@ class Client:
     nx: nexus.Engine
     format: str = "openai"
     scope: str = "client"
+    conversation: str = ""
+    principal: str = ""
+    window: bool | None = None
     budget: int | None = 6_000
     items: list[Any] = field(default_factory=list[Any])
     waiting: tuple[str, ...] = ()
@@ -166,8 +169,15 @@ class Client:
     def context(self) -> nexus.AssembledContext:
         """The context for the list, of which nothing is shared with the one before."""
         return self.nx.mirror(
-            copy.deepcopy(self.items), scope=self.scope, provider=self.format, model=self.wire.model, budget=self.budget
-        )  # pyright: ignore[reportArgumentType]
+            copy.deepcopy(self.items),
+            scope=self.scope,
+            conversation=self.conversation,
+            window=self.window,
+            principal=self.principal or None,
+            provider=self.format,  # pyright: ignore[reportArgumentType]
+            model=self.wire.model,
+            budget=self.budget,
+        )
 
     def answer(self, ctx: nexus.AssembledContext, text: str, calls: Sequence[Call] = (), stem: str = "") -> Any:
         """Record a reply and add it to the list."""

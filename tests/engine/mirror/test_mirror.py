@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import nexus
 from engine.mirror.clients import FORMATS, Client, stored_messages
 from nexus.engine.mirror import lists
+from nexus.engine.mirror.keys import LONG_CHARS, ListScope
 from nexus.errors import BadEvent, BadSetting
+from nexus.testing import FixedClock
 from support.continued import without_breakpoints
 from support.validity import CHECKS
 
@@ -132,41 +135,147 @@ def test_failed_call_is_tried_again_in_the_same_session(nx: nexus.Engine) -> Non
     assert nx.replay(session, 2).to_openai() == again.to_openai()
 
 
-def test_sliding_window_stays_in_one_session_and_loses_nothing(nx: nexus.Engine) -> None:
-    client = talk(nx, 4)
+LONG = "A long answer, which nobody else has. " * 10
+assert len(LONG) > LONG_CHARS
+
+
+def shown(ctx: nexus.AssembledContext) -> list[str]:
+    return [item["content"] for item in ctx.to_openai()["messages"]]
+
+
+def slide(client: Client, answer: str) -> list[tuple[str, int]]:
+    """Six calls with windows; returns action and number of messages put back of each."""
+    calls: list[tuple[str, int]] = []
     for number in range(6):
         del client.items[:2]
-        ctx = client.turn(f"later {number}", f"answer later {number}")
-        assert place(ctx)[0] == "append"
-        assert not ctx.warnings
-        assert ctx.to_openai()["messages"][0]["content"] == "question 0"
+        ctx = client.turn(f"later {number}", f"{answer}later {number}")
+        assert ctx.mirrored is not None
+        calls.append((ctx.mirrored.action, ctx.mirrored.restored_count))
+        assert shown(ctx)[ctx.mirrored.restored_count :] == [item["content"] for item in client.items[:-1]]
+    return calls
+
+
+NAMED = [{"scope": "cli"}, {"scope": "", "window": True}, {"conversation": "id", "window": True}, {"principal": "ann"}]
+
+
+@pytest.mark.parametrize("named", NAMED, ids=str)
+def test_window_stays_in_its_session_and_the_model_sees_all(nx: nexus.Engine, named: dict[str, Any]) -> None:
+    client = Client(nx, **named)
+    for number in range(4):
+        client.turn(f"question {number}", f"{LONG}{number}")
+    assert slide(client, LONG) == [("append", 2 * number + 2) for number in range(6)]
     assert [session.messages for session in nx.sessions()] == [20]
 
 
-def test_clients_own_compaction_with_recent_messages_stays_in_its_session(nx: nexus.Engine) -> None:
-    client = talk(nx, 6)
-    client.items[:6] = [{"role": "user", "content": "Summary: three questions."}]
+UNNAMED = [{"scope": ""}, {"scope": "mirror"}, {"conversation": "id"}, {"scope": "cli", "window": False}]
+
+
+@pytest.mark.parametrize("unnamed", UNNAMED, ids=str)
+def test_dropped_messages_stay_dropped_unless_the_list_is_a_window(nx: nexus.Engine, unnamed: dict[str, Any]) -> None:
+    client = Client(nx, **unnamed)
+    for number in range(4):
+        client.turn(f"question {number}", f"{LONG}{number}")
+    assert slide(client, LONG) == [("new", 0)] * 6
+
+
+def test_short_messages_decide_nothing_also_when_one_session_alone_has_them(nx: nexus.Engine) -> None:
+    client = talk(nx, 4)
+    assert slide(client, "short ") == [("new", 0)] * 6
+
+
+def test_window_of_messages_that_two_sessions_have_stays_as_it_is(nx: nexus.Engine) -> None:
+    for secret in ("secret one", "secret two"):
+        client = Client(nx)
+        client.turn(secret, "Noted.")
+        client.turn("What is it?", LONG)
+    window = Client(nx, items=client.items[2:])
+    window.turn("thanks", "welcome")
+    window.say("more")
+    assert shown(window.context()) == ["What is it?", LONG, "thanks", "welcome", "more"]
+
+
+@pytest.mark.parametrize(("call_id", "restored"), [("call_7", 0), ("toolu_01Hq7", 2)])
+def test_id_of_a_call_identifies_a_session_unless_it_is_a_number(nx: nexus.Engine, call_id: str, restored: int) -> None:
+    client = Client(nx, "anthropic")
+    client.turn("first", "yes")
+    client.say("look")
+    reply = client.wire.reply("", [("look", {})], "x")
+    reply["content"][0]["id"] = call_id
+    nx.record(client.context(), reply)
+    client.items += [*client.wire.echo(reply), *client.wire.results([call_id], ["found"])]
+    client.answer(client.context(), "seen")
+    window = Client(nx, "anthropic", items=client.items[2:])
+    window.say("and now")
+    mirrored = window.context().mirrored
+    assert mirrored is not None and mirrored.restored_count == restored
+
+
+def test_clients_own_summary_in_front_is_what_the_model_sees(nx: nexus.Engine) -> None:
+    client = Client(nx)
+    for number in range(4):
+        client.turn(f"question {number}", f"{LONG}{number}")
+    client.items[:4] = [{"role": "user", "content": "Summary: two questions."}]
     ctx = client.turn("go on", "gladly")
-    assert place(ctx)[0] == "append"
-    assert [warning.source for warning in ctx.warnings] == ["nexus:mirror"]
-    assert [session.messages for session in nx.sessions()] == [14]
+    assert place(ctx) == ("new", 0, 6)
+    assert shown(ctx)[0] == "Summary: two questions." and len(shown(ctx)) == 6
+    client.say("and on")
+    assert place(client.context()) == ("append", 7, 1)
+
+
+def test_edited_old_message_is_edited_for_the_model_too(nx: nexus.Engine) -> None:
+    client = Client(nx)
+    client.turn("My number is 1111", LONG)
+    client.turn("Call me", "Done.")
+    client.items[0]["content"] = "My number is 2222"
+    ctx = client.turn("again", "yes")
+    assert place(ctx) == ("new", 0, 5)
+    assert shown(ctx)[0] == "My number is 2222" and "1111" not in str(ctx.to_openai())
+    client.items[2]["content"] = "Write me"
+    ctx = client.turn("once more", "yes")
+    assert place(ctx) == ("fork", 2, 5)
+    assert shown(ctx)[2] == "Write me" and "Call me" not in shown(ctx)
+    client.say("and again")
+    assert place(client.context())[0] == "append"
+
+
+def test_edited_message_of_a_window_is_a_fork_behind_the_earlier_ones(nx: nexus.Engine) -> None:
+    client = Client(nx)
+    for number in range(5):
+        client.turn(f"question {number}", f"{LONG}{number}")
+    del client.items[:2]
+    client.items[4]["content"] = "another question"
+    ctx = client.turn("now", "yes")
+    assert place(ctx) == ("fork", 4, 5)
+    assert shown(ctx) == ["question 0", f"{LONG}0", *(item["content"] for item in client.items[:-1])]
+
+
+def test_path_of_an_earlier_version_with_other_messages_is_not_continued(
+    nx: nexus.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Earlier versions stored the keys of a list behind messages of another conversation."""
+    talk(nx, 2)
+    own = Client(nx, items=[{"role": "user", "content": "mine"}])
+    ctx = own.context()
+    assert ctx.mirrored is not None
+    state: Any = ctx.mirrored.state
+    other = nx.sessions()[0]
+    at_end = replace(state.place, thread=other.thread, base=nx.store.head(other.thread)[0], session=other.label)
+    with monkeypatch.context() as patch:
+        patch.setattr(nx._mirror._finder, "find", lambda *_: at_end)
+        own.answer(own.context(), "yours")
+    assert len(nx.history(other.label)) == 6
+    own.say("more")
+    assert place(own.context()) == ("new", 0, 3)
+    assert shown(own.context()) == ["mine", "yours", "more"]
+    own.answer(own.context(), "fine")
+    own.say("and more")
+    assert place(own.context()) == ("append", 4, 1)
 
 
 def test_clients_own_compaction_without_old_messages_is_a_new_session(nx: nexus.Engine) -> None:
     talk(nx, 3)
     client = Client(nx, items=[{"role": "user", "content": "Summary: three questions."}])
     assert place(client.context()) == ("new", 0, 1)
-
-
-def test_rewritten_old_answer_imports_nothing_again_and_is_named(nx: nexus.Engine) -> None:
-    client = talk(nx, 5)
-    client.items[1]["content"] += "\n\n(edited by the client)"
-    ctx = client.turn("after that", "yes")
-    assert place(ctx) == ("append", 10, 1)
-    assert "1 of the list's messages" in ctx.warnings[0].message
-    assert stored_messages(nx) == 12
-    client.say("and again")
-    assert place(client.context())[0] == "append"
 
 
 def test_common_last_words_do_not_join_other_conversations(nx: nexus.Engine) -> None:
@@ -183,6 +292,35 @@ def test_scopes_share_nothing(nx: nexus.Engine) -> None:
     assert first.items == second.items
     assert stored_messages(nx) == 8
     assert sorted(session.label.partition("~")[0] for session in nx.sessions()) == ["alice", "bob"]
+
+
+def test_principals_and_conversations_share_nothing(nx: nexus.Engine) -> None:
+    names = [("", ""), ("ann", ""), ("bob", ""), ("", "ann"), ("ann", "ann"), ("ann", "bob")]
+    clients = [talk(nx, 2, principal=principal, conversation=conversation) for principal, conversation in names]
+    assert stored_messages(nx) == 4 * len(names)
+    for client in clients:
+        client.say("go on")
+        assert place(client.context()) == ("append", 4, 1)
+
+
+def test_branches_of_a_conversation_share_its_beginning(nx: nexus.Engine) -> None:
+    client = talk(nx, 2, conversation="c1")
+    title = Client(nx, items=[{"role": "user", "content": "Find a title."}], conversation="c1")
+    assert place(title.context()) == ("new", 0, 1)
+    title.answer(title.context(), "A title")
+    branch = Client(nx, items=[*client.items[:2], {"role": "user", "content": "other"}], conversation="c1")
+    assert place(branch.context()) == ("fork", 2, 1)
+    branch.answer(branch.context(), "as you like")
+    client.say("go on")
+    assert place(client.context()) == ("append", 4, 1)
+    assert {session.label.partition("~")[0] for session in nx.sessions()} == {"client/c1"}
+
+
+@pytest.mark.parametrize("name", ["scope", "conversation", "principal"])
+def test_names_are_texts(nx: nexus.Engine, name: str) -> None:
+    options: Any = {name: 5}
+    with pytest.raises(BadSetting, match=name):
+        nx.mirror([{"role": "user", "content": "hello"}], **options)
 
 
 def test_list_is_found_again_by_another_process(tmp_path: Path) -> None:
@@ -280,7 +418,7 @@ def test_many_short_lists_are_remembered_and_fewer_long_ones(messages: int, reme
         texts = ["question", "answer"] * (messages // 2)
         roles = ["user", "assistant"] * (messages // 2)
         items = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
-        cache.read(items, f"client {number}", None, "gpt-4o")
+        cache.read(items, ListScope(f"client {number}"), None, "gpt-4o")
     assert len(cache._lists) == remembered
 
 
@@ -289,3 +427,42 @@ def test_list_that_the_client_changed_in_place_is_read_again(nx: nexus.Engine) -
     nx.mirror(items, model="gpt-4o")
     items[0]["content"] = "other words"
     assert nx.mirror(items, model="gpt-4o").to_openai()["messages"] == items
+
+
+def conversation(turns: int, *, changed: int = -1) -> list[dict[str, str]]:
+    """Return a list that ends with a question; one of its answers may be another."""
+    items = [{"role": role, "content": f"{role} {n}"} for n in range(turns) for role in ("user", "assistant")]
+    if changed >= 0:
+        items[2 * changed + 1]["content"] = "another answer"
+    return [*items, {"role": "user", "content": "now"}]
+
+
+@pytest.mark.parametrize(
+    ("profile", "changed", "shared"),
+    [
+        ("bare", -1, 13),
+        ("bare", 1, 3),  # those before the other answer
+        ("turnlog", -1, 0),  # the times that the call showed are not those that were stored
+        ("turnlog", 1, 0),
+    ],
+)
+def test_history_that_another_client_stored_first_is_replayed_as_it_was_sent(
+    tmp_path: Path, profile: str, changed: int, shared: int
+) -> None:
+    clock = FixedClock()
+    with (
+        nexus.open(ledger=tmp_path / "l.db", model="gpt-4o", clock_ms=clock) as nx,
+        nexus.open(ledger=tmp_path / "l.db", model="gpt-4o", clock_ms=clock) as other,
+    ):
+        late = nx.mirror(conversation(6), profile=profile)
+        clock.advance(60_000)
+        first = other.mirror(conversation(6, changed=changed), profile=profile)
+        clock.advance(60_000)
+        bodies = [first.body_hash, late.body_hash]
+        places = [
+            engine.record(ctx, nexus.AgentResult((nexus.assistant(text),))).thread
+            for engine, ctx, text in ((other, first, "first"), (nx, late, "late"))
+        ]
+        labels = {session.thread: session.label for session in nx.sessions()}
+        assert [nx.replay(labels[thread], 7).body_hash for thread in places] == bodies
+        assert stored_messages(nx) == 26 - shared + 2

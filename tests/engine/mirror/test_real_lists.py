@@ -32,7 +32,7 @@ def test_calls_of_real_sessions_stay_in_one_session_and_are_stored_once(
             if messages[end].role != "assistant" or messages[end - 1].role == "assistant":
                 continue
             try:
-                ctx = nx.mirror(copy.deepcopy(shown(messages, end, window)), budget=BUDGET)
+                ctx = nx.mirror(copy.deepcopy(shown(messages, end, window)), window=window is not None, budget=BUDGET)
             except nexus.BudgetTooSmall:
                 continue
             assert CHECKS["anthropic"](ctx.to_anthropic()) == []

@@ -1,49 +1,45 @@
 """Contexts for programs that always have the whole message list: frameworks, stateless clients, proxies.
 
 A list is compared with the ledger by the keys of its messages. What the ledger lacks is stored with the reply, in one
-transaction, so that each message is stored once, whatever the client repeats, drops or sends again.
+transaction, so that each message is stored once, whatever the client repeats or sends again. The list is the truth: a
+message that the client edited or dropped is edited or gone in the context too, in a fork.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, zip_longest
 from typing import Any, cast
 
 from msgspec.structs import replace
 
+from nexus.assembly.formats.roles import ROLES
 from nexus.assembly.record import unanswered_calls, with_sizes
 from nexus.context import Mirrored, StoredEvent
-from nexus.engine.mirror.keys import KeyChain, MessageKeys
+from nexus.engine.mirror.keys import DEFAULT_SCOPE, KeyChain, ListScope, MessageKeys
 from nexus.engine.mirror.lists import ListCache
-from nexus.engine.mirror.place import Finder, Place
-from nexus.errors import BadEvent, BadSetting, HeadMoved, LedgerBusy
+from nexus.engine.mirror.place import LEAST_OVERLAP, Finder, Place
+from nexus.errors import BadEvent, BadSetting, HeadMoved, IdempotencyConflict, LedgerBusy
 from nexus.ledger.operations import Ledger
 from nexus.ledger.overlay import PathOverlay
 from nexus.ledger.sessions import SessionMetadata
 from nexus.ledger.store import LedgerStore
 from nexus.text.as_received import ReceivedFormat
 from nexus.tokens.counter import TokenCounter
-from nexus.types.block import ContextWarning
 from nexus.types.ledger_entries import AssemblyRow, Commit, Committed, Entry, MessageRef, NewEntry, StoredMessage
 from nexus.types.message import Message
-
-SOURCE = "nexus:mirror"
-"""Source of warnings about lists."""
-
-DEFAULT_SCOPE = "mirror"
 
 ATTEMPTS = 20
 """Attempts to store a reply while other calls change the same session."""
 
 
 @dataclass(frozen=True, slots=True)
-class PlacedList:
-    """A client's list and its place in the ledger."""
+class ClientList:
+    """A client's list as it was read."""
 
-    scope: str
+    scope: ListScope
     system: str
     """Text of the system messages that the list begins with; they are not among the messages."""
     messages: list[Message]
@@ -51,6 +47,17 @@ class PlacedList:
     chain: KeyChain
     history_length: int
     """Number of messages before the event."""
+    restored_count: int = 0
+    """Number of the session's messages before a window."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedList:
+    """A client's list and its place in the ledger."""
+
+    client: ClientList
+    messages: list[Message]
+    """Its messages. Those that are not stored have the ids of stored calls."""
     place: Place
     session: str
     """Label of the session that the call is recorded in."""
@@ -58,6 +65,8 @@ class PlacedList:
     """Entries that the ledger lacks: the rest of the history, and of the event."""
     event_at: int
     """Seq of the event's first entry."""
+    at_ms: int
+    """Time of the staged entries whose messages have none."""
 
     @property
     def event_seqs(self) -> tuple[int, ...]:
@@ -67,22 +76,15 @@ class PlacedList:
     @property
     def event(self) -> StoredEvent:
         """The event, as the ledger will have it."""
-        starts = any(_starts_turn(self.messages, index) for index in range(self.history_length, len(self.messages)))
-        return StoredEvent(tuple(self.messages[self.history_length :]), self.event_seqs, starts)
+        history_length = self.client.history_length
+        starts = any(_starts_turn(self.messages, index) for index in range(history_length, len(self.messages)))
+        return StoredEvent(tuple(self.messages[history_length:]), self.event_seqs, starts)
 
     def public(self, reserve: int) -> Mirrored:
         """Return the place as contexts have it."""
         stored = self.place.stored_count
-        return Mirrored(self.place.action, self.session, stored, len(self.messages) - stored, reserve, self)
-
-    @property
-    def warnings(self) -> tuple[ContextWarning, ...]:
-        """A warning if the model sees other messages than the client's."""
-        other = self.place.differences
-        if not other:
-            return ()
-        text = f"{other:,} of the list's messages differ from those of the stored conversation, which the model sees"
-        return (ContextWarning(SOURCE, f"{text} (to have others, begin a new list, or use another scope)"),)
+        missing = len(self.messages) - stored
+        return Mirrored(self.place.action, self.session, stored, missing, self.client.restored_count, reserve, self)
 
 
 class Mirror:
@@ -92,16 +94,50 @@ class Mirror:
         self._ledger, self._counter = ledger, counter
         self._lists, self._finder = ListCache(), Finder(ledger.store)
 
-    def place(self, items: Any, scope: str, provider: ReceivedFormat | None, model: str) -> PlacedList:
-        """Read a list and find its place. Raises BadEvent, BadSetting."""
-        if not isinstance(scope, str):
-            raise BadSetting(f"scope is {type(scope).__name__}, not text (name the client or its user)")
-        scope = scope or DEFAULT_SCOPE
+    def place(
+        self,
+        items: Any,
+        scope: ListScope,
+        is_window: bool | None,
+        provider: ReceivedFormat | None,
+        model: str,
+        now_ms: int,
+    ) -> PlacedList:
+        """Read a list and find its place. Raises BadEvent, BadSetting.
+
+        Messages without a time get `now_ms` already here, because some formats show it.
+        """
+        for what, value in (
+            ("scope", scope.name),
+            ("principal", scope.principal),
+            ("conversation", scope.conversation),
+        ):
+            if not isinstance(value, str):
+                raise BadSetting(f"{what} is {type(value).__name__}, not text (pass its name)")
+        if is_window is None:
+            is_window = scope.name not in ("", DEFAULT_SCOPE) and not scope.conversation
+        scope = scope if scope.name else replace(scope, name=DEFAULT_SCOPE)
         read = self._lists.read(items, scope, provider, model)
-        history_length = _history_length(read.messages)
-        place = self._finder.find(read.messages, read.keys, history_length)
         system = "\n\n".join(text for text in read.system if text)
-        return self._placed(scope, system, read.messages, read.keys, read.chain, history_length, place)
+        client = ClientList(scope, system, read.messages, read.keys, read.chain, _history_length(read.messages))
+        place = self._finder.find(scope.root, client.keys)
+        if is_window and place.stored_count < client.history_length:
+            client, place = self._as_window(client, place)
+        return self._placed(client, place, now_ms)
+
+    def _as_window(self, client: ClientList, place: Place) -> tuple[ClientList, Place]:
+        """Return a list behind the earlier messages that it lacks, and its place; unchanged if these are not certain."""
+        root, history = client.scope.root, client.keys[: client.history_length]
+        is_identified = any(keys.identity for keys in history[: place.stored_count])
+        before = None if is_identified else self._finder.chain_before(root, client.messages, history)
+        if before is None or not before.count:
+            return client, place
+        chain = before.copy()
+        keys = [chain.keys(message) for message in client.messages]
+        new_place = self._finder.find(root, keys)
+        if min(new_place.stored_count, client.history_length) < LEAST_OVERLAP:
+            return client, place
+        return dataclasses.replace(client, keys=keys, chain=chain, restored_count=before.count), new_place
 
     def overlay(self, placed: PlacedList) -> LedgerStore:
         """Return the ledger as if it had the list's history, for assembly."""
@@ -110,20 +146,21 @@ class Mirror:
         if not before:
             path = PathOverlay(store, place.thread or None, placed.event_at - 1)
         else:
-            digest = bytes.fromhex(placed.keys[placed.history_length - 1].chain.rpartition(":")[2])
+            key = placed.client.keys[placed.client.history_length - 1].chain
+            digest = bytes.fromhex(key.rpartition(":")[2])
             staged = _entries(before, place.base, self._turn_at(place), digest)
             path = PathOverlay(store, place.thread or None, place.base, staged=staged)
         return cast("LedgerStore", path)  # what it does not define is the store's own
 
     def record(self, placed: PlacedList, commit: Commit) -> Committed:
         """Store a call: the messages that the ledger lacks, then the entries of its reply. The same again adds nothing."""
-        chain, reply, store = placed.chain.copy(), commit.entries[0], self._ledger.store
-        keys = [chain.add(sized.message) for sized in reply.messages]
+        chain, reply, root = placed.client.chain.copy(), commit.entries[0], placed.client.scope.root
+        keys = [chain.keys(sized.message) for sized in reply.messages]
         # The keys of the messages take the place of the context's, which two tries of the same list share.
         ends = tuple(replace(entry, keys=()) for entry in commit.entries[1:])
         for _ in range(ATTEMPTS):
-            if keys and (holders := store.holders(keys[-1].chain)):
-                row = store.thread(holders[0][0])
+            if keys and (holders := self._finder.holders(root, keys[-1].chain)):
+                row = self._ledger.store.thread(holders[0][0])
                 return Committed(row.id, row.head_seq, 0, row.turn)
             place, assembly = placed.place, commit.assembly
             if assembly is not None:
@@ -141,8 +178,9 @@ class Mirror:
             facts = None if is_append else SessionMetadata(owner_session=self._finder.label_of(place.thread))
             try:
                 committed = self._ledger.commit(placed.session, full_commit, facts)
-            except HeadMoved:
-                placed = self._placed_again(placed)
+            except (HeadMoved, IdempotencyConflict):
+                shows_times = assembly is not None and assembly.manifest["form"] != ROLES.name
+                placed = self._placed_again(placed, shows_times=shows_times)
             else:
                 self._finder.remember(committed.thread, placed.session)
                 return committed
@@ -159,83 +197,90 @@ class Mirror:
             positions["head_hash"] = entry.hash.hex()
         return positions
 
-    def _placed_again(self, placed: PlacedList) -> PlacedList:
+    def _placed_again(self, placed: PlacedList, *, shows_times: bool) -> PlacedList:
         """Return the list's place after other calls changed its session."""
-        place = self._finder.find(placed.messages, placed.keys, placed.history_length)
-        new = self._with_place(placed, place)
-        has_history = placed.place.stored_count >= placed.history_length <= place.stored_count
-        if has_history or new.event_at == placed.event_at:
+        client = placed.client
+        new = self._placed(client, self._finder.find(client.scope.root, client.keys), placed.at_ms)
+        if self._has_same_history(placed, new, shows_times=shows_times):
             return new
         # The manifest has the positions of its time, and these stay those of a fork.
-        return self._with_place(placed, replace(placed.place, session=""))
+        return self._placed(client, replace(placed.place, session=""), placed.at_ms)
 
-    def _with_place(self, placed: PlacedList, place: Place) -> PlacedList:
-        return self._placed(
-            placed.scope, placed.system, placed.messages, placed.keys, placed.chain, placed.history_length, place
+    def _has_same_history(self, placed: PlacedList, new: PlacedList, *, shows_times: bool) -> bool:
+        """Return True if a new place has the history that the call showed, at the same positions."""
+        head = placed.event_at - 1
+        base = min(placed.place.base, head)  # entries after it were to be stored, and have no hash of their own
+        after = max(base - 1, 0)
+        pairs = zip_longest(*(self.overlay(each).entries(0, after, head) for each in (placed, new)))
+        return all(
+            before is not None
+            and now is not None
+            and (
+                before.hash == now.hash
+                if before.seq <= base
+                else (before.kind, before.turn, before.rows) == (now.kind, now.turn, now.rows)
+                and (before.at_ms == now.at_ms or not shows_times)
+            )
+            for before, now in pairs
         )
 
-    def _placed(
-        self,
-        scope: str,
-        system: str,
-        messages: list[Message],
-        keys: list[MessageKeys],
-        chain: KeyChain,
-        history_length: int,
-        place: Place,
-    ) -> PlacedList:
-        staged, event_index = self._stage(messages, keys, history_length, place)
+    def _placed(self, client: ClientList, place: Place, at_ms: int) -> PlacedList:
+        history_length = client.history_length
+        messages = self._finder.with_stored_ids(client.messages, place, history_length)
+        staged, event_index = self._stage(messages, client.keys, history_length, place, at_ms)
         event_at = place.base + 1 + event_index
         if place.stored_count > history_length:
-            event_at = self._finder.seq_of(place, place.stored_count - history_length)
-        session = place.session or self._new_label(scope, keys[min(place.stored_count, len(keys) - 1)].chain)
-        return PlacedList(scope, system, messages, keys, chain, history_length, place, session, staged, event_at)
+            event_at = self._finder.seq_of(place.thread, place.last, place.stored_count - history_length)
+        key = client.keys[min(place.stored_count, len(client.keys) - 1)].chain
+        session = place.session or self._new_label(client.scope.label, key)
+        return PlacedList(client, messages, place, session, staged, event_at, at_ms)
 
     def _stage(
-        self, messages: Sequence[Message], keys: Sequence[MessageKeys], history_length: int, place: Place
+        self, messages: Sequence[Message], keys: Sequence[MessageKeys], history_length: int, place: Place, now_ms: int
     ) -> tuple[tuple[NewEntry, ...], int]:
         """Return an entry for each message that is not stored, and the index of the event's first one.
 
-        They depend on nothing else, so that two calls that store the same messages give them the same positions.
+        Their positions depend on nothing else, so that two calls that store the same messages give them the same ones.
         """
         entries: list[NewEntry] = []
         event_index = 0
-        pairs = Counter[str]()
+        identities = set[str]()
         for index in range(place.stored_count, len(messages)):
             message = messages[index]
+            at_ms = message.at_ms or now_ms
             if index == history_length:
                 event_index = len(entries)
             entries.append(
                 NewEntry(
                     messages=with_sizes((message,), self._counter),
                     starts_turn=_starts_turn(messages, index),
-                    at_ms=message.at_ms,
-                    keys=self._stored_keys(keys[index], place, pairs),
+                    at_ms=at_ms,
+                    keys=self._stored_keys(keys[index], place, identities),
                 )
             )
             if message.role == "assistant" and not unanswered_calls((message,)):
-                entries.append(NewEntry("completed", at_ms=message.at_ms))
+                entries.append(NewEntry("completed", at_ms=at_ms))
         return tuple(entries), event_index
 
     def _reply_entries(self, placed: PlacedList, reply: NewEntry, keys: Sequence[MessageKeys]) -> tuple[NewEntry, ...]:
         """Return a reply's entry as one for each of its messages."""
-        pairs = Counter(key.pair for key in placed.keys[placed.place.stored_count :] if key.pair)
-        stored = [self._stored_keys(key, placed.place, pairs) for key in keys]
+        identities = {key.identity for key in placed.client.keys[placed.place.stored_count :]}
+        stored = [self._stored_keys(key, placed.place, identities) for key in keys]
         first = replace(reply, messages=reply.messages[:1], keys=stored[0] if stored else ())
         others = zip(reply.messages[1:], stored[1:], strict=True)
         return (first, *(NewEntry(messages=(sized,), at_ms=reply.at_ms, keys=more) for sized, more in others))
 
-    def _stored_keys(self, keys: MessageKeys, place: Place, pairs: Counter[str]) -> tuple[str, ...]:
-        """Return the keys that a message is stored with; `pairs` counts the pairs that will be stored before it."""
-        if not keys.pair:
+    def _stored_keys(self, keys: MessageKeys, place: Place, identities: set[str]) -> tuple[str, ...]:
+        """Return the keys that a message is stored with; `seen` has the identities that are stored before it."""
+        identity = keys.identity
+        if not identity or identity in identities or self._finder.has_identity(place, identity):
             return (keys.chain,)
-        pair = self._finder.key_of_pair(keys.pair, place, pairs[keys.pair])
-        pairs[keys.pair] += 1
-        return (keys.chain, pair) if pair else (keys.chain,)
+        identities.add(identity)
+        return (keys.chain, identity)
 
-    def _new_label(self, scope: str, key: str) -> str:
+    def _new_label(self, stem: str, key: str) -> str:
         """Return a label that no session ever had, named by the first message that only this session has."""
-        label = f"{scope}~{key.rpartition(':')[2][:8]}"
+        label = f"{stem}~{key.rpartition(':')[2][:8]}"
         store = self._ledger.store
         for number in count(2):
             if store.resolve(label) is None and store.session(label) is None:

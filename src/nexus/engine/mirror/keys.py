@@ -8,47 +8,100 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from typing import Any
 
 from msgspec import Struct
 
 from nexus.types.message import Image, Message, Text, ToolCall, ToolResult, Unknown
 
+LONG_CHARS = 200
+"""A message with more characters identifies its session."""
+
+_COUNTER = re.compile(r"\D*\d{1,4}")
+"""Ids that only number the calls (`call_1`): other conversations have them too."""
+
+DEFAULT_SCOPE = "mirror"
+
+MAX_LABEL_CHARS = 100
+"""Characters of a conversation's name in labels."""
+
+
+class ListScope(Struct, frozen=True):
+    """The lists that are compared with each other: of one scope, principal and conversation."""
+
+    name: str = DEFAULT_SCOPE
+    principal: str = ""
+    conversation: str = ""
+
+    @property
+    def root(self) -> bytes:
+        """Hash that every key begins with. A scope alone has the one of earlier versions."""
+        name, principal, conversation = (
+            hashlib.sha256(text.encode(errors="surrogatepass")).digest()
+            for text in (self.name, self.principal, self.conversation)
+        )
+        if not self.principal and not self.conversation:
+            return name
+        return hashlib.sha256(name + principal + conversation).digest()
+
+    @property
+    def label(self) -> str:
+        """Beginning of the labels of its sessions."""
+        return f"{self.name}/{self.conversation[:MAX_LABEL_CHARS]}" if self.conversation else self.name
+
 
 class MessageKeys(Struct, frozen=True, gc=False):
     """The keys under which the ledger has a message."""
 
     chain: str
-    """Key of the message and of everything before it, in its scope."""
-    pair: str = ""
-    """Key of an assistant's message and the one before it, whatever comes before these; empty for other messages. A
-    session may have the same pair several times, so the key is stored with a number."""
+    """Key of the message and of everything before it in its conversation, in its scope."""
+    identity: str = ""
+    """Key of a long message, or of one with ids of tool calls, whatever comes before it; empty for other messages.
+    The first such message of a path is stored with it."""
 
 
 class KeyChain:
     """Keys of one conversation's messages in order, for as many as were added."""
 
-    def __init__(self, scope: str) -> None:
-        self._scope = self._chain = hashlib.sha256(scope.encode(errors="surrogatepass")).digest()
-        self._before = b""
+    def __init__(self, root: bytes) -> None:
+        self._root = self._chain = root
         self._places: dict[str, int] = {}
+        self.count = 0
+        """Number of messages."""
+
+    @property
+    def key(self) -> str:
+        """Key of the newest message and of everything before it."""
+        return f"chain:{self._chain.hex()[:32]}"
 
     def copy(self) -> KeyChain:
         """Return a chain with the same messages, to continue it without changing this one."""
-        other = KeyChain("")
-        other._scope, other._chain, other._before = self._scope, self._chain, self._before
+        other = KeyChain(self._root)
+        other._chain, other.count = self._chain, self.count
         other._places = dict(self._places)
         return other
 
-    def add(self, message: Message) -> MessageKeys:
-        """Return the keys of the next message."""
-        content = content_hash(message, self._places)
-        self._chain = hashlib.sha256(self._chain + content).digest()
-        pair = ""
-        if message.role == "assistant" and self._before:
-            pair = f"pair:{hashlib.sha256(self._scope + self._before + content).hexdigest()[:32]}"
-        self._before = content
-        return MessageKeys(f"chain:{self._chain.hex()[:32]}", pair)
+    def add(self, message: Message) -> str:
+        """Add the next message and return its key."""
+        self._chain = hashlib.sha256(self._chain + content_hash(message, self._places)).digest()
+        self.count += 1
+        return self.key
+
+    def keys(self, message: Message) -> MessageKeys:
+        """Add the next message and return all its keys."""
+        return MessageKeys(self.add(message), _identity(self._root, message))
+
+
+def _identity(root: bytes, message: Message) -> str:
+    results = message.results()
+    ids = {(call.id, call.name) for call in message.calls()} | {(result.call_id, result.name) for result in results}
+    call_ids = sorted(call_id for call_id, name in ids if call_id != name and not _COUNTER.fullmatch(call_id))
+    texts = (block.text for result in results for block in result.content if isinstance(block, Text))
+    if not call_ids and len(message.text()) + sum(map(len, texts)) <= LONG_CHARS:
+        return ""
+    content = hashlib.sha256(json.dumps(call_ids).encode()).digest() + content_hash(message, {})
+    return f"identity:{hashlib.sha256(root + content).hexdigest()[:32]}"
 
 
 def content_hash(message: Message, places: dict[str, int]) -> bytes:

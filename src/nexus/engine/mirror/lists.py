@@ -10,7 +10,7 @@ from itertools import count
 from threading import Lock
 from typing import Any
 
-from nexus.engine.mirror.keys import KeyChain, MessageKeys
+from nexus.engine.mirror.keys import KeyChain, ListScope, MessageKeys
 from nexus.providers.messages import as_messages, list_of_items
 from nexus.providers.received import CallIndex
 from nexus.text.as_received import ReceivedFormat
@@ -28,7 +28,7 @@ MAX_LISTS, MAX_MESSAGES = 1_024, 20_000
 class ReadList:
     """A client's list, the messages in it, and their keys, without the system messages that it begins with."""
 
-    scope: str
+    scope: ListScope
     provider: ReceivedFormat | None
     model: str
     chain: KeyChain
@@ -46,7 +46,7 @@ class ReadList:
             else:
                 sized = with_image_sizes(message)
                 self.messages.append(sized)
-                self.keys.append(self.chain.add(sized))
+                self.keys.append(self.chain.keys(sized))
         self.items += (item if isinstance(item, Message) else copy.deepcopy(item) for item in items)
 
     def copy(self) -> ReadList:
@@ -64,7 +64,7 @@ class ListCache:
         self._numbers = count()
         self._lock = Lock()
 
-    def read(self, items: Any, scope: str, provider: ReceivedFormat | None, model: str) -> ReadList:
+    def read(self, items: Any, scope: ListScope, provider: ReceivedFormat | None, model: str) -> ReadList:
         """Return the list's messages and keys. Raises BadEvent as `nexus.read_messages`."""
         items = list_of_items(items, provider)
         with self._lock:
@@ -80,7 +80,7 @@ class ListCache:
                 next(self._numbers),
             )
             # Until it is read whole it is not remembered: reading may fail in the middle.
-            cached = self._lists.pop(number, None) or ReadList(scope, provider, model, KeyChain(scope))
+            cached = self._lists.pop(number, None) or ReadList(scope, provider, model, KeyChain(scope.root))
             cached.extend(items[len(cached.items) :])
             self._lists[number] = cached
             messages = sum(len(other.messages) for other in self._lists.values())

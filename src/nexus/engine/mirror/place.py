@@ -1,4 +1,4 @@
-"""The place of a client's list in the ledger: the longest known beginning, else an overlap, else a new session."""
+"""The place of a client's list in the ledger: the longest known beginning, for a window behind the messages it lacks."""
 
 from __future__ import annotations
 
@@ -6,25 +6,21 @@ from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from nexus.engine.mirror.keys import MessageKeys, content_hash
+from nexus.engine.mirror.keys import KeyChain, MessageKeys, content_hash
+from nexus.engine.mirror.paths import StoredChains
 from nexus.ledger.store import LedgerStore
-from nexus.types.message import Message
+from nexus.types.message import Message, ToolResult, with_parts
 
 NEAR = 8
 """Newest messages that are looked up one by one. Before them a message is known if all before it are."""
 
-PAIRS = 32
-"""Newest messages of the assistant that are looked up for an overlap."""
+TRIES = 32
+"""Newest messages with an identity that are looked up for a window."""
 
-COMPARED = 64
-"""Messages of an overlap that are compared, at most."""
-
-REPEATS = 8
-"""Places of the same pair of messages on one path that are remembered."""
-
-LEAST_OVERLAP = 4
-"""Messages that an overlap has at least, unless it is the whole list or the list's beginning is known too."""
+LEAST_OVERLAP = 3
+"""Messages that a window shares with its session, at least."""
 
 Action = Literal["append", "fork", "new"]
 
@@ -42,9 +38,6 @@ class Place(Struct, frozen=True):
     """Number of messages from the beginning that need not be stored."""
     last: int = 0
     """Seq of the last of them."""
-    differences: int = 0
-    """Number of those whose stored text is another and is used instead, or that are stored nowhere: both known only from
-    an overlap."""
 
     @property
     def action(self) -> Action:
@@ -60,40 +53,77 @@ class Finder:
 
     def __init__(self, store: LedgerStore) -> None:
         self._store = store
+        self._chains = StoredChains(store)
         self._labels: dict[int, str] = {}
 
     def remember(self, thread: int, session: str) -> None:
         """Remember the session of a thread, which is looked for among all sessions otherwise."""
         self._labels[thread] = session
 
-    def key_of_pair(self, pair: str, place: Place, repeats: int) -> str:
-        """Return a key of a pair that the path of a place lacks; empty if the path has enough of this pair.
+    def find(self, root: bytes, keys: Sequence[MessageKeys]) -> Place:
+        """Return the place behind the longest beginning of which every message is stored."""
+        low, high = 0, len(keys)
+        while high > low and high > len(keys) - NEAR:
+            if holders := self.holders(root, keys[high - 1].chain):
+                return self._place(holders, high)
+            high -= 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self._store.holders(keys[middle - 1].chain):
+                low = middle
+            else:
+                high = middle - 1
+        for count in range(low, 0, -1):  # more than one step only for paths of earlier versions: see `holders`
+            if holders := self.holders(root, keys[count - 1].chain):
+                return self._place(holders, count)
+        return NOWHERE
 
-        `repeats` is the number of further entries with it that will be on the path.
+    def holders(self, root: bytes, key: str) -> list[tuple[int, int]]:
+        """Return the places of a message with exactly the messages before it that its key stands for.
+
+        Earlier versions stored keys of a client's list on paths that have other messages.
         """
-        path = (
-            {part.thread: min(part.high, place.base) for part in self._store.path(place.thread)} if place.thread else {}
+        return [holder for holder in self._store.holders(key) if self._chains.read(root, *holder).key == key]
+
+    def chain_before(self, root: bytes, messages: Sequence[Message], keys: Sequence[MessageKeys]) -> KeyChain | None:
+        """Return the chain of the messages before a window; None if it is not certain which session it belongs to.
+
+        It is the session that alone has a long message of the window, or one with ids of tool calls, and before it the
+        window's earlier messages.
+        """
+        identified = [index for index, key in enumerate(keys) if key.identity]
+        for index in reversed(identified[-TRIES:]):
+            holders = [holder for holder in self._store.holders(keys[index].identity) if self.label_of(holder[0])]
+            if len(holders) == 1:
+                ((thread, last),) = holders
+                ours = messages[: index + 1]
+                stored = self._messages_before(thread, last, len(ours))
+                if _hashes(stored) == _hashes(ours):
+                    return self._chains.read(root, thread, self.seq_of(thread, last, len(ours)) - 1)
+        return None
+
+    def has_identity(self, place: Place, key: str) -> bool:
+        """Return True if the path of a place has a message with this key of an identity."""
+        uses = self._store.holders(key, place.thread) if place.thread else []
+        return any(seq <= place.base for _, seq in uses)
+
+    def with_stored_ids(self, messages: list[Message], place: Place, history_length: int) -> list[Message]:
+        """Return a list of which the results in the event, or not stored, have the ids of the stored calls they answer.
+
+        A client may have the same calls under other ids.
+        """
+        count, start = place.stored_count, min(place.stored_count, history_length)
+        answered = {result.call_id for message in messages[start:] for result in message.results()}
+        last = {call.id: index for index, message in enumerate(messages) for call in message.calls()}
+        first = min((last[call_id] for call_id in answered if call_id in last), default=count)
+        if first >= count:
+            return messages
+        stored = self._messages_before(place.thread, place.last, count - first)
+        ours, theirs = (
+            [call.id for message in some for call in message.calls()] for some in (messages[first:], stored)
         )
-        on_path = sum(seq <= path.get(thread, 0) for thread, seq in self._pairs(pair)) if path else 0
-        number = on_path + repeats
-        return f"{pair}:{number}" if number < REPEATS else ""
-
-    def _pairs(self, pair: str) -> list[tuple[int, int]]:
-        """Return every place of a pair of messages."""
-        places: list[tuple[int, int]] = []
-        for number in range(REPEATS):
-            holders = self._store.holders(f"{pair}:{number}")
-            if not holders:
-                break
-            places += holders
-        return places
-
-    def find(self, messages: Sequence[Message], keys: Sequence[MessageKeys], history_length: int) -> Place:
-        """Return the place of a list of which the first `past` messages are the history and the others the event."""
-        place = self._known_beginning(keys)
-        if place.stored_count < history_length:
-            return self._overlap(messages, keys, history_length, place) or place
-        return place
+        ids = {our: their for our, their in zip(ours, theirs, strict=False) if our != their}
+        return [*messages[:start], *(_with_ids(message, ids) for message in messages[start:])] if ids else messages
 
     def label_of(self, thread: int) -> str:
         """Return the label of the session that has this thread now; empty if none has it."""
@@ -107,23 +137,7 @@ class Finder:
         self._labels[thread] = label
         return label
 
-    def _known_beginning(self, keys: Sequence[MessageKeys]) -> Place:
-        """Return the place behind the longest beginning of which every message is stored."""
-        low, high = 0, len(keys)
-        while high > low and high > len(keys) - NEAR:
-            if holders := self._store.holders(keys[high - 1].chain):
-                return self._place(holders, high)
-            high -= 1
-        holders = list[tuple[int, int]]()
-        while low < high:
-            middle = (low + high + 1) // 2
-            if at_middle := self._store.holders(keys[middle - 1].chain):
-                low, holders = middle, at_middle
-            else:
-                high = middle - 1
-        return self._place(holders, low) if holders else NOWHERE
-
-    def _place(self, holders: Sequence[tuple[int, int]], count: int, differences: int = 0) -> Place:
+    def _place(self, holders: Sequence[tuple[int, int]], count: int) -> Place:
         """Return the best place: at the end of a session, else in a session's past, else on an abandoned path."""
         best, best_rank = NOWHERE, -1
         for thread, seq in holders:
@@ -131,7 +145,7 @@ class Finder:
             label = self.label_of(thread)
             rank = 2 * bool(label) * is_end + bool(label)
             if rank > best_rank:
-                best = Place(thread, base, label if is_end else "", count, seq, differences)
+                best = Place(thread, base, label if is_end else "", count, seq)
                 best_rank = rank
         return best
 
@@ -146,35 +160,8 @@ class Finder:
             base = entry.seq if marks_only else base
         return head, True
 
-    def _overlap(
-        self, messages: Sequence[Message], keys: Sequence[MessageKeys], history_length: int, beginning: Place
-    ) -> Place | None:
-        """Return the place behind the newest stored pair of messages, if enough before it is the same."""
-        for index in range(history_length - 1, max(beginning.stored_count, history_length - 1 - PAIRS), -1):
-            holders = self._pairs(keys[index].pair) if keys[index].pair else []
-            matches = list[tuple[int, tuple[int, int]]]()
-            for holder in holders:
-                length = self._same(messages, index, holder)
-                continues = beginning.stored_count > 0 and self._is_on_path(beginning, holder)
-                if length > index or length >= LEAST_OVERLAP or continues:
-                    is_same = length == min(index + 1, COMPARED)
-                    others = 0 if is_same else index + 1 - length - beginning.stored_count * continues
-                    matches.append((others, holder))
-            if matches:
-                fewest = min(others for others, _ in matches)
-                return self._place([holder for others, holder in matches if others == fewest], index + 1, fewest)
-        return None
-
-    def _same(self, messages: Sequence[Message], index: int, holder: tuple[int, int]) -> int:
-        """Return how many messages up to `index` are the same as those up to a stored one; `COMPARED` at most."""
-        stored = self._messages_before(holder, min(index + 1, COMPARED))
-        limit = len(stored)
-        pairs = zip(reversed(_hashes(messages[index + 1 - limit : index + 1])), reversed(_hashes(stored)), strict=True)
-        return next((length for length, (ours, theirs) in enumerate(pairs) if ours != theirs), limit)
-
-    def _messages_before(self, holder: tuple[int, int], count: int) -> list[Message]:
+    def _messages_before(self, thread: int, until: int, count: int) -> list[Message]:
         """Return the last messages up to a stored one, at most `count`."""
-        thread, until = holder
         messages: list[Message] = []
         while until > 0 and len(messages) < count:
             after = max(until - 2 * count, 0)
@@ -183,20 +170,23 @@ class Finder:
             until = after
         return messages[-count:]
 
-    def seq_of(self, place: Place, count: int) -> int:
-        """Return the seq of the `count`-th last message that a place continues."""
-        seq = place.last
+    def seq_of(self, thread: int, last: int, count: int) -> int:
+        """Return the seq of the `count`-th last message up to a stored one."""
+        seq = last
         while count > 1:
             seq -= 1
-            count -= any(entry.rows for entry in self._store.entries(place.thread, seq - 1, seq))
+            count -= any(entry.rows for entry in self._store.entries(thread, seq - 1, seq))
         return seq
 
-    def _is_on_path(self, beginning: Place, holder: tuple[int, int]) -> bool:
-        thread, seq = holder
-        on_path = any(
-            part.thread == beginning.thread and beginning.last <= part.high for part in self._store.path(thread)
-        )
-        return on_path and beginning.last < seq
+
+def _with_ids(message: Message, ids: dict[str, str]) -> Message:
+    if not any(result.call_id in ids for result in message.results()):
+        return message
+    parts = (
+        replace(part, call_id=ids.get(part.call_id, part.call_id)) if isinstance(part, ToolResult) else part
+        for part in message.parts
+    )
+    return with_parts(message, parts)
 
 
 def _hashes(messages: Sequence[Message]) -> list[bytes]:
