@@ -22,7 +22,7 @@ from nexus.tokens.model import Model
 from nexus.types.block import Block, ContextWarning
 from nexus.types.compaction_plan import FULL, FULL_TO, CompactionPlan, Trigger
 from nexus.types.history import History, Memory
-from nexus.types.ledger_entries import Cut, MessageRef
+from nexus.types.ledger_entries import Cut, MessageRef, TurnPosition
 from nexus.types.message import Message, ProviderFormat
 from nexus.types.profile import MessageFormatName
 from nexus.types.request import AgentRole, Identity, Request, Routing
@@ -165,6 +165,10 @@ class StoredEvent:
     starts_turn: bool
     refs: tuple[MessageRef, ...] = ()  # positions of the messages, if known
     turn: int = 0  # the open turn's number; 0 if the messages are not stored as a turn
+    hash: bytes = b""  # chain value after the last of these entries; empty if the ledger lacks it until `record`
+    thread: int = 0  # the thread on which the messages were read
+    position: TurnPosition | None = None  # of the open turn
+    fence: int | None = None  # fencing token of the program that continues it
 
 
 class SentMessage(Struct, frozen=True):
@@ -188,6 +192,7 @@ class Mirrored:
     """Label of the session that the call is recorded in; another one if that was changed meanwhile."""
     stored_count: int  # number of the list's messages that the ledger has
     missing_count: int  # number of the others, that `record` will store
+    restored_count: int  # number of the session's messages that are put back in front of a window
     reserve: int  # tokens that the caller adds to the request itself
     state: object = dataclass_field(repr=False, compare=False)
 
@@ -230,8 +235,10 @@ class EngineState:
     sent_messages: Callable[[], tuple[SentMessage, ...]] | None = None
     plain_text: Callable[[Message], str] = Message.text
     """Returns a message's text without what the message format puts around it."""
-    window_after_cut: object = None
-    """The `Window` after the cut, kept so that the next call does not read it again."""
+    position: TurnPosition | None = None
+    """The newest entry of the history when the context was assembled; None for a new session."""
+    cut_windows: tuple[object, object] | None = None
+    """The `Window` that the cut was made from, and the one after it, so that the next call does not read that again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,11 +11,12 @@ import pytest
 import nexus
 from nexus import AgentResult, Event, Text, ToolCall, assistant
 from nexus.engine import Engine
-from nexus.errors import BadContext, BadEvent, BadReply, IdempotencyConflict, SessionBusy
+from nexus.errors import BadContext, BadEvent, BadReply, HeadMoved, IdempotencyConflict, LateReply, SessionBusy
 from nexus.ledger.lease import session_lease
+from nexus.ledger.sessions import SessionMetadata
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.render.context_json import from_json, to_json
-from nexus.types.ledger_entries import Entry
+from nexus.types.ledger_entries import Commit, Committed, Entry
 
 CALLS = assistant("", ToolCall("a", "look", "{}"), ToolCall("b", "look", "{}"))
 
@@ -247,3 +248,71 @@ def test_call_and_turn_read_their_own_entries_of_a_long_session(nx: Engine, monk
     nx.begin("left open", session="s")
     assert [found.number for found in nx.ledger.turns("s", 151)] == [151, 152, 153]
     assert nx.ledger.turns("s", 151) == nx.ledger.turns("s")[150:]
+
+
+def test_reply_to_an_event_that_a_rewind_took_away_is_refused(tmp_path: Path) -> None:
+    with nexus.open(model="gpt-4o", ledger=tmp_path / "l.db") as nx, nexus.open(ledger=tmp_path / "l.db") as other:
+        nx.record(nx.assemble("Good morning.", session="s"), reply())
+        turn = nx.begin("Will it rain?", session="s")
+        ctx = turn.assemble()
+        other.ledger.rewind("s", seq=ctx.provenance.manifest.head)
+        other.begin("Something else.", session="s", model="gpt-4o")
+        with pytest.raises(LateReply):
+            turn.record(reply(), ctx)
+        with pytest.raises(HeadMoved):
+            turn.assemble(budget=2_000)
+        assert said(nx, "s") == ["Good morning.", "Done.", "Something else."]
+
+
+class InterruptedLedger(SqliteLedger):
+    """A ledger that lets others come first before its next commit."""
+
+    before_commit: Callable[[], object] | None = None
+
+    def commit(self, session: str, commit: Commit, facts: SessionMetadata | None = None) -> Committed:
+        interruption, self.before_commit = self.before_commit, None
+        if interruption is not None:
+            interruption()
+        return super().commit(session, commit, facts)
+
+
+def test_event_that_two_processes_begin_at_once_is_one_turn(tmp_path: Path) -> None:
+    event = Event((Text("Hi."),), id="update-1", at_ms=1_700_000_000_000)
+    ledger = InterruptedLedger(str(tmp_path / "l.db"))
+    with nexus.open(model="gpt-4o", ledger=ledger) as nx, nexus.open(model="gpt-4o", ledger=tmp_path / "l.db") as other:
+
+        def come_first() -> None:
+            first = other.begin(event, session="s")
+            first.assemble()
+            first.record(AgentResult((CALLS,)))
+
+        ledger.before_commit = come_first
+        second = nx.begin(event, session="s")
+        assert (second.number, second.is_new) == (1, False)
+        second.result("a", "one")
+        second.result("b", "two")
+        sent = second.assemble().body_hash
+        second.record(reply())
+        assert said(nx, "s") == ["Hi.", "", "", "", "Done."]
+        assert nx.replay("s", 1, call=2).body_hash == sent
+
+
+def test_result_that_comes_after_a_partial_reply_keeps_it(nx: Engine) -> None:
+    turn = nx.begin("Look twice.", session="s")
+    turn.assemble()
+    turn.record(AgentResult((CALLS,)))
+    turn.result("a", "one")
+    turn.fail("connection", "reset", partial="So far")
+    turn.result("b", "two")
+    again = nx.current_turn("s")
+    assert again is not None
+    sent = again.assemble().body_hash
+    again.record(reply())
+    assert [message.text() for message in nx.history("s") if message.role != "tool"] == [
+        "Look twice.",
+        "",
+        "So far",
+        "Done.",
+    ]
+    assert nx.replay("s", 1).body_hash == sent
+    assert len(nx.ledger.ref_updates("s")) == 1

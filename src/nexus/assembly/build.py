@@ -12,6 +12,7 @@ from typing import Any
 from nexus.assembly.fit.choose import ChosenFit
 from nexus.assembly.fit.compaction_plan import Aim, plan_compaction
 from nexus.assembly.fit.cut import KEEP_USER_TURNS
+from nexus.assembly.fit.window import Window
 from nexus.assembly.gather import SystemPrompt
 from nexus.assembly.inputs import AssemblyInputs
 from nexus.assembly.manifest import build_manifest, prefix_report
@@ -27,6 +28,7 @@ from nexus.types.block import Block, ContextWarning
 from nexus.types.compaction_plan import CompactionPlan, Trigger
 from nexus.types.environment import ORIGIN as ENVIRONMENT
 from nexus.types.history import History
+from nexus.types.ledger_entries import TurnPosition
 from nexus.types.message import ATTACHED, Image, Message, Note, Part, Text, Unknown
 from nexus.types.profile import Profile
 from nexus.types.request import Request, system_record
@@ -73,9 +75,7 @@ def build_context(
         ),
         provenance=Provenance(
             manifest=manifest,
-            starts_turn=inputs.stored_event.starts_turn
-            if inputs.stored_event is not None
-            else not request.event.results or not result.window.path.turn,  # late results may have no turn
+            starts_turn=_starts_turn(request, inputs, result.window),
             stored_event=inputs.stored_event,
             mirrored=inputs.mirrored,
             memory=inputs.view.message_format.memory,
@@ -107,11 +107,24 @@ def build_context(
             planner=_planner(request, inputs, manifest.base - result.window.tokens),
             sent_messages=partial(sent_messages, chosen, history, current, inputs.stored_event),
             plain_text=inputs.view.message_format.plain_text,
+            position=_position(inputs, result.window),
             compact_at=profile.compact_at,
             compact_to=profile.compact_to,
-            window_after_cut=result.window if result.cut else None,
+            cut_windows=(inputs.window, result.window) if result.cut else None,
         ),
     )
+
+
+def _starts_turn(request: Request, inputs: AssemblyInputs, window: Window) -> bool:
+    """Return whether the event starts a turn; late results may have none."""
+    if inputs.stored_event is not None:
+        return inputs.stored_event.starts_turn
+    return not request.event.results or not window.path.turn
+
+
+def _position(inputs: AssemblyInputs, window: Window) -> TurnPosition | None:
+    """Return the newest entry of the history; None for a new session."""
+    return TurnPosition(inputs.thread, window.head, window.path.turn) if inputs.thread else None
 
 
 def _planner(request: Request, inputs: AssemblyInputs, fixed_tokens: int) -> Planner | None:

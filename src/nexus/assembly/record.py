@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from nexus.assembly.fit.repair import is_synthetic_result
 from nexus.assembly.formats.registry import find_format
 from nexus.assembly.manifest_store import stored_manifest
-from nexus.context import AssembledContext
+from nexus.context import AssembledContext, engine_state
 from nexus.ledger.sessions import SessionMetadata
 from nexus.ledger.store import LedgerStore
 from nexus.tokens.calibration import Calibration, initial_calibration, is_counted, update_calibration_factor
@@ -20,7 +20,7 @@ from nexus.tokens.counter import BASE_COUNTER, TokenCounter
 from nexus.tokens.measure import message_tokens
 from nexus.tokens.model import Model, resolve
 from nexus.tokens.model_names import base_model_name, same_model
-from nexus.types.ledger_entries import AssemblyRow, Commit, NewEntry, SizedMessage, StoredCalibration
+from nexus.types.ledger_entries import AssemblyRow, Commit, NewEntry, SizedMessage, StoredCalibration, TurnPosition
 from nexus.types.message import Image, Message, ToolResult
 from nexus.types.request import AgentResult
 from nexus.types.stop_reasons import stop_reason
@@ -145,7 +145,7 @@ def build_commit(ctx: AssembledContext, result: AgentResult, counter: TokenCount
             "usage": msgspec.to_builtins(result.usage),
             "stop_reason": reason,
             **({"provider_stop_reason": provider_reason} if provider_reason != reason else {}),
-            **({"tools": [tool.name for tool in ctx.tools]} if ctx.provenance.starts_turn and ctx.tools else {}),
+            **offered_tools(ctx),
             **({"permissions_used": list(result.permissions_used)} if result.permissions_used else {}),
         },
         at_ms=now_ms,
@@ -163,13 +163,26 @@ def build_commit(ctx: AssembledContext, result: AgentResult, counter: TokenCount
         answered &= any(message.role == "tool" and not is_synthetic_result(message) for message in ctx.current)
     stored, blobs = stored_manifest(ctx, answered=answered, reported=reported_tokens(ctx, result))
     follows = (manifest.head, bytes.fromhex(manifest.head_hash)) if manifest.head else None
+    if stored_event is not None and stored_event.hash and stored_event.seqs[-1] > manifest.head:
+        follows = (stored_event.seqs[-1], stored_event.hash)  # a rewind may have taken away the event alone
     return Commit(
         tuple(entries),
         ctx.cut,
         AssemblyRow(manifest.view, stored, now_ms),
         follows=follows,
         blobs=tuple(blobs),
+        turn=continued_turn(ctx),
+        fence=stored_event.fence if stored_event is not None else None,
     )
+
+
+def continued_turn(ctx: AssembledContext) -> TurnPosition | None:
+    """Return the turn that a context's reply must still find; None if it begins one."""
+    stored, state = ctx.provenance.stored_event, engine_state(ctx)
+    if stored is not None:
+        return stored.position
+    is_result = not ctx.provenance.starts_turn and ctx.mirrored is None
+    return state.position if state is not None and is_result else None
 
 
 def new_session_metadata(ctx: AssembledContext, store: LedgerStore) -> SessionMetadata | None:
@@ -187,12 +200,14 @@ def new_session_metadata(ctx: AssembledContext, store: LedgerStore) -> SessionMe
     )
 
 
-def build_event_commit(ctx: AssembledContext, counter: TokenCounter, now_ms: int, keys: tuple[str, ...]) -> Commit:
-    """Return the commit of a context's event alone, before its call. The turn stays open."""
+def build_event_commit(
+    ctx: AssembledContext, counter: TokenCounter, now_ms: int, keys: tuple[str, ...], fields: Mapping[str, Any]
+) -> Commit:
+    """Return the commit of a context's event alone, before its call, with further fields. The turn stays open."""
     manifest = ctx.provenance.manifest
     entry = NewEntry(
         messages=with_sizes(ctx.event, counter),
-        body={"model": ctx.model, **_call_fields(ctx)},
+        body={"model": ctx.model, **_call_fields(ctx), **fields},
         at_ms=now_ms,
         starts_turn=ctx.provenance.starts_turn,
         keys=keys,
@@ -212,6 +227,11 @@ def _call_fields(ctx: AssembledContext) -> dict[str, Any]:
         "source_event": ctx.source_event_id,
         "workspace": ctx.workspace_path,
     }
+
+
+def offered_tools(ctx: AssembledContext) -> dict[str, list[str]]:
+    """Return the field of a call's entry with the names of its tools; none where a turn starts without tools."""
+    return {"tools": [tool.name for tool in ctx.tools]} if ctx.tools or not ctx.provenance.starts_turn else {}
 
 
 def _author(model: str, requested: str) -> str:

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from msgspec.structs import replace
 
@@ -49,8 +49,8 @@ class CachedWindow:
 
     window: Window
 
-    cut_number: int
-    """Number of the view's newest cut."""
+    cut: Cut | None
+    """The view's newest cut, even if the window does not apply it."""
 
     mark: Entry | None
     """The newest clear or the current compaction."""
@@ -68,6 +68,11 @@ class CachedWindow:
 
     previous_turns: PreviousTurns = field(default_factory=PreviousTurns)
     """Turns before the window, in formats that show one turn."""
+
+    @property
+    def cut_number(self) -> int:
+        """Number of the view's newest cut."""
+        return self.cut.number if self.cut is not None else 0
 
 
 class WindowCache:
@@ -93,7 +98,7 @@ class WindowCache:
         first_header, store = header(None), store or self._store
         if thread is None or (first_header.started and not store.head(thread)[0]):
             window = empty_window(replace(view, header=first_header), self._counter)
-            return CachedWindow(window, 0, None, instructions=())
+            return CachedWindow(window, None, None, instructions=())
         if view.message_format.memory is not None:
             cut = store.last_cut(thread, view.name)
             cached = self._filled(store, thread, view, cut, starts_turn=starts_turn)
@@ -104,13 +109,17 @@ class WindowCache:
         return cached
 
     def keep_after(self, ctx: AssembledContext, cut: Cut, thread: int) -> None:
-        """Continue with the window after a recorded context's cut, which the next call would otherwise read again."""
+        """Continue with the window after a recorded context's cut, which the next call would otherwise read again.
+
+        It does if the cut was made from another window, as of an overlay or from before a checkpoint, or if another
+        process decided for this view first.
+        """
         model, manifest, state = ctx.accounting.model_info, ctx.provenance.manifest, engine_state(ctx)
         model_key = _thinking_key(model.provider_format, model.name)
         cached = self._windows.get((thread, cut.view, model_key, _price_key(manifest.images), manifest.message_format))
-        window = state.window_after_cut if state is not None else None
-        if cached is not None and isinstance(window, Window) and cached.cut_number == cut.number - 1:
-            cached.window, cached.cut_number = window, cut.number
+        before, after = (state.cut_windows if state is not None else None) or (None, None)
+        if cached is not None and cached.window is before:
+            cached.window, cached.cut = cast("Window", after), cut
 
     def _cached(self, store: LedgerStore, thread: int, view: View, header: HeaderSource) -> CachedWindow:
         """Return the whole history's window, extended if that is enough, else made again."""
@@ -133,7 +142,7 @@ class WindowCache:
 
     def _is_extended(self, store: LedgerStore, cached: CachedWindow, thread: int, view: View, cut: Cut | None) -> bool:
         """Extend a cached window to the ledger's head; return False if it must be made again."""
-        if cached.cut_number != (cut.number if cut else 0):
+        if cached.cut != cut:
             return False
         if view.pin_first_message and cached.first_user_message is None:
             return False
@@ -168,7 +177,7 @@ class WindowCache:
         )
         return CachedWindow(
             filled.window,
-            cut.number if cut else 0,
+            cut,
             live.checkpoint,
             filled.first_user_message,
             live,

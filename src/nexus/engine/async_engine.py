@@ -66,13 +66,16 @@ class AsyncEngine:
         messages: Sequence[Any],
         *,
         scope: str = "",
+        conversation: str = "",
+        window: bool | None = None,
         provider: ReceivedFormat | None = None,
         reserve: int = 0,
         **options: Unpack[RequestOptions],
     ) -> AssembledContext:
         """Assemble the context for a program that has the whole message list; see `Engine.mirror`."""
-        mirror = self.engine.mirror
-        return await self.run(partial(mirror, messages, scope=scope, provider=provider, reserve=reserve, **options))
+        place = {"scope": scope, "conversation": conversation, "window": window}
+        mirror = partial(self.engine.mirror, messages, **place)
+        return await self.run(partial(mirror, provider=provider, reserve=reserve, **options))
 
     async def record(self, ctx: AssembledContext, reply: object) -> Committed:
         """Record a reply; see `Engine.record`."""

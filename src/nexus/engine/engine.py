@@ -45,8 +45,10 @@ from nexus.engine.analysis.diff import Difference
 from nexus.engine.analysis.explain import Explanation, explain
 from nexus.engine.analysis.recorded_inputs import ReplayDeps
 from nexus.engine.analysis.replay import ReplayOverrides, diff_calls, explain_call, replay_call, what_if
-from nexus.engine.mirror import Mirror, PlacedList
-from nexus.engine.turn import Turn, begin_turn, event_of
+from nexus.engine.events import event_of
+from nexus.engine.late_replies import UNSTORABLE, commit_patiently, late_base, record_unrecorded, try_store_late
+from nexus.engine.mirror import ListScope, Mirror, PlacedList
+from nexus.engine.turn import Turn, begin_turn, open_turn
 from nexus.errors import (
     BadContext,
     BadEntry,
@@ -54,8 +56,12 @@ from nexus.errors import (
     BadReference,
     BadSetting,
     EmptyEvent,
+    HeadMoved,
+    IdempotencyConflict,
+    LateReply,
     NexusError,
     ToolNotAllowed,
+    TurnSuperseded,
     UnknownProfile,
     WorkspaceMissing,
 )
@@ -67,8 +73,9 @@ from nexus.ledger.recorded_calls import RecordedCall, call_before, last_call, la
 from nexus.ledger.sessions import SessionInfo
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.store import LedgerStore
+from nexus.ledger.unrecorded import UnrecordedReplies, UnrecordedReply, unrecorded_path
 from nexus.policy import Policy
-from nexus.policy.authorization import AuthorizedRequest, authorize
+from nexus.policy.authorization import AuthorizedRequest, authorize, session_person
 from nexus.providers.replies import read_reply
 from nexus.render.context_json import RENDERERS
 from nexus.text.as_received import ReceivedFormat
@@ -82,7 +89,7 @@ from nexus.types.block import ContextWarning
 from nexus.types.compaction_plan import COMPACT_TO, CompactionPlan, Trigger
 from nexus.types.config import Config
 from nexus.types.environment import Environment
-from nexus.types.ledger_entries import Committed, Entry, StoredCalibration
+from nexus.types.ledger_entries import Commit, Committed, Entry, StoredCalibration
 from nexus.types.message import Image, Message, Text
 from nexus.types.options import RequestOptions
 from nexus.types.profile import Profile
@@ -96,7 +103,7 @@ from nexus.workspace.files.containment import local_path
 from nexus.workspace.files.reader import home_folder
 from nexus.workspace.policy_file import load_policies
 from nexus.workspace.source_context import Clock, Mode, SourceContext, workspace_context
-from nexus.workspace.user_profiles import read_profile
+from nexus.workspace.user_profiles import UserProfiles
 
 if TYPE_CHECKING:  # these take a while to import, and most programs use none
     from nexus.compaction import CompactionOutcome, FallbackSummarizer, Summarizer
@@ -127,6 +134,8 @@ class Engine:
         ledger: All operations on sessions: fork, rewind, undo, pin, rename, search and others.
         store: The ledger store below them.
         recoveries: Calls that a provider rejected as too large, by model (`nexus.engine.recovery`).
+        unrecorded: Replies that the ledger could not store yet (`nexus.ledger.unrecorded`).
+        user_profiles: The users' profiles, by principal.
     """
 
     def __init__(
@@ -152,6 +161,7 @@ class Engine:
         policy: Policy | str | Path | None = None,
         plugins: Sequence[object] = (),
         system: str = "",
+        local_user: bool = False,
     ) -> None:
         valid = {
             "ledger": hasattr(ledger, "commit"),
@@ -169,6 +179,7 @@ class Engine:
             "mode": isinstance(mode, str),
             "clock": isinstance(clock, str),
             "plugins": isinstance(plugins, Sequence) and not isinstance(plugins, str),
+            "local_user": isinstance(local_user, bool),
         }
         if wrong := next((name for name, is_valid in valid.items() if not is_valid), ""):
             raise BadSetting(f"{wrong} of nexus.open has a wrong type or value (see its documentation)")
@@ -177,8 +188,12 @@ class Engine:
         self.workspace, self.store, self.ledger = workspace, ledger, Ledger(ledger)
         self.workspace_context = workspace_context(workspace, home, config, mode, clock)
         self.credentials = Credentials(
-            self.workspace_context.home.root if self.workspace_context.home else home_folder()
+            self.workspace_context.home.root if self.workspace_context.home else home or home_folder()
         )
+        is_file = isinstance(ledger, SqliteLedger)
+        waiting = unrecorded_path(ledger.location, is_file=is_file, tenant=ledger.tenant, home=self.credentials.home)
+        self.unrecorded = self.ledger.unrecorded = UnrecordedReplies(waiting, ledger.tenant)
+        self.user_profiles = UserProfiles(ledger, self.credentials.home if local_user else None)
         self._surveys = Surveys(self._environment_snapshot)
         self.policies = load_policies(
             policy, self.workspace_context.home.root if self.workspace_context.home else None, workspace
@@ -291,19 +306,26 @@ class Engine:
         messages: Sequence[Any],
         *,
         scope: str = "",
+        conversation: str = "",
+        window: bool | None = None,
         provider: ReceivedFormat | None = None,
         reserve: int = 0,
         **options: Unpack[RequestOptions],
     ) -> AssembledContext:
         """Assemble the context for a program that has the whole message list of its conversation. Writes nothing.
 
-        The list continues the session that has its longest known beginning, or with whose messages it overlaps (a
-        sliding window, an edited middle, the client's own compaction), else a new one: see `AssembledContext.mirrored`.
-        `record` then stores the messages that the ledger lacks, and the reply, in one transaction.
+        The list continues the session that has its longest known beginning, else it is a new one: see
+        `AssembledContext.mirrored`. The model sees the list as it is: an edited or dropped message is a fork.
+        `record` then stores the messages that the ledger lacks, and the reply, in one transaction. Lists of one scope,
+        principal and conversation are compared with each other alone.
 
         Args:
             messages: The list in a provider's format, or neutral messages. It ends with the user's message or results.
-            scope: Name of the client or its user: lists of one scope are never compared with those of another.
+            scope: Name of the client.
+            conversation: Id of the conversation, if the caller has one.
+            window: True if the list may lack earlier messages. They are put back in front if the list shares three
+                messages or more with one session, and one of them, of over 200 characters or with the id of a tool
+                call, is in that session alone. By default True for a named scope without a conversation.
             provider: Format of the list; recognized by default (see `nexus.read_messages`).
             reserve: Tokens that the caller adds to the request itself, such as tools that it does not pass.
             **options: As for `assemble`. System messages at the list's beginning are added to `system`. The profile is
@@ -311,14 +333,15 @@ class Engine:
 
         Raises BadEvent for a list that cannot be read or has no message to answer, and as `assemble`.
         """
-        check_options("mirror", options, RequestOptions, "messages scope provider reserve")
+        check_options("mirror", options, RequestOptions, "messages scope conversation window provider reserve")
         if type(reserve) is not int or reserve < 0:
             raise BadSetting("reserve is no number of tokens (pass an int, 0 or more)")
         self.check_trusted()
         model = options.get("model") or self.model
-        placed = self._mirror.place(messages, scope, provider, model)
-        event = event_of(placed.event, self.clock_ms())
-        system = "\n\n".join(text for text in (options.get("system") or self.system, placed.system) if text)
+        list_scope = ListScope(scope, options.get("principal") or "", conversation)
+        placed = self._mirror.place(messages, list_scope, window, provider, model, self.clock_ms())
+        event = event_of(placed.event, Event(), self.clock_ms())
+        system = "\n\n".join(text for text in (options.get("system") or self.system, placed.client.system) if text)
         request = build_request(event, placed.session, **{"profile": MIRROR_PROFILE, **options, "system": system})
         if reserve:
             available = plan_budget(self._with_learned_limit(request), self.resolve(model)).available
@@ -327,11 +350,7 @@ class Engine:
         with self.store.snapshot():
             authorized = self._authorize(prepared)
             inputs = self._assembly_inputs(authorized, self._mirror.overlay(placed), placed.event)
-        inputs = dataclasses.replace(
-            inputs,
-            warnings=(*inputs.warnings, *placed.warnings),
-            mirrored=placed.public(reserve),
-        )
+        inputs = dataclasses.replace(inputs, mirrored=placed.public(reserve))
         return assemble(authorized.request, self._profile(authorized.request), inputs)
 
     def session_label(self, session: str | None = None, **options: Unpack[RequestOptions]) -> str:
@@ -347,16 +366,22 @@ class Engine:
         Raises NoSuchSession.
         """
         check_options("current_turn", options, RequestOptions, "session")
-        row = self.ledger.thread_info(session)
-        return Turn(self, build_request(Event(), session, **options), row.turn, options) if row.open_turn else None
+        return open_turn(self, session, options)
 
     def assemble_stored(self, request: Request, event: StoredEvent) -> AssembledContext:
-        """Assemble the context of the next call for an event that the ledger has; see `nexus.engine.turn`."""
+        """Assemble the context of the next call for an event that the ledger has; see `nexus.engine.turn`.
+
+        Raises HeadMoved if the session was rewound to before the event.
+        """
         self.check_trusted()
-        prepared = self._prepare(replace(request, event=event_of(event, self.clock_ms())), moment=False)
+        stored = event_of(event, request.event, self.clock_ms())
+        prepared = self._prepare(replace(request, event=stored), moment=False)
         with self.store.snapshot():
             authorized = self._authorize(prepared)
             thread = self.ledger.thread(authorized.request.routing.session)
+            newest = next(iter(self.store.entries(thread, event.seqs[-1] - 1, event.seqs[-1])), None)
+            if newest is None or newest.hash != event.hash:
+                raise HeadMoved(authorized.request.routing.session, event.seqs[-1], self.store.head(thread)[0])
             store = without_event(self.store, thread, event.seqs)
             inputs = self._assembly_inputs(authorized, store, event)
         return assemble(authorized.request, self._profile(authorized.request), inputs)
@@ -380,13 +405,20 @@ class Engine:
         if self.system and not request.system:
             request = replace(request, system=self.system)
         if not request.identity.user_profile:
-            profile, more = read_profile(self.credentials.home, request.identity.principal)
+            profile, more = self.user_profiles.read(self.person(request))
             request = replace(request, identity=replace(request.identity, user_profile=profile))
             warnings = (*warnings, *more)
         if self.hooks.plugins:
             request, more = self.hooks.run(request, request.event.at_ms or self.clock_ms(), moment=moment)
             warnings = (*warnings, *more)
         return _PreparedRequest(request, tuple(warnings))
+
+    def person(self, request: Request) -> str:
+        """Return whose profile a request's context shows: the principal's, else that of the person of a `dm:` session.
+
+        Empty if it is nobody's, which is the local user's for an engine of the local user.
+        """
+        return request.identity.principal or session_person(self.store, request.routing.session)
 
     def _authorize(self, prepared: _PreparedRequest) -> AuthorizedRequest:
         """Apply the policies, to the plugins' tools too."""
@@ -528,11 +560,12 @@ class Engine:
             ctx: The context that was sent.
             reply: The response of OpenAI, Anthropic or Gemini as object or dict, or an AgentResult.
 
-        Raises BadReply, LedgerError, and IdempotencyConflict if another reply was recorded for the same context.
+        Raises BadReply, LedgerError, IdempotencyConflict if another reply was recorded for the same context, and LateReply
+        if its turn has ended or another one has begun: the reply is stored apart, behind the message that it answers.
         """
-        return self.record_result(ctx, read_reply(reply))
+        return self.record_result(ctx, read_reply(reply), reply)
 
-    def record_result(self, ctx: AssembledContext, result: AgentResult) -> Committed:
+    def record_result(self, ctx: AssembledContext, result: AgentResult, reply: object = None) -> Committed:
         """Record a reply that `read_reply` has read; see `record`."""
         if not isinstance(ctx, AssembledContext):
             raise BadContext(f"context is {type(ctx).__name__} (pass the one that `assemble` returned)")
@@ -541,7 +574,7 @@ class Engine:
         if mirrored is not None and isinstance(mirrored.state, PlacedList):
             committed = self._mirror.record(mirrored.state, commit)
         else:
-            committed = self.ledger.commit(ctx.session_label, commit, new_session_metadata(ctx, self.store))
+            committed = self._commit_reply(ctx, commit, result if reply is None else reply)
         if committed.added and ctx.cut is not None:
             self._windows.keep_after(ctx, ctx.cut, committed.thread)
         # Usage includes what the caller added to the request, and nothing tells how much of the reserve that was.
@@ -551,6 +584,29 @@ class Engine:
             if updated := update_calibration(ctx, result, partial(self._calibration, model, counter), now_ms):
                 self.store.calibrate(model.provider, calibration_key(model, counter), updated)
         return committed
+
+    def _commit_reply(self, ctx: AssembledContext, commit: Commit, reply: object) -> Committed:
+        """Store a reply. What the ledger cannot store now is kept in a file, and the error has it."""
+        label, facts = ctx.session_label, new_session_metadata(ctx, self.store)
+        try:
+            return commit_patiently(self.ledger, label, commit, facts)
+        except (TurnSuperseded, HeadMoved, IdempotencyConflict) as error:
+            if commit.turn is None:
+                raise
+            base = late_base(ctx, commit)
+            stored_as = try_store_late(self.ledger, label, commit.turn.turn, base, commit)
+            raise LateReply(error, commit.turn.turn, reply, stored_as) from error
+        except UNSTORABLE as error:
+            turn = commit.turn.turn if commit.turn is not None else 0
+            principal = ctx.provenance.identity.principal
+            waiting = (label, turn, late_base(ctx, commit), commit, facts, principal)
+            error.kept_in = self.unrecorded.add(UnrecordedReply(self.store.tenant, *waiting))
+            error.reply = reply
+            raise
+
+    def record_waiting(self) -> int:
+        """Record the replies that the ledger could not store before; return how many. It is done before each turn."""
+        return self.unrecorded.record_all(partial(record_unrecorded, self.ledger))
 
     def add_system_message(self, text: str, *, session: str = "main") -> Committed:
         """Add a system message to a session between two turns, as the application's own word.
@@ -653,7 +709,7 @@ class Engine:
             timezone=timezone or str(self.timezone),
             clock_ms=self.clock_ms,
             file_chars=self.workspace_context.config.instructions.file_chars,
-            home=self.credentials.home,
+            profiles=self.user_profiles,
         )
 
     def consolidate(self, session: str = "main") -> str:
@@ -878,6 +934,9 @@ class EngineOptions(TypedDict, total=False):
     """Modules or objects with hooks, in addition to installed plugins."""
     system: str
     """The application's own system prompt, first and unchanged in every context."""
+    local_user: bool
+    """Whether calls without a principal are the local user's, with the profile in `user.json` of `home` (default: False).
+    The command line says so; a program that speaks for others must not."""
 
 
 def open_engine(
@@ -909,10 +968,12 @@ def open_engine(
     path = None if ledger is None else str(ledger) if _is_no_file(ledger) else local_path(ledger, "ledger")
     store = open_ledger(root, path, user_folder, clock_ms=options.get("clock_ms"))
     try:
-        return Engine(root, store, **options)
+        engine = Engine(root, store, **options)
+        engine.record_waiting()
     except BaseException:
         store.close()
         raise
+    return engine
 
 
 def _is_no_file(ledger: str | PathLike[str]) -> bool:

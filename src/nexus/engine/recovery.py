@@ -23,9 +23,10 @@ from nexus.compaction import CompactionOutcome
 from nexus.context import AssembledContext
 from nexus.engine import Engine
 from nexus.engine.async_engine import AsyncEngine, AsyncTurn
-from nexus.engine.turn import Turn, event_of_context, options_of
-from nexus.errors import BudgetTooSmall, CompactionSuperseded, ContextOverflow, HeadMoved
+from nexus.engine.turn import CANCELED, Turn, begin_turn, event_of_context, options_of
+from nexus.errors import BudgetTooSmall, CompactionSuperseded, ContextOverflow, HeadMoved, LedgerError
 from nexus.ledger.lease import WAIT_S, async_session_lease, session_lease
+from nexus.ledger.replay import ABORTED
 from nexus.providers.errors import OverflowVerdict, classify, detect_silent_overflow, learned_window
 from nexus.providers.errors.failures import failure_of
 from nexus.providers.replies import read_reply
@@ -86,8 +87,8 @@ class _Outcome(Struct, frozen=True):
     error: Exception | None = None
 
 
-RemoteAssembly: TypeAlias = Callable[[AsyncTurn], Awaitable[AssembledContext | None]]
-"""Returns the context of a turn's next call from another process (`Turn.attach`); None to assemble it here."""
+RemoteAssembly: TypeAlias = Callable[[AsyncTurn, RequestOptions], Awaitable[AssembledContext]]
+"""Returns the context of a turn's next call, with inputs that come from another process. Takes changes of the options."""
 
 Compact: TypeAlias = Callable[[threading.Event], CompactionOutcome]
 """Compacts the session, which a model may take minutes for; canceled by the event."""
@@ -133,8 +134,8 @@ def call(
     """
     check_options("call", options, RequestOptions, _CALL_ARGUMENTS)
     recovery = _new_recovery(nx, event, session, images, options, compact=compact)
-    with session_lease(nx.store, recovery.session, wait_s=wait):
-        return _send_all(recovery.turn_steps(), send)
+    with session_lease(nx.store, recovery.session, wait_s=wait) as lease:
+        return _send_all(recovery.turn_steps(lease.fence), send)
 
 
 async def acall(
@@ -151,8 +152,8 @@ async def acall(
     """Do as `call` with an asynchronous `send`; a cancelled task leaves an interrupted turn."""
     check_options("acall", options, RequestOptions, _CALL_ARGUMENTS)
     recovery = await nx.run(partial(_new_recovery, nx.engine, event, session, images, options, compact=compact))
-    async with async_session_lease(nx.engine.store, recovery.session, nx.run, wait_s=wait):
-        return await _await_all(nx, recovery.turn_steps(), send)
+    async with async_session_lease(nx.engine.store, recovery.session, nx.run, wait_s=wait) as lease:
+        return await _await_all(nx, recovery.turn_steps(lease.fence), send)
 
 
 async def next_reply(
@@ -175,7 +176,7 @@ async def next_reply(
         send: As for `acall`.
         compact_topic: Compact the session even if the context has room; the summary keeps this above all.
         listen: Called on the event loop when a compaction starts and when it ends.
-        assemble: Gets the context from another process, unless the call has changes or a compaction comes first.
+        assemble: Assembles the first context with inputs from another process, which the turn's options then have.
         **changes: As for `Turn.assemble`.
 
     Raises:
@@ -186,6 +187,7 @@ async def next_reply(
     def pass_on(event: StreamEvent) -> None:
         loop.call_soon_threadsafe(listen, event)
 
+    ctx = await assemble(turn, changes) if assemble is not None else None
     recovery = _Recovery(
         nx.engine,
         Event(),
@@ -194,8 +196,6 @@ async def next_reply(
         turn=turn.turn,
         listen=pass_on,
     )
-    is_plain = compact_topic is None and not changes
-    ctx = await assemble(turn) if assemble is not None and is_plain else None
     return await _await_all(nx, recovery.reply_steps(compact_topic, ctx, **changes), send)
 
 
@@ -346,22 +346,27 @@ class _Recovery:
         stored = failed.provenance.stored_event
         if self.turn is None or stored is None:
             return self.nx.assemble(self.event, session=self.session, **options)
-        return self.nx.assemble_stored(build_request(self.event, self.session, **options), stored)
+        return self.nx.assemble_stored(build_request(self.turn.surroundings, self.session, **options), stored)
 
-    def turn_steps(self) -> _Steps[Answer]:
-        """Store the event, then yield contexts until one fits. Every way out but the answer closes the turn as failed."""
-        begin = partial(self.nx.begin, self.event, session=self.session, **self.options)
+    def turn_steps(self, fence: int) -> _Steps[Answer]:
+        """Store the event, then yield contexts until one fits. Every way out but the answer closes the turn as failed.
+
+        `fence` is the token of the lease that the caller holds.
+        """
+        begin = partial(begin_turn, self.nx, self.event, self.session, self.options, fence)
         turn = self.turn = despite_learned_limit(self.nx, self.options.get("model"), begin)
         if turn.status == "completed":
             return self._stored_answer(turn)
         try:
             return (yield from self.reply_steps())
         except Exception as error:
-            failure = failure_of(error)
-            turn.fail(failure.kind, failure.text)
+            # A turn whose reply could not be stored stays open: the same event gets the reply, without another call.
+            if not isinstance(error, LedgerError) or not error.leaves_turn_open:
+                failure = failure_of(error)
+                turn.fail_if_open(failure.kind, failure.text, partial=partial_reply(error))
             raise
-        except BaseException:
-            turn.cancel()
+        except BaseException as error:
+            turn.fail_if_open(ABORTED, CANCELED, partial=partial_reply(error))
             raise
 
     def recovery_steps(self, ctx: AssembledContext, verdict: OverflowVerdict) -> _Steps[Answer]:
@@ -498,6 +503,15 @@ class _Recovery:
         # The request's settings are all in `model_config` then.
         self.options = {**self.options, **_NO_SETTINGS, "model_config": with_output_limit(config, remaining)}
         return True
+
+
+def partial_reply(error: BaseException) -> str:
+    """Return the text that had arrived of a streamed reply when an error or a cancellation ended it.
+
+    Clients leave it in the attribute `partial` of what they raise; `nexus.models` does.
+    """
+    partial = getattr(error, "partial", "")
+    return partial if isinstance(partial, str) else ""
 
 
 def _prompt_limit(ctx: AssembledContext, verdict: OverflowVerdict) -> int:

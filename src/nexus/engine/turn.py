@@ -10,15 +10,19 @@ from msgspec.structs import replace
 
 from nexus.assembly.gather import event_messages
 from nexus.assembly.inputs import as_event, build_request
-from nexus.assembly.record import build_event_commit, new_session_metadata, with_sizes
+from nexus.assembly.record import build_event_commit, continued_turn, new_session_metadata, offered_tools, with_sizes
 from nexus.context import AssembledContext, EngineState, StoredEvent, engine_state
-from nexus.errors import BadContext, BadEvent, BadReply
+from nexus.engine.events import event_fields, event_keys, surroundings_of, turn_with_event
+from nexus.engine.late_replies import partial_messages, try_store_late
+from nexus.errors import BadContext, BadEvent, BadReply, TurnSuperseded
 from nexus.ledger.overlay import is_partial, open_event
 from nexus.ledger.replay import ABORTED, TurnStatus, entries_from_turn
+from nexus.ledger.replay import Turn as StoredTurn
+from nexus.ledger.sessions import holder_of
 from nexus.providers.errors.failures import FailureKind
 from nexus.providers.replies import read_reply
-from nexus.types.ledger_entries import Commit, Committed, Entry, MessageRef, NewEntry
-from nexus.types.message import ATTACHED, Message, Note, Text, ToolCall, ToolResult, assistant, with_parts
+from nexus.types.ledger_entries import Commit, Committed, Entry, NewEntry, TurnPosition
+from nexus.types.message import ATTACHED, Message, Note, Text, ToolResult
 from nexus.types.options import RequestOptions
 from nexus.types.request import AgentResult, Event, Request
 from nexus.types.tool_calls import ToolCallRecord, tool_call_records
@@ -26,7 +30,12 @@ from nexus.types.validation import check_options, checked
 
 if TYPE_CHECKING:
     from nexus.ledger.operations import Ledger
+    from nexus.ledger.unrecorded import UnrecordedReplies
     from nexus.tokens.counter import TokenCounter
+
+
+CANCELED = "canceled"
+"""Text of the failure of a turn that was interrupted."""
 
 
 class TurnEngine(Protocol):
@@ -55,8 +64,17 @@ class TurnEngine(Protocol):
         """Assemble the context for an event that the ledger has."""
         ...
 
-    def record_result(self, ctx: AssembledContext, result: AgentResult) -> Committed:
-        """Store a reply."""
+    def record_result(self, ctx: AssembledContext, result: AgentResult, reply: object = None) -> Committed:
+        """Store a reply. Raises LateReply."""
+        ...
+
+    @property
+    def unrecorded(self) -> UnrecordedReplies:
+        """Replies that the ledger could not store yet."""
+        ...
+
+    def record_waiting(self) -> int:
+        """Record what the ledger could not store before."""
         ...
 
 
@@ -77,15 +95,18 @@ class Turn:
         self,
         engine: TurnEngine,
         request: Request,
-        number: int,
+        position: TurnPosition,
         options: RequestOptions,
         ctx: AssembledContext | None = None,
+        fence: int = 0,
     ) -> None:
+        """Continue a turn, with a fencing token; 0 takes the next one when it writes."""
         self.engine, self._request, self._ctx = engine, request, ctx
         self._options: RequestOptions = options
         self._event = ctx.provenance.stored_event if ctx is not None else None
+        self._position, self._fence = position, fence
         self.is_new = False
-        self.session, self.number = request.routing.session, number
+        self.session, self.number = request.routing.session, position.turn
         self.last_reply: object = None
 
     def __repr__(self) -> str:
@@ -99,16 +120,32 @@ class Turn:
     @property
     def status(self) -> TurnStatus:
         """`pending`, `streaming`, `completed`, `failed` or `interrupted`, read from the ledger."""
-        with self.engine.ledger.snapshot():
-            turns = self.engine.ledger.turns(self.session, self.number)
-        statuses: list[TurnStatus] = [turn.status for turn in turns if turn.number == self.number]
-        return statuses[0] if statuses else "interrupted"
+        stored = self.stored
+        return stored.status if stored is not None else "interrupted"
+
+    @property
+    def stored(self) -> StoredTurn | None:
+        """The turn as the ledger has it; None if its session went back behind it."""
+        ledger, position = self.engine.ledger, self._position
+        with ledger.snapshot():
+            thread = ledger.thread_info(self.session)
+            if (
+                position.seq > thread.head_seq
+                or holder_of(ledger.store.path(thread.id), position.seq) != position.thread
+            ):
+                return None
+            return next((turn for turn in ledger.turns(self.session, self.number) if turn.number == self.number), None)
 
     @property
     def is_open(self) -> bool:
         """True if a call, a result or the end of the turn is still to come."""
         with self.engine.ledger.snapshot():
             return self.engine.ledger.thread_info(self.session).open_turn and self.status not in ("completed", "failed")
+
+    @property
+    def surroundings(self) -> Event:
+        """What the turn's event says besides its messages: time zone, channel, platform, metadata, hook data."""
+        return self._request.event
 
     @property
     def replies(self) -> tuple[Message, ...]:
@@ -133,7 +170,7 @@ class Turn:
         check_options("assemble", changes, RequestOptions)
         if changes:
             self._options = {**self._options, **changes}
-            self._request, self._ctx = build_request(self._request.event, self.session, **self._options), None
+            self._request, self._ctx = build_request(self.surroundings, self.session, **self._options), None
         if self._ctx is None:
             self._ctx = self._assemble_stored()
         return self._ctx
@@ -146,7 +183,8 @@ class Turn:
         """
         ledger, state = self.engine.ledger, engine_state(ctx)
         with ledger.snapshot():
-            stored = self._stored_event(*open_event(ledger.store, ledger.thread(self.session)))
+            thread = ledger.thread(self.session)
+            stored = self._stored_event(thread, *open_event(ledger.store, thread))
         if state is None or ctx.session_label != self.session or ctx.event[: len(stored.messages)] != stored.messages:
             raise BadContext(
                 f"context is not for the next call of turn {self.number} of {self.session!r} (assemble it)"
@@ -174,8 +212,13 @@ class Turn:
         if result.error is None and not any(message.has_content() for message in result.messages):
             why = f"stop reason {result.stop_reason}" if result.stop_reason else "no stop reason"
             raise BadReply(f"reply is empty ({why}; call again, or end the turn with `turn.fail`; nothing was stored)")
-        committed = self.engine.record_result(ctx, result)
+        stored = ctx.provenance.stored_event
+        if stored is not None and stored.fence != self._fence:
+            stored = dataclasses.replace(stored, fence=self._fence)
+            ctx = dataclasses.replace(ctx, provenance=dataclasses.replace(ctx.provenance, stored_event=stored))
+        committed = self.engine.record_result(ctx, result, reply)
         self._ctx, self._event, self.last_reply = None, None, reply
+        self._fence = committed.fence or self._fence
         return committed
 
     def result(
@@ -212,12 +255,13 @@ class Turn:
             thread = ledger.thread(self.session)
             waiting, _ = open_event(ledger.store, thread)
             # Models use an id again in later replies.
-            reply = waiting[0].seq - 1 if waiting else ledger.store.head(thread)[0]
+            head = ledger.store.head(thread)[0]
+            reply = waiting[0].seq - 1 if waiting else head
         rows = (row for entry in waiting for row in entry.rows)
         if any(row.message.parts == message.parts for row in rows):
-            return Committed(thread, ledger.store.head(thread)[0], 0, self.number)
+            return Committed(thread, head, 0, self.number)
         entry = NewEntry(messages=with_sizes((message,), self.engine.counter), keys=(f"result:{reply}:{call_id}",))
-        return ledger.commit(self.session, Commit((entry,)))
+        return self._commit(entry)
 
     def add(self, event: str | Event) -> Committed:
         """Store a further message of the user in the open turn, behind its results. The same `Event.id` adds nothing.
@@ -233,12 +277,14 @@ class Turn:
             raise BadEvent(f"turn {self.number} of session {self.session!r} has ended (begin another one)")
         messages = with_sizes(event_messages(event, [], event.at_ms or now_ms), self.engine.counter)
         self._ctx = self._event = None
-        return ledger.commit(self.session, Commit((NewEntry(messages=messages, at_ms=now_ms, keys=event_keys(event)),)))
+        principal = self._request.identity.principal
+        keys, fields = event_keys(event, principal), event_fields(event, principal)
+        return self._commit(NewEntry(messages=messages, body=fields, at_ms=now_ms, keys=keys))
 
     def complete(self) -> Committed:
         """End the turn without another reply, when the results of its tools are stored."""
         self._ctx = self._event = None
-        return self.engine.ledger.close_turn(self.session)
+        return self._commit(NewEntry("completed"))
 
     def fail(self, kind: FailureKind, text: str, *, partial: object = None) -> Committed:
         """End the turn as failed, with what had arrived of a reply.
@@ -248,26 +294,46 @@ class Turn:
             text: The error, for people.
             partial: Text, a message or a reply that broke off. Its tool calls were never run and are dropped.
         """
-        ledger, now_ms = self.engine.ledger, self.engine.clock_ms()
-        messages = _partial_messages(partial)
+        now_ms = self.engine.clock_ms()
+        messages = partial_messages(partial)
         entries: list[NewEntry] = []
         if messages:
             sized = with_sizes(messages, self.engine.counter)
-            entries.append(NewEntry(messages=sized, body={"partial": True}, at_ms=now_ms))
+            body = {"partial": True, **(offered_tools(self._ctx) if self._ctx is not None else {})}
+            entries.append(NewEntry(messages=sized, body=body, at_ms=now_ms))
         entries.append(NewEntry("failed", body={"error": text, "kind": kind}, at_ms=now_ms))
         self._ctx = self._event = None
-        return ledger.commit(self.session, Commit(tuple(entries)))
+        return self._commit(*entries)
 
     def fail_if_open(self, kind: FailureKind, text: str, *, partial: object = None) -> bool:
-        """End the turn as failed, unless it has ended; return whether it was open."""
-        is_open = self.engine.ledger.thread_info(self.session).open_turn
-        if is_open:
+        """End the turn as failed, unless it has ended; return whether it was open.
+
+        What had arrived of a reply is stored apart if the turn has ended.
+        """
+        try:
             self.fail(kind, text, partial=partial)
-        return is_open
+        except TurnSuperseded:
+            return False
+        return True
 
     def cancel(self, *, partial: object = None) -> Committed:
         """End the turn as interrupted by its user or its program; see `fail`."""
-        return self.fail(ABORTED, "canceled", partial=partial)
+        return self.fail(ABORTED, CANCELED, partial=partial)
+
+    def _commit(self, *entries: NewEntry) -> Committed:
+        """Store entries of the turn. What a superseded turn has to say is stored apart, and TurnSuperseded is raised."""
+        ledger, position = self.engine.ledger, self._position
+        commit = Commit(entries, turn=position, fence=self._fence)
+        try:
+            committed = ledger.commit(self.session, commit)
+        except TurnSuperseded:
+            if any(sized.message.role != "user" for entry in entries for sized in entry.messages):
+                entries_since = entries_from_turn(ledger.store, position.thread, self.number)
+                last = max((entry.seq for entry in entries_since if entry.turn == self.number), default=position.seq)
+                try_store_late(ledger, self.session, self.number, (position.thread, last), commit)
+            raise
+        self._fence = committed.fence or self._fence
+        return committed
 
     def _messages(self) -> list[Message]:
         ledger = self.engine.ledger
@@ -279,16 +345,24 @@ class Turn:
         with ledger.snapshot():
             if self._event is not None:  # others may have added messages behind it
                 return self.engine.assemble_stored(self._request, self._event)
-            entries, starts_turn = open_event(ledger.store, ledger.thread(self.session))
-            if not any(map(is_partial, entries)):
-                return self.engine.assemble_stored(self._request, self._stored_event(entries, starts_turn))
+            thread = ledger.thread(self.session)
+            entries, starts_turn = open_event(ledger.store, thread)
+            begin = max((index for index, entry in enumerate(entries, 1) if is_partial(entry)), default=0)
+            if begin and any(entry.rows for entry in entries[begin:]):  # what came since answers what had arrived
+                entries, starts_turn, begin = entries[begin:], False, 0
+            stored = self._stored_event(thread, entries, starts_turn)
+            if not begin:
+                return self.engine.assemble_stored(self._request, stored)
         # The next try replaces what had arrived; the old thread still has it.
         event = [entry for entry in entries if entry.rows and not is_partial(entry)]
+        self._commit()  # by the program that continues the turn alone
         ledger.rewind(self.session, seq=event[-1].seq)
         return self._assemble_stored()
 
-    def _stored_event(self, entries: tuple[Entry, ...], starts_turn: bool) -> StoredEvent:
-        if not entries or entries[0].turn != self.number:
+    def _stored_event(self, thread: int, entries: tuple[Entry, ...], starts_turn: bool) -> StoredEvent:
+        position = self._position
+        is_current = holder_of(self.engine.ledger.store.path(thread), position.seq) == position.thread
+        if not entries or entries[0].turn != self.number or not is_current:
             raise BadEvent(
                 f"turn {self.number} of session {self.session!r} waits for no reply: neither a message nor a result came "
                 "after its last reply (add a result, or begin another turn)"
@@ -299,74 +373,73 @@ class Turn:
             starts_turn,
             tuple(row.ref for entry in entries for row in entry.rows),
             self.number,
+            entries[-1].hash,
+            thread,
+            self._position,
+            self._fence,
         )
 
 
-def turn_of(engine: TurnEngine, ctx: AssembledContext) -> Turn:
-    """Return the open turn whose next call a context is for. Raises BadContext for any other context."""
+def turn_of(engine: TurnEngine, ctx: AssembledContext, fence: int = 0) -> Turn:
+    """Return the open turn whose next call a context is for; `fence` is the token of a lease that the caller holds.
+
+    Raises BadContext for any other context.
+    """
     request = ctx.provenance.request
     event = ctx.provenance.stored_event
-    if event is None or not event.turn or request is None:
+    if event is None or event.position is None or request is None:
         raise BadContext("context is of no open turn (get it from a turn: `turn = nx.begin(…)`, `turn.assemble()`)")
-    return Turn(engine, request, event.turn, options_of(ctx), ctx)
+    return Turn(engine, request, event.position, options_of(ctx), ctx, fence or event.fence or 0)
 
 
-def begin_turn(engine: TurnEngine, event: Event, session: str | None, options: RequestOptions) -> Turn:
-    """Store an event and return its turn; see `Engine.begin`."""
+def open_turn(engine: TurnEngine, session: str, options: RequestOptions, fence: int = 0) -> Turn | None:
+    """Return a session's newest turn if it is open; see `Engine.current_turn`."""
+    engine.record_waiting()
+    with engine.ledger.snapshot():
+        row = engine.ledger.thread_info(session)
+        if not row.open_turn:
+            return None
+        store = engine.ledger.store
+        entries = [entry for entry in entries_from_turn(store, row.id, row.turn) if entry.turn == row.turn]
+        first = entries[0].seq
+        position = TurnPosition(holder_of(store.path(row.id), first), first, row.turn)
+    event = surroundings_of(entries)
+    return Turn(engine, build_request(event, session, **options), position, options, fence=fence)
+
+
+def begin_turn(engine: TurnEngine, event: Event, session: str | None, options: RequestOptions, fence: int = 0) -> Turn:
+    """Store an event and return its turn; see `Engine.begin`. `fence` is the token of a lease that the caller holds."""
+    engine.record_waiting()
+    engine.unrecorded.reserve()
     request, ledger = build_request(event, session, **options), engine.ledger
     with ledger.snapshot():
         ctx = engine.assemble_request(request)
         label = ctx.session_label
-        request = replace(request, routing=replace(request.routing, session=label, own=False))
-        if event.id and (number := turn_with_event(ledger, label, event.id)):
-            return Turn(engine, request, number, options)
+        principal, assembled = request.identity.principal, ctx.provenance.request
+        surroundings = assembled.event if assembled is not None else event
+        routing = replace(request.routing, session=label, own=False)
+        request = replace(request, routing=routing, event=surroundings)
+        if position := turn_with_event(ledger, label, event, principal):
+            return Turn(engine, request, position, options, fence=fence)
         metadata = new_session_metadata(ctx, ledger.store)
-    commit = build_event_commit(ctx, engine.counter, engine.clock_ms(), event_keys(event))
+        thread = ledger.store.thread_of(label)
+        is_open = thread is not None and ledger.store.thread(thread).open_turn
+    fields = event_fields(event, principal, surroundings)
+    commit = build_event_commit(ctx, engine.counter, engine.clock_ms(), event_keys(event, principal), fields)
+    commit = replace(commit, turn=continued_turn(ctx) if is_open else None, fence=fence)
     committed = ledger.commit(label, commit, metadata)
-    refs = tuple(MessageRef(committed.head, order) for order in range(len(ctx.event)))
-    stored = StoredEvent(ctx.event, (committed.head,), ctx.provenance.starts_turn, refs, committed.turn)
+    if not committed.added:  # another call stored the event meanwhile
+        other = turn_with_event(ledger, label, event, principal)
+        return Turn(engine, request, other or TurnPosition(committed.thread, committed.head, committed.turn), options)
+    (entry,) = ledger.store.entries(committed.thread, committed.head - 1, committed.head)
+    refs = tuple(row.ref for row in entry.rows)
+    position = TurnPosition(committed.thread, entry.seq, entry.turn)
+    where = (refs, entry.turn, entry.hash, committed.thread, position, committed.fence)
+    stored = StoredEvent(ctx.event, (entry.seq,), ctx.provenance.starts_turn, *where)
     ctx = dataclasses.replace(ctx, provenance=dataclasses.replace(ctx.provenance, stored_event=stored))
-    turn = Turn(engine, request, committed.turn, options, ctx)
+    turn = Turn(engine, request, position, options, ctx, committed.fence)
     turn.is_new = True
     return turn
-
-
-def event_keys(event: Event) -> tuple[str, ...]:
-    """Return the idempotency keys of an event and of those that it includes."""
-    return tuple(dict.fromkeys(f"event:{name}" for name in (*event.included_ids, event.id) if name))
-
-
-def turn_with_event(ledger: Ledger, session: str, event_id: str) -> int:
-    """Return the turn of a session that has an event; 0 if there is none."""
-    store = ledger.store
-    with store.snapshot():
-        thread = store.thread_of(session)
-        uses = store.holders(f"event:{event_id}", thread) if thread is not None else []
-        return next(iter(store.entries(thread, uses[0][1] - 1, uses[0][1]))).turn if thread and uses else 0
-
-
-def event_of(stored: StoredEvent, now_ms: int) -> Event:
-    """Return a stored event as a request has it: its messages unchanged, with the newest one's id, time and source."""
-    newest = stored.messages[-1]
-    asked = next((message for message in reversed(stored.messages) if message.role == "user"), newest)
-    return Event(results=stored.messages, id=asked.id, at_ms=newest.at_ms or now_ms, source=asked.source or "human")
-
-
-def _partial_messages(partial: object) -> tuple[Message, ...]:
-    """Return what a model had said before it broke off, without the calls that nobody ran."""
-    if partial is None or partial == "":
-        return ()
-    if isinstance(partial, str):
-        return (assistant(partial),)
-    result = AgentResult((partial,)) if isinstance(partial, Message) else read_reply(partial)
-    answered = {answer.call_id for answer in result.tool_results}
-    kept = (
-        with_parts(
-            message, tuple(part for part in message.parts if not isinstance(part, ToolCall) or part.id in answered)
-        )
-        for message in result.messages
-    )
-    return tuple(message for message in kept if message.has_content())
 
 
 def event_of_context(ctx: AssembledContext) -> Event:

@@ -59,8 +59,8 @@ def add_readers(hooks: Hooks) -> dict[str, list[str]]:
     """
     problems: dict[str, list[str]] = {}
     names: set[str] = set(READERS.own_names)
-    for plugin, (readers, found) in hooks.added("nexus_readers", partial(_validate, names_in_use=names)).items():
-        problems[plugin] = found
+    for plugin, (readers, texts) in hooks.added("nexus_readers", partial(_validate, names_in_use=names)).items():
+        problems[plugin] = texts
         names.update(readers)
         for name, reader in readers.items():
             READERS.add_of_plugin(name, reader)
@@ -69,8 +69,8 @@ def add_readers(hooks: Hooks) -> dict[str, list[str]]:
 
 def _validate(result: object, names_in_use: Collection[str]) -> tuple[dict[str, FileReader], list[str]]:
     readers: dict[str, FileReader] = {}
-    named, problems = validate_named(result, names_in_use, "reader", "file readers by name")
-    for name, value in named.items():
+    values, problems = validate_named(result, names_in_use, "reader", "file readers by name")
+    for name, value in values.items():
         if isinstance(value, FileReader):
             readers[name] = value
         else:

@@ -172,10 +172,19 @@ class EndpointClient:
 
     async def complete(self, ctx: AssembledContext) -> ModelReply:
         """Return the reply. Raises ModelCallFailed."""
-        async with aclosing(self.stream(ctx)) as items:
-            async for item in items:
-                if isinstance(item, ModelReply):
-                    return item
+        arriving = ""
+        try:
+            async with aclosing(self.stream(ctx)) as items:
+                async for item in items:
+                    if isinstance(item, ModelReply):
+                        return item
+                    if isinstance(item, Retry):
+                        arriving = ""
+                    elif isinstance(item, Token):
+                        arriving += item.text
+        except BaseException as error:
+            error.partial = arriving  # pyright: ignore[reportAttributeAccessIssue] # for `nexus.acall`, which stores it
+            raise
         raise AssertionError("stream without a reply")
 
     async def aclose(self) -> None:

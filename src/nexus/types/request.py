@@ -61,6 +61,8 @@ class Event(Struct, frozen=True):
     attachments: tuple[Attachment, ...] = ()
     received: str = ""
     """`Message.received` of the message that `content` was read from."""
+    digests: dict[str, str] = {}
+    """Digests of the event and of those that it includes by their ids, as they were before they were joined."""
 
 
 class Identity(Struct, frozen=True):

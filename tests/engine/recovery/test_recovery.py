@@ -19,7 +19,7 @@ from nexus.compaction import SummaryReply, SummaryRequest
 from nexus.engine import Engine
 from nexus.engine.async_engine import AsyncEngine
 from nexus.engine.recovery import Answer, call, despite_learned_limit, recover
-from nexus.errors import BudgetTooSmall, ContextOverflow, ModelCallFailed
+from nexus.errors import BudgetTooSmall, ContextOverflow, LateReply, ModelCallFailed
 from nexus.types.message import Text, ToolCall, assistant, tool, user
 from nexus.types.request import Event
 from support.scripted_agent import ScriptedClient, said
@@ -360,8 +360,10 @@ def test_prompt_does_not_grow_when_output_limit_is_lowered() -> None:
                 )
             return answer(ctx.token_budget.used.total, "fine")
 
-        call(nx, "and now?", send, model_config={"max_tokens": 14_000}, **ASK)
+        with pytest.raises(LateReply) as late:
+            call(nx, "and now?", send, model_config={"max_tokens": 14_000}, **ASK)
         assert sizes[1] < sizes[0]
+        assert [message.text() for message in nx.history(late.value.stored_as)][-2:] == ["and now?", "fine"]
 
 
 def test_retry_budget_ends_with_its_call_and_the_turn_keeps_its_own() -> None:

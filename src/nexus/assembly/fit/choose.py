@@ -22,7 +22,7 @@ from nexus.errors import BudgetTooSmall
 from nexus.tokens.content import MeasuredContent, content_factor
 from nexus.tokens.measure import message_tokens
 from nexus.types.block import Block, ContextWarning
-from nexus.types.history import PreviousTurns
+from nexus.types.history import OLDER_ENTRIES, PreviousTurns
 from nexus.types.ledger_entries import MessageRef
 from nexus.types.message import Message
 from nexus.types.profile import Profile
@@ -94,8 +94,11 @@ def choose_fit(
         if result.cut is None or continues_turn or limit == smallest:
             eviction = message_format.plan_eviction(reported, result.window, inputs.view, inputs.cut_number)
             current = result.cut or result.window.cut
-            # In a replay the window has this call's cut already; a call makes no more than one.
-            if eviction is None or (current is not None and current.at_seq == result.window.head):
+            # In a replay the window has this call's cut already; a call makes no more than one. A cut of the open turn
+            # stays in force: the call is shown under it, and the next turn evicts.
+            if eviction is None or (
+                current is not None and (current.at_seq == result.window.head or current.reason != OLDER_ENTRIES)
+            ):
                 return chosen
             window = replace(result.window, cut=eviction)
             return replace(chosen, result=structs.replace(result, cut=eviction, window=window))

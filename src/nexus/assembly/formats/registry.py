@@ -22,15 +22,15 @@ def find_format(name: str) -> MessageFormat:
 
 def block_openings() -> dict[str, str]:
     """Return how the blocks of the formats begin, by source: a profile may show one format's blocks in another."""
-    return {source: opening for found in FORMATS.values() for source, opening in found.openings.items()}
+    return {source: opening for each in FORMATS.values() for source, opening in each.openings.items()}
 
 
 def validate_formats(result: object, names_in_use: Collection[str]) -> tuple[dict[str, MessageFormat], list[str]]:
     """Return a plugin's formats whose names are valid and free, and problems with the others."""
     formats: dict[str, MessageFormat] = {}
     names_in_use = {*FORMATS.own_names, *names_in_use}
-    named, problems = validate_named(result, names_in_use, "format", "message formats by name")
-    for name, value in named.items():
+    values, problems = validate_named(result, names_in_use, "format", "message formats by name")
+    for name, value in values.items():
         if not isinstance(value, MessageFormat):
             problems.append(f"format {name!r} omitted: {type(value).__name__} is no MessageFormat")
         elif value.name != name:

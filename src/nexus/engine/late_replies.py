@@ -1,0 +1,134 @@
+"""Replies that cannot be stored where they belong: too late for their turn, or while the ledger stores nothing.
+
+A late reply gets a session of its own that shares the history up to its event. There it is behind the message that it
+answers, and no other session shows it. What the ledger could not store is recorded later (`nexus.ledger.unrecorded`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from contextlib import suppress
+
+import msgspec
+from msgspec.structs import replace
+
+from nexus.context import AssembledContext
+from nexus.errors import (
+    BadReference,
+    HeadMoved,
+    IdempotencyConflict,
+    LedgerBusy,
+    LedgerError,
+    LedgerFull,
+    LedgerUnavailable,
+    SessionMoved,
+    TurnSuperseded,
+)
+from nexus.ledger.operations import Ledger
+from nexus.ledger.sessions import LATE_MARK, LATE_REPLY, SessionMetadata
+from nexus.ledger.unrecorded import UnrecordedReply
+from nexus.providers.replies import read_reply
+from nexus.types.ledger_entries import Commit, Committed
+from nexus.types.message import Message, ToolCall, assistant, with_parts
+from nexus.types.request import AgentResult
+
+UNSTORABLE = (LedgerBusy, LedgerFull, LedgerUnavailable)
+"""Errors of a ledger that stores nothing now, and may store the same later."""
+
+TRIES = 3
+PAUSE_S = 0.05
+
+
+def commit_patiently(ledger: Ledger, session: str, commit: Commit, facts: SessionMetadata | None) -> Committed:
+    """Store a reply, and try again if the ledger is busy or was not reached: its store has waited for it already.
+
+    A try whose outcome is unknown adds nothing the second time: the reply has an idempotency key.
+    """
+    for attempt in range(1, TRIES + 1):
+        try:
+            return ledger.commit(session, commit, facts)
+        except (LedgerBusy, LedgerUnavailable):
+            if attempt == TRIES:
+                raise
+            time.sleep(PAUSE_S * attempt)
+    raise AssertionError  # the last try returns or raises
+
+
+def late_base(ctx: AssembledContext, commit: Commit) -> tuple[int, int] | None:
+    """Return thread and seq behind which a context's reply is stored if it is late; None if it begins a turn."""
+    stored, turn = ctx.provenance.stored_event, commit.turn
+    if turn is None:
+        return None
+    return (stored.thread, stored.seqs[-1]) if stored is not None else (turn.thread, turn.seq)
+
+
+def record_unrecorded(ledger: Ledger, waiting: UnrecordedReply) -> None:
+    """Record a reply that waited: where it belongs, else as a late one. Raises LedgerError if that must wait.
+
+    A reply whose history was erased is dropped, and so is one that was recorded meanwhile.
+    """
+    commit = waiting.commit
+    try:
+        ledger.commit(waiting.session, commit, waiting.facts)
+    except (TurnSuperseded, HeadMoved, IdempotencyConflict):
+        if waiting.base is not None:
+            with suppress(BadReference, IdempotencyConflict):
+                store_late(ledger, waiting.session, waiting.turn, waiting.base, commit)
+        else:  # it brings its own event
+            ledger.commit(waiting.session, replace(commit, follows=None, assembly=None, cut=None), waiting.facts)
+    except BadReference:
+        pass
+
+
+def store_late(ledger: Ledger, session: str, turn: int, base: tuple[int, int], commit: Commit) -> tuple[str, Committed]:
+    """Store a commit of a superseded turn behind entry `base` (thread, seq), in a session of its own.
+
+    Returns the label of that session and the result. The same commit again adds nothing. Raises LedgerError, such as
+    BadReference if the history was erased meanwhile.
+    """
+    content = [(entry.kind, entry.keys, [sized.message for sized in entry.messages]) for entry in commit.entries]
+    digest = hashlib.sha256(msgspec.json.encode(content)).hexdigest()[:8]
+    label = f"{session[:200]}{LATE_MARK}{turn}-{digest}"
+    facts = SessionMetadata(
+        title=f"late reply to turn {turn}",
+        status="archived",
+        origin=LATE_REPLY,
+        origin_id=str(turn),
+        owner_session=session,
+    )
+    alone = replace(commit, turn=None, fence=None, expected_head=None, follows=None, base=base)
+    if commit.follows is not None and commit.follows[0] > base[1]:
+        # Its context had messages that came since: it can be replayed nowhere.
+        alone = replace(alone, assembly=None, cut=None, blobs=())
+    try:
+        return label, ledger.commit(label, alone, facts)
+    except SessionMoved:  # it was stored before
+        return label, ledger.commit(label, replace(alone, base=None))
+
+
+def try_store_late(ledger: Ledger, session: str, turn: int, base: tuple[int, int] | None, commit: Commit) -> str:
+    """Store a late reply as `store_late`; return its session, or an empty text if that fails."""
+    if base is None or not base[0]:
+        return ""
+    try:
+        return store_late(ledger, session, turn, base, commit)[0]
+    except LedgerError:
+        return ""
+
+
+def partial_messages(partial: object) -> tuple[Message, ...]:
+    """Return what a model had said before it broke off, without the calls that nobody ran."""
+    if partial is None or partial == "":
+        return ()
+    if isinstance(partial, str):
+        return (assistant(partial),)
+    result = AgentResult((partial,)) if isinstance(partial, Message) else read_reply(partial)
+    answered = {answer.call_id for answer in result.tool_results}
+    answered_messages = (
+        with_parts(
+            message, tuple(part for part in message.parts if not isinstance(part, ToolCall) or part.id in answered)
+        )
+        for message in result.messages
+    )
+    return tuple(message for message in answered_messages if message.has_content())

@@ -1,0 +1,290 @@
+"""A reply that was paid for is never lost, and never paid twice, when the ledger fails as it is recorded."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nexus
+from nexus import AgentResult, Event, Text, assistant
+from nexus.agents import Agent
+from nexus.engine import Engine
+from nexus.errors import LateReply, LedgerBusy, LedgerError, LedgerFull, LedgerUnavailable
+from nexus.ledger import unrecorded
+from nexus.ledger.sqlite import SqliteLedger
+from nexus.ledger.unrecorded import RESERVED_BYTES, UnrecordedReplies
+from nexus.models import Models, open_client
+from nexus.testing.model_server import model_server, reply
+from nexus.types.ledger_entries import Commit
+
+PAID = ("A paid reply. " + "word " * 400).strip()
+EVENT = Event((Text("A question?"),), id="e1")
+
+
+def paid(_ctx: object = None) -> dict[str, Any]:
+    return {"choices": [{"message": {"role": "assistant", "content": PAID}, "finish_reason": "stop"}]}
+
+
+@contextmanager
+def full(nx: Engine) -> Iterator[None]:
+    """Let the ledger's file take no further page while the block runs."""
+    store = nx.store
+    assert isinstance(store, SqliteLedger)
+
+    def limit(pages: int) -> None:
+        store._pool.write(lambda db: db.run(f"PRAGMA max_page_count={pages}"), alone=True)
+
+    pages = store._pool.write(lambda db: int(db.value("PRAGMA page_count")), alone=True)
+    limit(pages)
+    try:
+        yield
+    finally:
+        limit(1_000_000)
+
+
+@contextmanager
+def refusing(nx: Engine, error: type[LedgerError], monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Refuse commits with the paid reply, as a database does that is locked or gone, while the block runs."""
+    commit = nx.store.commit
+
+    def refuse(session: str, new: Commit, *more: Any) -> Any:
+        if any(sized.message.text() == PAID for entry in new.entries for sized in entry.messages):
+            raise error("refused")
+        return commit(session, new, *more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(nx.store, "commit", refuse)
+        yield
+
+
+@pytest.fixture
+def nx(tmp_path: Path) -> Iterator[Engine]:
+    with nexus.open(model="gpt-4o", ledger=tmp_path / "ledger.db", home=tmp_path) as opened:
+        yield opened
+
+
+def texts(nx: Engine, session: str = "s") -> list[str]:
+    return [message.text()[:14] for message in nx.history(session)]
+
+
+def test_full_disk_keeps_the_reply_in_a_file_and_the_same_event_answers_from_it(nx: Engine, tmp_path: Path) -> None:
+    calls: list[object] = []
+
+    def send(ctx: object) -> object:
+        calls.append(ctx)
+        with_limit.__enter__()
+        return paid()
+
+    nexus.call(nx, "An earlier question?", lambda _: AgentResult((assistant("Yes."),)), session="s")
+    with_limit = full(nx)
+    with pytest.raises(LedgerFull) as failed:
+        nexus.call(nx, EVENT, send, session="s")
+    assert failed.value.reply == paid()
+    file = tmp_path / "ledger.db.unrecorded"
+    assert failed.value.kept_in == str(file)
+    assert (file.stat().st_size, file.stat().st_mode & 0o777) == (RESERVED_BYTES, 0o600)
+    with_limit.__exit__(None, None, None)
+    result = nexus.call(nx, EVENT, send, session="s")
+    assert result.result.messages[-1].text() == PAID
+    assert len(calls) == 1
+    assert texts(nx)[-2:] == ["A question?", "A paid reply. "]
+    assert nx.unrecorded.count() == 0
+    assert PAID[:14].encode() not in file.read_bytes()
+    assert nx.replay("s", 2).current_message.text().endswith("A question?")
+
+
+def test_next_program_that_opens_the_ledger_records_the_reply(nx: Engine, tmp_path: Path) -> None:
+    turn = nx.begin(EVENT, session="s")
+    turn.assemble()
+    with full(nx), pytest.raises(LedgerFull):
+        turn.record(paid())
+    program = (
+        "import nexus, sys\n"
+        "with nexus.open(ledger=sys.argv[1], home=sys.argv[2]) as nx:\n"
+        "    print([m.text()[:14] for m in nx.history('s')], nx.ledger.turns('s')[0].status)"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "ledger.db"), str(tmp_path)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "['A question?', 'A paid reply. '] completed"
+
+
+def test_reply_that_waited_until_a_later_turn_began_is_late_and_not_under_it(nx: Engine) -> None:
+    turn = nx.begin(EVENT, session="s")
+    turn.assemble()
+    with full(nx), pytest.raises(LedgerFull):
+        turn.record(paid())
+    other = nexus.open(ledger=nx.store, home=nx.credentials.home)
+    other.unrecorded.path = None  # a program on another machine, which does not see the file
+    other.begin("Another question?", session="s")
+    assert nx.record_waiting() == 1
+    assert texts(nx) == ["A question?", "Another questi"[:14]]
+    (late,) = nx.ledger.late_replies("s")
+    assert texts(nx, late.label) == ["A question?", "A paid reply. "]
+
+
+@pytest.mark.parametrize("error", [LedgerBusy, LedgerUnavailable])
+def test_busy_and_unreachable_ledgers_are_tried_again(
+    nx: Engine, error: type[LedgerError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit, left = nx.store.commit, [2]
+
+    def refuse_twice(session: str, new: Commit, *more: Any) -> Any:
+        if new.assembly is not None and left[0]:
+            left[0] -= 1
+            raise error("refused")
+        return commit(session, new, *more)
+
+    monkeypatch.setattr(nx.store, "commit", refuse_twice)
+    assert nexus.call(nx, EVENT, paid, session="s").result.messages[-1].text() == PAID
+    assert left == [0]
+
+
+Way = Callable[[Engine, list[int]], None]
+
+
+def by_call(nx: Engine, calls: list[int]) -> None:
+    def send(_ctx: object) -> object:
+        calls.append(1)
+        return paid()
+
+    nexus.call(nx, EVENT, send, session="s")
+
+
+def by_acall(nx: Engine, calls: list[int]) -> None:
+    async def send(_ctx: object) -> object:
+        calls.append(1)
+        return paid()
+
+    asyncio.run(nexus.acall(nexus.AsyncEngine(nx), EVENT, send, session="s"))
+
+
+def by_agent(nx: Engine, calls: list[int]) -> None:
+    async def run() -> None:
+        with model_server(reply(PAID)) as server:
+            async with Models({"gpt-4o": open_client(base_url=server.openai_url)}) as models:
+                try:
+                    await Agent(nexus.AsyncEngine(nx), models, builtin=False).run(EVENT, session="s")
+                finally:
+                    calls.extend([1] * len(server.requests))
+
+    asyncio.run(run())
+
+
+def by_turn(nx: Engine, calls: list[int]) -> None:
+    turn = nx.begin(EVENT, session="s")
+    if turn.status != "completed":
+        turn.assemble()
+        calls.append(1)
+        turn.record(paid())
+
+
+@pytest.mark.parametrize("way", [by_call, by_acall, by_agent, by_turn])
+@pytest.mark.parametrize("error", [LedgerFull, LedgerBusy, LedgerUnavailable])
+@pytest.mark.parametrize("has_file", [True, False])
+def test_no_way_in_loses_a_reply_or_pays_twice(
+    nx: Engine, way: Way, error: type[LedgerError], has_file: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+    if not has_file:
+        nx.unrecorded.path = None
+    with refusing(nx, error, monkeypatch), pytest.raises(error) as failed:
+        way(nx, calls)
+    assert failed.value.reply is not None
+    assert bool(failed.value.kept_in) == has_file
+    way(nx, calls)
+    assert calls == [1]
+    assert texts(nx) == ["A question?", "A paid reply. "]
+
+
+def test_reply_that_only_the_error_has_is_recorded_without_another_call(
+    nx: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn = nx.begin(EVENT, session="s")
+    ctx = turn.assemble()
+    monkeypatch.setattr(UnrecordedReplies, "add", lambda *_: "")
+    with refusing(nx, LedgerFull, monkeypatch), pytest.raises(LedgerFull) as failed:
+        turn.record(paid())
+    turn.record(failed.value.reply, ctx)
+    assert texts(nx) == ["A question?", "A paid reply. "]
+
+
+def test_text_of_a_broken_stream_stays_with_its_turn(nx: Engine) -> None:
+    class Broken(Exception):
+        partial = "Half of a rep"
+
+    def send(_ctx: object) -> object:
+        raise Broken
+
+    with pytest.raises(Broken):
+        nexus.call(nx, EVENT, send, session="s")
+    assert texts(nx) == ["A question?", "Half of a rep"]
+
+
+def test_text_of_a_stream_that_was_canceled_stays_with_its_turn(nx: Engine) -> None:
+    async def run() -> None:
+        with model_server(reply("one two three four five six", event_interval_s=0.2)) as server:
+            client = open_client("gpt-4o", base_url=server.openai_url, api_key="x")
+            send = client.complete
+            task = asyncio.ensure_future(nexus.acall(nexus.AsyncEngine(nx), EVENT, send, session="s"))
+            await asyncio.sleep(0.7)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await client.aclose()
+
+    asyncio.run(run())
+    assert texts(nx)[0] == "A question?"
+    assert "one two three four five six".startswith(texts(nx)[1].strip())
+
+
+def test_torn_and_foreign_records_are_ignored(tmp_path: Path) -> None:
+    file = tmp_path / "l.db.unrecorded"
+    replies = UnrecordedReplies(file, "local")
+    replies.reserve()
+    with nexus.open(ledger=tmp_path / "l.db", home=tmp_path) as nx:
+        turn = nx.begin(EVENT, session="s")
+        turn.assemble()
+        with full(nx), pytest.raises(LedgerFull):
+            turn.record(paid())
+        data = bytearray(file.read_bytes())
+        assert UnrecordedReplies(file, "local").count() == 1
+        assert UnrecordedReplies(file, "other").pending() == []
+        data[200] ^= 1
+        file.write_bytes(data)
+        assert UnrecordedReplies(file, "local").pending() == []
+
+
+def test_erase_forgets_waiting_replies(nx: Engine, tmp_path: Path) -> None:
+    turn = nx.begin(EVENT, session="s", principal="ann")
+    turn.assemble()
+    with full(nx), pytest.raises(LedgerFull):
+        turn.record(paid())
+    assert PAID.encode()[:14] in (tmp_path / "ledger.db.unrecorded").read_bytes()
+    assert nx.ledger.erase_principal("ann").replies == 1
+    assert PAID.encode()[:14] not in (tmp_path / "ledger.db.unrecorded").read_bytes()
+    assert nx.record_waiting() == 0
+    assert nx.sessions(include_inactive=True) == []
+
+
+def test_reply_larger_than_the_reserved_room_stays_in_memory(nx: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unrecorded, "RESERVED_BYTES", 500)
+    turn = nx.begin(EVENT, session="s")
+    turn.assemble()
+    with full(nx), pytest.raises(LedgerFull) as failed:
+        turn.record(paid())
+    assert failed.value.kept_in == ""
+    assert nx.record_waiting() == 1
+    assert texts(nx) == ["A question?", "A paid reply. "]
+
+
+def test_late_reply_is_no_error_that_leaves_its_turn_open() -> None:
+    assert LedgerUnavailable("gone").leaves_turn_open
+    assert not LedgerFull("full").leaves_turn_open
+    assert not LateReply.leaves_turn_open.fget(None)  # pyright: ignore[reportOptionalCall]
