@@ -23,6 +23,7 @@ import nexus
 from laws.call import bodies
 from nexus import AgentResult, Event, Text, ToolCall
 from nexus.agents import Agent, Limits
+from nexus.agents.workers import TurnHooks
 from nexus.engine.async_engine import AsyncEngine, AsyncTurn
 from nexus.engine.recovery import despite_learned_limit
 from nexus.errors import ModelCallFailed
@@ -172,11 +173,10 @@ class Run:
             fallbacks=["claude-sonnet-4-5"] if script.fallback else (),
             budget=self.budget,
         )
-        agent.before_step = steer
         event = Event((Text(f"Question {self.number}. " + "It is long. " * 20),), id=f"e{self.number}")
         if script.stop and not script.stop_event:
             self.nx.run = stopping_run(self.nx, script.stop_operation, partial(loop.call_soon_threadsafe, stop))
-        task = asyncio.ensure_future(agent.run(event, session="s", sink=sink, cancel=cancel))
+        task = asyncio.ensure_future(agent.run(event, session="s", sink=sink, cancel=cancel, hooks=TurnHooks(steer)))
         try:
             await task
         except asyncio.CancelledError:

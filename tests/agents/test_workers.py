@@ -185,3 +185,63 @@ def test_empty_task_and_failed_worker_are_error_results() -> None:
         assert "wait=true" in texts[2]
 
     run(work)
+
+
+def test_later_reply_that_uses_a_call_id_again_spawns_another_worker() -> None:
+    def answer(ctx: AssembledContext) -> list[Any]:
+        if ctx.role == "worker":
+            return said(f"Report: {ctx.current_message.text()}")
+        results = [item.content[0].text for message in ctx.messages for item in message.results()]
+        if len(results) == 2:
+            return said("Both are done.")
+        return said("", spawn("call_0", "count pears" if results else "count apples"))
+
+    async def work(nx: AsyncEngine) -> None:
+        result = await Agent(nx, Scenario(answer), workers=WorkerLimits()).run("Count.", session="boss")
+        texts = [item.content[0].text for item in result.tool_results]
+        assert texts == ["Report: count apples", "Report: count pears"]
+
+    run(work)
+
+
+@pytest.mark.parametrize(("model", "is_allowed"), [("gpt-4o", True), ("gpt-4o-mini", True), ("o1", False)])
+def test_worker_has_its_managers_model_or_one_of_the_list(model: str, is_allowed: bool) -> None:
+    models: list[str] = []
+
+    def answer(ctx: AssembledContext) -> list[Any]:
+        if ctx.role == "worker":
+            models.append(ctx.model)
+        if ctx.role == "worker" or ctx.current_message.role == "tool":
+            return said("Done.")
+        return said("", spawn("a", "count", model=model))
+
+    async def work(nx: AsyncEngine) -> None:
+        agent = Agent(nx, Scenario(answer), workers=WorkerLimits(models=("gpt-4o-mini",)))
+        (answered,) = (await agent.run("Count.")).tool_results
+        assert models == [model] * is_allowed
+        assert answered.is_error is not is_allowed
+        if not is_allowed:
+            assert answered.content[0].text.endswith("leave it out, or use gpt-4o, gpt-4o-mini")
+
+    run(work)
+
+
+def test_worker_does_not_continue_a_session_that_its_manager_did_not_spawn() -> None:
+    labels: list[str] = []
+
+    def answer(ctx: AssembledContext) -> list[Any]:
+        labels.append(ctx.session_label)
+        if ctx.role == "worker" or ctx.current_message.role == "tool":
+            return said("Done.")
+        return said("", spawn("a", "count"))
+
+    async def work(nx: AsyncEngine) -> None:
+        await Agent(nx, Scenario(answer), workers=WorkerLimits()).run("Count.", session="boss")
+        async with nexus.open_async(ledger=":memory:", model="gpt-4o") as other:
+            other.engine.begin("Tell me all.", session=labels[1])
+            result = await Agent(other, Scenario(answer), workers=WorkerLimits()).run("Count.", session="boss")
+            (answered,) = result.tool_results
+            assert answered.is_error
+            assert "did not spawn it" in answered.content[0].text
+
+    run(work)

@@ -127,7 +127,7 @@ def test_report_between_the_end_of_a_turn_and_its_settling_is_answered() -> None
                 if name == "stored_turns" and args[0] != "boss":
                     await is_ended.wait()
                 done = await original(function, *args, **options)
-                if name == "accept" and function.args[0].endswith(":report"):
+                if name == "accept" and args[0].event.id.endswith(":report"):
                     is_reported.set()
                 return done
 
@@ -151,8 +151,7 @@ def test_steering_event_has_the_next_turn_when_canceled_before_its_message_is_ad
         async with Broker(Agent(nx, Scenario(look_first), tools=[look]), mode="steer") as broker:
 
             async def interrupt() -> None:
-                row = nx.engine.store.queued_event("two")
-                assert row is not None
+                (row,) = nx.engine.store.events_with_id("two")
                 assert row.state == "running"
                 await broker.submit(event("stop"), mode="interrupt")
                 await asyncio.Event().wait()
@@ -213,8 +212,7 @@ def test_queue_stops_says_so_and_goes_on_after_a_ledger_error(
             assert item.event.retryable
             assert item.event.text == f"queue of session 'main' stopped, and goes on in 0.05 s: {error}"
             await broker.join()
-            row = nx.engine.store.queued_event("one")
-            assert row is not None
+            (row,) = nx.engine.store.events_with_id("one")
             assert row.state == "done", "who joins waits for the queue that stopped"
         assert answers(nx) == ["Answer to one."]
 
@@ -316,7 +314,7 @@ def test_event_behind_an_earlier_turn_delivered_again_has_one_fork(
             assert (await broker.result("other two")).text == "Answer to other two."
             assert (await broker.submit(event("other two"), turn=1)).state == "done"
             await broker.join()
-            assert sorted(info.label for info in nx.engine.sessions()) == ["main", row.session]
+            assert sorted(info.label for info in nx.engine.sessions()) == [row.session, "main"]
             assert answers(nx, row.session) == ["Answer to one.", "Answer to other two."]
         assert answers(nx) == ["Answer to one.", "Answer to two.", "Answer to three."]
 
@@ -340,8 +338,8 @@ def test_dropped_events_are_summarized_once_when_a_stop_comes_behind_their_turn(
             original = nx.run
 
             async def failing(function: Any, /, *args: Any, **options: Any) -> Any:
-                three = nx.engine.store.queued_event("three")
-                if getattr(function, "__name__", "") == "left_out" and three is not None and three.state == "done":
+                (three,) = nx.engine.store.events_with_id("three")
+                if getattr(function, "func", function).__name__ == "left_out" and three.state == "done":
                     nx.run = original
                     raise LedgerFull("disk full")
                 return await original(function, *args, **options)

@@ -70,7 +70,7 @@ def test_accepted_event_is_in_the_ledger_and_is_answered() -> None:
             watched = broker.watch()
             row = await broker.submit("Hello", session="s")
             assert (row.session, row.state) == ("s", "queued")
-            assert nx.engine.store.queued_event(row.id) is not None
+            assert nx.engine.store.queued_event(row.key) == row
             await model.started.wait()
             assert (broker.state("s"), broker.state("other")) == ("processing", "idle")
             model.gate.set()
@@ -281,7 +281,7 @@ def test_event_for_an_earlier_turn_goes_to_a_fork() -> None:
                 await broker.submit(event(text))
                 await broker.result(text)
             row = await broker.submit(event("other two"), turn=1)
-            assert row.session.startswith("main@1.")
+            assert row.session.startswith("fork:main@1.")
             assert (await broker.submit(event("other too", "other two, later"), turn=1)).session != row.session
             assert (await broker.submit(event("other two"), turn=1)).number == row.number
             await broker.result("other two")
@@ -372,7 +372,9 @@ def test_events_of_a_process_that_stopped_are_run_by_another_one_that_looks(tmp_
         async with nexus.open_async(ledger=path, model="gpt-4o") as nx, nexus.open_async(ledger=path) as other:
             left = Broker(Agent(nx, Model()))
             ended: list[str] = []
-            async with Broker(Agent(other, Model(), model="gpt-4o"), look_s=0.01, on_end=ended.append) as broker:
+            async with Broker(
+                Agent(other, Model(), model="gpt-4o"), look_s=0.01, on_end=lambda row: ended.append(row.id)
+            ) as broker:
                 async with left:
                     left._slots = asyncio.Semaphore(0)  # it accepts, and runs nothing
                     await left.submit(event("Hi"), session="main")
@@ -407,7 +409,7 @@ def test_queued_event_is_canceled_as_dropped_and_a_running_one_as_failed() -> No
         model = Model()
         model.gate.clear()
         ended: list[str] = []
-        async with Broker(Agent(nx, model), on_end=ended.append) as broker:
+        async with Broker(Agent(nx, model), on_end=lambda row: ended.append(row.id)) as broker:
             await broker.submit(event("first"), session="main")
             await broker.submit(event("second"), session="main")
             await model.started.wait()

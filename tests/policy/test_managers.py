@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import nexus
+from nexus.errors import LateReply, NotAllowed
 from nexus.policy import Policy
 from nexus.policy.values import Default, Principal, Toolset
 
@@ -106,3 +107,32 @@ def test_replay_of_a_worker_keeps_its_limits_when_the_managers_change() -> None:
         nx.record(ctx, ANSWER)
         nx.record(nx.assemble("More.", session="desk", principal="ann", permissions=["read"]), ANSWER)
         assert nx.replay("worker:count", 1).to_openai() == ctx.to_openai()
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_session_of_a_worker_belongs_to_the_owner_of_its_managers_session_at_any_depth(is_stored: bool) -> None:
+    with managed("ann", session="dm:ann") as nx:
+        if is_stored:
+            nx.record(spawn(nx, manager="dm:ann", principal="ann"), ANSWER)
+            nx.record(spawn(nx, session="worker:deep", manager="worker:count", principal="ann"), ANSWER)
+            nx.ledger.fork("copy", "worker:deep")
+            for session in ("worker:count", "worker:deep", "copy"):
+                assert spawn(nx, session=session, role="unified", principal="ann").session_label == session
+                with pytest.raises(NotAllowed, match="'dm:ann' not allowed for 'root'"):
+                    spawn(nx, session=session, role="unified", principal="root")
+        else:
+            with pytest.raises(NotAllowed, match="'dm:ann' not allowed for 'root'"):
+                spawn(nx, manager="dm:ann", principal="root")
+
+
+def test_late_reply_belongs_to_the_owner_of_its_session() -> None:
+    with managed("ann", session="dm:ann") as nx:
+        turn = nx.begin("More.", session="dm:ann", principal="ann")
+        ctx = turn.assemble()
+        nx.ledger.rewind("dm:ann", turn=0)
+        with pytest.raises(LateReply) as late:
+            turn.record(ANSWER, ctx)
+        label = late.value.stored_as
+        assert nx.assemble("What?", session=label, principal="ann").session_label == label
+        with pytest.raises(NotAllowed):
+            nx.assemble("What?", session=label, principal="root")

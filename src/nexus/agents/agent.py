@@ -10,19 +10,21 @@ from typing import Any, Unpack
 
 from msgspec import Struct
 
-from nexus.agents.engine import AgentEngine, BeforeStep, Confirm, Limits, Spending
+from nexus.agents.engine import AgentEngine, Confirm, Limits, Spending
 from nexus.agents.loop import CANCELED, ToolLoop, until_canceled
 from nexus.agents.stream import TurnStream
 from nexus.agents.tool_calls import run_calls
 from nexus.agents.turn_tools import TurnTools
-from nexus.agents.workers import WorkerLimits, WorkerOrder, Workers
+from nexus.agents.workers import NO_HOOKS, TurnHooks, WorkerLimits, WorkerOrder, Workers
 from nexus.assembly.inputs import as_event
 from nexus.engine.async_engine import AsyncEngine, AsyncTurn
+from nexus.engine.events import turn_with_event
 from nexus.engine.recovery import RemoteAssembly, despite_learned_limit
-from nexus.engine.turn import Turn, turn_with_event
-from nexus.errors import BadSetting, LedgerUnavailable
+from nexus.engine.turn import Turn, begin_turn
+from nexus.errors import BadSetting, LedgerError
 from nexus.ledger.lease import WAIT_S, async_session_lease
 from nexus.ledger.replay import Turn as StoredTurn
+from nexus.ledger.sessions import Lease
 from nexus.models import ModelClient
 from nexus.providers.errors.failures import FailureKind, failure_of
 from nexus.tools import ToolRegistry
@@ -57,6 +59,9 @@ class Agent:
         workers: Limits of the workers that the model may spawn. Without them it is offered no `spawn_worker`.
         assemble: Gets the contexts of the tool loop's calls from another process (`nexus.services`).
         **options: Arguments of `Engine.assemble` for every turn.
+
+    Attributes:
+        options: These arguments.
     """
 
     def __init__(
@@ -77,8 +82,7 @@ class Agent:
         check_options("Agent", options, CallOptions, "models builtin engine limits fallbacks confirm workers assemble")
         self.nx, self.limits, self.confirm = nx, limits or Limits(), confirm
         self._registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
-        self._builtin, self._options = builtin, options
-        self.before_step: BeforeStep | None = None
+        self._builtin, self.options = builtin, options
         self.workers = Workers(nx, self._run_order, workers) if workers is not None else None
         if engine is None:
             if models is None:
@@ -88,7 +92,6 @@ class Agent:
                 models,
                 limits=self.limits,
                 fallbacks=fallbacks,
-                before_step=self._between_steps,
                 assemble=assemble,
             )
         self.engine = engine
@@ -103,7 +106,8 @@ class Agent:
         cancel: asyncio.Event | None = None,
         wait: float = WAIT_S,
         spending: Spending | None = None,
-        lease: bool = True,
+        lease: Lease | None = None,
+        hooks: TurnHooks = NO_HOOKS,
         **options: Unpack[CallOptions],
     ) -> AgentResult:
         """Run an event's turn to its end. The event is stored first; the same `Event.id` continues its turn.
@@ -116,7 +120,8 @@ class Agent:
             cancel: Once it is set, the turn ends as interrupted.
             wait: Seconds to wait for another turn of the session.
             spending: Takes the turn's cost and limits it; by default to `Limits.cost_usd`.
-            lease: False if the caller holds the lease of `session`, which then is its label.
+            lease: The lease of `session` that the caller holds; `session` then is its label.
+            hooks: What the caller does while the turn runs.
             **options: Arguments of `Engine.assemble`.
 
         Returns:
@@ -124,24 +129,25 @@ class Agent:
 
         Raises:
             SessionBusy: Another turn of the session did not end in time. Nothing was stored.
-            LedgerUnavailable: The ledger could not be reached. The turn stays open: the same `Event.id` continues it.
+            LedgerError: With `reply`, or as LedgerUnavailable, it leaves the turn open: the same `Event.id` continues it,
+                and a reply that was paid for is not paid again.
             BudgetTooSmall, BadSetting, LedgerError: As for `Engine.begin`. Nothing was stored.
         """
-        check_options("run", options, CallOptions, "session images sink cancel wait spending lease")
-        merged: CallOptions = {**self._options, **options}
-        if session is not None and not lease:
-            label = session
+        check_options("run", options, CallOptions, "session images sink cancel wait spending lease hooks")
+        merged: CallOptions = {**self.options, **options}
+        if session is not None and lease is not None:
+            label, holding = session, nullcontext(lease)
         else:
             label = await self.nx.run(partial(self.nx.engine.session_label, session, **merged))
-        lease_of_session = (
-            async_session_lease(self.nx.engine.store, label, self.nx.run, wait_s=wait) if lease else nullcontext()
-        )
+            holding = async_session_lease(self.nx.engine.store, label, self.nx.run, wait_s=wait)
         model = merged.get("model") or self.nx.engine.model
-        async with lease_of_session:
+        async with holding as current_lease:
             with turn_span(label, model, self.nx.engine.resolve(model).provider) as traced:
-                result = await self._run_turn(
-                    as_event(event, images), label, merged, TurnStream(sink), cancel, spending
+                tools_of = partial(
+                    self._tools_of, options=merged, hooks=hooks, spending=spending or Spending(self.limits.cost_usd)
                 )
+                event = as_event(event, images)
+                result = await self._run_turn(event, current_lease, label, merged, TurnStream(sink), cancel, tools_of)
                 traced.reply(result)
                 if result.error is not None:
                     traced.fail(result.stop_reason or "error")
@@ -176,13 +182,14 @@ class Agent:
     async def _run_turn(
         self,
         event: Event,
+        lease: Lease,
         label: str,
         options: CallOptions,
         stream: TurnStream,
         cancel: asyncio.Event | None,
-        spending: Spending | None,
+        tools_of: Callable[[Event, str], TurnTools],
     ) -> AgentResult:
-        begin = partial(self._begin, event, label, options, spending or Spending(self.limits.cost_usd))
+        begin = partial(self._begin, event, lease.fence, label, options, tools_of)
         tools, turn_or_error = await self.nx.run(begin)
         model = options.get("model") or self.nx.engine.model
         provider = self.nx.engine.resolve(model).provider
@@ -200,21 +207,23 @@ class Agent:
             else:
                 kind = "aborted" if result.stop_reason == "aborted" else "error"
                 ended = await self.nx.run(_end_turn, turn.turn, kind, result.error)
-                stream.emit(StreamError(ended.failure_kind, ended.error))
-        except LedgerUnavailable as error:
-            failure = failure_of(error)
-            stream.emit(StreamError(failure.kind, failure.text, retryable=True))
-            raise
+                if ended is not None and ended.error:
+                    stream.emit(StreamError(ended.failure_kind, ended.error))
+                else:  # the session went back behind the turn
+                    stream.emit(StreamError(kind, result.error))
         except BaseException as error:
             failure = failure_of(error)
+            if isinstance(error, LedgerError) and error.leaves_turn_open:
+                stream.emit(StreamError(failure.kind, failure.text, retryable=True))
+                raise
             text = "canceled" if failure.kind == "aborted" else failure.text
             ending = asyncio.ensure_future(self.nx.run(_end_turn, turn.turn, failure.kind, text))
             raised = await _finish(ending, error)
             ended = ending.result()
-            if ended.status == "completed":  # a cancellation came behind its last step
+            if ended is not None and ended.status == "completed":  # a cancellation came behind its last step
                 stream.emit(StreamEnd("end_turn"))
             else:
-                stream.emit(StreamError(ended.failure_kind, text, failure.retryable))
+                stream.emit(StreamError(ended.failure_kind if ended else failure.kind, text, failure.retryable))
             if raised is not error:
                 raise raised from error
             raise
@@ -253,31 +262,35 @@ class Agent:
             await turn.record(result)
         return result
 
-    async def _run_order(self, order: WorkerOrder, spending: Spending) -> AgentResult:
-        return await self.run(order.event, session=order.session, spending=spending, **order.options)
-
-    async def _between_steps(self, turn: AsyncTurn) -> None:
-        if self.before_step is not None:
-            await self.before_step(turn)
+    async def _run_order(self, order: WorkerOrder, spending: Spending, hooks: TurnHooks) -> AgentResult:
+        return await self.run(order.event, session=order.session, spending=spending, hooks=hooks, **order.options)
 
     def _begin(
-        self, event: Event, label: str, options: CallOptions, spending: Spending
+        self,
+        event: Event,
+        fence: int,
+        label: str,
+        options: CallOptions,
+        tools_of: Callable[[Event, str], TurnTools],
     ) -> tuple[TurnTools, Turn | Exception]:
         """Store an event; return its tools, and its turn or the reason why it has none."""
         with self.nx.engine.store.snapshot():
-            tools = self._tools_of(event, label, options, spending)
+            tools = tools_of(event, label)
         model = options.get("model") or self.nx.engine.model
-        begin = partial(self.nx.engine.begin, event, session=label, **{**options, "tools": tools.registry})
+        begin = partial(begin_turn, self.nx.engine, event, label, {**options, "tools": tools.registry}, fence)
         try:
             return tools, despite_learned_limit(self.nx.engine, model, begin)
         except Exception as error:  # noqa: BLE001 - raised where the turn's events are emitted
             return tools, error
 
-    def _tools_of(self, event: Event, label: str, options: CallOptions, spending: Spending) -> TurnTools:
+    def _tools_of(
+        self, event: Event, label: str, *, options: CallOptions, spending: Spending, hooks: TurnHooks
+    ) -> TurnTools:
         engine = self.nx.engine
         thread = engine.store.thread_of(label)
-        number = turn_with_event(engine.ledger, label, event.id) if event.id else 0
-        number = number or (engine.store.thread(thread).turn + 1 if thread is not None else 1)
+        position = turn_with_event(engine.ledger, label, event, options.get("principal") or "")
+        next_number = engine.store.thread(thread).turn + 1 if thread is not None else 1
+        number = position.turn if position is not None else next_number
         return TurnTools(
             self.nx,
             label,
@@ -289,6 +302,7 @@ class Agent:
             seconds=self.limits.tool_seconds,
             spending=spending,
             workers=self.workers,
+            hooks=hooks,
         )
 
 
@@ -312,10 +326,13 @@ async def _finish(work: asyncio.Future[Any], error: BaseException) -> BaseExcept
     return error
 
 
-def _end_turn(turn: Turn, kind: FailureKind, text: str) -> StoredTurn:
-    """End a turn as failed unless it has ended, and return it as stored."""
-    turn.fail_if_open(kind, text)
-    return turn.engine.ledger.turns(turn.session, turn.number)[0]
+def _end_turn(turn: Turn, kind: FailureKind, text: str) -> StoredTurn | None:
+    """End a turn as failed unless it has ended, and return it as stored; None if the session has it no more."""
+    stored = turn.stored
+    if stored is not None and stored.status not in ("completed", "failed"):
+        turn.fail_if_open(kind, text)
+        stored = turn.stored
+    return stored
 
 
 def _state_of(turn: Turn) -> _TurnState:

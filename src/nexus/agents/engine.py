@@ -24,10 +24,6 @@ async def confirm_all(_call: ToolCall) -> bool:
     return True
 
 
-BeforeStep: TypeAlias = Callable[[AsyncTurn], Awaitable[None]]
-"""Called between two calls of a model, when all results are stored: it may add the user's further messages."""
-
-
 class Limits(Struct, frozen=True):
     """Limits of one turn. A turn that reaches one fails with kind `limit`; everything up to there is stored."""
 
@@ -87,6 +83,10 @@ class AgentTools(Protocol):
 
     def take_compaction_request(self) -> str | None:
         """Return the topic of a compaction before the next call, once after a tool asked for it; None without one."""
+        ...
+
+    async def before_step(self, turn: AsyncTurn) -> None:
+        """Call it between two calls of a model, when all results are stored: further messages may join the turn."""
         ...
 
 

@@ -15,12 +15,12 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from nexus.agents.engine import AgentTools, BeforeStep, Limits
+from nexus.agents.engine import AgentTools, Limits
 from nexus.agents.tool_calls import run_calls
 from nexus.context import AssembledContext
 from nexus.engine.async_engine import AsyncEngine, AsyncTurn
 from nexus.engine.recovery import RemoteAssembly, next_reply
-from nexus.errors import ContextOverflow, LedgerUnavailable, LimitReached, ModelCallFailed
+from nexus.errors import ContextOverflow, LateReply, LedgerError, LimitReached, ModelCallFailed
 from nexus.models import ModelClient, ModelReply
 from nexus.providers.errors.failures import FailureKind, failure_of
 from nexus.types.message import Message, Part, ToolCall, with_parts
@@ -42,7 +42,6 @@ class ToolLoop:
         limits: Limits of a turn.
         fallbacks: Models for the rest of a turn whose model fails for good, in order. The context is assembled again
             for each one's window and format.
-        before_step: Called between two calls of a model.
         assemble: Gets the contexts from another process.
     """
 
@@ -53,11 +52,10 @@ class ToolLoop:
         *,
         limits: Limits | None = None,
         fallbacks: Sequence[str] = (),
-        before_step: BeforeStep | None = None,
         assemble: RemoteAssembly | None = None,
     ) -> None:
         self.nx, self.models, self.limits = nx, models, limits or Limits()
-        self.fallbacks, self.before_step, self.assemble = tuple(fallbacks), before_step, assemble
+        self.fallbacks, self.assemble = tuple(fallbacks), assemble
 
     async def run(
         self, ctx: AssembledContext, tools: AgentTools, sink: Sink, cancel: asyncio.Event | None = None
@@ -114,12 +112,15 @@ class _Run:
         except asyncio.CancelledError:
             if await self._fail("aborted", "canceled"):
                 raise
-        except LedgerUnavailable:
-            raise  # the turn stays open: its event continues it when the ledger is there again
-        except Exception as error:  # noqa: BLE001 - a failed turn is a result (document 002)
+        except Exception as error:
+            if isinstance(error, LedgerError) and error.leaves_turn_open:
+                raise  # its event continues it when the ledger stores again
+            # A failed turn is a result (document 002).
             failure = failure_of(self._time_limit_error() if limit.expired() else error)
             if isinstance(error, ModelCallFailed) and error.reply is not None:  # withheld, and paid
                 self._add_usage(error.reply)
+            if isinstance(error, LateReply) and error.stored_as:
+                self.unrecorded = None  # it is stored apart
             if await self._fail(failure.kind, failure.text):
                 is_timeout = limit.expired() or failure.kind == "timeout"
                 return self._result("timeout" if is_timeout else "error", failure.text)
@@ -144,8 +145,7 @@ class _Run:
                 if self.tools.ends_turn(results):
                     await self.turn.complete()
                     return self._result("end_turn")
-                if self.loop.before_step is not None:
-                    await self.loop.before_step(self.turn)
+                await self.tools.before_step(self.turn)
             elif reply.stop_reason != "pause_turn":
                 return self._result(reply.stop_reason)
 

@@ -10,9 +10,9 @@ from nexus.agents.tool_calls import error_result
 from nexus.agents.tools import builtin_tools
 from nexus.agents.tools.calls import run_call
 from nexus.agents.tools.context import ToolContext
-from nexus.agents.workers import CATEGORY, Workers, current_call_id
+from nexus.agents.workers import CATEGORY, NO_HOOKS, TurnHooks, Workers, current_call_id
 from nexus.context import AssembledContext
-from nexus.engine.async_engine import AsyncEngine
+from nexus.engine.async_engine import AsyncEngine, AsyncTurn
 from nexus.tools import ToolRegistry
 from nexus.types.message import Message, ToolCall, ToolResult
 from nexus.types.options import CallOptions
@@ -45,11 +45,12 @@ class TurnTools:
         seconds: float,
         spending: Spending,
         workers: Workers | None,
+        hooks: TurnHooks = NO_HOOKS,
     ) -> None:
         self.context = ToolContext(nx.engine, session, turn, options, self._request_compaction, nx.run)
         self.registry = builtin_tools(self.context) if builtin else ToolRegistry()
         self.registry.include(tools)
-        self.spending, self._workers = spending, workers
+        self.spending, self._workers, self._hooks = spending, workers, hooks
         if workers is not None:
             self.registry.register(self.spawn_worker, category=CATEGORY, repeatable=True)
         self._confirm, self._seconds = confirm, seconds
@@ -85,11 +86,12 @@ class TurnTools:
         Args:
             task: What to do, and what to report.
             toolset: Name of the tools that it may use; by default yours. It never has more than you.
-            model: Name of its model; by default yours.
+            model: Name of its model; by default yours. Few others are allowed, if any.
             wait: False to go on at once; its report then comes as a message.
         """
         assert self._workers is not None
-        return await self._workers.spawn(self.context, self.spending, task, toolset=toolset, model=model, wait=wait)
+        spawn = self._workers.spawn
+        return await spawn(self.context, self.spending, self._hooks, task, toolset=toolset, model=model, wait=wait)
 
     def ends_turn(self, results: Iterable[Message]) -> bool:
         """Return True if one of the results ends the turn; see `AgentTools`."""
@@ -100,6 +102,11 @@ class TurnTools:
         """Return the topic, once, after a tool asked for a compaction; see `AgentTools`."""
         topic, self._compaction_topic = self._compaction_topic, None
         return topic
+
+    async def before_step(self, turn: AsyncTurn) -> None:
+        """Let further messages join the turn; see `AgentTools`."""
+        if self._hooks.before_step is not None:
+            await self._hooks.before_step(turn)
 
     def _request_compaction(self, topic: str) -> None:
         self._compaction_topic = topic

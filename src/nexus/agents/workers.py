@@ -1,7 +1,8 @@
 """Workers: agents that another agent spawns for one task, each in a session of its own.
 
-A worker's session is linked to the session, turn and call that spawned it. Its label follows from these, so a call that
-runs again, because the manager's program stopped, finds the same worker: its answer if it has one, else its open turn.
+A worker's session is linked to the session, turn and call that spawned it. Its label follows from these and the reply
+that has the call, so a call that runs again, because the manager's program stopped, finds the same worker: its answer if
+it has one, else its open turn. Models use an id again in later replies: that is another worker.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
+from functools import partial
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -17,8 +19,9 @@ from msgspec import Struct
 from nexus.agents.engine import Spending
 from nexus.agents.tools.context import ToolContext
 from nexus.engine import Engine
-from nexus.engine.async_engine import AsyncEngine
+from nexus.engine.async_engine import AsyncEngine, AsyncTurn
 from nexus.errors import ToolCallFailed
+from nexus.ledger.replay import entries_from_turn
 from nexus.ledger.sessions import SessionMetadata
 from nexus.types.ledger_entries import Commit
 from nexus.types.message import Text
@@ -41,6 +44,8 @@ class WorkerLimits(Struct, frozen=True):
     """Workers of workers, at most. 0: no worker may be spawned."""
     at_once: int = 4
     """Workers of one depth that run at the same time; further ones wait."""
+    models: tuple[str, ...] = ()
+    """Models that a worker may have besides its manager's."""
 
 
 class WorkerOrder(Struct, frozen=True):
@@ -50,13 +55,23 @@ class WorkerOrder(Struct, frozen=True):
     manager: str
     event: Event
     options: CallOptions
+    manager_options: CallOptions
+    """The arguments of the manager's calls, for the turn that answers the worker's report."""
 
 
-RunOrder: TypeAlias = Callable[[WorkerOrder, Spending], Awaitable[AgentResult]]
+class TurnHooks(Struct, frozen=True):
+    """What the caller of `Agent.run` does while the turn runs, and while its workers do."""
+
+    before_step: Callable[[AsyncTurn], Awaitable[None]] | None = None
+    """Called between two calls of a model, when all results are stored: it may add the user's further messages."""
+    run_later: Callable[[WorkerOrder], Awaitable[None]] | None = None
+    """Runs a worker beside its manager, and gives the manager's session its result as an event."""
+
+
+NO_HOOKS = TurnHooks()
+
+RunOrder: TypeAlias = Callable[[WorkerOrder, Spending, TurnHooks], Awaitable[AgentResult]]
 """Runs a worker to its end."""
-
-RunLater: TypeAlias = Callable[[WorkerOrder], Awaitable[None]]
-"""Runs a worker beside its manager, and gives the manager's session its result as an event."""
 
 
 class Workers:
@@ -65,32 +80,51 @@ class Workers:
     def __init__(self, nx: AsyncEngine, run: RunOrder, limits: WorkerLimits) -> None:
         self._nx, self._run, self.limits = nx, run, limits
         self._slots: dict[int, asyncio.Semaphore] = {}
-        self.run_later: RunLater | None = None
 
     async def spawn(
-        self, context: ToolContext, spending: Spending, task: str, *, toolset: str, model: str, wait: bool
+        self,
+        context: ToolContext,
+        spending: Spending,
+        hooks: TurnHooks,
+        task: str,
+        *,
+        toolset: str,
+        model: str,
+        wait: bool,
     ) -> str:
         """Run a worker for a call of `spawn_worker`, and return its answer."""
         if not task.strip():
             raise ToolCallFailed("spawn_worker needs a task: say what to do, and what to report")
+        self._check_model(context, model)
         depth = await self._nx.run(_depth_of, context.engine, context.session) + 1
         if depth > self.limits.depth:
             raise ToolCallFailed(f"workers may be nested {self.limits.depth} deep: do this task yourself")
-        order = worker_order(context, current_call_id.get(), task, toolset=toolset, model=model)
+        order = await self._nx.run(
+            partial(worker_order, context, current_call_id.get(), task, toolset=toolset, model=model)
+        )
         if not wait:
-            if self.run_later is None:
+            if hooks.run_later is None:
                 raise ToolCallFailed(
                     "this agent cannot receive a worker's result later: call spawn_worker with wait=true"
                 )
             await self._nx.run(_link, context, order)
-            await self.run_later(order)
+            await hooks.run_later(order)
             return f"Worker {order.session} has started. Its result will come as a message."
         async with self._slots.setdefault(depth, asyncio.Semaphore(self.limits.at_once)):
-            result = await self._run(order, Spending(spending.remaining_usd))
+            result = await self._run(order, Spending(spending.remaining_usd), hooks)
         spending.add(result.cost_usd if result.calls else 0.0)
         if result.error is not None:
             raise ToolCallFailed(f"worker {order.session} failed: {result.error}")
         return answer_of(result) or f"Worker {order.session} ended without an answer."
+
+    def _check_model(self, context: ToolContext, model: str) -> None:
+        """Raise ToolCallFailed for a model that a worker may not have: its manager may act on anybody's words."""
+        manager_model = context.options.get("model") or context.engine.model
+        allowed = dict.fromkeys((manager_model, *self.limits.models))
+        if model and model not in allowed:
+            raise ToolCallFailed(
+                f"a worker may not have model {model[:80]!r}: leave it out, or use {', '.join(allowed)}"
+            )
 
 
 def answer_of(result: AgentResult) -> str:
@@ -100,9 +134,14 @@ def answer_of(result: AgentResult) -> str:
 
 
 def worker_order(context: ToolContext, call_id: str, task: str, *, toolset: str, model: str) -> WorkerOrder:
-    """Return the order of a worker with at most what its manager has (`nexus.policy.authorization`)."""
-    manager, options = context.session, context.options
-    digest = hashlib.sha256(f"{manager}\0{context.turn}\0{call_id}".encode()).hexdigest()[:8]
+    """Return the order of a worker with at most what its manager has (`nexus.policy.authorization`).
+
+    Raises ToolCallFailed if its session exists and is not this manager's.
+    """
+    manager, options, store = context.session, context.options, context.engine.store
+    with store.snapshot():
+        place = f"{manager}\0{context.turn}\0{_reply_with(context, call_id)}\0{call_id}"
+    digest = hashlib.sha256(place.encode(errors="surrogatepass")).hexdigest()[:8]
     key = parse(manager)
     name = (key.name if key is not None else manager)[:_LABEL_CHARS].strip()
     label = f"worker:{name}.{context.turn}.{digest}"
@@ -110,7 +149,19 @@ def worker_order(context: ToolContext, call_id: str, task: str, *, toolset: str,
     order |= {"toolset": toolset or options.get("toolset", ""), "skills": ()}
     if model:
         order["model"] = model
-    return WorkerOrder(label, manager, Event((Text(task),), id=f"{label}:task", source="agent"), order)
+    existing = store.session(label)
+    if existing is not None and store.resolve(existing.facts.parent_session) != store.resolve(manager):
+        raise ToolCallFailed(f"session {label} exists, and this conversation did not spawn it: do this task yourself")
+    return WorkerOrder(label, manager, Event((Text(task),), id=f"{label}:task", source="agent"), order, options)
+
+
+def _reply_with(context: ToolContext, call_id: str) -> int:
+    """Return the entry of the turn's newest reply that has a call; 0 if it is not stored."""
+    store = context.engine.store
+    thread = store.thread_of(context.session)
+    entries = entries_from_turn(store, thread, context.turn) if thread is not None else []
+    calls = ((entry.seq, call) for entry in entries for row in entry.rows for call in row.message.calls())
+    return max((seq for seq, call in calls if call.id == call_id), default=0)
 
 
 def _link(context: ToolContext, order: WorkerOrder) -> None:

@@ -16,48 +16,49 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from functools import partial
 from math import inf
 from types import TracebackType
-from typing import Self, TypeAlias, Unpack
+from typing import Self, Unpack
 
 from msgspec.structs import replace
 
 from nexus.agents import Agent
-from nexus.agents.workers import WorkerOrder
+from nexus.agents.workers import TurnHooks, WorkerOrder
 from nexus.assembly.inputs import as_event
 from nexus.broker.events import EventResult, SessionEvent, SessionState
 from nexus.broker.queue import EventQueue
 from nexus.broker.queue_modes import (
-    MODES,
     STEERING,
     DropPolicy,
     EventBody,
     EventTurn,
     QueueMode,
     QueueRow,
-    call_options,
-    encode_body,
+    checked_mode,
     joined_event,
 )
+from nexus.broker.running import RunningTurn
+from nexus.broker.watchers import Watchers
 from nexus.engine.async_engine import AsyncTurn
-from nexus.errors import BadSetting, LedgerError, LedgerUnavailable, NotAccepted, SessionBusy
+from nexus.errors import (
+    BadSetting,
+    IdempotencyConflict,
+    LedgerError,
+    NexusError,
+    NotAccepted,
+    SessionBusy,
+    TurnSuperseded,
+)
 from nexus.ledger.lease import async_session_lease
-from nexus.ledger.sessions import PENDING, QueuedEvent
+from nexus.ledger.sessions import PENDING, Lease, QueuedEvent
 from nexus.tracing import continued_trace, trace_parent
 from nexus.types.message import Image, Message, Text
 from nexus.types.options import CallOptions
 from nexus.types.request import Event
 from nexus.types.stream_events import (
-    CompactionStart,
-    Reasoning,
-    StreamEnd,
     StreamError,
     StreamEvent,
     StreamStart,
-    Token,
 )
 from nexus.types.validation import check_options
-
-WATCHED_EVENTS = 10_000
-"""Events that wait for a slow watcher, at most; then it is told that it missed some."""
 
 LOG = logging.getLogger("nexus.broker")
 
@@ -71,21 +72,6 @@ _RETRY_S = 2.0
 """Seconds until a queue that an error of the ledger stopped goes on."""
 
 
-_Watcher: TypeAlias = tuple[str | None, asyncio.Queue[SessionEvent | NotAccepted | None]]
-"""The session that is watched, or None for all, and the events for the watcher: None is the last one."""
-
-
-class _Running:
-    """The turn under way in one session."""
-
-    def __init__(self, batch: Sequence[QueueRow]) -> None:
-        self.rows = list(batch)  # those that steer the turn join
-        self.ids = [row.row.id for row in batch]
-        self.turn = 0
-        self.cancel = asyncio.Event()
-        self.reason = ""  # why it was interrupted
-
-
 class Broker:
     """Accepts events and runs them as turns of their sessions. Use it in `async with`.
 
@@ -97,7 +83,7 @@ class Broker:
         at_once: Sessions that run at the same time, at most.
         collect_s: Seconds for which `collect` waits for further events.
         look_s: Seconds between two looks for events that another process accepted and left; None for none.
-        on_end: Called with the id of each event that this process has settled.
+        on_end: Called with each event that this process has settled.
     """
 
     def __init__(
@@ -110,27 +96,25 @@ class Broker:
         at_once: int = 200,
         collect_s: float = 1.0,
         look_s: float | None = None,
-        on_end: Callable[[str], None] | None = None,
+        on_end: Callable[[QueuedEvent], None] | None = None,
     ) -> None:
         if at_once < 1:
             raise BadSetting("at_once is a number from 1")
         self.agent, self.nx = agent, agent.nx
-        self.mode: QueueMode = _known_mode(mode)
+        self.mode: QueueMode = checked_mode(mode)
         self.collect_s, self._look_s, self._on_end = collect_s, look_s, on_end
         self._looking: asyncio.Task[None] | None = None
-        self._store, self._queue = agent.nx.engine.store, EventQueue(agent.nx.engine, cap, drop)
+        self._store = agent.nx.engine.store
+        self._queue = EventQueue(agent.nx.engine, cap, drop, agent.options)
+        self._hooks = TurnHooks(self._steer, self._run_worker)
         self._slots = asyncio.Semaphore(at_once)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._woken: set[str] = set()
         self._leased: set[str] = set()
-        self._running: dict[str, _Running] = {}
-        self._states: dict[str, SessionState] = {}
+        self._running: dict[str, RunningTurn] = {}
         self._waiting: dict[str, list[asyncio.Future[None]]] = defaultdict(list)
-        self._watchers: set[_Watcher] = set()
+        self._watchers = Watchers()
         self._is_open = False
-        agent.before_step = self._steer
-        if agent.workers is not None:
-            agent.workers.run_later = self._run_worker
 
     async def __aenter__(self) -> Self:
         """Start, and go on with the events that an earlier process accepted."""
@@ -161,8 +145,7 @@ class Broker:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for _, queue in self._watchers:
-            queue.put_nowait(None)
+        self._watchers.close()
 
     async def submit(
         self,
@@ -178,56 +161,76 @@ class Broker:
         """Accept an event. It is in the ledger when this returns: queued, or dropped with a reason.
 
         Args:
-            event: The user's text, an Event, or messages. Its `id` makes it repeatable; without one it gets one.
+            event: The user's text, an Event, or messages. Its `id` makes it repeatable for its sender and session;
+                without one it gets one.
             session: Label or alias of its session; a new one is created. Without it the policy's for the principal.
             turn: Turn of the session after which it belongs: it then goes to a fork of the session.
             images: Images of the user's message.
             mode: What becomes of it while a turn of its session runs; by default the broker's mode.
             reply_to: Session that gets the answer as an event.
-            **options: Arguments of `Engine.assemble` for its turn; JSON values.
+            **options: Arguments of `Engine.assemble` for its turn; JSON values. Events with other options never join it.
 
         Raises:
             NotAccepted: The broker is stopped.
+            IdempotencyConflict: The same sender used its id in the session for another content.
             BadEvent, BadSetting, NotAllowed, NoSuchSession, LedgerError: Nothing was accepted.
         """
         check_options("submit", options, CallOptions, "session turn images mode reply_to")
+        body = EventBody(as_event(event, images), checked_mode(mode or self.mode), {**options}, reply_to)
+        return await self._submit(body, session, turn)
+
+    async def _submit(self, body: EventBody, session: str | None, turn: int | None = None) -> QueuedEvent:
         if not self._is_open:
             raise NotAccepted("broker is not running (use it in `async with`, and submit before it stops)")
-        return await self._submit(as_event(event, images), session, turn, mode or self.mode, reply_to, options)
+        return await self._store_event(body, session, turn)
 
-    async def _submit(
-        self, event: Event, session: str | None, turn: int | None, mode: QueueMode, reply_to: str, options: CallOptions
-    ) -> QueuedEvent:
-        accepted = replace(event, id=event.id or uuid.uuid4().hex, at_ms=event.at_ms or self.nx.engine.clock_ms())
-        body = EventBody(accepted, _known_mode(mode), dict(options), reply_to, trace_parent())
-        accept = partial(self._queue.accept, accepted.id, encode_body(body), session, turn, options)
+    async def _store_event(self, body: EventBody, session: str | None, turn: int | None = None) -> QueuedEvent:
+        event = body.event
+        event = replace(event, id=event.id or uuid.uuid4().hex, at_ms=event.at_ms or self.nx.engine.clock_ms())
         # A caller that is canceled, such as a turn with a worker, must not leave an event that nothing runs.
-        return await asyncio.shield(self._accept(accept, body.mode))
+        return await asyncio.shield(self._accept(replace(body, event=event, trace=trace_parent()), session, turn))
 
-    async def _accept(self, accept: Callable[[], tuple[QueuedEvent, bool, list[str]]], mode: QueueMode) -> QueuedEvent:
+    async def _accept(self, body: EventBody, session: str | None, turn: int | None) -> QueuedEvent:
         """Store an event, and have its session's queue run."""
-        row, is_new, dropped = await self.nx.run(accept)
+        row, is_new, dropped = await self.nx.run(self._queue.accept, body, session, turn)
         self._report_end(dropped)
         running = self._running.get(row.session)
-        if is_new and mode == "interrupt" and running is not None and row.state == "queued":
+        if is_new and body.mode == "interrupt" and running is not None and row.state == "queued":
             running.reason = f"interrupted by event {row.id}"
             running.cancel.set()
         if row.state in PENDING:
             self._wake(row.session)
         return row
 
-    async def result(self, event_id: str, *, timeout_s: float | None = None) -> EventResult:
+    async def result(
+        self,
+        event: QueuedEvent | str,
+        *,
+        session: str | None = None,
+        principal: str | None = None,
+        timeout_s: float | None = None,
+    ) -> EventResult:
         """Wait until an accepted event is done, failed or dropped, and return what became of it.
 
-        Raises NotAccepted for an unknown id, TimeoutError.
+        Args:
+            event: What `submit` returned, or its id.
+            session: The event's session, if several have events with this id.
+            principal: The event's sender, if several used this id; empty for the program itself.
+            timeout_s: Seconds to wait.
+
+        Raises:
+            NotAccepted: It is unknown.
+            AmbiguousEvent: Several sessions or senders used the id.
+            TimeoutError: It did not end in time.
         """
         pause_s = _POLL_S
         async with asyncio.timeout(timeout_s):
+            row = await self.nx.run(self._queue.find, event, session, principal)
             while True:
                 settled = asyncio.get_running_loop().create_future()
-                self._waiting[event_id].append(settled)
+                self._waiting[row.key].append(settled)
                 try:
-                    result = await self.nx.run(self._queue.result, event_id)
+                    result = await self.nx.run(self._queue.result, row)
                     if result.event.state not in PENDING:
                         return result
                     while not (await asyncio.wait([settled], timeout=pause_s))[0]:
@@ -235,28 +238,35 @@ class Broker:
                         if result.event.session not in self._leased:  # another process may run it
                             break
                 finally:
-                    self._waiting[event_id].remove(settled)
-                    if not self._waiting[event_id]:
-                        del self._waiting[event_id]
+                    self._waiting[row.key].remove(settled)
+                    if not self._waiting[row.key]:
+                        del self._waiting[row.key]
 
-    async def current(self, event_id: str) -> EventResult:
-        """Return the present state of an accepted event. Raises NotAccepted for an unknown id."""
-        return await self.nx.run(self._queue.result, event_id)
+    async def current(
+        self, event: QueuedEvent | str, *, session: str | None = None, principal: str | None = None
+    ) -> EventResult:
+        """Return the present state of an accepted event. Arguments and errors as of `result`."""
+        return await self.nx.run(
+            lambda: self._queue.result(self._queue.find(event, session, principal)),
+        )
 
-    async def cancel(self, event_id: str) -> bool:
+    async def cancel(
+        self, event: QueuedEvent | str, *, session: str | None = None, principal: str | None = None
+    ) -> bool:
         """End an event: a waiting one is dropped, the turn of a running one is interrupted. Both have a reason.
 
-        Returns False for an unknown event, one that has ended, and one that another process runs.
+        Returns False for an unknown event, one that has ended, and one that another process runs. Arguments as of
+        `result`. Raises AmbiguousEvent.
         """
         takeover_until = time.monotonic() + _TAKEOVER_S
-        while (row := await self.nx.run(self._store.queued_event, event_id)) is not None and row.state in PENDING:
-            if row.state == "queued":
-                drop = partial(self._store.update_events, [event_id], "dropped", expected=("queued",), reason=CANCELED)
-                if await self.nx.run(drop):
-                    self._report_end([event_id])
-                    return True
+        candidates = await self.nx.run(self._queue.candidates, event, session, principal)
+        row = self._queue.the_only(event, candidates) if candidates else None
+        while row is not None and row.state in PENDING:
+            if row.state == "queued" and (dropped := await self.nx.run(self._queue.drop_waiting, row, CANCELED)):
+                self._report_end(dropped)
+                return True
             running = self._running.get(row.session)
-            if running is not None and event_id in running.ids:
+            if running is not None and row.key in (joined.row.key for joined in running.rows):
                 running.reason = CANCELED
                 running.cancel.set()
                 return True
@@ -264,6 +274,7 @@ class Broker:
             if row.session not in self._leased and not is_waiting:
                 return False
             await asyncio.sleep(_CANCEL_POLL_S)  # its turn is about to begin, or has just ended
+            row = await self.nx.run(self._store.queued_event, row.key)
         return False
 
     def watch(self, session: str | None = None) -> AsyncGenerator[SessionEvent]:
@@ -271,23 +282,11 @@ class Broker:
 
         The generator raises NotAccepted if its caller is so slow that it missed some.
         """
-        watcher: _Watcher = (session, asyncio.Queue())
-        self._watchers.add(watcher)
-        return self._watched(watcher)
-
-    async def _watched(self, watcher: _Watcher) -> AsyncGenerator[SessionEvent]:
-        _, queue = watcher
-        try:
-            while (event := await queue.get()) is not None:
-                if isinstance(event, NotAccepted):
-                    raise event
-                yield event
-        finally:
-            self._watchers.discard(watcher)
+        return self._watchers.watch(session)
 
     def state(self, session: str) -> SessionState:
         """Return what a session does now in this process."""
-        return self._states.get(session, "idle")
+        return self._watchers.states.get(session, "idle")
 
     @property
     def session_count(self) -> int:
@@ -315,7 +314,7 @@ class Broker:
 
     def _ended(self, label: str) -> None:
         task = self._tasks.pop(label)
-        self._states.pop(label, None)
+        self._watchers.states.pop(label, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             text = f"queue of session {label!r} stopped, and goes on in {_RETRY_S:g} s: {error}"
             self._emit(label, (), StreamError("error", text, retryable=True))
@@ -345,30 +344,30 @@ class Broker:
                 raise
 
     async def _run_queue(self, label: str, wait_s: float) -> None:
-        async with self._slots, async_session_lease(self._store, label, self.nx.run, wait_s=wait_s):
+        async with self._slots, async_session_lease(self._store, label, self.nx.run, wait_s=wait_s) as first_lease:
             self._leased.add(label)
+            lease = first_lease
             try:
                 batch = await self._next_batch(label)
                 if any(row.row.state == "running" for row in batch):
                     await self._resume(label)
                     batch = await self._next_batch(label)
                 while batch:
-                    await self._run_batch(label, batch)
+                    lease = await self._run_batch(label, batch, lease)
                     batch = await self._next_batch(label)
             finally:
                 self._leased.discard(label)
 
     async def _resume(self, label: str) -> None:
         """Settle the running events of a process that stopped, except those of an interrupted turn, which continues."""
-        ended, end = list[QueueRow](), EventTurn()
+        ended: defaultdict[EventTurn, list[QueueRow]] = defaultdict(list)
         for row, turn in await self.nx.run(self._queue.running, label):
             if not turn.number:
                 await self.nx.run(self._queue.put_back, row)
             elif turn.status in ("completed", "failed"):
-                ended.append(row)
-                end = turn
-        if ended:
-            await self._finish(ended, end, "" if end.status == "completed" else end.error or "failed")
+                ended[turn].append(row)
+        for end, rows in ended.items():
+            await self._finish(rows, end, "" if end.status == "completed" else end.error or "failed")
 
     async def _finish(self, rows: Sequence[QueueRow], end: EventTurn, reason: str) -> None:
         """Deliver the answer of a turn, then settle its events: a program that stops between them delivers it again.
@@ -377,14 +376,13 @@ class Broker:
         """
         for row in rows:
             await self._deliver(row, end.text, reason)
-        await self.nx.run(self._queue.settle, rows, end.number, reason)
-        self._report_end([row.row.id for row in rows])
+        self._report_end(await self.nx.run(self._queue.settle, rows, end.number, reason))
 
-    def _report_end(self, ids: Iterable[str]) -> None:
-        for event_id in ids:
-            self._settle(event_id)
+    def _report_end(self, events: Iterable[QueuedEvent]) -> None:
+        for event in events:
+            self._settle(event.key)
             if self._on_end is not None:
-                self._on_end(event_id)
+                self._on_end(event)
 
     async def _next_batch(self, label: str) -> list[QueueRow]:
         """Return the events of the next turn, marked as running."""
@@ -396,12 +394,13 @@ class Broker:
             collected, batch = await self.nx.run(take_batch, min_events=len(collected))
         return batch
 
-    async def _run_batch(self, label: str, batch: Sequence[QueueRow]) -> None:
-        """Run one turn for a batch, and settle its events."""
-        running = self._running[label] = _Running(batch)
+    async def _run_batch(self, label: str, batch: Sequence[QueueRow], lease: Lease) -> Lease:
+        """Run one turn for a batch, and settle its events. Returns the lease for the next one."""
+        running = self._running[label] = RunningTurn(batch)
+        left_out_by = partial(self._queue.left_out, label, running.options_key)
         try:
-            left_out = await self.nx.run(self._queue.left_out, label) if self._queue.drop == "summarize" else []
-            error = ""
+            left_out = await self.nx.run(left_out_by) if self._queue.drop == "summarize" else []
+            error, is_late = "", False
             try:
                 with continued_trace(next(filter(None, (row.body.trace for row in batch)), "")):
                     result = await self.agent.run(
@@ -409,31 +408,47 @@ class Broker:
                         session=label,
                         sink=partial(self._emit, label, running.ids),
                         cancel=running.cancel,
-                        lease=False,
-                        **call_options(batch),
+                        lease=lease,
+                        hooks=self._hooks,
+                        **batch[-1].options,
                     )
                 error = result.error or ""
-            except LedgerUnavailable:
-                raise  # the queue goes on later, with this turn
-            except Exception as failure:  # noqa: BLE001 - an event that cannot run must not stop the queue
+            except Exception as failure:
+                if isinstance(failure, LedgerError) and failure.leaves_turn_open:
+                    raise  # the queue goes on later, with this turn; any other failure must not stop it
                 error = str(failure) or type(failure).__name__
-            self._states[label] = "completing"
-            ended, end = list[QueueRow](), EventTurn()
-            for row, turn in await self.nx.run(self._queue.stored_turns, label, running.rows):
-                if running.turn and not turn.number:  # it was to steer the turn, which ended before
-                    await self.nx.run(self._queue.put_back, row)
-                else:
-                    ended.append(row)
-                    end = turn
-            stored = running.reason if end.status == "interrupted" else end.error
-            reason = "" if end.status == "completed" else stored or error or end.error or "failed"
-            await self._finish(ended, end, reason)
+                is_late = isinstance(failure, TurnSuperseded)
+            if error:
+                before, lease = lease, await self.nx.run(self._queue.same_lease, label, lease)
+                is_late |= lease.fence != before.fence
+            self._watchers.states[label] = "completing"
+            await self._end_batch(label, running, error, is_late=is_late)
             if left_out:
-                await self.nx.run(self._queue.left_out, label)
+                await self.nx.run(left_out_by)
         finally:
             self._running.pop(label, None)
-            for event_id in running.ids:
-                self._settle(event_id)
+            for row in running.rows:
+                self._settle(row.row.key)
+        return lease
+
+    async def _end_batch(self, label: str, running: RunningTurn, error: str, *, is_late: bool) -> None:
+        """Settle the events of a turn that has ended, each by the turn that has it.
+
+        `error` comes first if the turn `is_late`: another writer ended it, and the error names the session of the reply.
+        """
+        ended: defaultdict[EventTurn, list[QueueRow]] = defaultdict(list)
+        for at, (row, turn) in enumerate(await self.nx.run(self._queue.stored_turns, label, running.rows)):
+            steers = at >= running.begun_by
+            if not turn.number and (steers or (is_late and not running.turn)):
+                await self.nx.run(self._queue.put_back, row)  # the turn ended before, or did not begin
+            else:
+                ended[turn].append(row)
+        for end, rows in ended.items():
+            stored = running.reason if end.status == "interrupted" else end.error
+            reason = (error if is_late else "") or stored or error or end.error
+            if not end.number and running.turn:
+                reason = error or f"turn {running.turn} is not in its session any more"
+            await self._finish(rows, end, "" if end.status == "completed" else reason or "failed")
 
     async def _deliver(self, row: QueueRow, text: str, reason: str) -> None:
         """Give the session that waits for an answer its event. A second delivery adds nothing."""
@@ -442,7 +457,14 @@ class Broker:
         answer = text if not reason else f"It failed: {reason}"
         text = f"[Report of worker {row.row.session}]\n{answer}"
         event = Event((Text(text),), id=f"{row.row.id}:report", source="agent")
-        await self._submit(event, row.body.reply_to, None, self.mode, "", {})
+        try:
+            await self._store_event(EventBody(event, self.mode, row.body.reply_options), row.body.reply_to)
+        except IdempotencyConflict:
+            LOG.warning("session %r has another report of event %r", row.body.reply_to, row.row.id)
+        except LedgerError:
+            raise
+        except NexusError:  # such as NotAllowed: a report that nobody may have must not stop the queue
+            LOG.warning("report of event %r not delivered to %r", row.row.id, row.body.reply_to, exc_info=True)
 
     async def _steer(self, turn: AsyncTurn) -> None:
         """Let the events join that steer the running turn of a session."""
@@ -451,48 +473,26 @@ class Broker:
         if running is None:
             return
         for row in await self.nx.run(self._queue.pending, label):
-            if row.row.state != "queued" or row.body.mode not in STEERING:
+            if row.row.state != "queued" or row.body.mode not in STEERING or row.options_key != running.options_key:
                 continue
             running.rows.append(row)  # before it is marked: a cancellation may come at any step
             running.ids.append(row.row.id)
-            if await self.nx.run(self._queue.take, row, running.turn):
+            if await self.nx.run(self._queue.take, label, row, running.turn):
                 await self.nx.run(turn.turn.add, row.body.event)
+            else:
+                running.rows.remove(row)
+                running.ids.remove(row.row.id)
 
     async def _run_worker(self, order: WorkerOrder) -> None:
-        await self.submit(order.event, session=order.session, reply_to=order.manager, mode="followup", **order.options)
-
-    # watching ----------------------------------------------------------------------------------------------------
+        body = EventBody(order.event, "followup", {**order.options}, order.manager, {**order.manager_options})
+        await self._submit(body, order.session)
 
     def _emit(self, label: str, ids: Sequence[str], event: StreamEvent) -> None:
-        match event:
-            case StreamStart():
-                if label in self._running:
-                    self._running[label].turn = event.turn
-                self._states[label] = "processing"
-            case Token() | Reasoning():
-                self._states[label] = "streaming"
-            case CompactionStart():
-                self._states[label] = "compacting"
-            case StreamEnd() | StreamError():
-                self._states[label] = "completing"
-            case _:
-                self._states[label] = "processing"
-        for session, queue in list(self._watchers):
-            if session is None or session == label:
-                if queue.qsize() >= WATCHED_EVENTS:
-                    self._watchers.discard((session, queue))
-                    text = f"watcher was more than {WATCHED_EVENTS:,} events behind (watch again)"
-                    queue.put_nowait(NotAccepted(text))
-                else:
-                    queue.put_nowait(SessionEvent(label, event, tuple(ids)))
+        if isinstance(event, StreamStart) and label in self._running:
+            self._running[label].turn = event.turn
+        self._watchers.emit(label, ids, event)
 
-    def _settle(self, event_id: str) -> None:
-        for future in self._waiting.get(event_id, ()):
+    def _settle(self, key: str) -> None:
+        for future in self._waiting.get(key, ()):
             if not future.done():
                 future.set_result(None)
-
-
-def _known_mode(mode: QueueMode) -> QueueMode:
-    if mode not in MODES:
-        raise BadSetting(f"queue mode {mode!r} unknown (use {', '.join(MODES)})")
-    return mode

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from typing import cast
+
+from msgspec.structs import replace
 
 from nexus.broker.events import EventResult
-from nexus.broker.queue_modes import DropPolicy, EventTurn, QueueRow, decode_row, next_batch
+from nexus.broker.queue_modes import DropPolicy, EventBody, EventTurn, QueueRow, decode_row, encode_body, next_batch
 from nexus.engine import Engine
-from nexus.engine.turn import turn_with_event
-from nexus.errors import BadSetting, NotAccepted
+from nexus.engine.events import event_digest, turn_with_event
+from nexus.errors import (
+    AmbiguousEvent,
+    BadReference,
+    BadSetting,
+    IdempotencyConflict,
+    NotAccepted,
+    SessionBusy,
+    TurnSuperseded,
+)
+from nexus.ledger.lease import LEASE_MS
 from nexus.ledger.replay import entries_from_turn
-from nexus.ledger.sessions import NewQueuedEvent, QueuedEvent
+from nexus.ledger.sessions import Lease, NewQueuedEvent, QueuedEvent, event_key
+from nexus.types.ledger_entries import Commit
 from nexus.types.message import Message
 from nexus.types.options import CallOptions
 
@@ -25,66 +38,113 @@ class EventQueue:
         engine: The engine.
         cap: Events of one session that wait, at most.
         drop: Which one a full queue drops.
+        defaults: The agent's own options, for events that do not have them.
     """
 
-    def __init__(self, engine: Engine, cap: int, drop: DropPolicy) -> None:
+    def __init__(self, engine: Engine, cap: int, drop: DropPolicy, defaults: CallOptions) -> None:
         if cap < 1:
             raise BadSetting("cap is a number from 1")
         self._engine, self._store, self.cap, self.drop = engine, engine.store, cap, drop
+        self._defaults = defaults
 
     def accept(
-        self, event_id: str, body: str, session: str | None, turn: int | None, options: CallOptions
-    ) -> tuple[QueuedEvent, bool, list[str]]:
-        """Store an event, and drop one if the queue is full. Returns its row, whether it is new, and dropped ids."""
-        label = self._route(event_id, session, turn, options)
+        self, body: EventBody, session: str | None, turn: int | None
+    ) -> tuple[QueuedEvent, bool, list[QueuedEvent]]:
+        """Store an event, and drop one if the queue is full. Returns it, whether it is new, and the dropped ones.
+
+        Raises IdempotencyConflict if its sender used its id in this session for another content.
+        """
+        event, encoded = body.event, encode_body(body)
+        options = cast("CallOptions", {**self._defaults, **body.options})
+        principal = options.get("principal") or ""
+        label = self._route(event.id, principal, session, turn, options)
         with self._store.snapshot():
             label = self._store.resolve(label) or label
-            waiting = [row.id for row in self._store.queued_events(label, ("queued",)) if row.id != event_id]
+            turn_with_event(self._engine.ledger, label, event, principal)
+            rows = [self._decode(row) for row in self._store.queued_events(label, ("queued",))]
+        waiting = [row.row.key for row in rows if (row.row.id, row.principal) != (event.id, principal)]
         is_full = len(waiting) >= self.cap
         refused = is_full and self.drop == "new"
         reason = f"queue full: {len(waiting)} events wait" if refused else ""
-        new = NewQueuedEvent(event_id, label, body, "dropped" if refused else "queued", reason)
-        (accepted,) = self._store.accept_events([new])
-        dropped: list[str] = []
+        state = "dropped" if refused else "queued"
+        (accepted,) = self._store.accept_events([NewQueuedEvent(event.id, label, encoded, state, reason, 0, principal)])
+        if event_digest(self._decode(accepted.event).body.event) != event_digest(event):
+            text = (
+                f"event id {event.id[:80]!r} was used in session {label!r} for another message of the same sender "
+                "(give each event an id of its own; nothing was accepted)"
+            )
+            raise IdempotencyConflict(label, event.id, alike=False, text=text)
+        dropped: list[QueuedEvent] = []
         if accepted.added and is_full and not refused:
-            dropped = waiting[: len(waiting) - self.cap + 1]
-            reason = SUMMARIZED if self.drop == "summarize" else f"queue full: dropped for event {event_id}"
-            self._store.update_events(dropped, "dropped", expected=("queued",), reason=reason)
+            oldest = waiting[: len(waiting) - self.cap + 1]
+            reason = SUMMARIZED if self.drop == "summarize" else f"queue full: dropped for event {event.id}"
+            dropped = self._store.update_events(oldest, "dropped", expected=("queued",), reason=reason)
         return accepted.event, accepted.added, dropped
 
-    def _route(self, event_id: str, session: str | None, turn: int | None, options: CallOptions) -> str:
-        """Return the label of an event's session, which is a fork if the event belongs after an earlier turn."""
+    def _route(self, event_id: str, principal: str, session: str | None, turn: int | None, options: CallOptions) -> str:
+        """Return the label of an event's session, which is a fork if the event belongs after an earlier turn.
+
+        The fork's name has no known prefix: it belongs to the owner of its source.
+        """
         label = self._engine.session_label(session, **options)
         if turn is None:
             return label
         label = self._store.resolve(label) or label
-        fork = f"{label[:200]}@{turn}.{hashlib.sha256(event_id.encode(errors='surrogatepass')).hexdigest()[:12]}"
+        key = event_key(event_id, label, principal)
+        fork = f"fork:{label[:200]}@{turn}.{hashlib.sha256(key.encode(errors='surrogatepass')).hexdigest()[:12]}"
         if self._store.resolve(fork) is None:
-            self._engine.ledger.fork(fork, label, turn=turn)
+            try:
+                self._engine.ledger.fork(fork, label, turn=turn)
+            except BadReference:
+                if self._store.resolve(fork) is None:  # else another process made it meanwhile
+                    raise
         return fork
 
-    def result(self, event_id: str) -> EventResult:
-        """Return an event, with the replies of its turn if it is done. Raises NotAccepted for an unknown id."""
+    def find(self, event: QueuedEvent | str, session: str | None = None, principal: str | None = None) -> QueuedEvent:
+        """Return an accepted event as it is now; see `Broker.result`. Raises NotAccepted, AmbiguousEvent."""
+        return self.the_only(event, self.candidates(event, session, principal))
+
+    def candidates(self, event: QueuedEvent | str, session: str | None, principal: str | None) -> list[QueueRow]:
+        """Return the accepted events that an id may mean, of a session or a sender if these are given."""
         with self._store.snapshot():
-            row = self._store.queued_event(event_id)
-            if row is None:
-                raise NotAccepted(f"event {event_id!r} was never accepted (submit it)")
+            if isinstance(event, str):
+                events = self._store.events_with_id(event)
+            else:
+                events = list(filter(None, [self._store.queued_event(event.key)]))
+            label = self._store.resolve(session) or session if session is not None else None
+        rows = map(self._decode, events)
+        return [row for row in rows if label in (None, row.row.session) and principal in (None, row.principal)]
+
+    def the_only(self, event: QueuedEvent | str, rows: Sequence[QueueRow]) -> QueuedEvent:
+        """Return the event if it is one. Raises NotAccepted, AmbiguousEvent."""
+        name = event if isinstance(event, str) else event.id
+        if not rows:
+            raise NotAccepted(f"event {name!r} was never accepted (submit it)")
+        if len(rows) > 1:
+            raise AmbiguousEvent(name, [(row.row.session, row.principal) for row in rows])
+        return rows[0].row
+
+    def result(self, event: QueuedEvent) -> EventResult:
+        """Return an event as it is now, with the replies of its turn if it is done."""
+        with self._store.snapshot():
+            row = self.find(event)
             return EventResult(row, self._replies(row.session, row.turn) if row.state == "done" else ())
 
     def pending(self, label: str) -> list[QueueRow]:
         """Return the queued and running events of a session."""
-        return [decode_row(row) for row in self._store.queued_events(label)]
+        return [self._decode(row) for row in self._store.queued_events(label)]
 
-    def left_out(self, label: str) -> list[QueueRow]:
-        """Return the dropped events that the next turn summarizes. Those that a turn has get its number."""
+    def left_out(self, label: str, options_key: bytes) -> list[QueueRow]:
+        """Return the dropped events that a turn with these options summarizes. Those that a turn has get its number."""
         left_out: list[QueueRow] = []
         for row in self._store.queued_events(label, ("dropped",)):
             if row.reason != SUMMARIZED or row.turn:
                 continue
-            if turn := turn_with_event(self._engine.ledger, label, row.id):
-                self._store.update_events([row.id], "dropped", expected=("dropped",), reason=SUMMARIZED, turn=turn)
-            else:
-                left_out.append(decode_row(row))
+            decoded = self._decode(row)
+            if turn := self._stored_turn(label, decoded).number:
+                self._store.update_events([row.key], "dropped", expected=("dropped",), reason=SUMMARIZED, turn=turn)
+            elif decoded.options_key == options_key:
+                left_out.append(decoded)
         return left_out
 
     def take_batch(
@@ -98,30 +158,48 @@ class EventQueue:
         running = [row for row in rows if row.row.state == "running"]
         if running:
             return running, running
-        batch = next_batch(rows)
+        batch = self._without_known(label, next_batch(rows))
         if batch and batch[0].body.mode == "collect" and collects and len(batch) != min_events:
             return batch, []
         if not batch:
             return [], []
-        ids = [row.row.id for row in batch]
-        marked_ids = {row.id for row in self._store.update_events(ids, "running", expected=("queued",))}
-        batch = [row for row in batch if row.row.id in marked_ids]
+        keys = [row.row.key for row in batch]
+        marked = {row.key for row in self._store.update_events(keys, "running", expected=("queued",))}
+        batch = [row for row in batch if row.row.key in marked]
         return batch, batch
 
-    def take(self, row: QueueRow, turn: int) -> bool:
-        """Mark a queued event as running in a turn under way; return False if it is not queued any more."""
-        return bool(self._store.update_events([row.row.id], "running", expected=("queued",), turn=turn))
+    def _without_known(self, label: str, batch: list[QueueRow]) -> list[QueueRow]:
+        """Return the events that one turn can answer: one that the session has already is answered by its own turn."""
+        if len(batch) < 2:
+            return batch
+        end = next((at for at, row in enumerate(batch) if self._is_known(label, row)), len(batch))
+        return batch[: max(end, 1)]
+
+    def _is_known(self, label: str, row: QueueRow) -> bool:
+        try:
+            return turn_with_event(self._engine.ledger, label, row.body.event, row.principal) is not None
+        except IdempotencyConflict:
+            return True
+
+    def take(self, label: str, row: QueueRow, turn: int) -> bool:
+        """Mark a queued event as running in a turn under way; return False if it cannot join it."""
+        if self._is_known(label, row):
+            return False
+        return bool(self._store.update_events([row.row.key], "running", expected=("queued",), turn=turn))
 
     def put_back(self, row: QueueRow) -> None:
         """Mark an event as queued whose turn did not begin."""
-        self._store.update_events([row.row.id], "queued", expected=("running",))
+        self._store.update_events([row.row.key], "queued", expected=("running",))
 
-    def settle(self, rows: Sequence[QueueRow], turn: int, reason: str) -> None:
-        """Mark the events of a turn as done, or as failed for a reason: all of them or none."""
-        if not rows:
-            return
-        ids = [row.row.id for row in rows]
-        self._store.update_events(ids, "failed" if reason else "done", expected=("running",), reason=reason, turn=turn)
+    def drop_waiting(self, event: QueuedEvent, reason: str) -> list[QueuedEvent]:
+        """Drop an event that waits. Returns it, or nothing if it does not wait."""
+        return self._store.update_events([event.key], "dropped", expected=("queued",), reason=reason)
+
+    def settle(self, rows: Sequence[QueueRow], turn: int, reason: str) -> list[QueuedEvent]:
+        """Mark the events of a turn as done, or as failed for a reason: all of them or none. Returns the changed ones."""
+        keys = [row.row.key for row in rows]
+        state = "failed" if reason else "done"
+        return self._store.update_events(keys, state, expected=("running",), reason=reason, turn=turn)
 
     def stored_turns(self, label: str, rows: Sequence[QueueRow]) -> list[tuple[QueueRow, EventTurn]]:
         """Return events with the turn that has each, as it is stored."""
@@ -133,10 +211,33 @@ class EventQueue:
         with self._store.snapshot():
             return self.stored_turns(label, [row for row in self.pending(label) if row.row.state == "running"])
 
+    def same_lease(self, label: str, lease: Lease) -> Lease:
+        """Return a lease with a fencing token that may write now: a larger one if a writer without a lease came between.
+
+        Raises SessionBusy if another program holds the session: that one goes on with the turn, and settles its events.
+        """
+        now = self._store.take_lease(label, lease.holder, LEASE_MS)
+        if now.holder != lease.holder:
+            raise SessionBusy(label, now.holder, 0)
+        if self._store.thread_of(label) is None:
+            return now
+        try:
+            self._store.commit(label, Commit(fence=lease.fence))
+        except TurnSuperseded:
+            return replace(now, fence=self._store.commit(label, Commit(fence=0)).fence)
+        return now
+
+    def _decode(self, row: QueuedEvent) -> QueueRow:
+        return decode_row(row, self._defaults)
+
     def _stored_turn(self, label: str, row: QueueRow) -> EventTurn:
-        number = turn_with_event(self._engine.ledger, label, row.row.id)
-        if not number:
+        try:
+            position = turn_with_event(self._engine.ledger, label, row.body.event, row.principal)
+        except IdempotencyConflict:  # another event has its id: no turn has this one
+            position = None
+        if position is None:
             return EventTurn()
+        number = position.turn
         turn = self._engine.ledger.turns(label, number)[0]
         replies = self._replies(label, number) if row.body.reply_to else ()
         return EventTurn(number, turn.status, turn.error, replies[-1].text() if replies else "")

@@ -8,18 +8,21 @@
 | `steer-backlog` | joins the running turn after its tool results | later ones are one turn each, in order |
 | `interrupt` | ends the running turn, which keeps its partial reply | all that wait are one turn of separate messages |
 
-Each event has its own mode. Events of one mode in a row are collected; one of another mode ends the row.
+Each event has its own mode. Events of one mode in a row are collected; one of another mode ends the row. Only events with
+the same options join a turn: one turn has one principal, and one set of tools, permissions and settings.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any, Literal, TypeAlias, cast, get_args
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nexus.engine.events import event_digest
 from nexus.errors import BadSetting
 from nexus.ledger.sessions import QueuedEvent
 from nexus.types.message import Message, Text, user
@@ -46,6 +49,8 @@ class EventBody(Struct, frozen=True, omit_defaults=True):
     """Arguments of the turn's calls, as of `Engine.assemble`."""
     reply_to: str = ""
     """Label of the session that gets the turn's answer as an event."""
+    reply_options: dict[str, Any] = {}
+    """Options of that event."""
     trace: str = ""
     """`traceparent` of the span that submitted it, which the turn's spans continue."""
 
@@ -55,6 +60,18 @@ class QueueRow(Struct, frozen=True):
 
     row: QueuedEvent
     body: EventBody
+    options: CallOptions
+    """The arguments of its turn's calls, the agent's own included."""
+
+    @property
+    def principal(self) -> str:
+        """Who sent it."""
+        return self.options.get("principal") or ""
+
+    @property
+    def options_key(self) -> bytes:
+        """A text that is the same for the same options."""
+        return msgspec.json.encode(self.options, order="sorted", enc_hook=repr)
 
 
 class EventTurn(Struct, frozen=True):
@@ -70,6 +87,13 @@ class EventTurn(Struct, frozen=True):
 _BODY = msgspec.json.Decoder(EventBody)
 
 
+def checked_mode(mode: QueueMode) -> QueueMode:
+    """Return a mode. Raises BadSetting for an unknown one."""
+    if mode not in MODES:
+        raise BadSetting(f"queue mode {mode!r} unknown (use {', '.join(MODES)})")
+    return mode
+
+
 def encode_body(body: EventBody) -> str:
     """Return the text of a row. Raises BadSetting for arguments that are no JSON values."""
     try:
@@ -79,22 +103,20 @@ def encode_body(body: EventBody) -> str:
         raise BadSetting(text) from error
 
 
-def decode_row(row: QueuedEvent) -> QueueRow:
-    """Return a row with its body."""
-    return QueueRow(row, _BODY.decode(row.body))
+def decode_row(row: QueuedEvent, defaults: CallOptions | None = None) -> QueueRow:
+    """Return a row with its body; `defaults` are the agent's own options."""
+    body = _BODY.decode(row.body)
+    return QueueRow(row, body, cast("CallOptions", {**(defaults or {}), **body.options}))
 
 
 def next_batch(rows: Sequence[QueueRow]) -> list[QueueRow]:
-    """Return the queued events that the session's next turn answers, in order."""
-    if not rows:
-        return []
-    mode = rows[0].body.mode
-    if any(row.body.mode == "interrupt" for row in rows):
-        return list(rows)
-    if mode not in _JOINED:
-        return [rows[0]]
-    length = next((at for at, row in enumerate(rows) if row.body.mode != mode), len(rows))
-    return list(rows[:length])
+    """Return the queued events that the session's next turn answers, in order: those of one sender, with one set of options."""
+    alike = list(takewhile(lambda row: row.options_key == rows[0].options_key, rows))
+    if any(row.body.mode == "interrupt" for row in alike):
+        return alike
+    if not alike or alike[0].body.mode not in _JOINED:
+        return alike[:1]
+    return list(takewhile(lambda row: row.body.mode == alike[0].body.mode, alike))
 
 
 def joined_event(rows: Sequence[QueueRow], left_out: Sequence[QueueRow] = ()) -> Event:
@@ -104,12 +126,10 @@ def joined_event(rows: Sequence[QueueRow], left_out: Sequence[QueueRow] = ()) ->
     if left_out:
         before.insert(0, _summary(left_out))
     included = tuple(row.row.id for row in (*left_out, *rows[:-1]))
-    return replace(last, preceding=(*before, *last.preceding), included_ids=(*included, *last.included_ids))
-
-
-def call_options(rows: Sequence[QueueRow]) -> CallOptions:
-    """Return the arguments of a turn's calls: those of its last event."""
-    return cast("CallOptions", rows[-1].body.options)
+    digests = {row.row.id: event_digest(row.body.event) for row in (*left_out, *rows)}
+    return replace(
+        last, preceding=(*before, *last.preceding), included_ids=(*included, *last.included_ids), digests=digests
+    )
 
 
 def _messages(event: Event) -> tuple[Message, ...]:

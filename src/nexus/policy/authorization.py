@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nexus.ledger.recorded_calls import last_call
+from nexus.ledger.sessions import LATE_REPLY, SessionMetadata
 from nexus.ledger.store import LedgerStore
 from nexus.policy import DeniedTool, Grant, Policy, decide
 from nexus.policy.decision import SOURCE
@@ -61,19 +62,38 @@ def authorize(request: Request, policies: Sequence[Policy], store: LedgerStore, 
 
 
 def owning_names(store: LedgerStore, label: str) -> list[str]:
-    """Return the names that determine the owner of a session: its name and the names of the sessions it was forked from.
+    """Return the names that determine the owner of a session: its own, and those of the sessions that it comes from.
 
-    A `dm:` session belongs to the person that it names, even if it is a fork. Workers' sessions are open to all.
+    These are the sessions that it was forked from, and those that spawned it. A `dm:` session belongs to the person that
+    it names, whatever it comes from. A late reply belongs to the owner of the session that it was for.
     """
-    names: list[str] = []
-    at = label
-    while at and at not in names:
-        at = store.resolve(at) or at
-        names.append(at)
+    names, waiting, visited = [label], [label], set[str]()
+    for name in waiting:
+        at = store.resolve(name) or name
+        if at in visited:
+            continue
+        visited.add(at)
+        update = store.session(at)
+        facts = update.facts if update is not None else SessionMetadata()
+        if facts.origin == LATE_REPLY:  # its name begins with that of its session
+            names = [other for other in names if other != at]
+            waiting.append(facts.owner_session)
+            continue
+        if at not in names:
+            names.append(at)
         key = session_key.parse(at)
-        update = store.session(at) if key is None or key.kind != "dm" else None
-        at = update.facts.owner_session if update is not None else ""
+        if key is None or key.kind != "dm":
+            waiting += filter(None, (facts.owner_session, facts.parent_session))
     return names
+
+
+def session_person(store: LedgerStore, label: str) -> str:
+    """Return the person that a session is for: of a `dm:` label, or of the one that it leads to or was forked from.
+
+    Empty if there is none. `dm:ada` is for `ada`, who is a principal, or the owner key of a service. Raises BadSessionKey.
+    """
+    keys = map(session_key.parse, (label, *owning_names(store, label)))
+    return next((key.name for key in keys if key is not None and key.kind == "dm"), "")
 
 
 class ParentCall(Struct, frozen=True):

@@ -54,7 +54,9 @@ def decide(
     principal, routing, requested = request.identity.principal, request.routing, request.permissions
     matches = [match_policy(policy, principal) for policy in policies]
     role = role_of(routing.role, matches)
-    session = session_of(None if routing.own else routing.session, principal, role, matches, names_of)
+    session = session_of(None if routing.own else routing.session, principal, role, matches)
+    for label in filter(None, (session, routing.manager)):
+        check_owner(label, principal, matches, names_of)
     toolsets = applied_toolsets(requested.toolset, role, matches)
     tools: dict[str, tuple[ToolMetadata, Mapping[str, Any]]] = {}
     for definition in iter_definitions(request.tools):
@@ -127,17 +129,10 @@ def role_of(requested: AgentRole, matches: Sequence[PolicyMatch]) -> AgentRole:
     return requested
 
 
-def session_of(
-    requested: str | None,
-    principal: str,
-    role: AgentRole,
-    matches: Sequence[PolicyMatch],
-    names_of: Callable[[str], Sequence[str]],
-) -> str:
+def session_of(requested: str | None, principal: str, role: AgentRole, matches: Sequence[PolicyMatch]) -> str:
     """Return the session label of a call.
 
-    Without a requested session it is the principal's, or `main` without a principal. Raises NotAllowed for a
-    session that belongs to somebody else by name, by alias or as a fork, and BadSessionKey.
+    Without a requested session it is the principal's, or `main` without a principal. Raises BadSessionKey.
     """
     default_label = principal_session(principal, matches) if principal else "main"
     label = default_label if requested is None else requested
@@ -146,23 +141,29 @@ def session_of(
         if label == "main" or (key is not None and role not in session_key.ROLES_BY_KIND[key.kind]):
             raise BadSessionKey("worker session missing (name one, for example 'worker:report-1')")
     session_key.check(label, role)
-    first_kind = next((match.kind for match in matches if match.kind != "open"), "open")
-    is_assigned = first_kind == "named" and label == default_label
-    if principal and matches and not is_assigned:
-        allowed = {default_label, f"dm:{principal}", f"dm:{effective_principal(matches).person or principal}"}
-        # An alias or a fork must not reach another person's session.
-        for name in dict.fromkeys((label, *names_of(label))):
-            for match in matches:
-                owners = {other for other, entry in match.policy.principals.items() if entry.label(other) == name}
-                if owners and principal not in owners:
-                    text = f"session {name!r} not allowed for {principal!r}"
-                    raise NotAllowed(f"{text}: {match.policy.name} assigns it to somebody else")
-            key = session_key.parse(name)
-            if key is not None and key.kind == "dm" and not {name, label} & allowed:
-                raise NotAllowed(
-                    f"session {name!r} not allowed for {principal!r}: a `dm:` session belongs to one person"
-                )
     return label
+
+
+def check_owner(
+    label: str, principal: str, matches: Sequence[PolicyMatch], names_of: Callable[[str], Sequence[str]]
+) -> None:
+    """Raise NotAllowed for a session that belongs to somebody else: by name, by alias, as a fork, or as a worker's."""
+    if not (principal and matches):
+        return
+    own = principal_session(principal, matches)
+    first_kind = next((match.kind for match in matches if match.kind != "open"), "open")
+    if first_kind == "named" and label == own:
+        return
+    allowed = {own, f"dm:{principal}", f"dm:{effective_principal(matches).person or principal}"}
+    for name in names_of(label):
+        for match in matches:
+            owners = {other for other, entry in match.policy.principals.items() if entry.label(other) == name}
+            if owners and principal not in owners:
+                text = f"session {name!r} not allowed for {principal!r}"
+                raise NotAllowed(f"{text}: {match.policy.name} assigns it to somebody else")
+        key = session_key.parse(name)
+        if key is not None and key.kind == "dm" and not {name, label} & allowed:
+            raise NotAllowed(f"session {name!r} not allowed for {principal!r}: a `dm:` session belongs to one person")
 
 
 def principal_session(principal: str, matches: Sequence[PolicyMatch]) -> str:

@@ -25,6 +25,7 @@ from nexus.compat.nanobot.providers.base import LLMProvider
 from nexus.compat.nanobot.session.manager import SessionManager
 from nexus.engine.async_engine import AsyncEngine
 from nexus.errors import NexusError
+from nexus.ledger.sessions import QueuedEvent
 from nexus.tools import ToolRegistry
 from nexus.types.message import Text
 from nexus.types.request import Event
@@ -95,7 +96,7 @@ class AgentLoop:
             try:
                 for row in await self._nx.run(self._nx.engine.store.queued_events):
                     event = decode_row(row).body.event
-                    self._answer_later(broker, row.id, OutboundMessage(event.channel, event.chat_id, ""))
+                    self._answer_later(broker, row, OutboundMessage(event.channel, event.chat_id, ""))
                 stopping = asyncio.ensure_future(self._stopping.wait())
                 while not self._stopping.is_set():
                     message = asyncio.ensure_future(self.bus.consume_inbound())
@@ -157,7 +158,7 @@ class AgentLoop:
         except NexusError as error:
             await self.bus.publish_outbound(replace(answer, content=failure_text(str(error))))
         else:
-            self._answer_later(broker, row.id, answer)
+            self._answer_later(broker, row, answer)
 
     async def _event(self, message: InboundMessage) -> Event:
         read = partial(media_parts, message.media, self.sessions.engine.workspace_context, self.model)
@@ -165,13 +166,13 @@ class AgentLoop:
         texts = (Text(message.content),) if message.content.strip() else ()
         return Event((*parts, *texts), channel=message.channel, chat_id=message.chat_id, id=message.id)
 
-    def _answer_later(self, broker: Broker, event_id: str, empty: OutboundMessage) -> None:
-        task = asyncio.ensure_future(self._answer(broker, event_id, empty))
+    def _answer_later(self, broker: Broker, event: QueuedEvent, empty: OutboundMessage) -> None:
+        task = asyncio.ensure_future(self._answer(broker, event, empty))
         self._answers.add(task)
         task.add_done_callback(self._answers.discard)
 
-    async def _answer(self, broker: Broker, event_id: str, empty: OutboundMessage) -> None:
-        result = await broker.result(event_id)
+    async def _answer(self, broker: Broker, event: QueuedEvent, empty: OutboundMessage) -> None:
+        result = await broker.result(event)
         text = result.text if result.event.state == "done" else failure_text(result.event.reason)
         await self.bus.publish_outbound(replace(empty, content=text))
 
