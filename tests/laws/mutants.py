@@ -21,18 +21,20 @@ from laws.scripts import Script, Step
 from nexus.types.message import Message, Text, ToolCall, ToolResult
 
 
-class Mutant(Struct, frozen=True):
-    """What is broken: a function (`module:name` or `module:Class.name`), a piece of its source, and what stands there instead.
-
-    `laws` are the names of the laws that find it, `example` is what they find it with.
-    """
+class Fault(Struct, frozen=True):
+    """What is broken: a function (`module:name` or `module:Class.name`), a piece of its source, and what stands there instead."""
 
     name: str
     where: str
     old: str
     new: str
+
+
+class Mutant(Fault, frozen=True):
+    """A fault with the names of the laws that find it, and what they find it with."""
+
     laws: tuple[str, ...]
-    example: Script | Case
+    example: Script | Case | tuple[Any, ...]
 
 
 ASK = Step("ask")
@@ -183,7 +185,7 @@ MUTANTS = (
 
 
 @contextmanager
-def broken_by(mutant: Mutant) -> Generator[None]:
+def broken_by(mutant: Fault) -> Generator[None]:
     """Puts the fault in, and takes it out again."""
     module_name, _, path = mutant.where.partition(":")
     module = import_module(module_name)

@@ -179,12 +179,13 @@ class CommandOptions:
 
         Commands that only read create no file: without a ledger file they see an empty ledger, and an empty file stays
         empty. With `reads_stored`, raises UnreadableFile if the ledger was named and its file is missing. Commands that
-        show or change stored history only do not need the configuration: a broken one is a warning.
+        show or change stored history only do not need the configuration: a broken one is a warning. Who runs the command is
+        the local user; a command that speaks for others passes `local_user=False`.
         """
         if reads_stored and self.ledger and not self.ledger_url and not self.ledger_file.exists():
             raise UnreadableFile(f"ledger '{self.ledger}' not found (name a ledger with --ledger)")
         root, profile = self.root, self._profile_file()
-        options: EngineOptions = {"counter": one_shot_counter()}
+        options: EngineOptions = {"counter": one_shot_counter(), "local_user": True}
         if profile:
             options["profiles"] = {profile.stem: profile}
         options = {**options, **engine_options}
@@ -201,6 +202,8 @@ class CommandOptions:
                 raise
             print_warning(ContextWarning(error.file, f"not used: {str(error).removeprefix(f'{error.file}: ')}"))
             return self.open(writes=writes, **{**engine_options, "config": Config()})
+        for warning in nx.workspace_context.warnings if needs_config else ():
+            print_warning(warning)
         if isinstance(nx.store, SqliteLedger) and not nx.store.trusted:
             advice = "accept it: nexus ledger trust"
             text = f"{nx.store.location} was not made by this user; it is read-only, and goes to no model ({advice})"

@@ -56,7 +56,6 @@ from nexus.turnlog.write import log_texts
 from nexus.types.message import Message, Part, Text
 from nexus.types.request import Attachment, Event
 from nexus.workspace.attachments import attachment_from_file, read_image, split_line_range
-from nexus.workspace.user_profiles import keep_profile
 
 ROLES = ("manager", "worker", "unified")
 FORMATS = (*PROVIDER_FORMATS, "messages", "turnlog", "text", "outline")
@@ -151,7 +150,8 @@ def command(
     definitions = options.tool_definitions() if options.tools else None
     profile_fields = _user_profile(user_profile) if user_profile else None
     model, budget, profile = options.model, options.budget, options.profile_name
-    with options.open(**{name: value for name, value in engine.items() if value}) as nx:
+    writes = profile_fields is not None and bool(fields["principal"] or session)
+    with options.open(writes=writes, **{name: value for name, value in engine.items() if value}) as nx:
         attachments = tuple(_attachment(nx, file) for file in files)
         event = replace(event, content=_content(nx, text, images, model), attachments=attachments)
         if turn is not None:
@@ -164,7 +164,7 @@ def command(
             label = resolve_id(nx, session) if session else session
             request = build_request(event, label, **routing, blocks=_blocks(fields["blocks"]))
             if profile_fields is not None:
-                keep_profile(nx.credentials.home, request.identity.principal, profile_fields)
+                nx.user_profiles.put(nx.person(request), profile_fields)
             request = replace(request, model=model or nx.model, tools=definitions or ())
             request = replace(request, available_tokens=budget, profile=profile or DEFAULT_PROFILE, skills=skills)
             ctx = nx.assemble_request(request)

@@ -1,4 +1,4 @@
-"""`nexus db`: the stored configuration of the services, and the users' overrides."""
+"""`nexus db`: the stored configuration of the services, and the users' profiles."""
 
 from __future__ import annotations
 
@@ -96,6 +96,33 @@ def set_default(name: str, value: str, options: CommandOptions) -> None:
 
     stored = _run(options.open(writes=True, needs_config=False), change)
     options.report({"name": name, "value": stored}, f"{quoted(name)}: {printable(_text(stored))}")
+
+
+@command.subcommand("forget")
+@click.argument("owner")
+def forget(owner: str, options: CommandOptions) -> None:
+    """Erase the profile of user OWNER from the storage, with its earlier versions.
+
+    Example: nexus db forget ada
+    """
+    _run(options.open(writes=True, needs_config=False), lambda service: service.forget(owner))
+    options.report({"owner": owner}, f"Profile of {quoted(owner)}: erased.")
+
+
+@command.subcommand("import-profiles")
+def import_profiles(options: CommandOptions) -> None:
+    """Copy the users' profiles of earlier versions to the ledger: the files in ~/.nexus/users, and its own identities.
+
+    Profiles that the ledger has stay, and so do the files. Your own profile, ~/.nexus/user.json, stays a file.
+
+    Example: nexus db import-profiles
+    """
+    nx = options.open(writes=True, needs_config=False)
+    rows = _run(nx, lambda service: service.import_profiles(nx.credentials.home))
+    shown = ((row.principal, row.source, row.result) for row in rows)
+    options.report_table(
+        rows, ("user", "from", "result"), shown, empty="No profiles of earlier versions.", wraps=("from", "result")
+    )
 
 
 def _text(value: object) -> str:

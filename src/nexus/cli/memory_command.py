@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Generator
+from contextlib import contextmanager
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +13,7 @@ import click
 from nexus.cli._options import SESSION, Choice, CommandOptions, NexusGroup, read_input, resolve_session
 from nexus.cli._output import beginning, emit, excerpt, format_ref, format_time, print_lines, progress_bar, quoted
 from nexus.cli._tables import print_table
-from nexus.engine import Engine, open_engine
+from nexus.engine import Engine
 from nexus.ledger.search_text import parse_query
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.render.console import printable
@@ -42,10 +44,11 @@ def command() -> None:
     """
 
 
-def _notebook(options: CommandOptions, timezone: str = "") -> Notebook:
-    """Return the workspace's memory, with the clock, zone and cap of an engine."""
-    with open_engine(options.root, ledger=":memory:") as nx:
-        return nx.notebook(timezone)
+@contextmanager
+def _notebook(options: CommandOptions, timezone: str = "", *, writes: bool = False) -> Generator[Notebook]:
+    """Open the workspace's memory, with the clock, zone, cap and profiles of an engine."""
+    with options.open(writes=writes) as nx:
+        yield nx.notebook(timezone)
 
 
 @command.subcommand("show")
@@ -56,7 +59,11 @@ def show(history: bool, last: int, options: CommandOptions) -> None:
 
     Example: nexus memory show --history --last 5
     """
-    book = _notebook(options)
+    with _notebook(options) as book:
+        _show(book, options, history=history, last=last)
+
+
+def _show(book: Notebook, options: CommandOptions, *, history: bool, last: int) -> None:
     if history:
         entries = list(deque(book.entries(), maxlen=last))
         if options.as_json:
@@ -97,11 +104,9 @@ def search(query: tuple[str, ...], limit: int, sessions: bool, options: CommandO
     phrases = parse_query(text)
     if not phrases:
         raise click.UsageError("no words in the query: punctuation alone is not searched")
-    matches = _notebook(options).search(text, limit)
-    hits = []
-    if sessions:
-        with options.open() as nx:
-            hits = nx.ledger.search(text, limit=limit)
+    with options.open() as nx:
+        matches = nx.notebook().search(text, limit)
+        hits = nx.ledger.search(text, limit=limit) if sessions else []
     if options.as_json:
         emit({"found": matches, "sessions": hits})
         return
@@ -130,8 +135,8 @@ def add(text: tuple[str, ...], under: str, history: bool, force: bool, timezone:
     Example: nexus memory add "Ana prefers the answer first." --under People
     """
     content = read_input() if text == ("-",) else " ".join(text)
-    book = _notebook(options, timezone)
-    added = book.append(content, force=force) if history else book.add(content, section=under, force=force)
+    with _notebook(options, timezone) as book:
+        added = book.append(content, force=force) if history else book.add(content, section=under, force=force)
     name = f"Fact {added.number:,}" if added.number else "Log entry"
     options.report(added, f"{name} in {added.file}: {printable(added.at)} {_truncated(added.text)}")
     for warning in added.warnings if not options.as_json else ():
@@ -148,8 +153,8 @@ def forget(fact: tuple[str, ...], timezone: str, options: CommandOptions) -> Non
 
     Example: nexus memory forget 3
     """
-    book = _notebook(options, timezone)
-    forgotten = book.forget(" ".join(fact))
+    with _notebook(options, timezone) as book:
+        forgotten = book.forget(" ".join(fact))
     shown = " ".join(filter(None, (printable(forgotten.date), _truncated(forgotten.text))))
     value = {"forgotten": _json_value(forgotten), "file": book.file, "log": book.log}
     options.report(value, f"Moved to {book.log}: {shown}")
@@ -183,11 +188,11 @@ def propose(sessions: tuple[str, ...], base_url: str, adds: bool, options: Comma
         ask = _ask(nx, options.model, base_url) if options.model else None
         with progress_bar("Reading sessions") as progress:
             result = consolidation.propose(book, nx.ledger, labels, ask=ask, model=options.model, progress=progress)
-    proposals = result.proposals
-    if adds and proposals:
-        accepted = consolidation.accept(book, [proposal.id for proposal in proposals])
-        _report_accepted(accepted, book, options, dropped=result.dropped)
-        return
+        proposals = result.proposals
+        if adds and proposals:
+            accepted = consolidation.accept(book, [proposal.id for proposal in proposals], ledger=nx.ledger)
+            _report_accepted(accepted, book, options, dropped=result.dropped)
+            return
     lines = [line for proposal in proposals for line in _proposal_lines(proposal)]
     if proposals:
         count = f"{len(proposals):,} fact{'' if len(proposals) == 1 else 's'} proposed"
@@ -204,19 +209,22 @@ def propose(sessions: tuple[str, ...], base_url: str, adds: bool, options: Comma
 @click.option(
     "--to",
     type=Choice(("memory", "log", "profile")),
-    help="Target: MEMORY.md, HISTORY.md or your profile [the profile for facts about you if you have one, else MEMORY.md].",
+    help="Target: MEMORY.md, HISTORY.md or the profile of who said it [the profile for facts about them if they have one, else MEMORY.md].",
 )
 def accept(ids: tuple[str, ...], every: bool, to: Any, options: CommandOptions) -> None:
     """Add the proposals with these IDs to memory, as one change that `nexus memory undo` reverts.
 
-    A fact that the proposal replaces moves to the log.
+    A fact that the proposal replaces moves to the log. A profile is that of the session's principal; yours for a session
+    without any.
 
     Example: nexus memory accept --all
     """
     from nexus.workspace.memory import consolidation
 
-    book = _notebook(options)
-    _report_accepted(consolidation.accept(book, _named_ids(ids, every=every), to), book, options)
+    names = _named_ids(ids, every=every)
+    with options.open(writes=True) as nx:
+        book = nx.notebook()
+        _report_accepted(consolidation.accept(book, names, to, nx.ledger), book, options)
 
 
 @command.subcommand("reject")
@@ -229,7 +237,8 @@ def reject(ids: tuple[str, ...], every: bool, options: CommandOptions) -> None:
     """
     from nexus.workspace.memory import consolidation
 
-    rejected = consolidation.reject(_notebook(options), _named_ids(ids, every=every))
+    with _notebook(options) as book:
+        rejected = consolidation.reject(book, _named_ids(ids, every=every))
     lines = [f"Rejected: {_truncated(proposal.text)}" for proposal in rejected]
     options.report({"rejected": rejected}, *(lines or ["No proposals."]))
 
@@ -243,7 +252,8 @@ def changes(last: int, options: CommandOptions) -> None:
 
     Example: nexus memory changes --last 5
     """
-    recent = _notebook(options).changes()[-last:]
+    with _notebook(options) as book:
+        recent = book.changes()[-last:]
     rows: list[tuple[str, str, str, str]] = []
     for change in recent:
         heads = chain([(f"{change.number:,}", change.at, _command_of(change))], repeat(("", "", "")))
@@ -261,7 +271,8 @@ def undo(change: int | None, options: CommandOptions) -> None:
 
     Example: nexus memory undo 3
     """
-    undone = _notebook(options).undo(change or 0)
+    with _notebook(options, writes=True) as book:
+        undone = book.undo(change or 0)
     options.report(undone, f"Change {undone.of:,} undone, as change {undone.number:,}:", *_change_lines(undone))
 
 
@@ -284,12 +295,18 @@ def _report_accepted(
     if change is not None:
         lines = [*_change_lines(change), f"Revert it: nexus memory undo {change.number}"]
     lines += [f"Dropped {count:,} of the model's answers: {reason}." for reason, count in (dropped or {}).items()]
-    value = {"change": change, "accepted": accepted.proposals, **({"dropped": dropped} if dropped is not None else {})}
+    lines += [
+        f"Not accepted: {_truncated(proposal.text)} ({proposal.id}): whose profile it is for is unknown (--to memory or log)"
+        for proposal in accepted.waiting
+    ]
+    value = {"change": change, "accepted": accepted.proposals, "waiting": accepted.waiting}
+    value |= {"dropped": dropped} if dropped is not None else {}
     options.report(value, *(lines or ["No proposals."]))
 
 
 def _proposal_lines(proposal: Proposal) -> list[str]:
-    lines = [f"{proposal.id}  {printable(proposal.section)} ({proposal.kind}): {_truncated(proposal.text)}"]
+    of = f" of {quoted(proposal.principal)}" if proposal.principal else ""
+    lines = [f"{proposal.id}  {printable(proposal.section)} ({proposal.kind}{of}): {_truncated(proposal.text)}"]
     for source in proposal.sources:
         at = f", {time}" if (time := format_time(source.at_ms)) else ""
         place = f"{quoted(source.session)} entry {source.entry}{at}"
@@ -311,7 +328,9 @@ def _change_lines(change: Change) -> list[str]:
 
 
 def _place(fact: StoredFact) -> str:
-    return PROFILE if fact.file == PROFILE else printable(f"{fact.file}, {fact.section}" if fact.section else fact.file)
+    if fact.file == PROFILE:
+        return f"{PROFILE} of {quoted(fact.principal)}" if fact.principal else PROFILE
+    return printable(f"{fact.file}, {fact.section}" if fact.section else fact.file)
 
 
 def _ask(nx: Engine, model: str, base_url: str) -> Ask:

@@ -160,6 +160,7 @@ class _AgentOpener:
         self._local = local
         self._root = options.root
         self._config: Config | None = None
+        self._has_warned = False
         self._servers: tuple[McpServer, ...] = ()
 
     def engine(self, tenant: str) -> Engine:
@@ -180,6 +181,10 @@ class _AgentOpener:
         except BaseException:
             store.close()
             raise
+        if not self._has_warned:
+            self._has_warned = True
+            for warning in nx.workspace_context.warnings:
+                print_warning(warning)
         default = nx.model if self._local is None else EXTRACTIVE  # the local model is too small to summarize
         name = self.settings.summarizer or nx.workspace_context.config.summarizer or default
         nx.fallback_summarizer.model = summarizer_of(nx, name, self.settings.base_url, self.settings.key)

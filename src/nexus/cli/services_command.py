@@ -73,7 +73,9 @@ def run(
     Example: nexus services run --bus nats://127.0.0.1:4222 --only context,llm
     """
     url, names = _bus_url(bus), parse_services(only)
-    engine_options: EngineOptions = {"model": options.model} if options.model else {}
+    engine_options: EngineOptions = {"local_user": False}
+    if options.model:
+        engine_options["model"] = options.model
     nx = options.open(writes=True, **engine_options)
     try:
         key = os.environ.get(key_variable, "") if key_variable else ""

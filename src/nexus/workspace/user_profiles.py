@@ -1,47 +1,199 @@
-"""Users' profiles, kept per principal in the user's folder: `user.json` without a principal, else `users/PRINCIPAL.json`.
+"""Users' profiles: one per principal in the ledger of their tenant, and the local user's own in a file.
 
-A file name is the principal in lower-case letters, digits and `-._@`; every other byte is percent-encoded, so that no
-file system confuses two principals.
+A principal's profile is the ledger's document of kind `profile` with the principal's name. `user.json` in the user's folder
+is the profile of the local user, who needs no principal; an engine that is not the local user's never opens it.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
+from urllib.parse import unquote_to_bytes
 
 import msgspec
+from msgspec import Struct
 
-from nexus.errors import UnreadableFile
+from nexus.errors import BadSetting, HeadMoved, UnreadableFile
+from nexus.ledger.store import LedgerStore
 from nexus.types.block import ContextWarning
+from nexus.types.sanitize import sanitize_text
 from nexus.types.user_profile import FIELDS, user_profile_text
 from nexus.types.validation import parse_json
 from nexus.workspace.files.containment import read_file
+from nexus.workspace.memory.files import lock_folder
 
+KIND = "profile"
+"""Kind of the ledger's documents that are profiles."""
+LOCAL_FILE, FOLDER = "user.json", "users"
+"""The local user's profile, and the folder in which earlier versions kept those of principals."""
 MAX_BYTES = 1_000_000
-MAX_NAME_CHARS = 180
+MAX_TRIES = 1_000
+"""Tries of a change that other writers overtake. Each overtaking is a change that got through."""
 
 _UNSAFE = re.compile(rb"[^a-z0-9._@-]")
+_HASH = re.compile(r"%[0-9a-f]{64}")
+_MAX_NAME_CHARS = 180
+_LOCK = Path(f"{LOCAL_FILE}.lock")
+
+Update: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
+"""Returns a changed profile; called again with the newer one if another writer came first."""
 
 
-def profile_file(home: Path, principal: str) -> Path:
-    """Return the file of a principal's profile in the user's folder."""
+class UserProfiles:
+    """The profiles that an engine may read and change.
+
+    Args:
+        store: The ledger. Each tenant of it has its own profiles.
+        home: The user's folder, for the local user's engine; None for any other, which has no profile without a principal.
+    """
+
+    def __init__(self, store: LedgerStore, home: Path | None = None) -> None:
+        self._store, self._home = store, home
+
+    def may_have(self, principal: str | None) -> bool:
+        """Return whether a principal can have a profile here; an empty one is the local user, None an unknown one."""
+        return bool(principal) or (principal == "" and self._home is not None)
+
+    def stored(self, principal: str) -> dict[str, Any] | None:
+        """Return the ledger's profile of a principal; None if there was never one. Raises LedgerError."""
+        document = self._store.document(KIND, principal) if principal else None
+        return document.body if document is not None else None
+
+    def read(self, principal: str) -> tuple[dict[str, Any], tuple[ContextWarning, ...]]:
+        """Return the profile of a principal, empty if there is none, and warnings about files that are not used."""
+        if not principal:
+            return _read_file(self._home / LOCAL_FILE) if self._home is not None else ({}, ())
+        profile = self.stored(principal)
+        file = old_file(self._home, principal) if profile is None and self._home is not None else None
+        if file is not None and os.path.lexists(file):
+            text = "not used: the ledger has the profiles of principals (copy it there: nexus db import-profiles)"
+            return {}, (ContextWarning(str(file), text),)
+        return profile or {}, ()
+
+    def put(self, principal: str, profile: dict[str, Any]) -> None:
+        """Replace a whole profile; an empty one is forgotten. Raises as `change`."""
+        if principal:
+            self._store.put_document(KIND, principal, _storable(profile))
+            return
+        with self._locked_file() as file:
+            _write_file(file, profile)
+
+    def change(self, principal: str, update: Update, *, first: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Replace a profile by the result of `update`, and return it. No change of another writer is lost.
+
+        `first` is what `update` gets if the ledger never had a profile of this principal, by default that of an earlier
+        version's file if this is the local user's engine. Raises BadSetting without a
+        principal unless this is the local user's engine, UnreadableFile, MemoryBusy, LedgerError, and errors of `update`.
+        """
+        if principal:
+            if not first and self._home is not None:
+                first = _read_file(old_file(self._home, principal))[0]
+            return self._change_stored(principal, update, dict(first or {}))
+        with self._locked_file() as file:
+            profile, warnings = _read_file(file)
+            if warnings:
+                raise UnreadableFile(f"{warnings[0].source} {warnings[0].message}")
+            new = update(profile)
+            _write_file(file, new)
+        return new
+
+    def import_profile(self, principal: str, profile: dict[str, Any]) -> str:
+        """Store a principal's profile unless the ledger has one; return `imported`, or `kept`. Raises LedgerError."""
+        try:
+            self._store.put_document(KIND, principal, _storable(profile), expected_number=0)
+        except HeadMoved:
+            return "kept"
+        return "imported"
+
+    def _change_stored(self, principal: str, update: Update, first: dict[str, Any]) -> dict[str, Any]:
+        for attempt in range(1, MAX_TRIES + 1):
+            document = self._store.document(KIND, principal)
+            profile, number = (document.body, document.number) if document is not None else (first, 0)
+            new = _storable(update(profile))
+            if document is not None and new == profile:
+                return new
+            try:
+                # An empty profile stays as a document: without its number, a writer could not tell that it changed.
+                return self._store.put_document(KIND, principal, new, expected_number=number).body
+            except HeadMoved:
+                if attempt == MAX_TRIES:
+                    raise
+        raise AssertionError  # the last try returns or raises
+
+    @contextmanager
+    def _locked_file(self) -> Generator[Path]:
+        if self._home is None:
+            raise BadSetting("no principal, and not the local user's engine (name whose profile it is: principal=…)")
+        with lock_folder(self._home, _LOCK):
+            yield self._home / LOCAL_FILE
+
+
+class ImportedProfile(Struct, frozen=True):
+    """A profile of earlier versions and what became of it."""
+
+    source: str
+    """Its file, or its session in the ledger."""
+    principal: str
+    """Empty if the file's name is a hash."""
+    result: str
+    """`imported`, `kept` if the ledger had a profile of this principal, or the reason why it was not used."""
+
+
+def import_files(profiles: UserProfiles, home: Path) -> list[ImportedProfile]:
+    """Copy the profiles that earlier versions kept in the user's folder to the ledger, which keeps those that it has.
+
+    The files stay, so that other workspaces' ledgers can have them too. Raises LedgerError.
+    """
+    folder = home / FOLDER
+    files = sorted(folder.glob("*.json")) if folder.is_dir() else []
+    return [_import_file(profiles, file) for file in files]
+
+
+def _import_file(profiles: UserProfiles, file: Path) -> ImportedProfile:
+    principal = _principal_of(file)
     if not principal:
-        return home / "user.json"
+        text = "name is a hash (import it: nexus assemble --principal NAME --user-profile FILE)"
+        return ImportedProfile(str(file), "", text)
+    profile, warnings = _read_file(file)
+    if warnings:
+        return ImportedProfile(str(file), principal, warnings[0].message)
+    return ImportedProfile(str(file), principal, profiles.import_profile(principal, profile))
+
+
+def old_file(home: Path, principal: str) -> Path:
+    """Return the file in which earlier versions kept a principal's profile.
+
+    Its name is the principal in lower-case letters, digits and `-._@`, with every other byte percent-encoded, or a hash.
+    """
     data = principal.encode("utf-8", "surrogatepass")
     name = _UNSAFE.sub(lambda match: b"%%%02X" % match[0][0], data).decode()
-    if len(name) > MAX_NAME_CHARS:
+    if len(name) > _MAX_NAME_CHARS:
         name = f"%{hashlib.sha256(data).hexdigest()}"
-    return home / "users" / f"{name}.json"
+    return home / FOLDER / f"{name}.json"
 
 
-def read_profile(home: Path, principal: str) -> tuple[dict[str, Any], tuple[ContextWarning, ...]]:
-    """Return the kept profile of a principal, empty if there is none, and a warning about a file that is not usable."""
-    file = profile_file(home, principal)
+def _principal_of(file: Path) -> str:
+    """Return the principal of a file of earlier versions; empty if its name is a hash or no such name."""
+    try:
+        principal = unquote_to_bytes(file.stem).decode("utf-8", "surrogatepass")
+    except ValueError:
+        return ""
+    is_hash = _HASH.fullmatch(file.stem) is not None
+    return principal if not is_hash and old_file(file.parent.parent, principal).name == file.name else ""
+
+
+def _storable(profile: dict[str, Any]) -> dict[str, Any]:
+    """Return a JSON object whose texts are valid UTF-8."""
+    return json.loads(sanitize_text(json.dumps(profile, ensure_ascii=False)))
+
+
+def _read_file(file: Path) -> tuple[dict[str, Any], tuple[ContextWarning, ...]]:
     if not os.path.lexists(file):
         return {}, ()
     try:
@@ -53,18 +205,13 @@ def read_profile(home: Path, principal: str) -> tuple[dict[str, Any], tuple[Cont
     return cast("dict[str, Any]", value), ()
 
 
-def keep_profile(home: Path, principal: str, profile: dict[str, Any]) -> Path:
-    """Replace the kept profile of a principal, or remove it if `profile` is empty. Return its file.
-
-    Raises UnreadableFile if the file cannot be written; the previous one is then unchanged.
-    """
-    file = profile_file(home, principal)
+def _write_file(file: Path, profile: dict[str, Any]) -> None:
+    """Replace a profile's file, or remove it for an empty one. Raises UnreadableFile; the file is then unchanged."""
     new = file.with_name(f"{file.name}.{os.getpid()}")
     try:
         if not profile:
             file.unlink(missing_ok=True)
-            return file
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return
         handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(handle, "wb") as stream:
             stream.write(msgspec.json.format(msgspec.json.encode(profile), indent=2) + b"\n")
@@ -73,7 +220,22 @@ def keep_profile(home: Path, principal: str, profile: dict[str, Any]) -> Path:
         with suppress(OSError):
             new.unlink(missing_ok=True)
         raise UnreadableFile(f"'{file}' not written: {error.strerror or error}") from error
-    return file
+
+
+def overrides_of(profile: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the texts of a profile by prompt, wherever contexts find them."""
+    inner = profile.get("prompt_overrides")
+    overrides = dict(cast("Mapping[str, Any]", inner)) if isinstance(inner, Mapping) else {}
+    return overrides | {name: profile[name] for name in FIELDS if user_profile_text({name: profile.get(name)})[0]}
+
+
+def with_override(profile: Mapping[str, Any], name: str, text: str) -> dict[str, Any]:
+    """Return a profile with another text for a prompt; without any for an empty one."""
+    others = {field: value for field, value in profile.items() if field not in (name, "prompt_overrides")}
+    inner = profile.get("prompt_overrides")
+    overrides = dict(cast("Mapping[str, Any]", inner)) if isinstance(inner, Mapping) else {}
+    overrides.pop(name, None)
+    return {**others, "prompt_overrides": {**overrides, name: text} if text else overrides}
 
 
 def profile_lines(profile: Mapping[str, Any]) -> list[str]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from nexus.ledger.sqlite import SqliteLedger
 from nexus.types.ledger_entries import MessageRef, StoredMessage
 from nexus.types.message import Message, Text, TokenSize, user
 from nexus.workspace.memory.notebook import Notebook
+from nexus.workspace.user_profiles import UserProfiles
 
 AT_MS = 1_772_807_400_000
 """2026-03-06 14:30 UTC."""
@@ -14,7 +16,8 @@ DAY_MS = 86_400_000
 
 
 def book(root: Path, home: Path | None = None) -> Notebook:
-    return Notebook(root, clock_ms=lambda: AT_MS, home=home)
+    profiles = UserProfiles(SqliteLedger(":memory:"), home) if home is not None else None
+    return Notebook(root, clock_ms=lambda: AT_MS, profiles=profiles)
 
 
 def rows(*messages: str | Message) -> list[StoredMessage]:

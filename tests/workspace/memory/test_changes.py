@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,7 +16,6 @@ from nexus.errors import NoSuchFact
 from nexus.workspace.memory import changes, files
 from nexus.workspace.memory.changes import PROFILE, StoredFact
 from nexus.workspace.memory.notebook import Notebook
-from nexus.workspace.user_profiles import keep_profile, read_profile
 from workspace.memory.rows import book
 
 
@@ -110,24 +110,27 @@ def test_fact_without_date_and_heading_is_restored(tmp_path: Path) -> None:
     assert found == {("", "bare"), ("2026-01-01", "dated"), ("", "A paragraph\nof two lines.")}
 
 
-def test_profile_keeps_its_form_and_is_undone(tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    fact = StoredFact(PROFILE, "", "", "I live in Lisbon.")
-    forms = (
+@pytest.mark.parametrize("principal", ["", "telegram:42"])
+def test_profile_keeps_its_form_and_is_undone(tmp_path: Path, principal: str) -> None:
+    fact = StoredFact(PROFILE, "", "", "I live in Lisbon.", principal)
+    forms: tuple[dict[str, Any], ...] = (
         {"prompt_overrides": {"friends_profile": {"content": "I like tea.", "editable": True}}, "x": 1},
         {"friends_profile": ["I like tea."]},
         {"learning": "I like tea."},
     )
-    notes = book(tmp_path, home)
+    notes = book(tmp_path, tmp_path / "home")
+    assert notes.profiles is not None
+    notes.profiles.put("zoe", {"friends_profile": "I like maps."})
     for form in forms:
-        keep_profile(home, "", form)
+        notes.profiles.put(principal, form)
         notes.revise("accept", added=[fact])
-        assert notes.profile() == ["I like tea.", "I live in Lisbon."]
+        assert notes.profile(principal) == ["I like tea.", "I live in Lisbon."]
         notes.undo()
-        assert read_profile(home, "")[0] == form
-    keep_profile(home, "", {})
+        assert notes.profiles.read(principal) == (form, ())
+    notes.profiles.put(principal, {})
     notes.revise("accept", added=[fact])
-    assert read_profile(home, "")[0] == {"friends_profile": "I live in Lisbon."}
+    assert notes.profiles.read(principal) == ({"friends_profile": "I live in Lisbon."}, ())
+    assert notes.profile("zoe") == ["I like maps."]
 
 
 KILLS = ("changes.begin", "files.append", "files.change", "changes.finish")

@@ -16,7 +16,6 @@ from nexus.types.message import assistant
 from nexus.workspace.memory import consolidation
 from nexus.workspace.memory.consolidation import accept, propose, reject
 from nexus.workspace.memory.notebook import Notebook
-from nexus.workspace.user_profiles import keep_profile, read_profile
 
 AT_MS = 1_772_807_400_000
 """2026-03-06 14:30 UTC."""
@@ -30,12 +29,14 @@ def opened(root: Path, consolidate: Any = "off") -> Engine:
         clock_ms=lambda: AT_MS,
         home=root / "home",
         config=Config(consolidate=consolidate),
+        local_user=True,
     )
 
 
-def say(nx: Engine, *texts: str, session: str = "main") -> None:
+def say(nx: Engine, *texts: str, session: str = "main", principal: str | None = None) -> None:
     for text in texts:
-        nx.record(nx.assemble(text, session=session, budget=9_000), nexus.AgentResult((assistant("Done."),)))
+        ctx = nx.assemble(text, session=session, budget=9_000, principal=principal)
+        nx.record(ctx, nexus.AgentResult((assistant("Done."),)))
 
 
 def texts(found: consolidation.Proposals) -> list[str]:
@@ -111,18 +112,97 @@ def test_later_session_replaces_the_proposal_of_an_earlier_one(tmp_path: Path) -
     ]
 
 
-def test_facts_about_the_user_go_to_their_profile_if_there_is_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("principal", ["", "telegram:42"])
+def test_facts_about_the_user_go_to_their_profile_if_there_is_one(tmp_path: Path, principal: str) -> None:
     nx = opened(tmp_path)
-    keep_profile(tmp_path / "home", "", {"friends_profile": "I like tea."})
+    nx.user_profiles.put(principal, {"friends_profile": "I like tea."})
     notes = nx.notebook()
-    say(nx, "I live in Lisbon. Never push to main.")
+    say(nx, "I live in Lisbon. Never push to main.", principal=principal or None)
     propose(notes, nx.ledger, ["main"])
     accept(notes, None)
-    assert read_profile(tmp_path / "home", "")[0] == {"friends_profile": "I like tea.\nI live in Lisbon."}
+    assert nx.user_profiles.read(principal)[0] == {"friends_profile": "I like tea.\nI live in Lisbon."}
     assert [fact.text for fact in notes.facts()] == ["Never push to main."]
-    assert "I live in Lisbon." in json.dumps(nx.assemble("hi", profile="tagged").to_openai())
+    shown = nx.assemble("hi", profile="tagged", principal=principal or None, session="other")
+    assert "I live in Lisbon." in json.dumps(shown.to_openai())
     notes.undo()
-    assert read_profile(tmp_path / "home", "")[0] == {"friends_profile": "I like tea."} and notes.facts() == []
+    assert nx.user_profiles.read(principal)[0] == {"friends_profile": "I like tea."} and notes.facts() == []
+
+
+def test_each_fact_goes_to_the_profile_of_its_own_principal(tmp_path: Path) -> None:
+    """A group, a session of one person, and one of the local user: each profile has its owner's facts alone."""
+    nx = opened(tmp_path)
+    notes = nx.notebook()
+    say(nx, "I live in Lisbon.", session="group:team", principal="zoe")
+    say(nx, "I live in Porto.", session="group:team", principal="bob")
+    say(nx, "I prefer tabs.", session="dm:ada")
+    say(nx, "I prefer spaces.", "I live in Rome.")
+    found = propose(notes, nx.ledger, ["group:team", "dm:ada", "main"]).proposals
+    assert [(one.text, one.principal) for one in found] == [
+        ("I live in Lisbon.", "zoe"),
+        ("I live in Porto.", "bob"),
+        ("I prefer tabs.", "ada"),
+        ("I prefer spaces.", ""),
+        ("I live in Rome.", ""),
+    ]
+    done = accept(notes, None, "profile")
+    profiles = {name: notes.profile(name) for name in ("zoe", "bob", "ada", "", "eve")}
+    assert profiles == {
+        "zoe": ["I live in Lisbon."],
+        "bob": ["I live in Porto."],
+        "ada": ["I prefer tabs."],
+        "": ["I prefer spaces.", "I live in Rome."],
+        "eve": [],
+    }
+    assert done.waiting == () and notes.facts() == []
+    notes.undo()
+    assert not any(notes.profile(name) for name in profiles)
+
+
+def test_fact_of_an_unknown_person_waits_and_is_in_no_profile(tmp_path: Path) -> None:
+    nx = opened(tmp_path)
+    notes = nx.notebook()
+    say(nx, "I live in Lisbon.", principal="zoe")
+    say(nx, "I prefer tabs.")  # a program, in a session with principals
+    propose(notes, nx.ledger, ["main"])
+    done = accept(notes, None, "profile", nx.ledger)
+    assert [one.text for one in done.waiting] == ["I prefer tabs."]
+    assert notes.profile("") == [] and notes.profile("zoe") == ["I live in Lisbon."]
+    assert texts(propose(notes, nx.ledger, [])) == ["I prefer tabs."]
+    assert accept(notes, None, "memory").waiting == () and [fact.text for fact in notes.facts()] == ["I prefer tabs."]
+
+
+@pytest.mark.parametrize(
+    ("session", "principals", "owner"),
+    [("main", [None], ""), ("dm:ada", [None], "ada"), ("main", ["zoe"], "zoe"), ("main", ["zoe", None], None)],
+)
+def test_stored_proposal_without_its_principal_goes_to_the_only_one_of_its_session(
+    tmp_path: Path, session: str, principals: list[str | None], owner: str | None
+) -> None:
+    """Earlier versions did not store whose a proposal is."""
+    nx = opened(tmp_path)
+    notes = nx.notebook()
+    for principal in principals:
+        say(nx, "I live in Lisbon.", session=session, principal=principal)
+    propose(notes, nx.ledger, [session])
+    store = tmp_path / consolidation.STORE
+    stored = json.loads(store.read_text())
+    for proposal in stored["pending"]:
+        del proposal["principal"]
+    store.write_text(json.dumps(stored))
+    assert accept(notes, None, "profile").proposals == ()  # without the ledger it is unknown
+    done = accept(notes, None, "profile", nx.ledger)
+    owned = {name: notes.profile(name) for name in ("", "ada", "zoe") if notes.profile(name)}
+    assert owned == ({} if owner is None else {owner: ["I live in Lisbon."]})
+    assert bool(done.waiting) == (owner is None)
+
+
+def test_engine_of_a_program_keeps_facts_out_of_the_local_users_profile(tmp_path: Path) -> None:
+    with nexus.open(tmp_path, ledger=":memory:", home=tmp_path / "home") as nx:
+        say(nx, "I live in Lisbon.")
+        notes = nx.notebook()
+        propose(notes, nx.ledger, ["main"])
+        assert [one.text for one in accept(notes, None, "profile", nx.ledger).waiting] == ["I live in Lisbon."]
+        assert not (tmp_path / "home" / "user.json").exists()
 
 
 def test_target_log_adds_entries_and_no_facts(tmp_path: Path) -> None:

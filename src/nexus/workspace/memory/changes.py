@@ -20,21 +20,23 @@ from nexus.workspace.memory.facts import comparison_key
 
 JOURNAL = ".nexus/memory-changes.jsonl"
 PROFILE = "user profile"
-"""`file` of a fact in the user's kept profile."""
+"""`file` of a fact in a user's profile."""
 
 
 class StoredFact(Struct, frozen=True):
-    """A fact with its place: the memory file or the user's profile."""
+    """A fact with its place: the memory file or a user's profile."""
 
     file: str
     section: str
     date: str
     text: str
+    principal: str = ""
+    """Whose profile it is; empty for the local user's."""
 
     @property
-    def key(self) -> tuple[bool, str]:
+    def key(self) -> tuple[bool, str, str]:
         """Key under which equal facts of the same file are found."""
-        return self.file == PROFILE, comparison_key(self.text)
+        return self.file == PROFILE, self.principal, comparison_key(self.text)
 
 
 class Change(Struct, frozen=True):

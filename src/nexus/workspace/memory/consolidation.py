@@ -20,7 +20,8 @@ from nexus.compaction.extractive.statements import truncate_line
 from nexus.errors import BadFact, NoSuchFact, UnreadableFile
 from nexus.ledger.operations import Ledger
 from nexus.ledger.replay import conversation_rows
-from nexus.types.ledger_entries import StoredMessage
+from nexus.policy.authorization import session_person
+from nexus.types.ledger_entries import Entry, StoredMessage
 from nexus.workspace.memory import files
 from nexus.workspace.memory.changes import PROFILE, Change, StoredFact
 from nexus.workspace.memory.facts import Fact, with_fact
@@ -56,6 +57,8 @@ class Accepted(Struct, frozen=True):
 
     change: Change | None
     proposals: tuple[Proposal, ...]
+    waiting: tuple[Proposal, ...] = ()
+    """Proposals that wait on: they are for a profile, and it is unknown whose they are."""
 
 
 class Consolidation(Struct, frozen=True):
@@ -102,21 +105,25 @@ def propose(
     dropped = Counter[str]()
     entries: dict[str, str] = {}
     for at, label in enumerate(labels):
-        rows = [row for entry in ledger.entries(label) for row in conversation_rows(entry)]
-        if ask is None:
-            extracted += propose_by_rule(rows, label)
-        else:
-            proposals, reasons = propose_by_model(rows, label, ask, model)
-            extracted += proposals
-            dropped += reasons
-        entries[label] = _log_text(rows, label)
+        stored = ledger.entries(label)
+        for principal, rows in _rows_by_principal(ledger, label, stored).items():
+            if ask is None:
+                proposals = propose_by_rule(rows, label)
+            else:
+                proposals, reasons = propose_by_model(rows, label, ask, model)
+                dropped += reasons
+            extracted += [replace(proposal, principal=principal) for proposal in proposals]
+        entries[label] = _log_text((row for entry in stored for row in conversation_rows(entry)), label)
         if progress is not None:
             progress(at + 1, len(labels))
     if not extracted and not _read(book).pending:  # reading alone creates no file
         return Proposals((), dict(dropped))
     with files.lock_folder(book.root):
         store = _read(book)
-        waiting = _undecided(book, store, (*store.pending, *extracted))
+        known = {proposal.id for proposal in extracted}
+        # Earlier versions did not store whose a proposal is.
+        pending = (old for old in store.pending if old.principal is not None or old.id not in known)
+        waiting = _undecided(book, store, (*pending, *extracted))
         open_labels = {source.session for proposal in waiting for source in proposal.sources}
         texts = {label: text for label, text in {**store.sessions, **entries}.items() if label in open_labels}
         _write(book, replace(store, pending=waiting, sessions=texts))
@@ -127,35 +134,42 @@ def propose(
     return Proposals(tuple(selection), dict(dropped))
 
 
-def accept(book: Notebook, ids: Iterable[str] | None, to: Target | None = None) -> Accepted:
+def accept(
+    book: Notebook, ids: Iterable[str] | None, to: Target | None = None, ledger: Ledger | None = None
+) -> Accepted:
     """Add proposals to memory as one change; all that wait if `ids` is None.
 
-    Facts about the user go to their kept profile if they have one, all others to the memory file; `to` names another target.
-    Raises NoSuchFact, BadFact, MemoryBusy, UnreadableFile.
+    Facts about a user go to their profile if they have one, all others to the memory file; `to` names another target. A
+    profile is that of the principal who stated the fact. If that is unknown, a proposal for a profile waits on; `ledger`
+    is asked about proposals that do not say it. Raises NoSuchFact, BadFact, MemoryBusy, UnreadableFile, LedgerError.
     """
     store = _read(book)
     chosen = _chosen(_undecided(book, store, store.pending), ids)
+    if ledger is not None:
+        chosen = [_with_principal(ledger, proposal) for proposal in chosen]
+    waiting: list[Proposal] = []
+    if to == "profile" and book.profiles is not None:
+        waiting = [proposal for proposal in chosen if not book.profiles.may_have(proposal.principal)]
+        chosen = [proposal for proposal in chosen if proposal not in waiting]
     change = None
     if to == "log":
         for proposal in chosen:
             book.append(proposal.text)
     elif chosen:
-        with_profile = bool(book.profile()) if to is None else to == "profile"
-        present = {fact_key(fact.text): fact for fact in book.stored_facts()}
-        added = [
-            _stored_fact(book, proposal, with_profile=with_profile and (to is not None or proposal.about == "user"))
-            for proposal in chosen
-        ]
-        replaced = {
-            proposal.replaces: present[fact_key(proposal.replaces)]
-            for proposal in chosen
-            if fact_key(proposal.replaces) in present
-        }
-        change = book.revise("accept", added=added, removed=list(replaced.values()))
+        added: dict[object, StoredFact] = {}
+        removed: dict[object, StoredFact] = {}
+        for proposal in chosen:
+            fact = _stored_fact(book, proposal, to)
+            added.setdefault((fact.file, fact.principal, fact_key(fact.text)), fact)  # two users may state the same
+            principals = (proposal.principal,) if proposal.principal is not None else ()
+            present = {fact_key(fact.text): fact for fact in book.stored_facts(principals)}
+            if (replaced := present.get(fact_key(proposal.replaces))) is not None:
+                removed[replaced.key] = replaced
+        change = book.revise("accept", added=list(added.values()), removed=list(removed.values()))
     labels = {source.session for proposal in chosen for source in proposal.sources}
     _log_sessions(book, {label: text for label, text in store.sessions.items() if label in labels})
     _remove(book, chosen)
-    return Accepted(change, tuple(chosen))
+    return Accepted(change, tuple(chosen), tuple(waiting))
 
 
 def reject(book: Notebook, ids: Iterable[str] | None) -> tuple[Proposal, ...]:
@@ -178,19 +192,57 @@ def consolidate(book: Notebook, ledger: Ledger, session: str, mode: Literal["pro
 
 
 def _undecided(book: Notebook, store: _Store, proposals: Iterable[Proposal]) -> tuple[Proposal, ...]:
-    """Return the proposals that are neither in memory nor declined, each with the fact that it replaces."""
+    """Return the proposals that are neither in memory nor declined, each with the fact that it replaces.
+
+    Each user's are compared with the memory file and that user's profile alone.
+    """
     facts = book.facts()
-    lines = book.profile()
-    keys = {fact_key(text) for text in (*(fact.text for fact in facts), *lines, *store.rejected)}
+    keys = {fact_key(text) for text in (*(fact.text for fact in facts), *store.rejected)}
     keys.update(fact_key(_REMOVED.sub("", entry.text)) for entry in book.entries())
+    by_principal: dict[str | None, list[Proposal]] = {}
+    for proposal in sorted(proposals, key=lambda proposal: proposal.sources[0].at_ms):
+        by_principal.setdefault(proposal.principal, []).append(proposal)
     undecided: list[Proposal] = []
-    for proposal in newest(sorted(proposals, key=lambda proposal: proposal.sources[0].at_ms)):
-        if fact_key(proposal.text) in keys or not _is_storable(proposal):
-            continue
-        replaced = replaced_facts(proposal.text, [*(fact.text for fact in facts), *lines])
-        if not _is_outdated(proposal, facts, replaced):
-            undecided.append(replace(proposal, replaces=replaced[0] if replaced else ""))
+    for principal, stated in by_principal.items():
+        lines = book.profile(principal) if principal is not None else []
+        known = keys.union(map(fact_key, lines))
+        for proposal in newest(stated):
+            if fact_key(proposal.text) in known or not _is_storable(proposal):
+                continue
+            replaced = replaced_facts(proposal.text, [*(fact.text for fact in facts), *lines])
+            if not _is_outdated(proposal, facts, replaced):
+                undecided.append(replace(proposal, replaces=replaced[0] if replaced else ""))
+    undecided.sort(key=lambda proposal: proposal.sources[0].at_ms)
     return tuple(undecided[-MAX_PENDING:])
+
+
+def _rows_by_principal(ledger: Ledger, label: str, entries: Sequence[Entry]) -> dict[str | None, list[StoredMessage]]:
+    """Return the messages of a session by the principal of their turn.
+
+    Without one they are those of the person whom the session is for, else the local user's (""); None if other turns of
+    the session have principals.
+    """
+    principals = {entry.turn: principal for entry in entries if (principal := _principal_of(entry))}
+    person = session_person(ledger.store, label) or (None if principals else "")
+    rows: dict[str | None, list[StoredMessage]] = {}
+    for entry in entries:
+        rows.setdefault(principals.get(entry.turn, person), []).extend(conversation_rows(entry))
+    return rows
+
+
+def _principal_of(entry: Entry) -> str:
+    principal = entry.body.get("principal")
+    return principal if isinstance(principal, str) else ""
+
+
+def _with_principal(ledger: Ledger, proposal: Proposal) -> Proposal:
+    """Return a proposal with its principal, if it lacks it: the only one of its sessions, unless they have others too."""
+    labels = {source.session for source in proposal.sources}
+    if proposal.principal is not None or not all(map(ledger.resolve, labels)):
+        return proposal
+    stated = [_rows_by_principal(ledger, label, ledger.entries(label)) for label in labels]
+    principals = {principal for rows in stated for principal in rows}
+    return replace(proposal, principal=principals.pop()) if len(principals) == 1 else proposal
 
 
 def _is_storable(proposal: Proposal) -> bool:
@@ -222,11 +274,15 @@ def _chosen(proposals: Sequence[Proposal], ids: Iterable[str] | None) -> list[Pr
     return [by_id[name] for name in wanted]
 
 
-def _stored_fact(book: Notebook, proposal: Proposal, *, with_profile: bool) -> StoredFact:
+def _stored_fact(book: Notebook, proposal: Proposal, to: Target | None) -> StoredFact:
     date = _date(proposal.sources[0].at_ms) or book.today()
-    return StoredFact(
-        PROFILE if with_profile else book.file, "" if with_profile else proposal.section, date, proposal.text
-    )
+    principal = proposal.principal or ""
+    if to is None:
+        is_known = proposal.about == "user" and proposal.principal is not None
+        to = "profile" if is_known and book.profile(principal) else "memory"
+    if to == "profile":
+        return StoredFact(PROFILE, "", date, proposal.text, principal)
+    return StoredFact(book.file, proposal.section, date, proposal.text)
 
 
 def _remove(book: Notebook, decided: Iterable[Proposal], rejected: Sequence[str] = ()) -> None:

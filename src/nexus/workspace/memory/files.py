@@ -17,6 +17,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from nexus.errors import MemoryBusy, UnreadableFile
+from nexus.workspace.files.containment import folder_inside, open_inside, read_bytes
 
 LOCK = Path(".nexus") / "memory.lock"
 LOCK_S = 20.0  # seconds to wait for another program's lock
@@ -51,18 +52,21 @@ class StoredFile(Struct, frozen=True):
 
 
 @contextmanager
-def lock_folder(root: Path) -> Generator[None]:
-    """Exclude other programs from writing to the memory of a workspace. Raises MemoryBusy, UnreadableFile."""
+def lock_folder(root: Path, name: Path = LOCK) -> Generator[None]:
+    """Exclude other programs from writing to the memory of a workspace, or to what another lock is for.
+
+    Raises MemoryBusy, UnreadableFile.
+    """
     import filelock
 
-    path = root / LOCK
+    path = root / name
     with _name_in_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = filelock.FileLock(path)
         try:
             lock.acquire(timeout=LOCK_S)
         except filelock.Timeout as error:
-            text = f"{LOCK} locked by another program for {LOCK_S:.0f} seconds (nothing was written)"
+            text = f"{name} locked by another program for {LOCK_S:.0f} seconds (nothing was written)"
             raise MemoryBusy(text) from error
     try:
         yield
@@ -78,14 +82,11 @@ def read(root: Path, name: str) -> StoredFile:
     path = _inside(root, name)
     with _name_in_errors(path):
         try:
-            handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+            with open_inside(root, name, hard_links=True) as handle:
+                status = os.fstat(handle)
+                data = read_bytes(handle, EDIT_BYTES + 1)
         except FileNotFoundError:
             return StoredFile()
-        with os.fdopen(handle, "rb") as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise UnreadableFile(f"{name} is not a regular file")
-            data = file.read(EDIT_BYTES + 1)
     if len(data) > EDIT_BYTES:
         raise UnreadableFile(f"{name} is larger than {EDIT_BYTES:,} bytes (edit it by hand)")
     mark = next((mark for mark in _BOMS if data.startswith(mark)), b"")
@@ -104,44 +105,57 @@ def change(root: Path, name: str, update: Callable[[str], tuple[str, T]]) -> T:
     error of `update`; the file is then unchanged.
     """
     path = _inside(root, name)
-    temporary = path.with_name(f".{path.name}.tmp")
     for _ in range(_TRIES):
         before = read(root, name)
         text, result = update(before.text)
         if text == before.text:
             return result
         data = before.data(text)
-        with _name_in_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0), 0o666)
-            try:
-                with os.fdopen(handle, "wb") as file:
-                    file.write(data)
-                    file.flush()
-                    os.fsync(file.fileno())
-                if before.state:
-                    temporary.chmod(path.stat().st_mode & 0o7777)
-                # An editor does not take the lock: the file must still be the one that was read.
-                try:
-                    state = _state(path.stat())
-                except FileNotFoundError:
-                    state = ()
-                if state == before.state:
-                    temporary.replace(path)
-                    _sync_folder(path.parent)
-                    return result
-            finally:
-                with suppress(FileNotFoundError):
-                    temporary.unlink()
+        with _name_in_errors(path), folder_inside(root, name) as (folder, file):
+            if _replace(file, folder, data, before):
+                return result
     raise MemoryBusy(f"{name} was repeatedly changed by another program (nothing was written)")
+
+
+def _replace(name: str, folder: int | None, data: bytes, before: StoredFile) -> bool:
+    """Replace a file of a folder; return False if it is not the one that was read before. A link is replaced itself."""
+    head, tail = os.path.split(name)  # a path on systems without folder handles
+    temporary = os.path.join(head, f".{tail}.tmp")  # noqa: PTH118 - a name in an open folder
+
+    def status() -> os.stat_result:
+        return os.stat(name, dir_fd=folder, follow_symlinks=False)
+
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
+    handle = os.open(temporary, flags, 0o666, dir_fd=folder)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            if before.state:
+                target = handle if os.chmod in os.supports_fd else temporary
+                os.chmod(target, status().st_mode & 0o7777)  # noqa: PTH101 - an open file
+            os.fsync(handle)
+        # An editor does not take the lock: the file must still be the one that was read.
+        try:
+            state = _state(status())
+        except FileNotFoundError:
+            state = ()
+        if state != before.state:
+            return False
+        os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+        _sync_folder(head or ".", folder)
+        return True
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=folder)
 
 
 def append(root: Path, name: str, text: str) -> None:
     """Append to a file, on a line of its own, completely or not at all. Hold the lock meanwhile."""
     path = _inside(root, name)
-    with _name_in_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+    with _name_in_errors(path), folder_inside(root, name) as (folder, file):
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
+        handle = os.open(file, flags, 0o666, dir_fd=folder)
         try:
             status = os.fstat(handle)
             if not stat.S_ISREG(status.st_mode):
@@ -161,19 +175,21 @@ def append(root: Path, name: str, text: str) -> None:
                 raise
         finally:
             os.close(handle)
-        _sync_folder(path.parent)
+        _sync_folder(os.path.split(file)[0] or ".", folder)
 
 
 def lines(root: Path, name: str) -> Iterator[str]:
     """Yield the lines of a file of any size, none without one; undecodable bytes appear as U+FFFD."""
     path = _inside(root, name)
     with _name_in_errors(path):
-        if not path.exists():
+        try:
+            with (
+                open_inside(root, name, hard_links=True) as handle,
+                open(handle, encoding="utf-8-sig", errors="replace", newline="\n", closefd=False) as file,
+            ):
+                yield from file
+        except FileNotFoundError:
             return
-        if not path.is_file():
-            raise UnreadableFile(f"{name} is not a regular file")
-        with path.open(encoding="utf-8-sig", errors="replace", newline="\n") as file:
-            yield from file
 
 
 def _inside(root: Path, name: str) -> Path:
@@ -192,10 +208,10 @@ def _state(status: os.stat_result) -> tuple[int, ...]:
     return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
 
 
-def _sync_folder(folder: Path) -> None:
-    """Make the folder's entries durable, if the system can."""
+def _sync_folder(path: str, folder: int | None) -> None:
+    """Make a folder's entries durable, if the system can; `path` begins at an open folder, if there is one."""
     with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
+        handle = os.open(path, os.O_RDONLY, dir_fd=folder)
         try:
             os.fsync(handle)
         finally:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from heapq import nsmallest
 from itertools import chain
 from pathlib import Path
@@ -37,7 +38,7 @@ from nexus.workspace.memory.facts import (
 )
 from nexus.workspace.prompts import template_texts, without_marker
 from nexus.workspace.sources.file_blocks import log_place, memory_place, memory_text
-from nexus.workspace.user_profiles import keep_profile, profile_lines, read_profile, with_profile_lines
+from nexus.workspace.user_profiles import Update, UserProfiles, profile_lines, with_profile_lines
 
 FACT_CHARS = 4_000  # size limit of a fact: a fifth of the part of the file that a context shows
 ENTRY_CHARS = 1_000_000
@@ -69,8 +70,8 @@ class MemoryMatch(Struct, frozen=True):
 class Notebook:
     """The memory of one workspace. Each operation reads the files, so programs may share them.
 
-    `timezone` is an IANA name, UTC if empty; `file_chars` is the part of the file that contexts show. `home` is the user's
-    folder with the kept profile of `principal`; without it, no fact goes to the profile. Raises WorkspaceMissing, BadSetting; every operation raises UnreadableFile, and those that write MemoryBusy.
+    `timezone` is an IANA name, UTC if empty; `file_chars` is the part of the file that contexts show. `profiles` are the
+    users' profiles (`Engine.user_profiles`); without them, no fact goes to a profile. Raises WorkspaceMissing, BadSetting; every operation raises UnreadableFile, and those that write MemoryBusy.
     """
 
     def __init__(
@@ -80,14 +81,13 @@ class Notebook:
         timezone: str = "",
         clock_ms: Callable[[], int] | None = None,
         file_chars: int = FILE_CHARS,
-        home: Path | None = None,
-        principal: str = "",
+        profiles: UserProfiles | None = None,
     ) -> None:
         self.root = Path(workspace).expanduser()
         if not self.root.is_dir():
             raise WorkspaceMissing(f"folder {self.root} not found (create a workspace: nexus init {self.root})")
         self.file_chars = file_chars
-        self.home, self.principal = home, principal
+        self.profiles = profiles
         try:
             self._zone = ZoneInfo(timezone or "UTC")
         except (KeyError, ValueError, OSError) as error:
@@ -186,7 +186,7 @@ class Notebook:
                 raise NoSuchFact(f"{what} (list changes: nexus memory changes)")
             if change.undone_by:
                 raise NoSuchFact(f"change {change.number} is already undone, by change {change.undone_by}")
-            present = {fact.key: fact for fact in self.stored_facts()}
+            present = {fact.key: fact for fact in self.stored_facts(_profiles_in(change.added, change.removed))}
             newer = [other for other in journal if other.number > change.number and other.number in undoable]
             later = {fact.key for other in newer for fact in other.added}
             removed = [present[fact.key] for fact in change.added if fact.key in present and fact.key not in later]
@@ -223,15 +223,16 @@ class Notebook:
             return text, tuple(fact for fact in _stored(name, facts_of(text)) if fact.key in keys)
 
         _, written = update(self.text())  # raises before anything is written
-        profile = self._changed_profile(added, removed)
+        profile_updates = self._profile_updates(added, removed)
         added = (*written, *(fact for fact in added if fact.file == PROFILE))
         verb = {"undo": "Undone", "accept": "Replaced"}.get(by, "Forgotten")
         with self._journaled(by, added, removed, of) as change:
             for fact in in_file[1]:
                 self._log_removed(verb, fact.section, fact.date, fact.text)
             files.change(self.root, name, update)
-            if profile is not None and self.home is not None:
-                keep_profile(self.home, self.principal, profile)
+            for principal, change_profile in profile_updates.items():
+                if self.profiles is not None:
+                    self.profiles.change(principal, change_profile)
         return change
 
     @contextmanager
@@ -250,37 +251,36 @@ class Notebook:
         changes.finish(self.root, number)
 
     def _is_written(self, change: Change) -> bool:
-        present = {fact.key for fact in self.stored_facts()}
+        present = {fact.key for fact in self.stored_facts(_profiles_in(change.added, change.removed))}
         return any(fact.key in present for fact in change.added) or any(
             fact.key not in present for fact in change.removed
         )
 
-    def stored_facts(self) -> list[StoredFact]:
-        """Return the facts of the memory file and the lines of the user's profile."""
-        return [*_stored(self.file, self.facts()), *(StoredFact(PROFILE, "", "", line) for line in self.profile())]
+    def stored_facts(self, principals: Iterable[str] = ()) -> list[StoredFact]:
+        """Return the facts of the memory file, and the lines of the profiles of some principals."""
+        lines = ((principal, line) for principal in principals for line in self.profile(principal))
+        of_profiles = (StoredFact(PROFILE, "", "", line, principal) for principal, line in lines)
+        return [*_stored(self.file, self.facts()), *of_profiles]
 
     def today(self) -> str:
         """Return today's date in the user's time zone."""
         return self._now("%Y-%m-%d")
 
-    def profile(self) -> list[str]:
-        """Return the lines of the user's kept profile; none without `home`."""
-        return profile_lines(read_profile(self.home, self.principal)[0]) if self.home is not None else []
+    def profile(self, principal: str = "") -> list[str]:
+        """Return the lines of a principal's profile, without one of the local user's; none without `profiles`."""
+        return profile_lines(self.profiles.read(principal)[0]) if self.profiles is not None else []
 
-    def _changed_profile(self, added: Sequence[StoredFact], removed: Sequence[StoredFact]) -> dict[str, Any] | None:
-        """Return the user's profile after a change; None if the change has no fact of it. Raises UnreadableFile."""
-        removed_keys = {comparison_key(fact.text) for fact in removed if fact.file == PROFILE}
-        new = [collapse_whitespace(fact.text) for fact in added if fact.file == PROFILE]
-        if not removed_keys and not new:
-            return None
-        if self.home is None:
-            raise BadSetting("memory opened without the user's folder (pass home=…)")
-        profile, warnings = read_profile(self.home, self.principal)
-        if warnings:
-            raise UnreadableFile(f"{warnings[0].source} {warnings[0].message}")
-        return with_profile_lines(
-            profile, lambda lines: [*(line for line in lines if comparison_key(line) not in removed_keys), *new]
-        )
+    def _profile_updates(self, added: Sequence[StoredFact], removed: Sequence[StoredFact]) -> dict[str, Update]:
+        """Return the changes of profiles by principal. Raises BadSetting, UnreadableFile."""
+        updates: dict[str, Update] = {}
+        for principal in _profiles_in(added, removed):
+            if self.profiles is None or not self.profiles.may_have(principal):
+                raise BadSetting("memory opened without this user's profile (pass profiles=nx.user_profiles)")
+            warnings = self.profiles.read(principal)[1]
+            if warnings:
+                raise UnreadableFile(f"{warnings[0].source} {warnings[0].message}")
+            updates[principal] = partial(_with_facts, principal, added, removed)
+        return updates
 
     def search(self, query: str, limit: int = 20) -> list[MemoryMatch]:
         """Search facts and log entries by words and quoted phrases; none if the query has no word.
@@ -357,6 +357,26 @@ def _find_fact(what: str, facts: Sequence[Fact]) -> Fact:
 
 def _stored(file: str, facts: Iterable[Fact]) -> tuple[StoredFact, ...]:
     return tuple(StoredFact(file, fact.section, fact.date, fact.text) for fact in facts)
+
+
+def _profiles_in(*facts: Sequence[StoredFact]) -> list[str]:
+    """Return the principals in whose profiles some of the facts are."""
+    return list(dict.fromkeys(fact.principal for fact in chain(*facts) if fact.file == PROFILE))
+
+
+def _with_facts(
+    principal: str, added: Sequence[StoredFact], removed: Sequence[StoredFact], profile: dict[str, Any]
+) -> dict[str, Any]:
+    """Return a principal's profile with and without some facts."""
+    old = {comparison_key(fact.text) for fact in removed if (fact.file, fact.principal) == (PROFILE, principal)}
+    new = [collapse_whitespace(fact.text) for fact in added if (fact.file, fact.principal) == (PROFILE, principal)]
+
+    def update(lines: list[str]) -> list[str]:
+        left = [line for line in lines if comparison_key(line) not in old]
+        known = {comparison_key(line) for line in left}
+        return [*left, *(line for line in new if comparison_key(line) not in known)]
+
+    return with_profile_lines(profile, update)
 
 
 def _missing(facts: Sequence[Fact], others: Sequence[Fact]) -> list[Fact]:

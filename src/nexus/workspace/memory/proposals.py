@@ -102,6 +102,7 @@ class Proposal(Struct, frozen=True):
     sources: tuple[Source, ...]
     replaces: str = ""  # text of the fact in memory that it replaces
     by: str = "rule"  # or the model's name
+    principal: str | None = None  # who said it; empty for the local user, None if that is unknown
 
 
 SECTIONS: dict[tuple[FactKind, About], str] = {
