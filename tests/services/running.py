@@ -54,17 +54,20 @@ async def services(
     tools: Iterable[Callable[..., Any]] = (),
     limits: Limits | None = None,
     config_service: Any = None,
+    builder: bool = True,
+    home: Path | None = None,
+    timezone: str = "",
     watches: Iterable[str] = (),
 ) -> AsyncGenerator[Services]:
-    """Run the three services on a bus of this process. Watched topics are recorded."""
+    """Run the three services on a bus of this process; without `builder`, two. Watched topics are recorded."""
     async with AsyncExitStack() as stack:
         server = stack.enter_context(model_server(*steps))
         bus = MemoryBus()
         stack.push_async_callback(bus.close)
-        nx = await stack.enter_async_context(nexus.open_async(ledger=ledger, model=MODEL))
+        nx = await stack.enter_async_context(nexus.open_async(ledger=ledger, model=MODEL, home=home, timezone=timezone))
         models = open_client(base_url=server.openai_url, api_key="test", retries=RetryPolicy(max_retries=0))
         stack.push_async_callback(models.aclose)
-        builder = ContextBuilder(bus, config_service=config_service, nx=nx)
+        context_builder = ContextBuilder(bus, config_service=config_service, nx=nx)
         llm = LLMService(bus, models, nx)
         orchestrator = OrchestratorService(
             bus,
@@ -76,7 +79,7 @@ async def services(
             models=BusModels(bus, call_s=60.0, silence_s=10.0),
             assembly=BusAssembly(bus, nx, try_s=5.0, total_s=20.0),
         )
-        running = Services(bus, nx, server, builder, llm, orchestrator, RunClient(bus))
+        running = Services(bus, nx, server, context_builder, llm, orchestrator, RunClient(bus))
 
         async def record(message: Message) -> None:
             running.messages.append(message)
@@ -84,8 +87,9 @@ async def services(
 
         for topic in watches:
             await bus.subscribe(topic, record)
-        await builder.start()
-        stack.push_async_callback(builder.stop)
+        if builder:
+            await context_builder.start()
+            stack.push_async_callback(context_builder.stop)
         await stack.enter_async_context(llm)
         await stack.enter_async_context(orchestrator)
         yield running

@@ -15,7 +15,6 @@ from nexus.models import ModelReply
 from nexus.services import ContextBuilder, LLMService, NexusBus, Run, RunMetadata, Topics
 from nexus.services import bus_models as remote
 from nexus.services.bus_models import BusModels
-from nexus.services.context import stored_calls
 from nexus.services.messages import request_again
 from nexus.testing.model_server import fail, overflow, reply
 from nexus.tools import ToolRegistry
@@ -96,7 +95,6 @@ def test_builder_has_the_printed_constructor_and_answers_the_printed_message() -
         ({"run": {"owner_key": "ada"}}, "BadBusMessage"),
         ({"run": {"owner_key": "ada", "current_input": 7}}, "BadBusMessage"),
         ("What now?", "BadBusMessage"),
-        ({**REQUEST, "call": {"session": "dm:ada", "turn": 1}}, "BadSetting"),
     ],
 )
 def test_bad_request_is_answered_with_an_error_envelope(content: object, kind: str) -> None:
@@ -199,19 +197,14 @@ def test_deadline_of_the_message_bounds_the_call() -> None:
 
 @pytest.mark.parametrize("limit", [0, 256 * 1024], ids=["reference", "context"])
 def test_large_contexts_are_assembled_from_the_ledger(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored_calls, "MAX_CONTEXT_BYTES", limit)
     monkeypatch.setattr(remote, "MAX_CONTEXT_BYTES", limit)
 
     async def main() -> None:
-        topics = (Topics.CONTEXT_BUILD_RESPONSE, Topics.LLM_REQUEST)
-        async with services(reply("One."), reply("Two."), watches=topics) as running:
+        async with services(reply("One."), reply("Two."), watches=[Topics.LLM_REQUEST]) as running:
             for number, text in enumerate(("One.", "Two."), 1):
                 end = await running.client.run(Run("ada", f"Question {number}", f"r{number}"), RunMetadata())
                 assert end.text == text
-            responses, requests = (running.contents(topic) for topic in topics)
-            assert [("context" in content, "call" in content) for content in responses] == [
-                (bool(limit), not limit)
-            ] * 2
+            requests = running.contents(Topics.LLM_REQUEST)
             assert [("context" in content, "call" in content) for content in requests] == [(bool(limit), not limit)] * 2
             assert "Question 1" in running.server.bodies[1]["messages"][2]["content"]
             ctx = await running.nx.run(running.nx.engine.replay, "dm:ada", 2)

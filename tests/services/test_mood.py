@@ -146,7 +146,7 @@ def test_detector_that_fails_is_a_warning() -> None:
 @given(HOSTILE.filter(lambda text: bool(text.strip()) and text.isprintable()))
 def test_mood_of_any_text_forges_no_frame(text: str) -> None:
     block = build("hi", mood_detector=lambda *_: Mood(text)).messages[4]["content"]
-    assert parse_mood(block) == text
+    assert parse_mood(block) == text.strip()
     assert not any(line.startswith(("[THIS_MOMENT", "[FRIENDS_INFO", "[CAPABILITIES")) for line in block.splitlines())
 
 

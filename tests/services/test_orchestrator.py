@@ -102,12 +102,52 @@ def test_redelivered_run_has_no_second_effect() -> None:
     run(main)
 
 
-def test_run_id_of_another_user_is_refused() -> None:
+def test_run_id_of_another_user_is_another_run() -> None:
     async def main() -> None:
-        async with services(reply("Hello.")) as running:
-            await running.client.run(Run("ada", "Hi", "r1"))
-            with pytest.raises(BusRequestFailed, match="belongs to another user"):
-                await running.client.run(Run("eve", "Hi", "r1"))
+        async with services(reply("Hello, Ada."), reply("Hello, Eve.")) as running:
+            ada = await running.client.run(Run("ada", "Hi", "r1"))
+            eve = await running.client.run(Run("eve", "Hello", "r1"))
+            assert (ada.session, ada.text, eve.session, eve.text) == ("dm:ada", "Hello, Ada.", "dm:eve", "Hello, Eve.")
+            with pytest.raises(BusRequestFailed, match="another message of the same sender"):
+                await running.client.run(Run("eve", "Bye", "r1"))
+
+
+def test_run_of_another_user_is_not_found() -> None:
+    async def main() -> None:
+        async with services(reply("word " * 5_000, event_interval_s=0.02)) as running:
+            stream = running.client.stream(Run("ada", "Tell a story", "r1"))
+            while not isinstance(await anext(stream), Token):
+                pass
+            refused = [
+                {"command": command, "run_id": "r1", **owner}
+                for command in ("result", "cancel")
+                for owner in ({"owner_key": "eve"}, {"owner_key": ""}, {})
+            ]
+            messages = [Message(Topics.COMMANDS, content) for content in refused]
+            messages.append(
+                Message(Topics.COMMANDS, {"command": "result", "run_id": "r1", "owner_key": "ada"}, tenant="x")
+            )
+            for message in messages:
+                with pytest.raises(BusRequestFailed, match="not found") as raised:
+                    await running.bus.request(message)
+                assert raised.value.kind == "NotAccepted"
+            for content in (*refused[3:], "r1"):
+                await running.bus.publish(Message(Topics.RUN_CANCEL, content))
+            assert isinstance(await anext(stream), Token)
+            assert (await running.client.result("r1", "ada")).state == "running"
+            await running.client.cancel("r1", "ada")
+            await stream.aclose()
+
+    run(main)
+
+
+def test_two_users_with_one_run_id_have_a_run_each() -> None:
+    async def main() -> None:
+        async with services(reply("Hello."), reply("Bye.")) as running:
+            ends = [await running.client.run(Run(owner, f"I am {owner}", "r1")) for owner in ("ada", "eve")]
+            assert [(end.session, end.text) for end in ends] == [("dm:ada", "Hello."), ("dm:eve", "Bye.")]
+            assert await running.client.result("r1", "ada") == ends[0]
+            assert "I am ada" not in str(running.server.bodies[1])
 
     run(main)
 
@@ -155,11 +195,11 @@ def test_running_run_is_canceled_and_keeps_its_partial_reply() -> None:
             stream = running.client.stream(Run("ada", "Tell a story", "r1"))
             while not isinstance(await anext(stream), Token):
                 pass
-            state = await running.client.cancel("r1")
+            state = await running.client.cancel("r1", "ada")
             assert (state.state, state.reason) == ("failed", "canceled")
             await stream.aclose()
             assert [message.role for message in await running.nx.history("dm:ada")] == ["user", "assistant"]
-            assert await running.client.cancel("r1") == state
+            assert await running.client.cancel("r1", "ada") == state
 
     run(main)
 
@@ -169,14 +209,14 @@ def test_commands_are_answered() -> None:
         async with services(reply("word " * 400)) as running:
             for number in range(6):
                 await running.client.run(Run("ada", f"Question {number} {'word ' * 300}", f"r{number}"))
-            assert (await running.client.result("r0")).state == "done"
+            assert (await running.client.result("r0", "ada")).state == "done"
             compact = Message(Topics.COMMANDS, {"command": "compact", "owner_key": "ada"})
             done = (await running.bus.request(compact, timeout_s=60)).content
             assert done["session"] == "dm:ada"
             assert done["tokens_after"] <= done["tokens_before"]
             for content, kind in (
-                ({"command": "result", "run_id": "none"}, "NotAccepted"),
-                ({"command": "cancel", "run_id": "none"}, "NotAccepted"),
+                ({"command": "result", "run_id": "none", "owner_key": "ada"}, "NotAccepted"),
+                ({"command": "cancel", "run_id": "none", "owner_key": "ada"}, "NotAccepted"),
                 ({"command": "compact", "owner_key": "nobody"}, "NoSuchSession"),
                 ({"command": "fly"}, "BadBusMessage"),
             ):

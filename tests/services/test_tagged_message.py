@@ -235,6 +235,25 @@ def test_oversized_turn_is_cut_and_keeps_its_request() -> None:
         assert "earlier" in texts(after)[1], "the memory goes back before the cut of that turn"
 
 
+def test_cut_of_the_open_turn_stays_in_force_although_older_entries_would_leave_the_memory() -> None:
+    with opened() as nx:
+        for number in range(24):
+            said(nx, f"question {number}", f"answer {number}", "tagged_stable")
+        ctx = nx.assemble("Search often.", profile="tagged_stable", budget=6_000, **ASK)
+        sent: list[str] = []
+        reasons: list[str] = []
+        for step in range(10):
+            sent.append(ctx.body_hash)
+            reasons.append(ctx.cut.reason if ctx.cut is not None else "")
+            call = ToolCall(f"c{step}", "web_search", '{"query": "x"}')
+            nx.record(ctx, nexus.AgentResult((assistant("", call),)))
+            event = (tool(f"c{step}", f"result {step} " + "word " * 150, "web_search"),)
+            ctx = nx.assemble(event, profile="tagged_stable", budget=6_000, **ASK)
+        assert "over budget" in reasons
+        assert "older entries" not in reasons[1:]
+        assert [nx.replay("main", 25, call=number).body_hash for number in range(1, 11)] == sent
+
+
 def test_clear_ends_memory_and_summary_precedes_it() -> None:
     with opened() as nx:
         for number in range(6):

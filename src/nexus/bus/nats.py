@@ -61,6 +61,7 @@ RECONNECT_WAIT_S = 0.25
 """Wait between two attempts to reach the same server."""
 
 _PREFIX = re.compile(r"[A-Za-z0-9_-]{1,32}")
+_USER = re.compile(r"//([A-Za-z0-9_-]+):[^/@]*@")
 
 
 class NatsBus:
@@ -102,6 +103,8 @@ class NatsBus:
         `ack_wait_s`: how long after the last sign of life of a member its durable message goes to another one.
         `partitions` and `replicas` count when the streams are created; later the stream's own values do.
 
+        Replies to a user come to subjects of `_INBOX_USER`, if the name has only letters, digits, `_` and `-`.
+
         Raises:
             BadSetting: The prefix is invalid.
             BusUnavailable: No server answers, or it refuses the user.
@@ -111,6 +114,9 @@ class NatsBus:
         client = OrderedClient()
         watch = Watch()
         options: dict[str, Any] = {"tls": tls} if tls is not None else {}
+        user = _USER.search(url)
+        if user is not None:  # replies go to an inbox that the server can close to other users
+            options["inbox_prefix"] = f"_INBOX_{user[1]}"
         try:
             async with asyncio.timeout(connect_timeout_s):
                 await client.connect(

@@ -6,8 +6,8 @@ import asyncio
 import hashlib
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any
 from uuid import uuid4
+from weakref import WeakSet
 
 import msgspec
 
@@ -16,11 +16,9 @@ from nexus.bus import Message as BusMessage
 from nexus.bus.message import now_ms
 from nexus.context import AssembledContext
 from nexus.engine.async_engine import AsyncEngine, AsyncTurn
-from nexus.engine.turn import options_of
+from nexus.engine.turn import Turn, options_of
 from nexus.errors import (
-    BadContext,
     BusDeadlineExceeded,
-    BusError,
     BusNoResponder,
     BusRequestFailed,
     BusUnavailable,
@@ -28,19 +26,23 @@ from nexus.errors import (
 )
 from nexus.models import ModelReply
 from nexus.models.client import StreamItem
-from nexus.render.context_json import from_json, to_json
+from nexus.render.context_json import to_json
+from nexus.services.answers import BuiltContext, assemble_answer, assemble_turn, own_tools, recorded_answer
 from nexus.services.llm import LLMRequest, Piece
 from nexus.services.messages import (
     MAX_CONTEXT_BYTES,
     BuildRequest,
     Run,
+    RunMetadata,
     StoredCall,
+    checked_reply,
     json_options,
     model_failure,
     publish_if_possible,
     read_content,
     request_again,
 )
+from nexus.services.persistence import session_owner, utc_time
 from nexus.services.topics import Topics
 from nexus.types.message import Text
 from nexus.types.options import RequestOptions
@@ -107,13 +109,14 @@ class BusModels:
         """Yield the items of the call, which is made again if its process falls silent."""
         for number in range(1, MAX_TRIES + 1):
             received = _ReceivedText()
-            answering = asyncio.ensure_future(self.bus.request(msgspec.structs.replace(message, id=uuid4().hex)))
+            request = msgspec.structs.replace(message, id=uuid4().hex)
+            answering = asyncio.ensure_future(self.bus.request(request))
             is_over = False
             try:
                 while (piece := await self._next_piece(answering, pieces)) is not None:
                     if received.add(piece) and piece.event is not None:
                         yield piece.event
-                reply = msgspec.convert((await answering).content, _Reply).reply
+                reply = read_content(checked_reply(request, await answering), _Reply).reply
                 is_over = True
                 for item in received.rest(reply):
                     yield item
@@ -170,12 +173,6 @@ class _Reply(msgspec.Struct, frozen=True):
     reply: ModelReply
 
 
-class _Built(msgspec.Struct, frozen=True):
-    """The part of a ContextBuilder's response that is needed here."""
-
-    context: dict[str, Any] | None = None
-
-
 class _ReceivedText:
     """The beginning of a reply's text that came in pieces without a gap."""
 
@@ -216,36 +213,56 @@ def _request_for(ctx: AssembledContext, topic: str) -> LLMRequest:
 
 
 class BusAssembly:
-    """Gets the contexts of turns from a ContextBuilder on the bus (`nexus.engine.recovery.RemoteAssembly`)."""
+    """Assembles contexts of turns with the answers of a ContextBuilder (`nexus.engine.recovery.RemoteAssembly`).
+
+    A turn's builder is asked before its first call. Its later calls use the same answer, also in another process.
+    """
 
     def __init__(
         self, bus: Bus, nx: AsyncEngine, *, try_s: float = CONTEXT_TRY_S, total_s: float = CONTEXT_TOTAL_S
     ) -> None:
         self.bus, self.nx, self.try_s, self.total_s = bus, nx, try_s, total_s
+        self._answered: WeakSet[Turn] = WeakSet()
 
-    async def __call__(self, turn: AsyncTurn) -> AssembledContext | None:
-        """Return the context of the turn's next call; None if the ledger has to be read here.
+    async def __call__(self, turn: AsyncTurn, changes: RequestOptions) -> AssembledContext:
+        """Return the context of the turn's next call.
 
-        Raises BusRequestFailed, and BusDeadlineExceeded or BusNoResponder if no builder answers.
+        Raises BadContext if the answer cannot be used (`nexus.services.answers`), BusRequestFailed, and
+        BusDeadlineExceeded or BusNoResponder if no builder answers.
         """
-        stored = turn.turn
-        options: RequestOptions = {**stored.options}
-        engine = self.nx.engine
-        if engine.recoveries[options.get("model") or engine.model]:
-            return None  # the limit that this process has learned is unknown to others
-        call = StoredCall(stored.session, stored.number, json_options(options))
-        request = BuildRequest(Run(owner_key=stored.session, current_input=""), call=call)
+        stored, nx = turn.turn, self.nx.engine
+        if stored not in self._answered:
+            recorded = await self.nx.run(recorded_answer, nx, stored)
+            if recorded is None:
+                unanswered = await self.nx.run(assemble_turn, nx, stored, changes)
+                answer = await self._ask(stored, unanswered)
+                ctx = await self.nx.run(assemble_answer, nx, stored, unanswered, answer)
+                self._answered.add(stored)
+                return ctx
+            changes = {**recorded, **changes}
+            self._answered.add(stored)
+        return await self.nx.run(assemble_turn, nx, stored, changes)
+
+    async def _ask(self, turn: Turn, ctx: AssembledContext) -> BuiltContext:
         message = BusMessage(
             Topics.CONTEXT_BUILD_REQUEST,
-            msgspec.to_builtins(request),
-            session=stored.session,
-            tenant=engine.store.tenant,
+            msgspec.to_builtins(_build_request(turn, ctx)),
+            session=turn.session,
+            tenant=self.nx.engine.store.tenant,
         )
-        response = await request_again(self.bus, message, try_s=self.try_s, total_s=self.total_s)
-        saved = read_content(response, _Built).context
-        if saved is None:
-            return None
-        try:
-            return await self.nx.run(lambda: stored.attach(from_json(saved)))
-        except BadContext as error:
-            raise BusError(f"context from the bus is not usable: {error}") from error
+        return read_content(
+            await request_again(self.bus, message, try_s=self.try_s, total_s=self.total_s), BuiltContext
+        )
+
+
+def _build_request(turn: Turn, ctx: AssembledContext) -> BuildRequest:
+    """Return document 000's request for the first call of a turn, whose context without a builder's answer is `ctx`."""
+    user_message = next(message for message in ctx.event if message.role == "user")
+    surroundings, options = turn.surroundings, turn.options
+    owner_key = surroundings.chat_id or session_owner(turn.session)
+    run = Run(owner_key, user_message.text(), user_message.id, dict(options.get("user_profile") or {}))
+    metadata = RunMetadata(utc_time(user_message.at_ms) or "", surroundings.timezone)
+    rest: RequestOptions = {**options, "tools": own_tools(ctx)}
+    return BuildRequest(
+        run, metadata, tools=own_tools(ctx), call=StoredCall(turn.session, turn.number, json_options(rest))
+    )

@@ -28,14 +28,20 @@ class _UiEvent(msgspec.Struct, frozen=True):
     """Content of `Topics.UI_EVENTS`."""
 
     run_ids: list[str]
+    session: str
     event: StreamEvent
 
 
 class RunClient:
-    """Sends runs and commands to the orchestrators on a bus."""
+    """Sends runs and commands to the orchestrators on a bus.
 
-    def __init__(self, bus: Bus) -> None:
-        self.bus = bus
+    Args:
+        bus: The bus.
+        tenant: Tenant of the ledger; "" for any.
+    """
+
+    def __init__(self, bus: Bus, *, tenant: str = "") -> None:
+        self.bus, self.tenant = bus, tenant
 
     async def run(self, run: Run, metadata: RunMetadata | None = None, *, timeout_s: float = 600.0) -> RunState:
         """Send a run and return its end. The same id again is the same run.
@@ -45,7 +51,7 @@ class RunClient:
         run = msgspec.structs.replace(run, id=run.id or uuid4().hex)
         end_ms = now_ms() + round(1000 * timeout_s)
         await self.accept(run, metadata, timeout_s=timeout_s)
-        return await self._end(run.id, end_ms)
+        return await self._end(run, end_ms)
 
     async def stream(
         self, run: Run, metadata: RunMetadata | None = None, *, timeout_s: float = 600.0
@@ -53,21 +59,22 @@ class RunClient:
         """Send a run, yield its events as they come, and at last its end. Errors as of `run`."""
         run = msgspec.structs.replace(run, id=run.id or uuid4().hex)
         end_ms = now_ms() + round(1000 * timeout_s)
-        items: asyncio.Queue[StreamEvent | RunState | None] = asyncio.Queue()
+        items: asyncio.Queue[_UiEvent | None] = asyncio.Queue()
 
         async def receive(message: BusMessage) -> None:
             item = read_content(message, _UiEvent)
             if run.id in item.run_ids:
-                items.put_nowait(item.event)
+                items.put_nowait(item)
 
         subscription = await self.bus.subscribe(Topics.UI_EVENTS, receive)
         try:
-            await self.accept(run, metadata, timeout_s=timeout_s)
-            ending = asyncio.ensure_future(self._end(run.id, end_ms))
+            session = (await self.accept(run, metadata, timeout_s=timeout_s)).session
+            ending = asyncio.ensure_future(self._end(run, end_ms))
             ending.add_done_callback(lambda _: items.put_nowait(None))
             try:
                 while (item := await items.get()) is not None:
-                    yield item
+                    if item.session == session:  # another user's run may have the id too
+                        yield item.event
                 yield await ending
             finally:
                 ending.cancel()
@@ -79,27 +86,30 @@ class RunClient:
     async def accept(self, run: Run, metadata: RunMetadata | None = None, *, timeout_s: float = 60.0) -> RunState:
         """Send a run and return once it is accepted: it is in the ledger. It needs an id. Errors as of `run`."""
         content = msgspec.to_builtins(RunRequest(run, metadata or RunMetadata()))
-        message = BusMessage(Topics.RUN_REQUEST, content, session=run.owner_key)
+        message = BusMessage(Topics.RUN_REQUEST, content, session=run.owner_key, tenant=self.tenant)
         return await self._state(message, TRY_S, timeout_s)
 
-    async def result(self, run_id: str, *, wait_s: float = 0.0) -> RunState:
-        """Return the state of a run, after a wait for its end. Raises BusRequestFailed for an unknown run."""
-        return await self._command(Command("result", run_id=run_id, wait_s=wait_s), wait_s + TRY_S)
+    async def result(self, run_id: str, owner_key: str, *, wait_s: float = 0.0) -> RunState:
+        """Return the state of a user's run, after a wait for its end.
 
-    async def cancel(self, run_id: str) -> RunState:
-        """Cancel a run, and return its state. A run that has ended stays as it is."""
-        return await self._command(Command("cancel", run_id=run_id), 3 * TRY_S)
+        Raises BusRequestFailed of kind `NotAccepted` for an unknown run, or a run of another user.
+        """
+        return await self._command(Command("result", run_id, owner_key, wait_s), wait_s + TRY_S)
 
-    async def _end(self, run_id: str, end_ms: int) -> RunState:
+    async def cancel(self, run_id: str, owner_key: str) -> RunState:
+        """Cancel a user's run, and return its state. A run that has ended stays as it is. Errors as of `result`."""
+        return await self._command(Command("cancel", run_id, owner_key), 3 * TRY_S)
+
+    async def _end(self, run: Run, end_ms: int) -> RunState:
         while (remaining_s := (end_ms - now_ms()) / 1000) > 0:
-            command = Command("result", run_id=run_id, wait_s=min(POLL_S, remaining_s))
+            command = Command("result", run.id, run.owner_key, min(POLL_S, remaining_s))
             state = await self._command(command, remaining_s)
             if state.state not in PENDING:
                 return state
-        raise BusDeadlineExceeded(f"run {run_id!r} did not end in time (ask for its result later)")
+        raise BusDeadlineExceeded(f"run {run.id!r} did not end in time (ask for its result later)")
 
     async def _command(self, command: Command, total_s: float) -> RunState:
-        message = BusMessage(Topics.COMMANDS, msgspec.to_builtins(command))
+        message = BusMessage(Topics.COMMANDS, msgspec.to_builtins(command), tenant=self.tenant)
         return await self._state(message, command.wait_s + 3 * TRY_S, total_s)
 
     async def _state(self, message: BusMessage, try_s: float, total_s: float) -> RunState:

@@ -1,7 +1,8 @@
 """Document 000's ConfigService: the template, the stored `configurations`, and the users' identities.
 
 Three layers, the last one wins: the template (`config.example.yml` in this package), the operator's edits of the stored
-configuration, and each user's overrides. `nexus db init` stores the template; edits are stored apart from it, so a newer
+configuration, and each user's overrides, which are the user's profile (`nexus.workspace.user_profiles`): an owner key is
+the principal of the profile. `nexus db init` stores the template; edits are stored apart from it, so a newer
 template brings its new names and texts and no edit is lost.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Collection, Mapping
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, cast
 
 import msgspec
@@ -22,6 +24,8 @@ from nexus.services.documents import CONFIGURATION_SESSION, IDENTITY_PREFIX, cha
 from nexus.services.template import TEMPLATE_FILE, Scalar, flatten, is_scalar, nested, packaged_template
 from nexus.types import session_key
 from nexus.types.sanitize import sanitize_text
+from nexus.types.user_profile import FIELDS, user_profile_text
+from nexus.workspace.user_profiles import KIND, ImportedProfile, import_files, overrides_of, with_override
 
 PROMPTS = "user_defaults.prompts"
 LEGACY_PROMPTS = {"learning": "friends_profile"}
@@ -75,18 +79,29 @@ class ConfigService:
 
     async def load(self) -> None:
         """Read the stored configuration. Raises BadConfig, LedgerError, such as LedgerNotTrusted."""
-        self._values = _effective((await self.nx.run(_read_for_model, self.nx.engine, CONFIGURATION_SESSION))[0])
+
+        def read(nx: Engine) -> dict[str, Any]:
+            nx.check_trusted()  # the texts go to a model
+            return read_document(nx, CONFIGURATION_SESSION)
+
+        self._values = _effective(await self.nx.run(read, self.nx.engine))
 
     async def get_identity(self, owner_key: str) -> dict[str, Any]:
         """Return `owner_key` and `prompt_overrides` of a user, as `ContextBuilder` takes them; reads the configuration too.
 
         Raises BadSessionKey, BadConfig, LedgerError, such as LedgerNotTrusted.
         """
-        label = _identity_session(owner_key)
+        principal = _principal(owner_key)
 
-        stored, identity = await self.nx.run(_read_for_model, self.nx.engine, CONFIGURATION_SESSION, label)
+        def read(nx: Engine) -> tuple[dict[str, Any], dict[str, Any]]:
+            nx.check_trusted()  # the texts go to a model
+            with nx.ledger.snapshot():
+                return read_document(nx, CONFIGURATION_SESSION), _read_profile(nx, principal)
+
+        stored, profile = await self.nx.run(read, self.nx.engine)
         self._values = _effective(stored)
-        return {"owner_key": owner_key, "prompt_overrides": _mapping(identity.get("prompt_overrides"))}
+        others = {name: value for name, value in profile.items() if name not in FIELDS}
+        return {**others, "owner_key": owner_key, "prompt_overrides": overrides_of(profile)}
 
     async def set_override(self, owner_key: str, name: str, value: str) -> dict[str, Any]:
         """Store a user's own text for a prompt, and return the identity. An empty text removes the override.
@@ -96,16 +111,44 @@ class ConfigService:
             NotEditable: The configuration does not let users change this prompt.
             BadSessionKey, BadConfig, LedgerError: As named.
         """
-        label, text = _identity_session(owner_key), _override_text(name, value)
+        principal, text = _principal(owner_key), _override_text(name, value)
         await self.load()
         self._check_editable(name)
 
-        def change(identity: dict[str, Any]) -> dict[str, Any]:
-            overrides = {key: old for key, old in _mapping(identity.get("prompt_overrides")).items() if key != name}
-            return {**identity, "prompt_overrides": {**overrides, name: text} if text else overrides}
+        def change(nx: Engine) -> None:
+            old = _read_profile(nx, principal)
+            nx.user_profiles.change(principal, lambda profile: with_override(profile, name, text), first=old)
 
-        await self._change(label, f"Identity of {owner_key}", change)
+        await self.nx.run(change, self.nx.engine)
         return await self.get_identity(owner_key)
+
+    async def forget(self, owner_key: str) -> None:
+        """Erase a user's profile from the storage, with its earlier versions. Raises BadSessionKey, LedgerError."""
+
+        def erase(nx: Engine, principal: str) -> None:
+            if nx.ledger.resolve(label := f"{IDENTITY_PREFIX}{principal}"):
+                nx.user_profiles.put(principal, {})  # a copy of the text would be found where the session is erased
+                nx.ledger.erase(label)
+            nx.store.erase((), documents=[(KIND, principal)])
+
+        await self.nx.run(erase, self.nx.engine, _principal(owner_key))
+
+    async def import_profiles(self, home: Path) -> list[ImportedProfile]:
+        """Copy the profiles of earlier versions to where they are kept now: identities of this ledger, files of a user.
+
+        Profiles that are there already stay. Raises BadConfig, LedgerError.
+        """
+
+        def copy(nx: Engine) -> list[ImportedProfile]:
+            labels = [row.label for row in nx.sessions(include_inactive=True) if row.label.startswith(IDENTITY_PREFIX)]
+            rows: list[ImportedProfile] = []
+            for label in sorted(labels):
+                principal = label.removeprefix(IDENTITY_PREFIX)
+                result = nx.user_profiles.import_profile(principal, read_document(nx, label))
+                rows.append(ImportedProfile(label, principal, result))
+            return [*rows, *import_files(nx.user_profiles, home)]
+
+        return await self.nx.run(copy, self.nx.engine)
 
     async def set_default(self, name: str, value: object) -> None:
         """Store the operator's value of a dotted name, for all users. A text is converted to the type of the template.
@@ -165,9 +208,9 @@ class ConfigService:
         rows = {name: Setting(name, value, "template") for name, value in template.items()}
         rows |= {name: Setting(name, value, "edited") for name, value in edits.items()}
         if owner_key:
-            identity = await self.nx.run(read_document, self.nx.engine, _identity_session(owner_key))
-            overrides = _mapping(identity.get("prompt_overrides"))
-            rows |= {(full := f"prompt_overrides.{name}"): Setting(full, v, "user") for name, v in overrides.items()}
+            profile = await self.nx.run(_read_profile, self.nx.engine, _principal(owner_key))
+            texts = {name: user_profile_text({FIELDS[0]: v})[0] for name, v in overrides_of(profile).items()}
+            rows |= {(full := f"prompt_overrides.{name}"): Setting(full, text, "user") for name, text in texts.items()}
         return [rows[name] for name in sorted(rows)]
 
     async def _change(
@@ -184,11 +227,10 @@ class ConfigService:
             raise NotEditable(f"prompt {name!r} is not editable (its operator changes it: nexus db set-default)")
 
 
-def _read_for_model(nx: Engine, *labels: str) -> list[dict[str, Any]]:
-    """Return documents whose texts go to a model, from one state of the ledger. Raises LedgerNotTrusted."""
-    nx.check_trusted()
-    with nx.ledger.snapshot():
-        return [read_document(nx, label) for label in labels]
+def _read_profile(nx: Engine, principal: str) -> dict[str, Any]:
+    """Return a user's profile. Earlier versions kept it as a document of its own, which counts until it is imported."""
+    profile = nx.user_profiles.stored(principal)
+    return read_document(nx, f"{IDENTITY_PREFIX}{principal}") if profile is None else profile
 
 
 def _template_of(stored: Mapping[str, Any]) -> dict[str, Scalar]:
@@ -218,8 +260,9 @@ def _mapping(value: object) -> dict[str, Any]:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
-def _identity_session(owner_key: str) -> str:
-    return f"{IDENTITY_PREFIX}{session_key.key('dm', owner_key).name}"
+def _principal(owner_key: str) -> str:
+    """Return the principal whose profile a user has. Raises BadSessionKey."""
+    return session_key.key("dm", owner_key).name
 
 
 def _override_text(name: str, value: object) -> str:

@@ -23,7 +23,7 @@ SOURCE = "configuration"
 """Source of the messages that are versions of documents. Other messages of their sessions are ignored."""
 
 CONFIGURATION_SESSION, IDENTITY_PREFIX = "configuration:default", "identity:"
-"""Labels of the sessions with the stored configuration and with each user's overrides."""
+"""Label of the session with the stored configuration, and beginning of those in which earlier versions kept overrides."""
 
 MAX_TRIES = 1_000
 """Tries of a change that other writers overtake. Each overtaking is a change that got through."""

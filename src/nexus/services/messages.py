@@ -85,7 +85,10 @@ class BuildRequest(Struct, frozen=True, omit_defaults=True):
 
     run: Run
     metadata: RunMetadata = RunMetadata()
+    tools: list[dict[str, Any]] = []
+    """Definitions of the tools that the run can call. The builder adds those of its own registry."""
     call: StoredCall | None = None
+    """The call that the context is for: a builder with the same ledger takes the memory from it."""
 
 
 class RunRequest(Struct, frozen=True, omit_defaults=True):
@@ -172,7 +175,8 @@ async def request_again(bus: Bus, message: Message, *, try_s: float, total_s: fl
     Only for requests whose second execution has no further effect.
 
     Raises:
-        BusRequestFailed, BadBusMessage: As `Bus.request`.
+        BusRequestFailed: As `Bus.request`.
+        BadBusMessage: The reply is unreadable, or a reply to another request.
         BusNoResponder, BusUnavailable, BusDeadlineExceeded: No reply within `total_s` seconds.
     """
     end_ms = now_ms() + round(total_s * 1000)
@@ -185,7 +189,7 @@ async def request_again(bus: Bus, message: Message, *, try_s: float, total_s: fl
         if remaining_s > 0:
             try:
                 deadline_ms = now_ms() + round(1000 * min(try_s, remaining_s))
-                return await bus.request(replace(unchanged, deadline_ms=deadline_ms))
+                return checked_reply(message, await bus.request(replace(unchanged, deadline_ms=deadline_ms)))
             except BusClosed:
                 raise
             except (BusNoResponder, BusUnavailable, BusDeadlineExceeded) as failed:
@@ -194,6 +198,14 @@ async def request_again(bus: Bus, message: Message, *, try_s: float, total_s: fl
             raise error
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, _MAX_PAUSE_S)
+
+
+def checked_reply(message: Message, reply: Message) -> Message:
+    """Return a reply. Raises BadBusMessage if it is to another message, or of another tenant."""
+    expected = (message.id, message.correlation_id or message.id, message.tenant)
+    if (reply.causation_id, reply.correlation_id, reply.tenant) != expected:
+        raise BadBusMessage(f"reply from {message.topic!r} is to another message (answer with `message.reply`)")
+    return reply
 
 
 async def publish_if_possible(bus: Bus, message: Message) -> None:

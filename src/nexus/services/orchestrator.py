@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, Literal, Self
 
 import msgspec
@@ -19,14 +20,15 @@ from nexus.broker import Broker
 from nexus.bus import Bus, Subscription
 from nexus.bus import Message as BusMessage
 from nexus.engine.async_engine import AsyncEngine
-from nexus.errors import BadEvent, EmptyEvent, NexusError, NotAccepted
+from nexus.errors import BadSessionKey, EmptyEvent, NexusError, NotAccepted
 from nexus.ledger.lease import async_session_lease
-from nexus.ledger.sessions import PENDING
+from nexus.ledger.sessions import PENDING, QueuedEvent
 from nexus.services.bus_models import BusAssembly, BusModels
 from nexus.services.context.formatters import read_time
 from nexus.services.messages import (
     GROUP,
     Identities,
+    Run,
     RunMetadata,
     RunRequest,
     answer,
@@ -41,6 +43,7 @@ from nexus.tools import ToolRegistry
 from nexus.types.message import Text
 from nexus.types.options import CallOptions
 from nexus.types.request import Event
+from nexus.types.user_profile import FIELDS
 
 LOG = logging.getLogger("nexus.services")
 
@@ -61,7 +64,7 @@ class Command(Struct, frozen=True, omit_defaults=True):
     run_id: str = ""
     """For `result` and `cancel`."""
     owner_key: str = ""
-    """For `compact`."""
+    """Key of the user. The runs of others are not found."""
     wait_s: float = 0.0
     """For `result`: how long to wait for the run's end."""
     focus: str = ""
@@ -177,25 +180,24 @@ class OrchestratorService:
         profile = run.user_profile
         if not profile and self.config_service is not None:
             profile = await self.config_service.get_identity(run.owner_key)
-        options: CallOptions = {"profile": TAGGED.name}
-        if profile:
-            options["user_profile"] = profile
-        event = _event(run.id or message.id, run.current_input, request.metadata)
+        if not profile:
+            profile = await self.nx.run(lambda: self.nx.engine.user_profiles.read(run.owner_key)[0])
+        # A profile without content: the user of the session has none.
+        options: CallOptions = {"profile": TAGGED.name, "user_profile": profile or {FIELDS[0]: ""}}
+        event = _event(run, run.id or message.id, request.metadata)
         row = await self.broker.submit(event, session=label, **options)
-        if row.session != (self.nx.engine.store.resolve(label) or label):
-            raise BadEvent(f"run id {row.id!r} belongs to another user's run (use another id)")
         return msgspec.to_builtins(RunState(row.id, row.session, row.state, reason=row.reason))
 
-    def _publish_end(self, run_id: str) -> None:
-        task = asyncio.ensure_future(self._publish_state(run_id))
+    def _publish_end(self, run: QueuedEvent) -> None:
+        task = asyncio.ensure_future(self._publish_state(run))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _publish_state(self, run_id: str) -> None:
+    async def _publish_state(self, run: QueuedEvent) -> None:
         try:
-            state = await self._state(run_id, 0.0)
+            state = await self._state(run, 0.0)
         except NexusError:  # the ledger failed, or the session was erased meanwhile
-            LOG.warning("end of run %s not published", run_id, exc_info=True)
+            LOG.warning("end of run %s not published", run.id, exc_info=True)
             return
         await self._publish(Topics.RUN_END, state.session, msgspec.to_builtins(state))
 
@@ -222,31 +224,41 @@ class OrchestratorService:
         return await answer(message, self._command)
 
     async def _command(self, message: BusMessage) -> dict[str, Any]:
-        check_tenant(message, self.nx.engine.store.tenant)
         command = read_content(message, Command)
         if command.command == "compact":
+            check_tenant(message, self.nx.engine.store.tenant)
             return await self._compact(command)
+        run = await self._run_of(message, command)
         if command.command == "cancel":
-            if not await self.broker.cancel(command.run_id):
-                await self._publish(Topics.RUN_CANCEL, "", command.run_id)  # another process may run it
-            return msgspec.to_builtins(await self._state(command.run_id, CANCEL_S))
-        return msgspec.to_builtins(await self._state(command.run_id, min(command.wait_s, RESULT_S)))
+            if not await self.broker.cancel(run):
+                await self._publish(Topics.RUN_CANCEL, "", msgspec.to_builtins(command))  # another process may run it
+            return msgspec.to_builtins(await self._state(run, CANCEL_S))
+        return msgspec.to_builtins(await self._state(run, min(command.wait_s, RESULT_S)))
 
     async def _cancel_here(self, message: BusMessage) -> None:
-        await self.broker.cancel(read_content(message, str))
+        await self.broker.cancel(await self._run_of(message, read_content(message, Command)))
 
-    async def _state(self, run_id: str, wait_s: float) -> RunState:
-        """Return the state of a run, after a wait for its end. Raises NotAccepted for an unknown one."""
+    async def _run_of(self, message: BusMessage, command: Command) -> QueuedEvent:
+        """Return the run of a command. Raises NotAccepted unless it is of the command's user and tenant."""
+        if message.tenant in ("", self.nx.engine.store.tenant):
+            with suppress(NotAccepted, BadSessionKey):
+                label = owner_session(command.owner_key)
+                return (await self.broker.current(command.run_id, session=label)).event
+        text = f"run {command.run_id[:80]!r} of user {command.owner_key[:80]!r} not found (name its id and owner_key)"
+        raise NotAccepted(text)
+
+    async def _state(self, run: QueuedEvent, wait_s: float) -> RunState:
+        """Return the state of a run, after a wait for its end."""
         if wait_s > 0:
-            await self._wait_for_end(run_id, wait_s)
-        result = await self.broker.current(run_id)
+            await self._wait_for_end(run, wait_s)
+        result = await self.broker.current(run)
         row = result.event
         text = "" if row.state in PENDING else result.text
         return RunState(row.id, row.session, row.state, row.turn, text, row.reason)
 
-    async def _wait_for_end(self, run_id: str, wait_s: float) -> None:
+    async def _wait_for_end(self, run: QueuedEvent, wait_s: float) -> None:
         """Wait for the end of a run, or until this service stops: another process then answers the next question."""
-        ending = asyncio.ensure_future(self.broker.result(run_id, timeout_s=wait_s))
+        ending = asyncio.ensure_future(self.broker.result(run, timeout_s=wait_s))
         stopping = asyncio.ensure_future(self._stopping.wait())
         await asyncio.wait((ending, stopping), return_when=asyncio.FIRST_COMPLETED)
         for task in (ending, stopping):
@@ -265,10 +277,14 @@ class OrchestratorService:
         }
 
 
-def _event(run_id: str, text: str, metadata: RunMetadata) -> Event:
-    """Return the event of a run, at the user's time and in the user's zone."""
+def _event(run: Run, run_id: str, metadata: RunMetadata) -> Event:
+    """Return the event of a run, at the user's time and in the user's zone. Its chat is the user's."""
     offset = metadata.client_timezone_offset
     at_ms = read_time(metadata.client_timestamp_utc) if metadata.client_timestamp_utc else 0
     return Event(
-        (Text(text),), id=run_id, at_ms=at_ms or 0, timezone=int(offset) if isinstance(offset, float) else offset
+        (Text(run.current_input),),
+        id=run_id,
+        at_ms=at_ms or 0,
+        timezone=int(offset) if isinstance(offset, float) else offset,
+        chat_id=run.owner_key,
     )

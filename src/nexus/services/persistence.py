@@ -11,7 +11,7 @@ import msgspec
 
 from nexus.engine import Engine
 from nexus.engine.async_engine import AsyncEngine
-from nexus.errors import BadSetting
+from nexus.errors import BadSetting, NotAllowed
 from nexus.ledger.operations import Ledger
 from nexus.ledger.replay import conversation_rows
 from nexus.services.tagged_blocks import message_row
@@ -32,6 +32,24 @@ def owner_session(owner_key: str) -> str:
     Raises BadSessionKey for a key that no label can contain.
     """
     return session_key.key("dm", owner_key).label
+
+
+def session_owner(label: str) -> str:
+    """Return the owner key of a label of `owner_session`; "" for other labels."""
+    parsed = session_key.parse(label)
+    return parsed.name if parsed is not None and parsed.kind == "dm" else ""
+
+
+def owns(nx: Engine, owner_key: str, session: str) -> bool:
+    """Return whether a session has a user's conversation, maybe under an alias."""
+    label = owner_session(owner_key)
+    return session == (nx.store.resolve(label) or label)
+
+
+def check_owner(nx: Engine, owner_key: str, session: str) -> None:
+    """Raise NotAllowed if a session is another user's."""
+    if not owns(nx, owner_key, session):
+        raise NotAllowed(f"session {session!r} is not of the user {owner_key!r} (name the session's owner)")
 
 
 class PersistenceService:
@@ -135,12 +153,13 @@ def _row(message: Message, run_id: str, at_ms: int) -> dict[str, Any]:
         "role": row.role,
         "content": content,
         "run_id": run_id,
-        "timestamp": _timestamp(at_ms),
+        "timestamp": utc_time(at_ms),
         "metadata": metadata,
     }
 
 
-def _timestamp(at_ms: int) -> str | None:
+def utc_time(at_ms: int) -> str | None:
+    """Return Unix time in milliseconds as ISO 8601 in UTC; None if it is outside the calendar."""
     try:
         return f"{(_EPOCH + timedelta(milliseconds=at_ms)).replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
     except OverflowError:

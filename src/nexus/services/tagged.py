@@ -417,7 +417,12 @@ def _unescaped(separator: str) -> re.Pattern[str]:
 
 def capabilities_block(definitions: Iterable[Mapping[str, Any]]) -> str:
     """Return the tools of definitions in any provider's format, or the placeholder. Raises BadTool."""
-    return "[CAPABILITIES]\n" + escape(capabilities_text(definitions))
+    return capabilities_text_block(capabilities_text(definitions))
+
+
+def capabilities_text_block(text: str) -> str:
+    """Return the block for a description of the tools."""
+    return "[CAPABILITIES]\n" + escape(text)
 
 
 def parse_capabilities(block: str) -> str:

@@ -29,6 +29,9 @@ from nexus.workspace.times import parse_zone
 CORE_IDENTITY = prompt_text("core_identity.md", "nexus.services")
 
 MEMORY = Memory("shared memory", "nexus:shared_memory")
+PROVIDED_MEMORY = "provided memory"
+"""Name of the memory's block if the application provides it: it reports no turns of the ledger."""
+
 MOMENT_SOURCE = "nexus:this_moment"
 """Source of the note with a message's time."""
 PINS_ORIGIN = "nexus:pins"
@@ -57,20 +60,23 @@ OPENINGS: Mapping[str, str] = MappingProxyType(
 _ROLES = {"user": "human", "assistant": "ai"}
 
 
-def core_identity(_context: SourceContext) -> SourceResult:
-    """Return CORE_IDENTITY, the same for every call."""
-    return [Block("Persona", "core identity", CORE_IDENTITY, "nexus:core_identity", trust="system")], []
+def core_identity(context: SourceContext) -> SourceResult:
+    """Return CORE_IDENTITY, the same for every call; another text if the application provides it."""
+    text = _provided(context, "core_identity") or CORE_IDENTITY
+    return [Block("Persona", "core identity", text, "nexus:core_identity", trust="system")], []
 
 
 def tools_block(context: SourceContext) -> SourceResult:
-    """Return [CAPABILITIES]: the request's tools, or the placeholder. Raises BadTool."""
-    text = tagged.capabilities_block(context.request.tools)
+    """Return [CAPABILITIES]: the application's text, else the request's tools, or the placeholder. Raises BadTool."""
+    text = _provided(context, "tools")
+    text = tagged.capabilities_text_block(text) if text else tagged.capabilities_block(context.request.tools)
     return [Block("Workspace", "capabilities", text, "nexus:capabilities", trust="tool")], []
 
 
 def friends_block(context: SourceContext) -> SourceResult:
-    """Return [FRIENDS_INFO]: the user's profile, or the placeholder."""
-    text, warnings = profile_text(context)
+    """Return [FRIENDS_INFO]: the application's text, else the user's profile, or the placeholder."""
+    provided = _provided(context, "friends")
+    text, warnings = (provided, []) if provided else profile_text(context)
     text = tagged.friends_block(text or friend_text({}))
     return [Block("Persona", "about the user", text, USER_PROFILE_SOURCE, trust="user")], warnings
 
@@ -86,9 +92,14 @@ def constraints_block(context: SourceContext) -> SourceResult:
 
 
 def shared_memory(context: SourceContext) -> SourceResult:
-    """Return [SHARED_MEMORY count=N]: the newest entries before this turn, truncated, after pins and the summary."""
-    zone, warnings = _zone(context)
+    """Return [SHARED_MEMORY count=N]: the newest entries before this turn, truncated, after pins and the summary.
+
+    If the application provides the block, it is shown as it is.
+    """
+    if provided := _provided(context, "shared_memory"):
+        return [Block("Session", PROVIDED_MEMORY, provided, MEMORY.source, trust="user")], []
     turns = context.previous_turns
+    zone, warnings = _zone(context)
     text = tagged.memory_block(tagged.memory_entries(dialogue_rows(turns), zone, limit=turns.max_entries).entries)
     return [
         *_summary_blocks(context, zone),
@@ -149,6 +160,12 @@ def message_row(message: Message, run_id: str) -> tagged.DialogueRow:
 
 def _rows(messages: Iterable[tuple[int, StoredMessage]]) -> Iterator[tagged.DialogueRow]:
     return (message_row(row.message, f"turn {turn}") for turn, row in messages)
+
+
+def _provided(context: SourceContext, name: str) -> str:
+    """Return the application's text for a block; "" for none."""
+    text: object = context.request.blocks.get(name)
+    return text if isinstance(text, str) and text.strip() else ""
 
 
 def _app_block(context: SourceContext, name: str, frame: Callable[[str], str]) -> SourceResult:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
@@ -26,30 +26,35 @@ from nexus.services.context.formatters import (
     read_rows,
     read_text,
 )
-from nexus.services.context.mood import Mood, MoodDetector, RuleMoodDetector
+from nexus.services.context.mood import MoodDetector, RuleMoodDetector
 from nexus.services.context.prompts import PromptManager
-from nexus.services.context.stored_calls import assemble_call, context_content
+from nexus.services.context.stored_calls import assemble_call
 from nexus.services.messages import (
     GROUP,
     BuildRequest,
     Identities,
+    Run,
+    StoredCall,
     answer,
     check_tenant,
     publish_if_possible,
     read_content,
 )
+from nexus.services.persistence import PersistenceService, check_owner
 from nexus.services.tagged import HUMAN, LIMIT, DialogueRow, merge_rows, mood_block
 from nexus.services.topics import Topics
 from nexus.types.block import ContextWarning
 from nexus.types.sanitize import sanitize_text
-from nexus.types.tool_definition import ToolSource, check_definitions
-from nexus.types.user_profile import user_profile_text
+from nexus.types.tool_definition import ToolSource, canonical, check_definitions, iter_definitions, tool_definitions
+from nexus.types.user_profile import FIELDS, friend_text, user_profile_text
 from nexus.workspace.sources.session_blocks import USER_PROFILE_SOURCE
 
 FIRST_ROWS, MOST_ROWS = 200, 25_600
 """Rows of a history in the first request and in the largest: doubled until there are enough entries."""
 
 MOOD_SOURCE = "nexus:mood"
+MOOD_CHARS = 1_000
+"""Limit of a mood, which is a word or a few."""
 
 
 class History(Protocol):
@@ -91,7 +96,8 @@ class ContextBuilder:
         clock_ms: Returns Unix time in milliseconds.
         mood_detector: Recognizes moods for the block [MOOD]. Without one, `mood.enabled` in the configuration decides
             whether `RuleMoodDetector` does.
-        nx: Engine with the ledger, for requests that name a stored call.
+        nx: Engine with the ledger. Without a `persistence_service`, the histories are its sessions, and the memory of a
+            request that names a stored call has the ledger's pins, summary and budget.
     """
 
     def __init__(
@@ -142,25 +148,30 @@ class ContextBuilder:
         request = read_content(message, BuildRequest)
         if self.nx is not None:
             check_tenant(message, self.nx.engine.store.tenant)
-        if request.call is not None:
-            return context_content(await assemble_call(self.nx, request.call), request.call)
         run, metadata = request.run, request.metadata
         offset, profile = metadata.client_timezone_offset, run.user_profile
-        if not profile and hasattr(self.config_service, "get_identity"):
-            profile = await cast("Identities", self.config_service).get_identity(run.owner_key)
-        dialogue = await self.build(
-            run.owner_key,
-            profile,
-            run.current_input,
-            metadata.client_timestamp_utc,
-            int(offset) if isinstance(offset, float) else offset,
-            run.id,
-        )
+        if hasattr(self.config_service, "get_identity"):  # it reads the configuration too
+            identity = await cast("Identities", self.config_service).get_identity(run.owner_key)
+            profile = profile or identity
+        is_stored = request.call is not None and self._reads_ledger()
+        if is_stored and request.call is not None:
+            dialogue = await self._build_turn(run, profile, request.call, request.tools)
+        else:
+            dialogue = await self.build(
+                run.owner_key,
+                profile,
+                run.current_input,
+                metadata.client_timestamp_utc,
+                int(offset) if isinstance(offset, float) else offset,
+                run.id,
+                tools=request.tools,
+            )
         return {
             "messages": dialogue.messages,
             "tools": dialogue.tools,
             "warnings": msgspec.to_builtins(dialogue.warnings),
             "omitted": dict(dialogue.omitted),
+            **({"memory": "ledger"} if is_stored else {}),
         }
 
     async def build_context(
@@ -191,13 +202,12 @@ class ContextBuilder:
         timestamp_utc: str = "",
         timezone_offset: int | str = 0,
         current_run_id: str = "",
+        *,
+        tools: Sequence[dict[str, Any]] = (),
     ) -> Dialogue:
-        """The same with the tools' definitions and a report."""
+        """The same with the tools' definitions and a report. `tools` are offered besides those of the registry."""
         warned: list[ContextWarning] = []
-        registry = self.tool_registry
-        tools: tuple[dict[str, Any], ...] = ()
-        if registry is not None:
-            tools = check_definitions(registry.get_all_tool_definitions(), registry)
+        tools = self._tools(tools)
         omitted: dict[str, int] = {}
         rows = await self._rows(owner_key, current_run_id)
         if not current_run_id and (repeated := _repeated_input(rows, current_input)) is not None:
@@ -215,18 +225,58 @@ class ContextBuilder:
         moment = MomentFormatter.format_this_moment(
             current_input, timestamp_utc, timezone_offset, now_ms=self.clock_ms(), warned=warned
         )
-        blocks = [self.prompts.get_capabilities_prompt(tools), memory, self._friend(user_profile, warned), moment]
+        friend = FriendsInfoFormatter.format_friends_info(self._profile(user_profile, warned))
+        blocks = [self.prompts.get_capabilities_prompt(tools), memory, friend, moment]
         if mood := await self._mood(current_input, rows, warned):
-            blocks.insert(-1, sanitize_text(mood_block(mood.name)))
+            blocks.insert(-1, sanitize_text(mood_block(mood)))
         messages = [{"role": "system", "content": self.prompts.get_core_identity()}]
         messages += [{"role": "user", "content": block} for block in blocks]
         return Dialogue(messages, list(tools), tuple(dict.fromkeys(warned)), omitted)
 
+    async def _build_turn(
+        self, run: Run, user_profile: object, call: StoredCall, tools: Sequence[dict[str, Any]]
+    ) -> Dialogue:
+        """Build the context of a stored call: its memory, with pins and summary, is the ledger's."""
+        assert self.nx is not None
+        await self.nx.run(check_owner, self.nx.engine, run.owner_key, call.session)
+        warned: list[ContextWarning] = []
+        profile = {FIELDS[0]: friend_text(self._profile(user_profile, warned))}
+        rows = await self._rows(run.owner_key, run.id) if self._detector() is not None else []
+        mood = await self._mood(run.current_input, rows, warned)
+        definitions = self._tools(tools)
+        options = {
+            **call.options,
+            "tools": definitions,
+            "user_profile": profile,
+            "blocks": {**call.options.get("blocks", {}), **({"mood": mood} if mood else {})},
+        }
+        ctx = await assemble_call(self.nx, replace(call, options=options))
+        return Dialogue(ctx.to_openai()["messages"], definitions, (*warned, *ctx.warnings), {})
+
+    def _reads_ledger(self) -> bool:
+        """Return true if the histories are the engine's own, so that it can assemble stored calls."""
+        history = self.persistence_service
+        return self.nx is not None and (
+            history is None or (isinstance(history, PersistenceService) and history.nx is self.nx)
+        )
+
+    def _tools(self, tools: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return definitions with those of the registry, which replace others of the same name."""
+        registry = self.tool_registry
+        if registry is None:
+            return list(tools)
+        own = tool_definitions(registry) if tools else check_definitions(registry.get_all_tool_definitions(), registry)
+        names = {tool.name for tool in canonical(own)}
+        return [*own, *(dict(tool) for tool in iter_definitions(tools) if canonical([tool])[0].name not in names)]
+
     async def _rows(self, owner_key: str, current_run_id: str) -> list[dict[str, Any]]:
         """Return the newest rows: all of them, or enough for more entries than are shown."""
         count = FIRST_ROWS
-        while self.persistence_service is not None:
-            history = self.persistence_service.get_history(owner_key, limit=count)
+        service = self.persistence_service
+        if service is None and self.nx is not None:
+            service = PersistenceService(self.nx)
+        while service is not None:
+            history = service.get_history(owner_key, limit=count)
             rows = await history if inspect.isawaitable(history) else history
             if not isinstance(rows, list) or len(rows) < count or count >= MOST_ROWS:
                 return rows
@@ -235,8 +285,8 @@ class ContextBuilder:
             count *= 2
         return []
 
-    def _friend(self, user_profile: object, warned: list[ContextWarning]) -> str:
-        """Return the block for the user's profile, or for the configured default profile."""
+    def _profile(self, user_profile: object, warned: list[ContextWarning]) -> Mapping[str, Any]:
+        """Return the user's profile, or the configured default profile if it has no text."""
         text, invalid_field = user_profile_text(user_profile)
         if invalid_field:
             problem = f"omitted: {invalid_field} is not text and has no text as its content"
@@ -244,22 +294,29 @@ class ContextBuilder:
         profile = user_profile
         if not text:  # document 000, "config.example.yml"
             profile = self._configured("user_defaults", "prompts")
-        return FriendsInfoFormatter.format_friends_info(cast("Mapping[str, Any]", profile))
+        return cast("Mapping[str, Any]", profile)
 
-    async def _mood(self, current_input: object, rows: object, warned: list[ContextWarning]) -> Mood | None:
-        """Return the mood of the input; None without a detector. A detector that fails is a warning."""
-        detector = self.mood_detector
+    def _detector(self) -> MoodDetector | None:
+        if self.mood_detector is not None:
+            return self.mood_detector
+        return RuleMoodDetector() if self._configured("mood", "enabled") is True else None
+
+    async def _mood(self, current_input: object, rows: object, warned: list[ContextWarning]) -> str:
+        """Return the mood of the input; "" without a detector. A detector that fails is a warning."""
+        detector = self._detector()
         if detector is None:
-            if self._configured("mood", "enabled") is not True:
-                return None
-            detector = RuleMoodDetector()
+            return ""
         try:
             mood = detector(read_text(current_input, Counter()), cast("list[Any]", rows))
             mood = await mood if inspect.isawaitable(mood) else mood
+            name = "" if mood is None else sanitize_text(mood.name).strip()
         except Exception as error:  # noqa: BLE001 - a detector of the application must not prevent the context
             warned.append(ContextWarning(MOOD_SOURCE, f"omitted: the detector failed ({type(error).__name__})"))
-            return None
-        return mood if mood is not None and mood.name.strip() else None
+            return ""
+        if len(name) > MOOD_CHARS:
+            warned.append(ContextWarning(MOOD_SOURCE, f"omitted: {len(name):,} characters (limit: {MOOD_CHARS})"))
+            return ""
+        return name
 
     def _configured(self, first: str, second: str) -> Any:
         """Return a value of the configuration, by its dotted name or nested in a dict; None if there is none."""

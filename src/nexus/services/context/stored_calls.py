@@ -5,16 +5,13 @@ The context of a tool loop's call then has the engine's budget, and its proof: a
 
 from __future__ import annotations
 
-from typing import Any, cast
-
-import msgspec
+from typing import cast
 
 from nexus.context import AssembledContext
 from nexus.engine import Engine
 from nexus.engine.async_engine import AsyncEngine
 from nexus.errors import BadContext, BadEvent, BadSetting
-from nexus.render.context_json import to_json
-from nexus.services.messages import MAX_CONTEXT_BYTES, StoredCall
+from nexus.services.messages import StoredCall
 from nexus.types.options import RequestOptions
 from nexus.types.validation import check_options
 
@@ -45,21 +42,3 @@ def _assemble(nx: Engine, call: StoredCall) -> AssembledContext:
         )
         raise BadContext(f"{text}ledger, workspace and configuration?)")
     return ctx
-
-
-def context_content(ctx: AssembledContext, call: StoredCall) -> dict[str, Any]:
-    """Return the content of a response: messages, tools, warnings and the saved context.
-
-    If it is too large, or if the session is due for a compaction, only the call is returned: the receiver assembles it.
-    """
-    if not ctx.compaction_due:
-        body = ctx.to_openai()
-        content: dict[str, Any] = {
-            "messages": body["messages"],
-            "tools": body.get("tools", []),
-            "warnings": msgspec.to_builtins(ctx.warnings),
-            "context": to_json(ctx),
-        }
-        if len(msgspec.json.encode(content)) <= MAX_CONTEXT_BYTES:
-            return content
-    return {"call": msgspec.to_builtins(call)}
