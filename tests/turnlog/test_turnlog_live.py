@@ -152,7 +152,7 @@ def test_console_shows_new_steps_only(tmp_path: Path) -> None:
     lines: list[str] = []
     asyncio.run(converse(tmp_path, said("Two."), text="And?", show=lines.append, system="Be brief."))
     assert lines[0] == "👤 User <@user> [Turn 1]"
-    assert lines[-2:] == ["💬 postMessage:", '   "Two."']
+    assert lines[-2:] == ["✅ finishRequest", "   └─ Reason: Two."]
     assert "" in lines
     assert "One." not in "".join(lines)
 
@@ -179,7 +179,7 @@ def test_log_follows_a_rewind_of_its_session(tmp_path: Path) -> None:
             assert [line for line in lines if line.startswith(">")] == ["> a", "> b", "> c"]
 
     asyncio.run(main())
-    texts = [entry["content"]["text"] for entry in logged(tmp_path)[1:]]
+    texts = [entry["content"].get("text") or entry["content"]["reasoning"] for entry in logged(tmp_path)[1:]]
     assert texts == ["a", "One.", "c", "Three."]
 
 

@@ -24,14 +24,13 @@ from nexus.render.console import (
     visible_lines,
 )
 from nexus.turnlog import times
-from nexus.turnlog.entries import NO_SYSTEM, POST, LogEntry, Position, Unit, parse_bare, slices
+from nexus.turnlog.entries import FINISH, NO_SYSTEM, POST, LogEntry, Position, Unit, parse_bare, slices
 from nexus.turnlog.json_text import json_string, string_of
 from nexus.turnlog.write import entries_for, log_units
 from nexus.types.ledger_entries import Entry, MessageRef
 from nexus.types.message import Note, Part, Text, Thinking, ToolCall, ToolResult
 
 SYSTEM_CHARS = 300
-FINISH = "finishRequest"
 
 _SENTENCE_END = re.compile(r"[.!?](?=\s)|[。！？]|\n")
 

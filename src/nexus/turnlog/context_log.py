@@ -15,16 +15,19 @@ from nexus.context import AssembledContext
 from nexus.turnlog import times
 from nexus.turnlog.entries import (
     EXTRA,
+    FINISH,
+    POST,
     LogEntry,
     Position,
     Unit,
+    parse_bare,
     parse_entry_line,
     parse_entry_text,
     parse_note_line,
 )
 from nexus.turnlog.json_text import members, string_of
 from nexus.turnlog.replies import parts_of_entries, reply_entries
-from nexus.turnlog.write import entries_for
+from nexus.turnlog.write import UNPOSTED, entries_for
 from nexus.types.message import Image, Message, Note, Part, Text, with_parts
 
 
@@ -36,9 +39,12 @@ def context_entries(ctx: AssembledContext) -> Iterator[LogEntry]:
         system = Unit(message=Message("system", (Text(ctx.system_prompt),), at_ms=first_ms))
         new, at = entries_for(system, at)
         yield from new
+    posting = ctx.allows(POST) and ctx.allows(FINISH)
     is_log = ctx.provenance.manifest.message_format == "turnlog"
     for message, results in _with_results(ctx.messages):
-        *before, last = _shown_units(message) if is_log else [(Unit(message=message), None)]
+        # Other formats do not show which tools an earlier call had: those of this call count.
+        unit = Unit(message=message, turn=1, posting=posting)
+        *before, last = _shown_units(message) if is_log else [(unit, None)]
         for unit, entry in (*before, (replace(last[0], results=results), last[1])):
             new, at = entries_for(replace(unit, at_ms=first_ms), at if entry is None else _position_of(entry, at))
             mark = entry.extra if entry is not None else {}
@@ -70,6 +76,11 @@ def _shown_units(message: Message) -> list[tuple[Unit, LogEntry | None]]:
     """Return the units that the lines of a message show, each with its first entry."""
     if message.role == "assistant":
         entries = reply_entries(message)
+        if len(entries) == 1 and not any(message.calls()):
+            bare = parse_bare("assistant", entries[0].content)
+            if bare.tool == FINISH:
+                facts = {**_facts(entries[0]), UNPOSTED: True}
+                return [(Unit(message=with_parts(message, (Text(bare.reasoning),)), facts=facts), entries[0])]
         names = {call.name for call in message.calls()}
         parts = parts_of_entries(message, entries, names.__contains__, "call")
         if not entries or not parts:

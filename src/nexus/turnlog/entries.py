@@ -51,6 +51,8 @@ EXTRA = "nexus"
 """Key for content without a place in the printed form."""
 
 POST = "postMessage"
+FINISH = "finishRequest"
+"""The `toolCall` of a text that was not posted, where both tools were offered. The text is its `reasoning`."""
 NO_USER = "<@user>"
 """The `userid` of an unknown user."""
 
@@ -107,6 +109,7 @@ class Position(Struct, frozen=True):
     at_us: int | None = None  # time of the previous entry in microseconds since 1970
     instructions: str | None = None  # system text at the beginning of the log; None before the first entry
     first: int = 0  # first index that is still shown: after a clear, or where the last compaction stopped
+    posting: tuple[int, bool] = (0, False)  # a turn of the ledger, and whether its last call offered to post
 
 
 class Unit(Struct, frozen=True):
@@ -118,6 +121,8 @@ class Unit(Struct, frozen=True):
     at_ms: int = 0  # time of the ledger entry, for messages without one
     facts: dict[str, Any] = {}
     """Details of an imported entry without a place in a message (see `nexus.turnlog.reader`)."""
+    turn: int = 0  # turn of the ledger entry
+    posting: bool | None = None  # whether posting was offered, None if the entry names no tools
     principal: str = ""
     summary: str = ""
     about: dict[str, Any] = {}  # trigger and token count of a compaction
@@ -158,11 +163,13 @@ def slices(message: Message) -> list[tuple[Part, ...]]:
     return [message.parts[first:last] for first, last in pairwise(cuts)]
 
 
-def content_of(role: LogRole, parts: tuple[Part, ...], user: str, *, older: bool = False) -> str | Members:
+def content_of(
+    role: LogRole, parts: tuple[Part, ...], user: str, *, older: bool = False, unposted: bool = False
+) -> str | Members:
     """Return the printed `content` for the parts of one entry.
 
     Text and thinking next to a call are its reasoning, and so is its parameter `reasoning`, except in the older form.
-    Text without a call is a `postMessage` with the thinking as its reasoning.
+    Text without a call is a `postMessage` with the thinking as its reasoning; `unposted`: a `finishRequest` with both.
     """
     text = "\n".join(part.text for part in parts if isinstance(part, Text))
     if role == "system":
@@ -170,9 +177,10 @@ def content_of(role: LogRole, parts: tuple[Part, ...], user: str, *, older: bool
     if role == "user":
         return (("userid", json_string(user)), ("text", json_string(text)))
     call = next((part for part in parts if isinstance(part, ToolCall)), None)
-    kinds = (Text, Thinking) if call else (Thinking,)
+    kinds = (Text, Thinking) if call or unposted else (Thinking,)
     texts = [part.text for part in parts if isinstance(part, kinds) and part.text]
     content: Members = (("toolCall", json_string(POST)), ("text", json_string(text)))
+    content = (("toolCall", json_string(FINISH)),) if unposted else content
     if call:
         arguments = shallow_members(call.arguments)
         parameter = "" if older else reasoning_parameter(call)
@@ -293,7 +301,8 @@ def extra_of(message: Message, parts: tuple[Part, ...], plain: Message, bare: Ba
         if message.at_ms != plain.at_ms:
             extra["at_ms"] = message.at_ms
     if parts != plain.parts:
-        text = bare.reasoning if any(isinstance(part, ToolCall) for part in parts) else bare.text
+        is_reasoning = bare.tool == FINISH or any(isinstance(part, ToolCall) for part in parts)
+        text = bare.reasoning if is_reasoning else bare.text
         values = [msgspec.to_builtins(part) for part in parts]
         for value in values:
             # What the entry shows is not repeated.
@@ -337,7 +346,8 @@ def parts_with(extra: Extra, plain: Message, bare: BareEntry) -> tuple[Part, ...
         return plain.parts
     try:
         items = msgspec.convert(extra["parts"], list[dict[str, Any]])
-        text = bare.reasoning if any(item.get("type") == "tool_call" for item in items) else bare.text
+        is_reasoning = bare.tool == FINISH or any(item.get("type") == "tool_call" for item in items)
+        text = bare.reasoning if is_reasoning else bare.text
         return tuple(msgspec.convert({**_printed_values(item.get("type"), bare, text), **item}, Part) for item in items)
     except (ValueError, RecursionError):
         return None

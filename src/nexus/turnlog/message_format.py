@@ -74,6 +74,8 @@ class Log(PathFormat):
         self._counter = counter
         # Up to render version 3 a parameter `reasoning` was in `arguments`.
         self._is_older = render <= 3
+        # Up to version 5 a text that was not posted was shown as posted.
+        self._shows_unposted = render > 5
         self._places: list[MessageRef] = []
         self._positions: list[Position] = []
         self._next = Position()
@@ -84,7 +86,7 @@ class Log(PathFormat):
         for entry in entries:
             if entry.seq <= self.head:
                 continue
-            for unit in _units(entry):
+            for unit in self._units(entry):
                 if unit.kind != "results":
                     self._places.append(unit.place)
                     self._positions.append(self._next)
@@ -116,7 +118,7 @@ class Log(PathFormat):
     def rendered(self, entries: Iterable[Entry]) -> Iterator[Entry]:
         """Yield entries of the path with their messages as log entries, recounted."""
         for entry in entries:
-            units, rows = {unit.place: unit for unit in _units(entry)}, list[StoredMessage]()
+            units, rows = {unit.place: unit for unit in self._units(entry)}, list[StoredMessage]()
             for row in entry.rows:
                 unit = units.get(row.ref)
                 if row.message.role == "tool" or unit is None:
@@ -128,6 +130,12 @@ class Log(PathFormat):
                     row if is_stored else StoredMessage(row.ref, message, message_tokens(message, self._counter))
                 )
             yield replace(entry, rows=tuple(rows))
+
+    def _units(self, entry: Entry) -> Iterator[Unit]:
+        """Yield what an entry adds to the log by itself."""
+        for unit in log_units([entry]):
+            if isinstance(unit, Unit):
+                yield unit if self._shows_unposted else replace(unit, posting=False)
 
     def summary(self, text: str, /) -> str:
         """Return the text: JSON escapes it."""
@@ -192,11 +200,6 @@ def as_entries(unit: Unit, message: Message, at: Position, *, older: bool) -> Me
     lines = [entry_line(entry) for entry in entries if "made" not in entry.extra]
     rest = tuple(part for part in content if not isinstance(part, (Text, Thinking)))
     return with_parts(message, (*notes, *signed, Text("\n".join(lines)), *rest))
-
-
-def _units(entry: Entry) -> Iterator[Unit]:
-    """Yield what an entry adds to the log by itself."""
-    return (unit for unit in log_units([entry]) if isinstance(unit, Unit))
 
 
 def _is_visible(message: Message) -> bool:

@@ -29,6 +29,7 @@ from nexus.turnlog.console import console_lines
 from nexus.turnlog.entries import (
     EXTRA,
     FIELDS,
+    FINISH,
     LOG_ROLES,
     NO_SYSTEM,
     NO_USER,
@@ -44,7 +45,7 @@ from nexus.turnlog.entries import (
     results_with,
 )
 from nexus.turnlog.json_text import canonical, members, minified, object_text, string_of, value_text
-from nexus.turnlog.write import FACTS, OLDER, entries_for, log_entries, log_texts
+from nexus.turnlog.write import FACTS, OLDER, UNPOSTED, entries_for, log_entries, log_texts
 from nexus.types.history import UNANSWERED
 from nexus.types.ledger_entries import Entry
 from nexus.types.message import Message, Part
@@ -238,7 +239,15 @@ def _message_unit(group: list[ReadEntry], results: tuple[Message, ...], at: Posi
             return None
         parts.extend(entry_parts)
     message = message_with(object_of(first.extra), plain, tuple(parts)) if plain else None
-    return Unit(message=message, results=results, at_ms=at_ms, facts=_facts(first, at)) if message else None
+    if message is None:
+        return None
+    is_unposted = role == "assistant" and not any(message.calls()) and _tool(first) == FINISH
+    facts = {**_facts(first, at), **({UNPOSTED: True} if is_unposted else {})}
+    return Unit(message=message, results=results, at_ms=at_ms, facts=facts)
+
+
+def _tool(entry: ReadEntry) -> str:
+    return parse_bare("assistant", entry.content).tool if entry.content is not None else ""
 
 
 def _take_bare(log: _Log, entry: ReadEntry) -> None:

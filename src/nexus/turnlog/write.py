@@ -18,8 +18,10 @@ from nexus.turnlog import times
 from nexus.turnlog.entries import (
     CLEARED,
     EXTRA,
+    FINISH,
     NO_SYSTEM,
     NO_USER,
+    POST,
     SUMMARY,
     LogEntry,
     LogRole,
@@ -42,6 +44,9 @@ from nexus.types.message import Message, Text, with_parts
 
 FACTS = "turnlog"
 """Key in the body of a ledger entry for details of an imported log entry without a place in the message."""
+
+UNPOSTED = "unposted"
+"""Detail of an imported text that was not posted."""
 
 OLDER = "older"
 """Detail of an entry in the older form, in which a parameter `reasoning` is in `arguments`."""
@@ -67,11 +72,13 @@ def log_units(
         if separate:
             yield entry
         unit = started or unit
+        posting = _posting(entry)
         results: list[Message] = []
         places: list[MessageRef] = []
         for row in entry.rows:
             if row.message.role == "tool":
-                unit = unit or Unit("results", at_ms=row.message.at_ms or entry.at_ms, place=row.ref)
+                at_ms = row.message.at_ms or entry.at_ms
+                unit = unit or Unit("results", at_ms=at_ms, turn=entry.turn, posting=posting, place=row.ref)
                 results.append(row.message)
                 places.append(row.ref)
                 continue
@@ -84,11 +91,25 @@ def log_units(
             facts = _facts(entry) if row.ref.ord == 0 else {}
             is_from_log = row.message.source == UNANSWERED  # the mark is ours, not the log's
             message = replace(row.message, source="") if is_from_log else row.message
-            unit = Unit(message=message, at_ms=entry.at_ms, facts=facts, principal=principal, place=row.ref)
+            unit = Unit(
+                message=message,
+                at_ms=entry.at_ms,
+                facts=facts,
+                turn=entry.turn,
+                posting=posting,
+                principal=principal,
+                place=row.ref,
+            )
         if unit is not None:
             unit = _with_more_results(unit, results, places)
     if unit is not None:
         yield unit
+
+
+def _posting(entry: Entry) -> bool | None:
+    """Return whether a call's entry names the tools that post and finish; None if it names no tools."""
+    tools: object = entry.body.get("tools")
+    return POST in tools and FINISH in tools if isinstance(tools, list) else None
 
 
 def _with_more_results(unit: Unit, results: list[Message], places: list[MessageRef]) -> Unit:
@@ -172,6 +193,7 @@ def log_texts(entries: Iterable[LogEntry]) -> Iterator[str]:
 def entries_for(unit: Unit, at: Position) -> tuple[list[LogEntry], Position]:
     """Return the entries of a unit and the next position. A log without a leading system entry gets one."""
     at_us, imported_time = _time_us(unit, at)
+    posting = _posting_after(unit, at)
     timestamp = imported_time or times.format_time(at_us)
     leading: list[LogEntry] = []
     if _needs_system(unit, at):
@@ -189,7 +211,7 @@ def entries_for(unit: Unit, at: Position) -> tuple[list[LogEntry], Position]:
             instructions=text if at.instructions is None else at.instructions,
             first=last.extra.get("kept_from", last.index + 1) if marked else at.first,
         )
-    return _with_results(leading + new, unit, len(leading)), replace(at, at_us=at_us)
+    return _with_results(leading + new, unit, len(leading)), replace(at, at_us=at_us, posting=posting)
 
 
 def position_after(unit: Unit, at: Position) -> Position:
@@ -198,6 +220,7 @@ def position_after(unit: Unit, at: Position) -> Position:
     `instructions` is `NO_SYSTEM` for any text.
     """
     at_us = _time_us(unit, at)[0]
+    at = replace(at, posting=_posting_after(unit, at))
     index = at.index + _needs_system(unit, at)
     started = at.instructions is not None or index > at.index
     message = unit.message
@@ -208,6 +231,24 @@ def position_after(unit: Unit, at: Position) -> Position:
     index = _index(unit, replace(at, index=index)) + (len(slices(message)) if message else 1)
     role = at.role if role == "system" else role
     return replace(at, index=index, turn=turn, role=role, instructions=NO_SYSTEM, at_us=at_us)
+
+
+def _posting_after(unit: Unit, at: Position) -> tuple[int, bool]:
+    """Return the unit's turn, if it has one, and whether posting was offered: as its entry or the turn's last call says.
+
+    Entries after a turn's first call, and partial replies, named no tools in earlier versions.
+    """
+    if not unit.turn:
+        return at.posting
+    return unit.turn, at.posting == (unit.turn, True) if unit.posting is None else unit.posting
+
+
+def _is_unposted(unit: Unit, at: Position) -> bool:
+    """Return true for a text that nobody received: the tools that post were offered, and none was called."""
+    message = unit.message
+    if message is None or message.role != "assistant" or any(message.calls()):
+        return False
+    return unit.facts.get(UNPOSTED) is True or _posting_after(unit, at)[1]
 
 
 def _needs_system(unit: Unit, at: Position) -> bool:
@@ -252,7 +293,8 @@ def _entries(unit: Unit, at: Position, timestamp: str) -> list[LogEntry]:
     user = userid if isinstance(userid, str) else f"<@{unit.principal}>" if unit.principal else NO_USER
     entries: list[LogEntry] = []
     for number, parts in enumerate(slices(message)):
-        content = content_of(role, parts, user, older=unit.facts.get(OLDER) is True)
+        older, unposted = unit.facts.get(OLDER) is True, _is_unposted(unit, at)
+        content = content_of(role, parts, user, older=older, unposted=unposted)
         bare = parse_bare(role, content)
         plain = message_of(role, bare, at.index + number, (at.at_us or 0) // 1_000)
         extra = extra_of(message, parts, plain, bare, number)
