@@ -15,7 +15,7 @@ from nexus.workspace.config import values_of
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     (tmp_path / ".nexus").mkdir()
-    (tmp_path / ".nexus" / "config.toml").write_text('model = "gpt-4o"\n[hooks]\ndisabled = ["guard"]\n')
+    (tmp_path / ".nexus" / "config.toml").write_text('persona = "ada"\n[hooks]\ndisabled = ["guard"]\n')
     (tmp_path / ".nexus" / "mcp.json").write_text(
         '{"mcpServers": {"web": {"url": "https://example.com/mcp", "headers": {"X-Key": "SECRET"}},'
         ' "files": {"command": "npx", "args": ["-y", "files"], "env": {"TOKEN": "SECRET"}}}}'
@@ -27,7 +27,7 @@ def test_every_value_is_a_line_with_where_it_comes_from(root: Path) -> None:
     shown = run("config", folder=root)
     assert shown.code == 0
     lines = [line.split() for line in shown.out.splitlines()]
-    assert ["model", "gpt-4o", ".nexus/config.toml"] in lines
+    assert ["persona", "ada", ".nexus/config.toml"] in lines
     assert ["instructions.file_chars", "20,000", "default"] in lines
     assert [key for key in values_of(Config()) if not any(line[:1] == [key] for line in lines)] == []
     assert "Files read: .nexus/config.toml, .nexus/mcp.json" in shown.out
@@ -41,7 +41,7 @@ def test_the_same_as_json(root: Path) -> None:
     ran = run("config", "--json", folder=root)
     value = ran.json
     assert value["workspace"] == str(root)
-    assert value["values"]["model"] == {"value": "gpt-4o", "from": ".nexus/config.toml"}
+    assert value["values"]["persona"] == {"value": "ada", "from": ".nexus/config.toml"}
     assert value["values"]["hooks.disabled"] == {"value": [], "from": "default"}
     assert value["mcp_servers"]["files"]["env"] == ["TOKEN"]
     assert value["mcp_servers"]["web"]["headers"] == ["X-Key"]
@@ -55,6 +55,18 @@ def test_a_variable_is_named_and_a_workspace_may_be_given(
     monkeypatch.setenv("NEXUS_MODEL", "gpt-5")
     shown = run("config", "-w", root, folder=tmp_path_factory.mktemp("elsewhere")).out
     assert ["model", "gpt-5", "variable", "NEXUS_MODEL"] in [line.split() for line in shown.splitlines()]
+
+
+@pytest.mark.parametrize("command", [("assemble", "hi"), ("run", "hi"), ("status",)])
+def test_a_model_of_a_workspace_is_refused_in_one_line(root: Path, command: tuple[str, ...]) -> None:
+    (root / ".nexus" / "config.toml").write_text('model = "deepseek-chat"\ncolour = 1\n')
+    err = run(*command, folder=root).err
+    (line,) = [line for line in err.splitlines() if "deepseek" in line]
+    assert line.startswith(
+        "Warning: .nexus/config.toml: model ignored in a workspace's file: 'deepseek-chat' would send"
+    )
+    assert f'(accept: trusted = ["{root}"] in ' in line
+    assert "colour ignored: unknown setting" in err
 
 
 def test_a_bad_file_and_a_missing_folder_are_one_line_and_an_exit_code(root: Path) -> None:
@@ -78,7 +90,7 @@ def test_names_and_values_have_no_power_over_a_terminal(root: Path) -> None:
 @pytest.mark.parametrize(
     "command", [("sessions",), ("history", "main"), ("search", "GIN"), ("session", "show", "main")]
 )
-@pytest.mark.parametrize("text", ["model = ", "model = 1" + "0" * 5_000, "unknown = 1"])
+@pytest.mark.parametrize("text", ["model = ", "model = 1" + "0" * 5_000, "timezone = 1"])
 def test_broken_configuration_does_not_block_stored_history(
     tmp_path: Path, command: tuple[str, ...], text: str
 ) -> None:

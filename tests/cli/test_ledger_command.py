@@ -28,6 +28,7 @@ from nexus.types.message import ToolCall, assistant, user
 JOBS = [
     "backup",
     "doctor",
+    "erase",
     "erase-tenant",
     "export",
     "import",
@@ -363,8 +364,8 @@ def test_vacuum_frees_space_of_deleted_rows_and_keeps_the_rest(example: Path) ->
 
 def test_export_and_stats_name_the_queued_events(tmp_path: Path) -> None:
     ledger = SqliteLedger(str(tmp_path / "l.db"))
-    ledger.accept_events([NewQueuedEvent(id_, "main", "{}") for id_ in ("e1", "e2", "e3")])
-    ledger.update_events(["e1"], "done", expected=["queued"])
+    accepted = ledger.accept_events([NewQueuedEvent(id_, "main", "{}") for id_ in ("e1", "e2", "e3")])
+    ledger.update_events([accepted[0].event.key], "done", expected=["queued"])
     ledger.close()
     assert "3 queued events" in run("ledger", "export", "l.jsonl", "--ledger", "l.db", folder=tmp_path).out
     assert "3, 2 queued or running" in run("ledger", "stats", "--ledger", "l.db", folder=tmp_path).out

@@ -13,7 +13,7 @@ import pytest
 
 from nexus.compat.nexus3.rpc.dispatcher import METHODS as DOCUMENTED
 from nexus.errors import ServerCallFailed
-from nexus.server import forms, tenants
+from nexus.server import contexts, forms
 from nexus.server.client import Client
 from nexus.server.methods import METHODS
 from nexus.testing.model_server import Response, fail, hang, reply
@@ -252,19 +252,35 @@ def test_reply_to_a_context_that_was_forgotten_is_recorded_with_a_warning(client
     assert (recorded.status, len(recorded.warnings)) == ("completed", 1)
 
 
-@pytest.mark.parametrize("limit", ["MAX_CONTEXTS", "MAX_CONTEXT_MESSAGES"])
+@pytest.mark.parametrize("limit", ["MAX_CONTEXTS", "MAX_CONTEXT_MESSAGES", "MAX_CONTEXT_BYTES", "MAX_ALL_BYTES"])
 def test_context_that_others_displaced_is_assembled_again(
     client: Client, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
-    monkeypatch.setattr(tenants, limit, 1)
+    monkeypatch.setattr(contexts, limit, 1)
     agents = [client.create_agent(name) for name in ("a", "b")]
-    contexts: list[str] = []
+    ids: list[str] = []
     for agent in agents:
         agent.send("Before.")
         agent.begin("Hello?")
-        contexts.append(agent.assemble().context_id)
-    warnings = [agent.record("Hi.", context).warnings for agent, context in zip(agents, contexts, strict=True)]
+        ids.append(agent.assemble().context_id)
+    warnings = [agent.record("Hi.", context).warnings for agent, context in zip(agents, ids, strict=True)]
     assert [len(some) for some in warnings] == [1, 0]
+
+
+def test_late_reply_to_a_displaced_context_is_not_stored_in_the_turn_that_began_since(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contexts, "MAX_CONTEXTS", 1)
+    agents = [client.create_agent(name) for name in ("a", "b")]
+    agents[0].begin("What is A?")
+    late = agents[0].assemble().context_id
+    agents[0].begin("What is B?")
+    agents[1].begin("Hello?")
+    agents[1].assemble()
+    assert failure(lambda: agents[0].record("A is 1.", late)).kind == "TurnSuperseded"
+    assert agents[0].record("B is 2.", agents[0].assemble().context_id).status == "completed"
+    texts = [message.text() for message in agents[0].get_messages().messages]
+    assert texts == ["What is A?", "What is B?", "B is 2."]
 
 
 def test_mirror_takes_the_whole_list(client: Client) -> None:
@@ -277,6 +293,21 @@ def test_mirror_takes_the_whole_list(client: Client) -> None:
     again = agent.mirror(messages)
     assert (again.action, again.session) == ("append", recorded.session)
     assert client.create_agent("b").mirror(messages).action == "new", "lists of two agents never meet"
+
+
+def test_mirror_keeps_conversations_apart_and_puts_earlier_messages_before_a_window(client: Client) -> None:
+    agent, long = client.create_agent("a"), "Opening hours are on the door. " * 10
+    items = [("user", "My card is 4111."), ("assistant", long), ("user", "Hours?"), ("assistant", "9 to 5.")]
+    messages = [{"role": role, "content": text} for role, text in items]
+    question = {"role": "user", "content": "And now?"}
+    for options in ({}, {"conversation": "c1"}):
+        agent.record(long, agent.mirror(messages[:1], **options).context_id)
+        agent.record("9 to 5.", agent.mirror(messages[:3], **options).context_id)
+        whole = agent.mirror([*messages[1:], question], **options)
+        assert (whole.action, "4111" in str(whole.body)) == ("new", False)
+        window = agent.mirror([*messages[1:], question], window=True, **options)
+        assert (window.action, "4111" in str(window.body)) == ("append", True)
+    assert agent.mirror([*messages, question], conversation="c2").action == "new"
 
 
 def test_names_are_accepted_and_returned_in_camel_case(server: Running) -> None:

@@ -107,8 +107,8 @@ def test_acknowledged_cancellation_is_stored(tmp_path: Path) -> None:
                 pass
             assert end(agent)
             with closing(SqliteLedger(str(tmp_path / "ledger.db"))) as ledger:
-                event = ledger.queued_event(event_id(agent.agent_id, "r1"))
-            assert event is not None and (event.state, event.reason) == ("failed", "canceled")
+                (event,) = ledger.events_with_id(event_id(agent.agent_id, "r1"))
+            assert (event.state, event.reason) == ("failed", "canceled")
             assert sending.result().cancelled
             server.model.requests.clear()
 
@@ -134,8 +134,8 @@ def test_message_that_comes_while_its_agent_is_closed_is_refused(tmp_path: Path,
     with model_server(hang()) as model:
         asyncio.run(asyncio.wait_for(main(model.openai_url), 60))
     with closing(SqliteLedger(str(ledger))) as store:
-        event = store.queued_event(event_id("a", "r1"))
-    assert event is not None and event.reason == "canceled"
+        (event,) = store.events_with_id(event_id("a", "r1"))
+    assert event.reason == "canceled"
 
 
 def test_fork_whose_server_was_killed_is_completed_when_repeated(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ OWN_ONLY = {
     "hooks.timeout_ms",
     "hooks.disabled",
     "files.hard_links",
+    "trusted",
 }
 """Keys that only the user's own file sets. A new key goes here, or into ALLOWED."""
 
@@ -64,7 +65,7 @@ def test_layers_merge_by_key_and_record_origins(root: Path, home: Path) -> None:
     """Document 004, "Key Types/Classes": "merged prompt, config, and MCP servers", "where each piece of context came from"."""
     mine(
         home,
-        'model = "gpt-4o"\ntimezone = "Asia/Shanghai"\n[instructions]\nfile_chars = 15_000\ntotal_chars = 50_000\n',
+        f'trusted = ["{root.parent}"]\nmodel = "gpt-4o"\ntimezone = "Asia/Shanghai"\n[instructions]\nfile_chars = 15_000\ntotal_chars = 50_000\n',
     )
     theirs(root.parent, 'model = "gpt-5"\n[images]\nmax_bytes = 40_000\n')
     theirs(root, 'persona = "ada"\n[instructions]\nnames = ["AGENTS.md"]\n')
@@ -73,6 +74,7 @@ def test_layers_merge_by_key_and_record_origins(root: Path, home: Path) -> None:
         instructions=InstructionsConfig(names=("AGENTS.md",), file_chars=15_000, total_chars=50_000),
         images=ImagesConfig(max_bytes=40_000),
         model="gpt-5",
+        trusted=(str(root.parent),),
         persona="ada",
         timezone="Asia/Shanghai",
     )
@@ -81,6 +83,7 @@ def test_layers_merge_by_key_and_record_origins(root: Path, home: Path) -> None:
         "instructions.file_chars": own,
         "instructions.total_chars": own,
         "timezone": own,
+        "trusted": own,
         "model": "../.nexus/config.toml",
         "images.max_bytes": "../.nexus/config.toml",
         "instructions.names": ".nexus/config.toml",
@@ -126,12 +129,7 @@ def test_user_file_applies_without_workspace(home: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "key", "expected"),
     [
-        (
-            "[instructions]\nfile_char = 1",
-            "instructions.file_char",
-            "unknown setting (did you mean instructions.file_chars?)",
-        ),
-        ("colour = 1", "colour", "unknown setting (available: instructions.names, "),
+        ('trusted = ["repo"]', "trusted", "expected absolute paths of folders, not 'repo'"),
         ('[instructions]\nfile_chars = "many"', "instructions.file_chars", "Expected `int`, got `str`"),
         ("[instructions]\nfile_chars = -1", "instructions.file_chars", "Expected `int` >= 1000"),
         ("[instructions]\nfile_chars = true", "instructions.file_chars", "Expected `int`, got `bool`"),
@@ -164,6 +162,66 @@ def test_invalid_file_error_names_file_key_and_expectation(
         nexus.open(root, home=home)
 
 
+@pytest.mark.parametrize("is_users", [True, False])
+def test_unknown_key_is_a_warning_and_the_others_count(root: Path, home: Path, *, is_users: bool) -> None:
+    text = 'colour = 1\ntimezone = "UTC"\n[instructions]\nfile_char = 1\nnames = ["AGENTS.md"]\n[images.more]\na = 1\n'
+    (mine if is_users else theirs)(home if is_users else root, text)
+    found = read(root, home)
+    assert (found.config.timezone, found.config.instructions.names) == ("UTC", ("AGENTS.md",))
+    colour, char, more = (warning.message for warning in found.warnings)
+    assert {warning.source for warning in found.warnings} == {
+        f"{home}/config.toml" if is_users else ".nexus/config.toml"
+    }
+    assert colour.startswith("colour ignored: unknown setting (available: instructions.names, ")
+    assert char == "instructions.file_char ignored: unknown setting (did you mean instructions.file_chars?)"
+    assert more.startswith("images.more ignored: unknown setting (")
+    with nexus.open(root, ledger=":memory:", home=home) as nx:
+        assert colour in [warning.message for warning in nx.assemble("hi").warnings]
+
+
+def test_model_of_a_workspace_is_used_only_if_the_user_trusts_it(root: Path, home: Path) -> None:
+    """In both layers, with the user's model from the default, the file, the variable, and of the same provider."""
+    theirs(root.parent, 'model = "gpt-5"\n')
+    theirs(root, 'model = "deepseek-chat"\n')
+    accept = f'(accept: trusted = ["{root}"] in {home}/config.toml, or pass the model)'
+    outer = accept.replace(str(root), str(root.parent))
+    found = read(root, home)
+    assert (found.config.model, found.origins["model"]) == ("", "default")
+    assert [(warning.source, warning.message) for warning in found.warnings] == [
+        (
+            "../.nexus/config.toml",
+            f"model ignored in a workspace's file: 'gpt-5' would send your data to openai instead of anthropic {outer}",
+        ),
+        (
+            ".nexus/config.toml",
+            f"model ignored in a workspace's file: 'deepseek-chat' would send your data to deepseek instead of anthropic {accept}",
+        ),
+    ]
+    with nexus.open(root, ledger=":memory:", home=home) as nx:
+        for _ in range(2):
+            ctx = nx.assemble("hi", session="main")
+            assert (ctx.model, ctx.provider) == ("claude-sonnet-5-5", "anthropic")
+            assert accept in "".join(warning.message for warning in ctx.warnings)
+    mine(home, 'model = "gpt-4o"\n')
+    (same, _) = (warning.message for warning in read(root, home).warnings)
+    assert "'gpt-5' would send your data to openai (accept" in same
+    assert read(root, home).config.model == "gpt-4o"
+    assert "instead of gemini" in read(root, home, NEXUS_MODEL="gemini-2.5-pro").warnings[1].message
+    mine(home, f'trusted = ["{root}"]\nmodel = "gpt-4o"\n')
+    found = read(root, home)
+    assert (found.config.model, found.origins["model"]) == ("deepseek-chat", ".nexus/config.toml")
+    assert [warning.source for warning in found.warnings] == ["../.nexus/config.toml"], "the repository is not trusted"
+    mine(home, f'trusted = ["{root.parent}"]\n')
+    assert (read(root, home).config.model, read(root, home).warnings) == ("deepseek-chat", ())
+
+
+def test_workspace_cannot_trust_itself(root: Path, home: Path) -> None:
+    theirs(root, f'trusted = ["{root}", "/"]\nmodel = "gpt-5"\n')
+    found = read(root, home)
+    assert (found.config.model, found.config.trusted) == ("", ())
+    assert len(found.warnings) == 2
+
+
 def test_invalid_variable_gives_the_same_error(root: Path, home: Path) -> None:
     with pytest.raises(BadConfig, match="variable NEXUS_TIMEZONE: timezone: expected an IANA name"):
         read(root, home, NEXUS_TIMEZONE="nowhere")
@@ -182,8 +240,8 @@ def test_special_or_binary_file_is_an_error_and_byte_order_mark_is_not(root: Pat
     place.write_bytes(b"#" * 100_001)
     with pytest.raises(BadConfig, match="larger than 100,000 bytes"):
         read(root, home)
-    place.write_bytes(b'\xef\xbb\xbfmodel = "gpt-5"\r\n')
-    assert read(root, home).config.model == "gpt-5"
+    place.write_bytes(b'\xef\xbb\xbfpersona = "eve"\r\n')
+    assert read(root, home).config.persona == "eve"
     place.unlink()
     place.symlink_to(place)
     with pytest.raises(BadConfig, match="circle of links"):

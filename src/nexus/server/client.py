@@ -226,9 +226,12 @@ class AgentClient:
         model: str = "",
         format: ReceivedFormat | None = None,  # noqa: A002 - the name of the param
         reserve: int = 0,
+        *,
+        conversation: str = "",
+        window: bool = False,
     ) -> forms.AssembledBody:
         """Assemble the request body for a program that has its whole message list."""
-        params = forms.Mirror(tuple(messages), tuple(tools), model, format, reserve)
+        params = forms.Mirror(tuple(messages), tuple(tools), model, format, reserve, conversation, window)
         return self._call("mirror", params, forms.AssembledBody)
 
     def _call(self, method: str, params: Struct, kind: type[Result]) -> Result:

@@ -302,6 +302,10 @@ class Mirror(Struct, frozen=True, forbid_unknown_fields=True):
     """Format of the body; by default the model's."""
     reserve: int = 0
     """Tokens that the caller adds to the request itself."""
+    conversation: str = ""
+    """Id of the conversation, if the caller has one: its lists are compared with each other alone."""
+    window: bool = False
+    """True if the list may lack earlier messages, which are then put back in front."""
 
 
 ExplainResult: TypeAlias = Explanation

@@ -21,17 +21,18 @@ from msgspec.structs import replace
 from nexus.assembly.inputs import build_request
 from nexus.broker import EventResult
 from nexus.broker.broker import CANCELED
-from nexus.broker.queue_modes import decode_row
 from nexus.compaction import NOTHING
 from nexus.context import AssembledContext
 from nexus.engine import NEXT_MESSAGE
 from nexus.engine.recovery import await_compaction
-from nexus.engine.turn import Turn, event_keys, turn_of
-from nexus.errors import AgentClosed, BadEvent, BadSetting, NoSuchAgent, NotAllowed
+from nexus.engine.turn import Turn, begin_turn, open_turn, turn_of
+from nexus.errors import AgentClosed, BadEvent, BadSetting, IdempotencyConflict, NoSuchAgent, NotAllowed, TurnSuperseded
 from nexus.ledger.lease import async_session_lease
+from nexus.ledger.sessions import Lease, QueuedEvent
 from nexus.providers.replies import read_reply
 from nexus.server import forms
 from nexus.server.agents import StoredAgent, event_id
+from nexus.server.contexts import waiting_context
 from nexus.server.jsonrpc import INVALID_PARAMS, SERVER_ERROR, RpcError
 from nexus.server.tenants import Tenant, Tenants
 from nexus.text.as_received import ReceivedFormat
@@ -107,12 +108,12 @@ async def send(call: Call, params: forms.Send) -> forms.SendResult:
     """Send a user's message and wait for the answer. The same `request_id` again does not run again."""
     request_id = _request_id(params.request_id)
     event = Event((Text(_content(params.content)),), id=event_id(call.label, request_id))
-    await call.tenant.nx.run(_check_message, call, event, request_id)
-    row = await call.tenant.broker.submit(event, session=call.label, **call.agent.options)
-    if decode_row(row).body.event.content != event.content:
-        raise _used(request_id)
-    await _check_open(call, event.id, request_id)
-    result = await _result_of(call, event.id, request_id)
+    try:
+        row = await call.tenant.broker.submit(event, session=call.label, **call.agent.options)
+    except IdempotencyConflict as error:
+        raise _used(request_id) from error
+    await _check_open(call, row, request_id)
+    result = await _result_of(call, row, request_id)
     state, reason = result.event.state, result.event.reason
     if state == "done":
         texts = (message.text() for message in result.replies)
@@ -126,7 +127,10 @@ async def send(call: Call, params: forms.Send) -> forms.SendResult:
 
 async def cancel(call: Call, params: forms.Cancel) -> forms.CancelResult:
     """Cancel a request under way: it ends as interrupted, with its partial reply."""
-    if await _cancel(call, event_id(call.label, params.request_id), params.request_id):
+    found = await call.tenant.nx.run(
+        call.tenant.nx.engine.store.events_with_id, event_id(call.label, params.request_id)
+    )
+    if any([await _cancel(call, row, params.request_id) for row in found]):
         return forms.CancelResult(cancelled=True, request_id=params.request_id)
     return forms.CancelResult(cancelled=False, request_id=params.request_id, reason="not found or completed")
 
@@ -208,12 +212,14 @@ async def begin(call: Call, params: forms.Begin) -> forms.TurnState:
     event = Event((Text(_content(params.content)),), id=event_id(call.label, request_id))
     options: RequestOptions = {**call.agent.options, "tools": params.tools}
 
-    def run() -> forms.TurnState:
-        _check_message(call, event, request_id)
-        return _state_of(call.tenant.nx.engine.begin(event, session=call.label, **options))
+    def run(lease: Lease) -> forms.TurnState:
+        try:
+            return _state_of(begin_turn(call.tenant.nx.engine, event, call.label, options, lease.fence))
+        except IdempotencyConflict as error:
+            raise _used(request_id) from error
 
-    async with _lease(call):
-        return await call.tenant.nx.run(run)
+    async with _lease(call) as lease:
+        return await call.tenant.nx.run(run, lease)
 
 
 async def assemble(call: Call, params: forms.Assemble) -> forms.AssembledBody:
@@ -222,8 +228,8 @@ async def assemble(call: Call, params: forms.Assemble) -> forms.AssembledBody:
     if params.model:
         options["model"] = params.model
 
-    def run() -> AssembledContext:
-        turn = _open_turn(call, options)
+    def run(lease: Lease) -> AssembledContext:
+        turn = _open_turn(call, options, lease)
         if params.results:
             calls = {row.id for row in turn.tool_calls}
             if unknown := next((result.call_id for result in params.results if result.call_id not in calls), None):
@@ -232,8 +238,8 @@ async def assemble(call: Call, params: forms.Assemble) -> forms.AssembledBody:
                 turn.result(result.call_id, result.content, name=result.name, is_error=result.is_error)
         return turn.assemble()
 
-    async with _lease(call):
-        return await _assembled(call, run, params.format)
+    async with _lease(call) as lease:
+        return await _assembled(call, partial(run, lease), params.format)
 
 
 async def record(call: Call, params: forms.RecordReply) -> forms.RecordResult:
@@ -250,18 +256,19 @@ async def record(call: Call, params: forms.RecordReply) -> forms.RecordResult:
     if params.context_id.startswith(_MIRRORED):
         raise BadEvent("context of the list is not known any more (call `mirror` with the same list, and record again)")
 
-    def run() -> tuple[int, str]:
+    def run(lease: Lease) -> tuple[int, str]:
         if ctx is not None:
-            turn = turn_of(nx.engine, ctx)
+            turn = turn_of(nx.engine, ctx, lease.fence)
             turn.record(reply, ctx)
         else:
-            turn = _open_turn(call, {**call.agent.options})
+            turn = _open_turn(call, {**call.agent.options}, lease)
+            _check_turn_of_context(call, params.context_id, turn)
             turn.assemble()
             turn.record(reply)
         return turn.number, turn.status
 
-    async with _lease(call):
-        number, status = await nx.run(run)
+    async with _lease(call) as lease:
+        number, status = await nx.run(run, lease)
     warnings = (ContextWarning("nexus:server", _ASSEMBLED_AGAIN),) if params.context_id and ctx is None else ()
     return forms.RecordResult(call.label, number, status, reply.tool_calls, warnings)
 
@@ -269,13 +276,13 @@ async def record(call: Call, params: forms.RecordReply) -> forms.RecordResult:
 async def fail(call: Call, params: forms.Fail) -> forms.TurnState:
     """End the open turn as failed, with its partial reply."""
 
-    def run() -> forms.TurnState:
-        turn = _open_turn(call, {**call.agent.options})
+    def run(lease: Lease) -> forms.TurnState:
+        turn = _open_turn(call, {**call.agent.options}, lease)
         turn.fail(params.kind, params.error, partial=params.partial or None)
         return _state_of(turn)
 
-    async with _lease(call):
-        return await call.tenant.nx.run(run)
+    async with _lease(call) as lease:
+        return await call.tenant.nx.run(run, lease)
 
 
 async def mirror(call: Call, params: forms.Mirror) -> forms.AssembledBody:
@@ -283,9 +290,8 @@ async def mirror(call: Call, params: forms.Mirror) -> forms.AssembledBody:
     options: RequestOptions = {**call.agent.options, "tools": params.tools}
     if params.model:
         options["model"] = params.model
-    scope = f"agent:{call.label}"
-
-    run = partial(call.tenant.nx.engine.mirror, params.messages, scope=scope, reserve=params.reserve, **options)
+    place = {"scope": f"agent:{call.label}", "conversation": params.conversation, "window": params.window}
+    run = partial(call.tenant.nx.engine.mirror, params.messages, reserve=params.reserve, **place, **options)
     return await _assembled(call, run, params.format)
 
 
@@ -300,16 +306,17 @@ async def _assembled(
 ) -> forms.AssembledBody:
     """Assemble a context and return it as a request body. It is kept for `record`."""
 
-    def run() -> tuple[AssembledContext, ReceivedFormat, dict[str, Any]]:
+    def run() -> tuple[tuple[AssembledContext, int], ReceivedFormat, dict[str, Any]]:
         ctx = assemble_context()
         chosen: ReceivedFormat = body_format or ctx.accounting.model_info.provider_format
-        return ctx, chosen, ctx.to_responses() if chosen == "responses" else ctx.to_provider(chosen)
+        body = ctx.to_responses() if chosen == "responses" else ctx.to_provider(chosen)
+        return waiting_context(ctx), chosen, body
 
-    ctx, chosen, body = await call.tenant.nx.run(run)
+    (ctx, size), chosen, body = await call.tenant.nx.run(run)
     stored, mirrored = ctx.provenance.stored_event, ctx.mirrored
     turn = stored.turn if stored is not None else 0
     context_id = f"{_MIRRORED if mirrored is not None else ''}{turn}-{uuid.uuid4().hex[:16]}"
-    call.tenant.keep(_context_key(call, context_id), ctx)
+    call.tenant.contexts.keep(_context_key(call, context_id), ctx, size)
     result = forms.AssembledBody(
         context_id=context_id,
         session=ctx.session_label,
@@ -329,6 +336,13 @@ def _context_key(call: Call, context_id: str) -> str:
     return f"{call.label}\n{context_id}"
 
 
+def _check_turn_of_context(call: Call, context_id: str, turn: Turn) -> None:
+    """Raise TurnSuperseded if a context that is not known any more was of another turn than the open one."""
+    number, _, unique = context_id.partition("-")
+    if unique and number.isdecimal() and int(number) != turn.number:
+        raise TurnSuperseded(call.label, int(number), f"turn {turn.number} is open")
+
+
 def _state_of(turn: Turn) -> forms.TurnState:
     """Read the state of a turn from the ledger."""
     status = turn.status
@@ -338,18 +352,18 @@ def _state_of(turn: Turn) -> forms.TurnState:
     return forms.TurnState(turn.number, status, names)
 
 
-def _open_turn(call: Call, options: RequestOptions) -> Turn:
-    turn = call.tenant.nx.engine.current_turn(call.label, **options)
+def _open_turn(call: Call, options: RequestOptions, lease: Lease) -> Turn:
+    turn = open_turn(call.tenant.nx.engine, call.label, options, lease.fence)
     if turn is None:
         raise BadEvent(f"agent {call.label!r} has no open turn (call `begin` first)")
     return turn
 
 
 @asynccontextmanager
-async def _lease(call: Call) -> AsyncGenerator[None]:
+async def _lease(call: Call) -> AsyncGenerator[Lease]:
     """Hold the agent's session: a turn that the broker runs ends first. Raises SessionBusy."""
-    async with async_session_lease(call.tenant.nx.engine.store, call.label, call.tenant.nx.run):
-        yield
+    async with async_session_lease(call.tenant.nx.engine.store, call.label, call.tenant.nx.run) as lease:
+        yield lease
 
 
 def _with_tools(call: Call) -> RequestOptions:
@@ -360,7 +374,7 @@ async def _next_context(call: Call) -> AssembledContext:
     return await call.tenant.nx.assemble(NEXT_MESSAGE, session=call.label, **_with_tools(call))
 
 
-async def _result_of(call: Call, event: str, request_id: forms.RequestKey) -> EventResult:
+async def _result_of(call: Call, event: QueuedEvent, request_id: forms.RequestKey) -> EventResult:
     """Wait for the result of an event. Raises RpcError if the server stops before."""
     result = asyncio.ensure_future(call.tenant.broker.result(event))
     stopped = asyncio.ensure_future(call.tenants.stopped.wait())
@@ -378,7 +392,7 @@ async def _result_of(call: Call, event: str, request_id: forms.RequestKey) -> Ev
         await asyncio.gather(result, stopped, return_exceptions=True)
 
 
-async def _cancel(call: Call, event: str, request_id: forms.RequestKey) -> bool:
+async def _cancel(call: Call, event: QueuedEvent, request_id: forms.RequestKey) -> bool:
     """Cancel an event, and return whether it ended as canceled.
 
     Its end is stored when this returns: the next process would continue a turn that was still to be interrupted.
@@ -388,7 +402,7 @@ async def _cancel(call: Call, event: str, request_id: forms.RequestKey) -> bool:
     return (await _result_of(call, event, request_id)).event.reason == CANCELED
 
 
-async def _check_open(call: Call, event: str, request_id: forms.RequestKey) -> None:
+async def _check_open(call: Call, event: QueuedEvent, request_id: forms.RequestKey) -> None:
     """Cancel an event of an agent that was closed while the event was stored. Raises AgentClosed, NoSuchAgent."""
     try:
         await call.tenant.nx.run(call.tenant.agents.get, call.label)
@@ -399,7 +413,7 @@ async def _check_open(call: Call, event: str, request_id: forms.RequestKey) -> N
 
 async def _cancel_all(call: Call, label: str) -> None:
     rows = await call.tenant.nx.run(call.tenant.nx.engine.store.queued_events, label)
-    await asyncio.gather(*(_cancel(call, row.id, row.id) for row in rows))
+    await asyncio.gather(*(_cancel(call, row, row.id) for row in rows))
 
 
 def _request_id(request_id: forms.RequestKey | None) -> forms.RequestKey:
@@ -408,22 +422,6 @@ def _request_id(request_id: forms.RequestKey | None) -> forms.RequestKey:
     if isinstance(request_id, int) and abs(request_id) >= _INTEGER_BOUND:
         raise BadSetting("request_id is larger than 64 bits (use a text)")
     return uuid.uuid4().hex if request_id is None else request_id
-
-
-def _check_message(call: Call, event: Event, request_id: forms.RequestKey) -> None:
-    """Raise RpcError if the session has the event of a request with another message, which would be lost."""
-    store, (key,) = call.tenant.nx.engine.store, event_keys(event)
-    thread = store.thread_of(call.label)
-    if thread is None:
-        return
-    for _, seq in store.holders(key, thread)[:1]:
-        rows = [row.message for entry in store.entries(thread, seq - 1, seq) for row in entry.rows]
-        if any(message.id == event.id and message.text() != _text_of(event) for message in rows):
-            raise _used(request_id)
-
-
-def _text_of(event: Event) -> str:
-    return "".join(part.text for part in event.content if isinstance(part, Text))
 
 
 def _used(request_id: forms.RequestKey) -> RpcError:

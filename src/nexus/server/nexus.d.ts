@@ -235,6 +235,8 @@ export interface Mirror {
   model?: string;
   format?: "anthropic" | "gemini" | "openai" | "responses" | null;
   reserve?: number;
+  conversation?: string;
+  window?: boolean;
 }
 
 /** A method without params. */

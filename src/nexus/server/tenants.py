@@ -19,12 +19,12 @@ from nexus.agents import Agent, Limits
 from nexus.agents.engine import Confirm
 from nexus.agents.tools import ToolContext, builtin_tools
 from nexus.broker import Broker
-from nexus.context import AssembledContext
 from nexus.engine import Engine
 from nexus.engine.async_engine import AsyncEngine
 from nexus.errors import NexusError, NotAccepted
 from nexus.models import ModelClient
 from nexus.server.agents import StoredAgent, StoredAgents
+from nexus.server.contexts import TenantContexts, WaitingContexts
 from nexus.server.streams import EventBuffer
 from nexus.text.redact import redact
 from nexus.tools import ToolRegistry
@@ -34,8 +34,6 @@ LOG = logging.getLogger("nexus.server")
 MAX_OPEN_TENANTS = 64
 _BUSY_S, _BUSY_TRIES = 0.05, 200
 """Seconds between two tries to open a tenant while all others are busy, and their number."""
-MAX_CONTEXTS, MAX_CONTEXT_MESSAGES = 256, 50_000
-"""Contexts that wait for their reply in a tenant's memory, and their messages. One that was dropped is assembled again."""
 
 
 class TenantsBusy(NotAccepted):
@@ -70,12 +68,17 @@ class Tenant:
     """
 
     def __init__(
-        self, name: str, engine: Engine, models: ModelClient, tools: ToolRegistry, options: ServeOptions
+        self,
+        name: str,
+        engine: Engine,
+        models: ModelClient,
+        tools: ToolRegistry,
+        options: ServeOptions,
+        contexts: TenantContexts,
     ) -> None:
         self.name, self.nx = name, AsyncEngine(engine)
         self.agents, self.events = StoredAgents(engine), EventBuffer()
-        self.contexts: OrderedDict[str, AssembledContext] = OrderedDict()
-        self._context_messages = 0
+        self.contexts = contexts
         self._tools, self._builtin = tools, options.builtin
         agent = Agent(
             self.nx, models, tools=tools, builtin=options.builtin, limits=options.limits, confirm=options.confirm
@@ -114,15 +117,6 @@ class Tenant:
         registry.include(self._tools)
         return registry
 
-    def keep(self, context_id: str, ctx: AssembledContext) -> None:
-        """Keep a context for the record of its reply, under a new id."""
-        self.contexts[context_id] = ctx
-        self._context_messages += len(ctx.history)
-        while len(self.contexts) > MAX_CONTEXTS or (
-            self._context_messages > MAX_CONTEXT_MESSAGES and len(self.contexts) > 1
-        ):
-            self._context_messages -= len(self.contexts.popitem(last=False)[1].history)
-
 
 class Tenants:
     """The tenants of a server.
@@ -147,6 +141,7 @@ class Tenants:
         self._open_engine, self._models, self.options = open_engine, models, options or ServeOptions()
         self._tools = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
         self._open: OrderedDict[str, Tenant] = OrderedDict()
+        self._contexts = WaitingContexts()
         self._lock = asyncio.Lock()
         self._max_open = max_open
         self.stopping = asyncio.Event()
@@ -220,7 +215,7 @@ class Tenants:
 
     async def _start(self, name: str) -> Tenant:
         engine = await asyncio.to_thread(self._open_engine, name)
-        tenant = Tenant(name, engine, self._models, self._tools, self.options)
+        tenant = Tenant(name, engine, self._models, self._tools, self.options, self._contexts.of(name))
         try:
             await tenant.start()
         except BaseException:
@@ -236,5 +231,6 @@ class Tenants:
         idle = next((tenant for tenant in self._open.values() if tenant.is_idle), None)
         if idle is not None:
             del self._open[idle.name]
+            self._contexts.forget(idle.name)
             await idle.stop(0.0)
         return idle is not None

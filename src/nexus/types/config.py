@@ -54,4 +54,6 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     model: str = ""
     consolidate: Literal["off", "propose", "add"] = "off"
     """Whether facts are proposed for memory, or added to it, when a session is compacted or a chat ends."""
+    trusted: tuple[str, ...] = ()
+    """Folders whose workspaces may choose the model: who gets the data, and at which price."""
     summarizer: str = ""  # Model that writes summaries, or `extractive`

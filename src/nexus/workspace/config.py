@@ -7,10 +7,11 @@ another person's text, so `ALLOWED` restricts it: it may narrow what is read and
 
 from __future__ import annotations
 
+import json
 import os
-import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast, get_args
@@ -20,9 +21,12 @@ import msgspec
 from msgspec import Struct
 
 from nexus.errors import BadConfig
+from nexus.tokens.model import resolve
+from nexus.tokens.model_table import DEFAULT_MODEL
 from nexus.types.block import ContextWarning
 from nexus.types.config import Config
 from nexus.types.validation import parse_json, parse_toml
+from nexus.workspace.files.containment import open_resolved, read_bytes
 from nexus.workspace.files.reader import home_folder
 from nexus.workspace.instruction_layers import Folders, folders_of
 
@@ -51,29 +55,38 @@ class SettingsFile:
 
     def text(self) -> str | None:
         """Return the whole text, or None without a file. Raises OSError, or ValueError for a text that is not UTF-8."""
-        path = self.path
+        path, base = self.path, None
         if self.inside is not None:
+            base = self.inside.resolve()
             try:
                 path = path.resolve()
             except RuntimeError as error:  # before Python 3.13
                 raise OSError("circle of links") from error
-            if not path.is_relative_to(self.inside.resolve()):
+            if not path.is_relative_to(base):
                 raise OutsideFolder(f"leads out of its folder, to {path}")
+            if not os.path.lexists(path):
+                return None
         try:
-            # O_NONBLOCK: to open a pipe without a writer would wait forever.
-            handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+            with open_resolved(base, path) if base is not None else _users_file(path) as handle:
+                data = read_bytes(handle, MAX_BYTES + 1)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        try:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
-                raise OSError("not a regular file")
-            with os.fdopen(handle, "rb", closefd=False) as stream:
-                data = stream.read(MAX_BYTES + 1)
-        finally:
-            os.close(handle)
         if len(data) > MAX_BYTES:
             raise OSError(f"larger than {MAX_BYTES:,} bytes")
         return data.decode("utf-8-sig")
+
+
+@contextmanager
+def _users_file(path: Path) -> Generator[int]:
+    """Yield an open handle of a regular file, which may be a link anywhere. Raises OSError."""
+    # O_NONBLOCK: to open a pipe without a writer would wait forever.
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError("not a regular file")
+        yield handle
+    finally:
+        os.close(handle)
 
 
 def settings_files(folders: Folders, name: str) -> list[SettingsFile]:
@@ -173,7 +186,7 @@ def _server(name: str, entry: Any, file: SettingsFile) -> McpServer | str:
 VARIABLES = {"NEXUS_MODEL": "model", "NEXUS_TIMEZONE": "timezone", "NEXUS_PERSONA": "persona"}
 """Environment variables that override files, and the keys that they set."""
 
-Rule: TypeAlias = Literal["any", "lower", "tighter", "fewer", "stricter"]
+Rule: TypeAlias = Literal["any", "lower", "tighter", "fewer", "stricter", "trusted"]
 
 ALLOWED: dict[str, Rule] = {
     "instructions.names": "fewer",
@@ -184,13 +197,14 @@ ALLOWED: dict[str, Rule] = {
     "images.keep_turns": "tighter",
     "persona": "any",
     "timezone": "any",
-    "model": "any",
+    "model": "trusted",
     "consolidate": "any",
 }
 """Keys that a workspace's file may set, and the direction.
 
 `lower`: a smaller number than before. `tighter`: the same, where 0 means no limit. `fewer`: a subset of the names so far, in
-any order, for its own layers. `stricter`: `error` instead of `report`. All other keys are the user's: caps would shorten the
+any order, for its own layers. `stricter`: `error` instead of `report`. `trusted`: only if the user's `trusted` names the
+folder, because the setting decides who gets the user's data, and at which price. All other keys are the user's: caps would shorten the
 user's own instruction files too, and a workspace must not switch hooks on or off.
 """
 
@@ -224,20 +238,24 @@ def read_configuration(
     merged = values_of(Config())
     origins = dict.fromkeys(merged, "default")
     own_names = Config().instructions.names
+    environ = os.environ if variables is None else variables
+    own_model = environ.get("NEXUS_MODEL", "")
     files: list[str] = []
     warnings = list(folders.warnings)
     for file in settings_files(folders, FILE_NAME):
         values = _read_file(file, warnings)
         files += [file.origin] if values is not None else []
         for key, value in (values or {}).items():
-            if file.is_users or _is_allowed(key, value, merged[key]):
+            is_trusted = file.is_users or _is_trusted(file, merged["trusted"])
+            if file.is_users or _is_allowed(key, value, merged[key], is_trusted=is_trusted):
                 merged[key], origins[key] = value, file.origin
             elif value != merged[key]:
                 why = _REASONS.get(ALLOWED.get(key, ""), "only the user's own file sets it")
+                why = _untrusted_model(file, folders, value, own_model) if key == "model" else why
                 warnings.append(ContextWarning(file.origin, f"{key} ignored in a workspace's file: {why}"))
         if file.is_users:
             own_names = tuple(merged["instructions.names"])
-    environ = os.environ if variables is None else variables
+            own_model = own_model or merged["model"]
     for name, key in VARIABLES.items():
         if environ.get(name):
             origins[key] = f"variable {name}"
@@ -278,26 +296,44 @@ def _read_file(file: SettingsFile, warnings: list[ContextWarning]) -> dict[str, 
         table = parse_toml(text)
     except ValueError as error:
         raise BadConfig(file.origin, "", f"not TOML: {error}") from error
-    return _validated(table, file.origin)
+    known, unknown = _known(table, Config)
+    for key, hint in unknown:
+        warnings.append(ContextWarning(file.origin, f"{key} ignored: unknown setting ({hint})"))
+    return _validated(known, file.origin)
+
+
+def _known(
+    table: Mapping[str, Any], kind: type[Struct], prefix: str = ""
+) -> tuple[dict[str, Any], list[tuple[str, str]]]:
+    """Return a table without the settings that do not exist, and these with a hint, by dotted key."""
+    types = {info.name: info.type for info in msgspec.structs.fields(kind)}
+    known: dict[str, Any] = {}
+    unknown: list[tuple[str, str]] = []
+    for name, value in table.items():
+        inner = types.get(name)
+        if inner is None:
+            import difflib
+
+            keys = list(values_of(Config()))
+            close = difflib.get_close_matches(f"{prefix}{name}", keys, 1, 0.5)
+            hint = f"did you mean {close[0]}?" if close else f"available: {', '.join(keys)}"
+            unknown.append((f"{prefix}{name}", hint))
+        elif isinstance(value, dict) and isinstance(inner, type) and issubclass(inner, Struct):
+            known[name], more = _known(cast("dict[str, Any]", value), inner, f"{prefix}{name}.")
+            unknown += more
+        else:
+            known[name] = value
+    return known, unknown
 
 
 def _validated(table: dict[str, Any], origin: str) -> dict[str, Any]:
-    """Return the values of a table by dotted key. Raises BadConfig for an unknown key, or a wrong type or range."""
+    """Return the values of a table by dotted key. Raises BadConfig for a wrong type or range."""
     try:
         config = msgspec.convert(table, Config)
     except msgspec.ValidationError as error:
         what, _, path = str(error).partition(" - at `$")
         key = path.strip("`.").removeprefix(".")
-        unknown = re.search(r"unknown field `(.*)`", what)
-        if unknown:
-            key = f"{key}.{unknown[1]}".removeprefix(".")
-            import difflib
-
-            keys = list(values_of(Config()))
-            close = difflib.get_close_matches(key, keys, 1, 0.5)
-            hint = f"did you mean {close[0]}?" if close else f"available: {', '.join(keys)}"
-            what = f"unknown setting ({hint})"
-        elif what.startswith("Invalid enum value"):
+        if what.startswith("Invalid enum value"):
             kind: Any = Config
             for name in key.split("."):
                 kind = next(info.type for info in msgspec.structs.fields(kind) if info.name == name)
@@ -311,6 +347,9 @@ def _validated(table: dict[str, Any], origin: str) -> dict[str, Any]:
             raise BadConfig(origin, "instructions.names", f"expected names of files without folders, not {name!r}")
     if config.persona and (Path(config.persona).name != config.persona or config.persona in (".", "..")):
         raise BadConfig(origin, "persona", f"expected the name of a folder in personas/, not {config.persona!r}")
+    for name in config.trusted:
+        if not name.startswith(("/", "~/")) and not Path(name).is_absolute():
+            raise BadConfig(origin, "trusted", f"expected absolute paths of folders, not {name!r}")
     if config.timezone:
         try:
             ZoneInfo(config.timezone)
@@ -321,11 +360,28 @@ def _validated(table: dict[str, Any], origin: str) -> dict[str, Any]:
     return {key: values[key] for key, _ in _leaves(table, Config)}
 
 
-def _is_allowed(key: str, value: Any, now: Any) -> bool:
+def _is_trusted(file: SettingsFile, trusted: Iterable[str]) -> bool:
+    """Return whether a workspace's file is in a folder that the user trusts, or below one."""
+    folder = os.path.realpath(file.inside or file.path.parent)
+    roots = (os.path.realpath(os.path.expanduser(name)) for name in trusted if name)  # noqa: PTH111 - as realpath
+    return any(Path(folder).is_relative_to(root) for root in roots)
+
+
+def _untrusted_model(file: SettingsFile, folders: Folders, model: str, own: str) -> str:
+    """Return why a model of a workspace's file is not used, and how to accept it."""
+    chosen, current = resolve(model).provider, resolve(own or DEFAULT_MODEL).provider
+    data = f"{model!r} would send your data to {chosen}" + (f" instead of {current}" if chosen != current else "")
+    own_file = f"{folders.display_path(folders.home)}{FILE_NAME}"
+    return f"{data} (accept: trusted = [{json.dumps(str(file.inside), ensure_ascii=False)}] in {own_file}, or pass the model)"
+
+
+def _is_allowed(key: str, value: Any, now: Any, *, is_trusted: bool) -> bool:
     """Return whether a workspace's file may replace the current value of a key."""
     match ALLOWED.get(key):
         case "any":
             return True
+        case "trusted":
+            return is_trusted
         case "lower":
             return value <= now
         case "tighter":

@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from msgspec import Struct
 
 from nexus.engine import Engine
 from nexus.errors import ToolCallFailed
-from nexus.workspace.files.containment import names_differing_in_case, open_inside, path_problem
+from nexus.workspace.files.containment import names_differing_in_case, open_inside, path_problem, read_bytes
 from nexus.workspace.files.reader import decode_text
 
 OUTPUT_CHARS = 20_000
@@ -188,13 +189,12 @@ class FileTools:
         """Return a file's text and notes about it. Raises ToolCallFailed."""
         try:
             self._check_private(name, tuple(name.split("/")))
-            real = (self.root / name).resolve(strict=True)
-            self._check_private(name, real.relative_to(self.root).parts if real.is_relative_to(self.root) else ())
-            with open_inside(self.root, name, hard_links=self._hard_links) as handle:
+            judge = partial(self._check_private, name)
+            with open_inside(self.root, name, hard_links=self._hard_links, judge=judge) as handle:
                 status = os.fstat(handle)
                 if status.st_nlink > 1 and not self._hard_links:  # its other name may be that of a secret
                     raise ToolCallFailed(f"{_quoted(name)} is a hard link and cannot be read by tools")
-                data = _read(handle, READ_BYTES + 1)
+                data = read_bytes(handle, READ_BYTES + 1)
         except (OSError, RuntimeError, ValueError) as error:
             raise ToolCallFailed(self._problem(name, error)) from error
         is_cut = len(data) > READ_BYTES
@@ -237,11 +237,11 @@ class _Walk:
 
     def __iter__(self) -> Iterator[_File]:
         root = self._tools.root
-        start = root.joinpath(*self._start)
-        if not start.resolve().is_relative_to(root) or self._tools.is_private(tuple(self._start)):
+        start = root.joinpath(*self._start).resolve()
+        if not start.is_relative_to(root) or self._tools.is_private(tuple(self._start)):
             return
         visited = 0
-        for folder, folders, files in os.walk(start.resolve(), onerror=self._count):
+        for folder, folders, files in os.walk(start, onerror=self._count):
             parts = Path(folder).relative_to(root).parts
             folders[:] = sorted(name for name in folders if self._is_entered(parts, name))
             for name in sorted(files):
@@ -293,7 +293,7 @@ class _Walk:
             return None
         try:
             real = root.joinpath(*parts).resolve(strict=True)
-            status = real.stat()
+            status = real.lstat()
         except (OSError, RuntimeError):  # a circle of links, a link to nothing
             self._unreadable += 1
             return None
@@ -339,15 +339,6 @@ def _matching_lines(text: str, expression: regex.Pattern[str], deadline: float) 
         start = max(0, match.start() - LINE_CHARS // 3) if len(line) > LINE_CHARS else 0
         end = min(len(line), start + LINE_CHARS)
         yield number, f"{'… ' * (start > 0)}{line[start:end]}{' …' * (end < len(line))}"
-
-
-def _read(handle: int, most_bytes: int) -> bytes:
-    chunks: list[bytes] = []
-    remaining = most_bytes
-    while remaining > 0 and (chunk := os.read(handle, min(remaining, 1 << 20))):
-        chunks.append(chunk)
-        remaining -= len(chunk)
-    return b"".join(chunks)
 
 
 def _fitting(lines: list[str], most_chars: int) -> Iterator[str]:

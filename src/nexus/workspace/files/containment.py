@@ -1,7 +1,8 @@
 """Safe opening of named files: regular files only, size-capped before reading, and inside a folder where required.
 
 A file that a user names may be anywhere; one that a workspace or an event names has to be inside the workspace. Links are
-followed and judged by their targets.
+followed and judged by their targets: a path is resolved, judged, and then opened name by name without following links.
+What is read is what was judged, whatever another program replaces meanwhile.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
@@ -40,28 +41,31 @@ def read_file(path: str | Path, most_bytes: int, *, inside: Path | None = None) 
     target = Path(path) if inside is None else inside / path
     try:
         real = target.resolve(strict=True)
-        if inside is not None and not real.is_relative_to(inside.resolve(strict=True)):
+        base = real.parent if inside is None else inside.resolve(strict=True)
+        if not real.is_relative_to(base):
             raise UnreadableFile(f"{path} lies outside the workspace")
-        _check_regular(real.stat(), path, most_bytes)  # before opening: to open a device may have an effect
-        handle = os.open(real, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0))
-        try:
-            _check_regular(os.fstat(handle), path, most_bytes)
-            if inside is not None and not os.path.samestat(os.fstat(handle), target.resolve(strict=True).stat()):
-                raise UnreadableFile(f"{path} was replaced while it was read")
+
+        def check(status: os.stat_result) -> None:
+            _check_regular(status, path, most_bytes)
+
+        with _opened(base, real.relative_to(base).parts, check) as (handle, _):
             # Up to one byte over the limit: a file may grow while it is read, or have no size, as in /proc.
-            chunks: list[bytes] = []
-            remaining = most_bytes + 1
-            while remaining > 0 and (chunk := os.read(handle, min(remaining, 1 << 20))):
-                chunks.append(chunk)
-                remaining -= len(chunk)
-            data = b"".join(chunks)
-        finally:
-            os.close(handle)
+            data = read_bytes(handle, most_bytes + 1)
     except (OSError, RuntimeError, ValueError) as error:
         raise UnreadableFile(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
     if not data or len(data) > most_bytes:
         raise UnreadableFile(f"{path} is {'larger than' if data else 'empty:'} {most_bytes:,} bytes")
     return data
+
+
+def read_bytes(handle: int, most_bytes: int) -> bytes:
+    """Return the bytes of an open file from its position on, at most `most_bytes`."""
+    chunks: list[bytes] = []
+    remaining = most_bytes
+    while remaining > 0 and (chunk := os.read(handle, min(remaining, 1 << 20))):
+        chunks.append(chunk)
+        remaining -= len(chunk)
+    return b"".join(chunks)
 
 
 def _check_regular(status: os.stat_result, path: str | Path, most_bytes: int) -> None:
@@ -112,37 +116,73 @@ def path_problem(name: str) -> str:
 
 
 @contextmanager
-def open_inside(root: Path, name: str, *, hard_links: bool = False) -> Generator[int]:
+def open_inside(
+    root: Path,
+    name: str,
+    *,
+    hard_links: bool = False,
+    judge: Callable[[tuple[str, ...]], None] = lambda _: None,
+) -> Generator[int]:
     """Yield an open handle of the regular file `name` inside `root`. Raises OSError with the reason as `strerror`.
 
     A file with further names in other folders is rejected unless `hard_links`, because one of them may be outside. The
     error number is `MOVED` if the path changed meanwhile.
+
+    Args:
+        root: The folder.
+        name: Path of the file inside of it; links are followed.
+        hard_links: Allow a file with further names in other folders.
+        judge: Takes the names on the path of the file that is opened, below `root` and without links; raises to refuse.
     """
     base, parts = _contained(root, name)
+    judge(parts)
+    with _opened(base, parts, _check_kind) as (handle, folder):
+        status = os.fstat(handle)
+        if status.st_nlink > 1 and not hard_links:
+            entries = islice(_entries(base, parts[:-1], folder), ENTRIES)
+            local = sum(os.path.samestat(entry.stat(follow_symlinks=False), status) for entry in entries)
+            if status.st_nlink > local:
+                text = (
+                    f"hard link with {status.st_nlink - local} names in other folders, possibly outside the workspace"
+                )
+                raise OSError(errno.EMLINK, f"{text} (use a copy or a symbolic link, or set files.hard_links)")
+        yield handle
+
+
+@contextmanager
+def open_resolved(base: Path, path: Path) -> Generator[int]:
+    """Yield an open handle of the regular file `path` inside `base`, both resolved before; no link is followed.
+
+    Raises OSError as `open_inside`.
+    """
+    with _opened(base, path.relative_to(base).parts, _check_kind) as (handle, _):
+        yield handle
+
+
+@contextmanager
+def _opened(
+    base: Path, parts: tuple[str, ...], check: Callable[[os.stat_result], None]
+) -> Generator[tuple[int, int | None]]:
+    """Yield an open handle of the file at a resolved path below `base`, and the handle of its folder (see `_folder`).
+
+    No link below `base` is followed: the file is the one at this path. `check` raises for a wrong kind of file.
+    """
     if not parts:
         raise OSError(errno.EISDIR, "not a regular file")
     with _folder(base, parts[:-1]) as folder:
         path = parts[-1] if folder is not None else str(base.joinpath(*parts))
-        _check_kind(os.stat(path, dir_fd=folder, follow_symlinks=False))
+        check(os.stat(path, dir_fd=folder, follow_symlinks=False))
         try:
             handle = os.open(path, _FILE, dir_fd=folder)
         except OSError as error:
             raise _moved() if error.errno == errno.ELOOP else error from error
         try:
             status = os.fstat(handle)
-            _check_kind(status)
+            check(status)
             for _ in range(LOOKS if folder is None else 0):
-                now_base, now_parts = _contained(root, name)
-                now = str(now_base.joinpath(*now_parts))
-                if now != path or not os.path.samestat(os.lstat(now), status):
+                if str(Path(path).resolve(strict=True)) != path or not os.path.samestat(os.lstat(path), status):
                     raise _moved()
-            if status.st_nlink > 1 and not hard_links:
-                entries = islice(_entries(base, parts[:-1], folder), ENTRIES)
-                local = sum(os.path.samestat(entry.stat(follow_symlinks=False), status) for entry in entries)
-                if status.st_nlink > local:
-                    text = f"hard link with {status.st_nlink - local} names in other folders, possibly outside the workspace"
-                    raise OSError(errno.EMLINK, f"{text} (use a copy or a symbolic link, or set files.hard_links)")
-            yield handle
+            yield handle, folder
         finally:
             os.close(handle)
 
@@ -178,11 +218,11 @@ def names_differing_in_case(root: Path, name: str) -> list[str]:
     return sorted(other for other in names if other != file and other.casefold() == file.casefold())
 
 
-def _contained(root: Path, name: str) -> tuple[Path, tuple[str, ...]]:
-    """Return the resolved root, and the parts of the resolved path below it."""
+def _contained(root: Path, name: str, *, strict: bool = True) -> tuple[Path, tuple[str, ...]]:
+    """Return the resolved root, and the parts of the resolved path below it; `strict`: the file has to exist."""
     base = root.resolve()
     try:
-        path = (base / name).resolve(strict=True)
+        path = (base / name).resolve(strict=strict)
     except RuntimeError as error:  # a circle of links, before Python 3.13
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from error
     if not path.is_relative_to(base):
@@ -191,14 +231,36 @@ def _contained(root: Path, name: str) -> tuple[Path, tuple[str, ...]]:
 
 
 @contextmanager
-def _folder(base: Path, parts: tuple[str, ...]) -> Generator[int | None]:
-    """Yield the handle of a folder, opened without following links; None on systems without such handles."""
+def folder_inside(root: Path, name: str) -> Generator[tuple[int | None, str]]:
+    """Yield the handle of the folder of the file `name` inside `root`, and the file's name for calls with this handle.
+
+    The file may be missing, and so may its folders, which are created. Links are followed before; on systems without
+    folder handles the handle is None, and the name a path. Raises OSError as `open_inside`.
+    """
+    base, parts = _contained(root, name, strict=False)
+    if not parts:
+        raise OSError(errno.EISDIR, "not a regular file")
+    with _folder(base, parts[:-1], create=True) as folder:
+        yield folder, parts[-1] if folder is not None else str(base.joinpath(*parts))
+
+
+@contextmanager
+def _folder(base: Path, parts: tuple[str, ...], *, create: bool = False) -> Generator[int | None]:
+    """Yield the handle of a folder, opened without following links; None on systems without such handles.
+
+    With `create` missing folders are created.
+    """
     if not BY_DESCRIPTOR:
+        if create:
+            base.joinpath(*parts).mkdir(parents=True, exist_ok=True)
         yield None
         return
     handle = os.open(base, _PASSED)
     for part in parts:
         try:
+            if create:
+                with suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=handle)
             inner = os.open(part, _PASSED, dir_fd=handle)
         except OSError as error:
             raise _moved() if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.ENOENT) else error from error

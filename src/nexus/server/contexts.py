@@ -1,0 +1,147 @@
+"""Contexts that wait in memory for the record of their reply, bounded in number, messages and bytes; the oldest go first.
+
+A context that went is assembled again for its record, or mirrored again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections import OrderedDict
+from sys import getsizeof
+from typing import cast
+
+import msgspec
+from msgspec import Struct
+
+from nexus.context import AssembledContext, EngineState, engine_state
+from nexus.engine.mirror import PlacedList
+from nexus.types.message import Note, Text, Thinking
+from nexus.types.request import Event
+
+MAX_CONTEXTS, MAX_CONTEXT_MESSAGES, MAX_CONTEXT_BYTES = 256, 50_000, 64 << 20
+"""Contexts of a tenant, their messages, and their bytes."""
+
+MAX_ALL_BYTES = 256 << 20
+"""Bytes of the contexts of all tenants."""
+
+
+_WITH_TEXT = frozenset((Text, Note, Thinking))
+
+
+class _Waiting(Struct, frozen=True):
+    number: int
+    """Rises with each context of the server."""
+    ctx: AssembledContext
+    bytes: int
+
+
+class TenantContexts:
+    """The waiting contexts of one tenant, by id. Get it from `WaitingContexts.of`."""
+
+    def __init__(self, shared: WaitingContexts) -> None:
+        self._shared = shared
+        self._contexts: OrderedDict[str, _Waiting] = OrderedDict()
+        self.messages = self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._contexts)
+
+    def get(self, context_id: str) -> AssembledContext | None:
+        """Return a context; None if it went, or never was."""
+        waiting = self._contexts.get(context_id)
+        return waiting.ctx if waiting is not None else None
+
+    def keep(self, context_id: str, ctx: AssembledContext, size: int) -> None:
+        """Keep a context of `size` bytes under a new id; older ones go if there are too many, but never this one."""
+        self._contexts[context_id] = _Waiting(next(self._shared.numbers), ctx, size)
+        self.messages += len(ctx.history)
+        self.bytes += size
+        while len(self) > MAX_CONTEXTS or (
+            len(self) > 1 and (self.messages > MAX_CONTEXT_MESSAGES or self.bytes > MAX_CONTEXT_BYTES)
+        ):
+            self.drop_oldest()
+        self._shared.make_room()
+
+    @property
+    def oldest(self) -> int:
+        """The number of the oldest context. Raises StopIteration without one."""
+        return next(iter(self._contexts.values())).number
+
+    def drop_oldest(self) -> None:
+        """Drop the oldest context."""
+        waiting = self._contexts.popitem(last=False)[1]
+        self.messages -= len(waiting.ctx.history)
+        self.bytes -= waiting.bytes
+
+
+class WaitingContexts:
+    """The waiting contexts of all tenants."""
+
+    def __init__(self) -> None:
+        self.numbers = itertools.count()
+        self._tenants: dict[str, TenantContexts] = {}
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all contexts."""
+        return sum(tenant.bytes for tenant in self._tenants.values())
+
+    def of(self, tenant: str) -> TenantContexts:
+        """Return the contexts of a tenant that was opened: none yet."""
+        contexts = self._tenants[tenant] = TenantContexts(self)
+        return contexts
+
+    def forget(self, tenant: str) -> None:
+        """Drop the contexts of a tenant that was closed."""
+        self._tenants.pop(tenant, None)
+
+    def make_room(self) -> None:
+        """Drop the oldest contexts while all take too many bytes, but never the newest one."""
+        while self.bytes > MAX_ALL_BYTES and sum(map(len, self._tenants.values())) > 1:
+            min(
+                (tenant for tenant in self._tenants.values() if len(tenant)), key=lambda tenant: tenant.oldest
+            ).drop_oldest()
+
+
+def waiting_context(ctx: AssembledContext) -> tuple[AssembledContext, int]:
+    """Return what a record needs of a context, and the bytes of its texts and images.
+
+    A planner would hold all messages of the session. What two contexts share is counted for both.
+    """
+    state = engine_state(ctx)
+    if state is not None:
+        needed = EngineState(
+            state.renderers,
+            plain_text=state.plain_text,
+            position=state.position,
+            cut_windows=state.cut_windows,
+        )
+        ctx = dataclasses.replace(ctx, _engine=needed)
+    placed = ctx.mirrored.state if ctx.mirrored is not None else None
+    sizes: dict[int, int] = {}  # by identity: the event's texts are also those of the current message
+    for message in (
+        *ctx.history,
+        *ctx.current,
+        *ctx.event,
+        *(placed.messages if isinstance(placed, PlacedList) else ()),
+    ):
+        if message.received:
+            sizes[id(message.received)] = getsizeof(message.received)
+        for part in message.parts:
+            if type(part) in _WITH_TEXT:  # not isinstance, for speed
+                text = cast("Text", part).text
+                sizes[id(text)] = getsizeof(text)
+            else:
+                sizes[id(part)] = _encoded_bytes(part)
+    made, request = ctx.provenance, ctx.provenance.request
+    options = msgspec.structs.replace(request, event=Event()) if request is not None else None
+    blocks = (made.blocks, made.already_in_history, made.omitted_blocks)
+    return ctx, sum(sizes.values()) + _encoded_bytes((ctx.system_prompt, ctx.tools, blocks, options))
+
+
+def _encoded_bytes(value: object) -> int:
+    try:
+        return len(msgspec.msgpack.encode(value, enc_hook=repr))
+    except (ValueError, OverflowError, RecursionError):  # half of a surrogate pair, a huge number
+        return len(repr(value))
