@@ -32,6 +32,8 @@ NAMES = (
     "bit_flips",
     "pages",
     "contention",
+    "mixed_load",
+    "identity",
     "backup_load",
     "fitting",
     "frames",

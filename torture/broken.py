@@ -17,6 +17,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from nexus.assembly.window_cache import CachedWindow, WindowCache
 from nexus.compaction import summarizer as ladder
 from nexus.context import AssembledContext
 from nexus.engine import Engine, recovery
@@ -24,11 +25,12 @@ from nexus.errors import LedgerError
 from nexus.ledger import chain
 from nexus.ledger import maintenance as care
 from nexus.ledger.records import MessageRow
-from nexus.ledger.sessions import AcceptedEvent, NewQueuedEvent, QueuedEvent, SessionMetadata
+from nexus.ledger.sessions import AcceptedEvent, NewQueuedEvent, QueuedEvent, SessionMetadata, event_key
 from nexus.ledger.sqlite import SqliteLedger, connection
 from nexus.text.frames import escaping
-from nexus.types.ledger_entries import Commit, Committed
-from nexus.types.request import AgentResult, Event
+from nexus.types.ledger_entries import Commit, Committed, Cut
+from nexus.types.request import AgentResult
+from torture import broken_identity
 
 _commit = SqliteLedger.commit
 _accept_events = SqliteLedger.accept_events
@@ -115,6 +117,17 @@ def swallowed_errors() -> None:
             return Committed(1, 0, 0, 0)
 
     SqliteLedger.commit = commit
+
+
+def assumed_cuts() -> None:
+    """An engine goes on with the window after its own cut, whatever cut another process stored first."""
+    is_extended = WindowCache._is_extended  # noqa: SLF001 - nothing public decides this
+
+    def assumed(self: WindowCache, store: Any, cached: CachedWindow, thread: int, view: Any, cut: Cut | None) -> bool:
+        is_same_number = cut is not None and cached.cut is not None and cut.number == cached.cut.number
+        return is_extended(self, store, cached, thread, view, cached.cut if is_same_number else cut)
+
+    _replace(WindowCache, "_is_extended", assumed)
 
 
 def equal_retries() -> None:
@@ -209,9 +222,9 @@ def early_acceptance() -> None:
         await asyncio.sleep(0.02)
         await submit(*arguments)
 
-    async def early(self: Any, event: Event, session: str | None, *rest: Any) -> QueuedEvent:
-        storing[event.id] = asyncio.ensure_future(store_later(self, event, session, *rest))
-        return QueuedEvent(event.id, session or "", 0, "queued", "")
+    async def early(self: Any, body: Any, session: str | None, *rest: Any) -> QueuedEvent:
+        storing[body.event.id] = asyncio.ensure_future(store_later(self, body, session, *rest))
+        return QueuedEvent(event_key(body.event.id, session or "", ""), session or "", 0, "queued", "")
 
     async def late(self: Any, event_id: str, **options: Any) -> Any:
         if event_id in storing:
@@ -227,9 +240,11 @@ def renamed_repeats() -> None:
     broker = import_module(_BROKER)
     submit = _attribute(broker, "Broker._submit")
 
-    async def renamed(self: Any, event: Event, *rest: Any) -> Any:
-        is_known = self._store.queued_event(event.id) is not None and event.source == "human"
-        return await submit(self, replace(event, id=f"{event.id} again") if is_known else event, *rest)
+    async def renamed(self: Any, body: Any, *rest: Any) -> Any:
+        event = body.event
+        is_known = bool(self._store.events_with_id(event.id)) and event.source == "human"
+        other = replace(event, id=f"{event.id} again") if is_known else event
+        return await submit(self, replace(body, event=other), *rest)
 
     _replace(broker, "Broker._submit", renamed)
 
@@ -239,14 +254,14 @@ def early_settlement() -> None:
     broker = import_module(_BROKER)
     run_batch = _attribute(broker, "Broker._run_batch")
 
-    def settle(store: Any, label: str, ids: list[str]) -> None:
+    def settle(store: Any, label: str, keys: list[str]) -> None:
         thread = store.thread_of(label)
         turn = 1 if thread is None else store.thread(thread).turn + 1
-        store.update_events(ids, "done", expected=("running",), turn=turn)
+        store.update_events(keys, "done", expected=("running",), turn=turn)
 
-    async def run(self: Any, label: str, batch: Sequence[Any]) -> None:
-        await self.nx.run(settle, self._store, label, [row.row.id for row in batch])
-        await run_batch(self, label, batch)
+    async def run(self: Any, label: str, batch: Sequence[Any], lease: Any) -> Any:
+        await self.nx.run(settle, self._store, label, [row.row.key for row in batch])
+        return await run_batch(self, label, batch, lease)
 
     _replace(broker, "Broker._run_batch", run)
 
@@ -282,13 +297,17 @@ def new_workers() -> None:
 
 
 def unleased_sessions() -> None:
-    """Processes run a session at the same time."""
+    """Processes run a session at the same time, and nothing checks whose turn it is."""
 
     @asynccontextmanager
     async def unleased(*_: object, **__: object) -> AsyncGenerator[None]:
         yield
 
+    def check(self: Any, session: str, commit: Any, thread: Any) -> None:
+        del self, session, commit, thread
+
     _replace(import_module(_BROKER), "async_session_lease", unleased)
+    _replace(import_module("nexus.ledger.sql.write"), "Writing._check_expectations", check)
 
 
 def forgotten_settings() -> None:
@@ -360,6 +379,7 @@ BUILDS: dict[str, Callable[[], None]] = {
         split_acceptance,
         unexpected_marks,
         swallowed_errors,
+        assumed_cuts,
         equal_retries,
         forgotten_limits,
         trusted_replies,
@@ -377,6 +397,7 @@ BUILDS: dict[str, Callable[[], None]] = {
         forgotten_settings,
         unresumed_requests,
         renamed_requests,
+        *broken_identity.BUILDS,
     )
 }
 

@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
-from torture import broken
+from torture import broken, fault_identity
 from torture.figures import Figures, Progress, require
 from torture.processes import answer
 
@@ -28,11 +28,13 @@ FOUND_BY: Final = (
     ("unexpected_marks", "kill_compactions", "was planned after"),
     ("swallowed_errors", "io_errors", "some are lost"),
     ("swallowed_errors", "disk_full", "some are lost"),
+    ("assumed_cuts", "mixed_load", "body hash differs"),
+    *((build, "identity", told) for build, _, told in fault_identity.FOUND_BY),
     ("plain_marks", "frames", "is left"),
     ("single_backslashes", "frames", "undone wrongly"),
     ("early_acceptance", "kill_broker", "was accepted, and is lost"),
     ("renamed_repeats", "kill_broker", "were never delivered"),
-    ("early_settlement", "kill_broker", "is done, and"),
+    ("early_settlement", "kill_broker", "is done,"),
     ("late_delivery", "kill_broker", "were not delivered"),
     ("new_workers", "kill_broker", "have several workers"),
     ("unleased_sessions", "kill_broker", ""),

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import apsw
 
+from nexus.ledger.sessions import event_id
 from torture.brokers import ACCEPTED, FAILURE, TOLD, Queue
 from torture.figures import require
 
@@ -23,6 +24,8 @@ STAGES: Final = (QUEUED, MARKED, CALLING, IN_TOOLS, SETTLING)
 
 PENDING: Final = ("queued", "running")
 SUMMARIZED: Final = "summarized for the next turn"
+_KEY_SEPARATOR: Final = "\x1f"
+"""Stands behind the event's id in its key."""
 EXPECTED_REASONS: Final = {"failed": ("interrupted by event ", FAILURE), "dropped": ("queue full",)}
 
 
@@ -80,7 +83,9 @@ class _Stored:
         db.set_busy_timeout(10_000)
         db.execute("BEGIN")
         columns = "id, session, number, state, body, reason, turn, changed_ms"
-        self.rows = {str(id_): Row(*row) for id_, *row in db.execute(f"SELECT {columns} FROM event ORDER BY number")}
+        rows = db.execute(f"SELECT {columns} FROM event ORDER BY number").fetchall()
+        self.rows = {event_id(key): Row(*row) for key, *row in rows}
+        require(len(self.rows) == len(rows), "an event is in the queue twice")
         self.threads = dict[str, int](db.execute("SELECT label, thread FROM session"))
         moves = db.execute("SELECT label, facts FROM session_move ORDER BY label, number")
         self.facts: dict[str, dict[str, Any]] = {label: json.loads(facts) for label, facts in moves}

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from nexus.ledger.sessions import event_id
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.types.ledger_entries import Commit
 from torture import broker_checks as checks
@@ -145,7 +146,7 @@ def _name_of(method: str, arguments: Sequence[Any], options: Mapping[str, Any]) 
             return f"accept {_kind_of(arguments[0][0].id)}"
         case "update_events":
             state = "summarized" if arguments[1] == "dropped" and options.get("turn") else arguments[1]
-            return f"{state} {_kind_of(next(iter(arguments[0]), ''))}"
+            return f"{state} {_kind_of(event_id(next(iter(arguments[0]), '')))}"
         case "commit":
             return f"commit {_written(arguments[1])}"
         case _:
@@ -181,7 +182,7 @@ CASES: Final = (shared_ledger,)
 FOUND_BY: Final = (
     ("early_acceptance", killed_brokers, "was accepted, and is lost"),
     ("renamed_repeats", killed_brokers, "were never delivered"),
-    ("early_settlement", killed_brokers, "is done, and"),
+    ("early_settlement", killed_brokers, "is done,"),
     ("late_delivery", killed_brokers, "were not delivered"),
     ("new_workers", killed_brokers, "have several workers"),
     ("unleased_sessions", shared_ledger, ""),

@@ -1,4 +1,4 @@
-"""Faults at named points of a call: refusals, silent overflows and bad summaries; and marks that forge a frame.
+"""Faults at named points of a call: refusals, silent overflows, bad summaries, cuts by others; marks that forge a frame.
 
 Each scene is a session, a provider and a summarizer that do one thing wrong, and every promise of `nexus.call` is checked
 after each call. Nothing is random: the seed of each scene is its name.
@@ -15,11 +15,14 @@ from typing import Any, Final
 from msgspec import Struct
 
 from nexus.engine import Engine
+from nexus.errors import CannotReplay
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.types.ledger_entries import Commit
+from nexus.types.message import assistant
+from nexus.types.request import AgentResult
 from torture import overflow, talks
 from torture import overflow_checks as checks
-from torture.figures import require
+from torture.figures import lost, require
 from torture.overflow_checks import Scene
 from torture.refusals import OVERFLOWS, RECOUNT, Provider
 from torture.summarizers import Playing
@@ -134,7 +137,32 @@ def forged_frames(folder: Path) -> int:
     return len(FORGERIES) * 6
 
 
-CASES: Final = (refused_calls, forged_frames)
+def cuts_of_two_processes(folder: Path) -> int:
+    """Let two engines cut one session at the same entry, and replay what is sent after the cut that was stored."""
+    path, request = str(folder / "l.db"), {"session": overflow.SESSION, "profile": "bare"}
+    entries = [entry for turn in talks.turns(KIND, 12_000) for entry in turn.entries()]
+    with (
+        Engine(None, SqliteLedger(path), model="gpt-4o") as nx,
+        Engine(None, SqliteLedger(path), model="gpt-4o") as two,
+    ):
+        nx.ledger.commit(overflow.SESSION, Commit(tuple(entries)))
+        late = nx.assemble("And part 3?", **request, budget=8_000)
+        first = two.assemble("And part 4?", **request, budget=5_000)
+        require(late.cut and first.cut and late.cut.first != first.cut.first, "the engines did not cut differently")
+        for engine, ctx in ((two, first), (nx, late)):
+            engine.record(ctx, AgentResult((assistant("Sound."),)))
+        ctx = nx.assemble("And part 5?", **request, budget=8_000)
+        require(ctx.cut is None, "the third call was cut too")
+        done = nx.record(ctx, AgentResult((assistant("Sound."),)))
+        for turn in range(done.turn - 2, done.turn + 1):
+            try:
+                nx.replay(overflow.SESSION, turn)
+            except CannotReplay as error:
+                lost(str(error))
+    return 1
+
+
+CASES: Final = (refused_calls, forged_frames, cuts_of_two_processes)
 
 FOUND_BY: Final = (
     ("plain_marks", forged_frames, "is left"),
@@ -144,6 +172,7 @@ FOUND_BY: Final = (
     ("trusted_replies", refused_calls, "was taken for an answer"),
     ("recorded_failures", refused_calls, "were stored"),
     ("untiring_ladder", refused_calls, "for one compaction"),
+    ("assumed_cuts", cuts_of_two_processes, "body hash differs"),
     ("believed_summaries", refused_calls, "what a summariser was told not to write is in a prompt"),
 )
 """Each broken build of `torture.broken`, the case that finds it, and a part of what that case reports."""

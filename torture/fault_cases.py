@@ -17,7 +17,7 @@ import apsw
 
 from nexus.errors import LedgerError
 from nexus.ledger import maintenance
-from nexus.ledger.sessions import EVENT_STATES, NewQueuedEvent
+from nexus.ledger.sessions import EVENT_STATES, NewQueuedEvent, event_key
 from nexus.ledger.sqlite import SqliteLedger, connection
 from nexus.types.ledger_entries import Commit
 from torture import bit_flips, disk_full, io_errors, kill_compactions, library, pages, scenes, traffic, version_1
@@ -54,6 +54,7 @@ NAMED_BITS: Final = (
 """Tables, and texts in them of which the last byte gets another bit."""
 
 EVENTS: Final = tuple(NewQueuedEvent(f"event {number}", SESSION, '{"text":"hi"}') for number in range(3))
+EVENT_KEYS: Final = tuple(event_key(event.id, SESSION, event.principal) for event in EVENTS)
 QUEUE_STATES: Final = (("queued",) * 3, ("running", "running", "queued"), ("done", "running", "queued"))
 """States of the events after each call of a process that answers the first of them."""
 
@@ -182,8 +183,8 @@ def _queue_until(path: Path, cells: Numbers, point: int) -> None:
     counted.armed = True
     for call in (
         lambda: ledger.accept_events(EVENTS),
-        lambda: ledger.update_events([event.id for event in EVENTS[:2]], "running", expected=["queued"]),
-        lambda: ledger.update_events([EVENTS[0].id], "done", expected=["running"], turn=1),
+        lambda: ledger.update_events(EVENT_KEYS[:2], "running", expected=["queued"]),
+        lambda: ledger.update_events(EVENT_KEYS[:1], "done", expected=["running"], turn=1),
     ):
         call()
         cells[ACKNOWLEDGED] += 1
@@ -194,8 +195,8 @@ def _queue_until(path: Path, cells: Numbers, point: int) -> None:
 def _check_queue(path: Path, acknowledged: int) -> None:
     """Check that the calls are whole, the acknowledged ones and at most one more, and that no event is added twice."""
     ledger = SqliteLedger(str(path))
-    rows = {event.id: event.state for event in ledger.queued_events(states=EVENT_STATES)}
-    after = [{}, *(dict(zip((e.id for e in EVENTS), states, strict=True)) for states in QUEUE_STATES)]
+    rows = {event.key: event.state for event in ledger.queued_events(states=EVENT_STATES)}
+    after = [{}, *(dict(zip(EVENT_KEYS, states, strict=True)) for states in QUEUE_STATES)]
     calls = after.index(rows) if rows in after else -1
     require(calls in (acknowledged, acknowledged + 1), f"{acknowledged} calls were acknowledged, and there is {rows}")
     added = sum(accepted.added for accepted in ledger.accept_events(EVENTS))

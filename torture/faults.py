@@ -21,7 +21,13 @@ ROUNDS = 1
 
 Case = Callable[[Path], int]
 
-MODULES: Final = ("torture.fault_cases", "torture.fault_brokers", "torture.fault_servers", "torture.fault_calls")
+MODULES: Final = (
+    "torture.fault_cases",
+    "torture.fault_brokers",
+    "torture.fault_servers",
+    "torture.fault_calls",
+    "torture.fault_identity",
+)
 """Modules with `CASES` and `FOUND_BY`. Each is imported when it is its turn: a large process takes long to fork."""
 
 

@@ -52,6 +52,8 @@ ROUNDS = {
     "bit_flips": 500,
     "pages": 300,
     "contention": 80,
+    "mixed_load": 4,
+    "identity": 4,
     "backup_load": 16,
     "fitting": 100,
     "frames": 500,
@@ -67,6 +69,8 @@ REACHED = {
     "bit_flips": "reported by an error of ours",
     "pages": "zeroed page: reported",
     "contention": "appends to one session",
+    "mixed_load": "calls replayed under an earlier cut",
+    "identity": "windows with earlier messages put back",
     "backup_load": "appends in the backups",
     "fitting": "bodies validated",
     "frames": "marks in texts",
@@ -89,6 +93,26 @@ def test_torture_finds_every_broken_build_at_named_points(tmp_path: Path, record
     assert all(count > 0 for count in found["counts"].values())
     assert found["counts"]["broken builds, each found at its point"] == len(BUILDS)
     record_property("figures", {"faults at named points": found["rounds"]})
+
+
+def test_calls_of_a_mixed_load_are_replayed(tmp_path: Path) -> None:
+    code, report = tortured(tmp_path, "mixed_load")
+    assert report["failed"] == {}
+    assert code == 0
+    counts = report["tortures"][0]["counts"]
+    assert counts["calls replayed"] > 50
+    assert counts["calls replayed with a cut of their own"] > 0
+
+
+def test_each_of_many_users_has_their_own_words_and_answers(tmp_path: Path) -> None:
+    code, report = tortured(tmp_path, "identity")
+    assert report["failed"] == {}
+    assert code == 0
+    counts = report["tortures"][0]["counts"]
+    assert counts["contexts"] > 800
+    assert counts["windows with earlier messages put back"] > 0
+    assert counts["late replies"] > 0
+    assert counts["contexts of workers"] > 0
 
 
 @pytest.mark.slow
