@@ -17,7 +17,7 @@ from nexus.compaction.summarizer import MOST_PARTS, TRIES
 from nexus.context import AssembledContext
 from nexus.engine import Engine
 from nexus.engine.recovery import MOST_CALLS, SMALLER, Answer
-from nexus.errors import BudgetTooSmall, ContextOverflow
+from nexus.errors import BudgetTooSmall, ContextOverflow, LateReply
 from nexus.providers.errors import classify
 from nexus.providers.replies import read_reply
 from nexus.types.compaction_plan import CompactionPlan
@@ -41,6 +41,7 @@ COUNTED = (
     "silent overflows taken after all, with the doubt told",
     "ContextOverflow",
     "BudgetTooSmall",
+    "late replies",
     "other errors that came through",
     "windows changed",
     "changes by others meanwhile",
@@ -239,6 +240,10 @@ def _outcome(scene: Scene, sent: list[Sent], done: Answer | None, error: BaseExc
         counts[f"ContextOverflow: {'three calls' if len(sent) == MOST_CALLS else 'nothing more to leave out'}"] += 1
         require(len(error.attempts) == len(sent), f"{len(error.attempts)} attempts are told, {len(sent)} were made")
         require(last is not None and not last.fits, "ContextOverflow though the last call fitted")
+    elif isinstance(error, LateReply):
+        counts["late replies"] += 1
+        require(scene.disturbed, "LateReply though nobody began another turn")
+        require(bool(error.stored_as), "a late reply that is stored nowhere")
     else:
         ours = last is not None and error is last.error and not last.refused
         require(ours, f"an error that is not the provider's: {type(error).__name__}: {error}")
@@ -280,7 +285,8 @@ def _stored(scene: Scene, was: Before, done: Answer | None, error: BaseException
     found = [row.message.text() for entry in new for row in entry.rows]
     require(found == wanted, f"{len(found)} messages were stored, {len(wanted)} were said: {_differ(found, wanted)}")
     scene.known += wanted
-    require(marks["failed"] == failed, f"{marks['failed']} failed turns were stored, {int(failed)} failed")
+    is_failed = failed and not scene.others  # another turn ends that one
+    require(marks["failed"] == is_failed, f"{marks['failed']} failed turns were stored, {int(is_failed)} failed")
     if ctx is not None:
         together = [row.message.text() for row in next(entry for entry in reversed(new) if entry.rows).rows]
         require(together == ([*event, *said] if scene.own else said), "an answer is in an entry with other messages")
