@@ -316,8 +316,8 @@ def test_branches_of_a_conversation_share_its_beginning(nx: nexus.Engine) -> Non
     assert {session.label.partition("~")[0] for session in nx.sessions()} == {"client/c1"}
 
 
-@pytest.mark.parametrize("name", ["scope", "conversation", "principal"])
-def test_names_are_texts(nx: nexus.Engine, name: str) -> None:
+@pytest.mark.parametrize("name", ["scope", "conversation", "principal", "window"])
+def test_arguments_of_another_type_are_refused(nx: nexus.Engine, name: str) -> None:
     options: Any = {name: 5}
     with pytest.raises(BadSetting, match=name):
         nx.mirror([{"role": "user", "content": "hello"}], **options)

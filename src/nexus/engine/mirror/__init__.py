@@ -114,6 +114,8 @@ class Mirror:
         ):
             if not isinstance(value, str):
                 raise BadSetting(f"{what} is {type(value).__name__}, not text (pass its name)")
+        if is_window not in (None, True, False):
+            raise BadSetting(f"window is {type(is_window).__name__}, not a bool (pass True if messages may be missing)")
         if is_window is None:
             is_window = scope.name not in ("", DEFAULT_SCOPE) and not scope.conversation
         scope = scope if scope.name else replace(scope, name=DEFAULT_SCOPE)
