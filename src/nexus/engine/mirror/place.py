@@ -114,6 +114,8 @@ class Finder:
         """
         count, start = place.stored_count, min(place.stored_count, history_length)
         answered = {result.call_id for message in messages[start:] for result in message.results()}
+        if not answered:
+            return messages
         last = {call.id: index for index, message in enumerate(messages) for call in message.calls()}
         first = min((last[call_id] for call_id in answered if call_id in last), default=count)
         if first >= count:
