@@ -13,6 +13,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -24,6 +25,7 @@ from nexus.workspace.user_profiles import LOCAL_FILE
 from torture.figures import Figures, Progress, require
 from torture.identity_brokers import SUMMARY, run_brokers, unsettled
 from torture.identity_judge import Judge, Talk, about
+from torture.identity_servers import run_server
 from torture.identity_steps import ListClient, Scheduler, Speaker
 
 NAME = "identity"
@@ -87,7 +89,12 @@ def by_brokers(judge: Judge, path: Path, users: int) -> None:
     judge.require(not left, f"events were accepted, and have no end: {left[:5]}")
 
 
-WAYS: Final[tuple[Way, ...]] = (by_turns, by_lists, by_brokers)
+def by_server(judge: Judge, path: Path, users: int) -> None:
+    """Let users talk to agents of a server."""
+    asyncio.run(run_server(judge, partial(_engine, path), TENANTS, users, THINGS))
+
+
+WAYS: Final[tuple[Way, ...]] = (by_turns, by_lists, by_brokers, by_server)
 
 
 def one_ledger(path: Path, dice: random.Random, users: int, ways: Sequence[Way] = WAYS) -> Counter[str]:
@@ -110,20 +117,12 @@ def one_ledger(path: Path, dice: random.Random, users: int, ways: Sequence[Way] 
 def _programs(path: Path) -> Generator[dict[str, list[nexus.Engine]]]:
     """Open the engines of all tenants."""
     with ExitStack() as stack:
-        yield {
-            tenant: [
-                stack.enter_context(
-                    nexus.open(
-                        ledger=SqliteLedger(str(path), tenant=tenant),
-                        model="gpt-4o",
-                        home=path.parent,
-                        local_user=tenant == "local",
-                    )
-                )
-                for _ in range(PROGRAMS)
-            ]
-            for tenant in TENANTS
-        }
+        yield {name: [stack.enter_context(_engine(path, name)) for _ in range(PROGRAMS)] for name in TENANTS}
+
+
+def _engine(path: Path, tenant: str) -> nexus.Engine:
+    store = SqliteLedger(str(path), tenant=tenant)
+    return nexus.open(ledger=store, model="gpt-4o", home=path.parent, local_user=tenant == "local")
 
 
 def _places(user: int) -> list[tuple[dict[str, Any], bool, bool]]:

@@ -78,6 +78,8 @@ class Judge:
         self.talks: list[Talk] = []
         self.counts = Counter[str]()
         self.faults: list[str] = []
+        self.due: set[str] = set()
+        """Acknowledged replies: each must be in the tables."""
         self._answers: dict[str, tuple[Talk, str, str]] = {}
         """Conversation, question and text by the mark of an answer."""
         self._numbers = count(1)
@@ -197,6 +199,7 @@ class Judge:
         taken = f"{talk} took {text!r} for {ask.text!r}, which another program had answered meanwhile"
         self.require(ask.replies == replies and not ask.answer, taken)
         ask.replies += 1
+        self.due.add(text)
         if ends:
             ask.answer = text
             talk.answered.append((ask.text, text))
@@ -213,11 +216,12 @@ class Judge:
         """Note a late reply: it must be stored apart."""
         if marks(text, "a"):
             talk.late.add(text)
+            self.due.add(text)
         self.require(stored_as, f"the late reply {text!r} of {talk} is lost")
         self.counts["late replies"] += 1
 
-    def stored(self, rows: Iterable[tuple[str, str]], given: Iterable[str] | None = None) -> None:
-        """Check all answers in the tables, as (tenant, text): each marked one that was acknowledged is there."""
+    def stored(self, rows: Iterable[tuple[str, str]]) -> None:
+        """Check all answers in the tables, as (tenant, text): each acknowledged one is there, for its tenant alone."""
         found: dict[str, set[str]] = {}
         for tenant, text in rows:
             for mark in marks(text, "a"):
@@ -225,9 +229,7 @@ class Judge:
         for mark, (talk, _, text) in self._answers.items():
             tenants = found.get(mark, set())
             self.require(tenants <= {talk.tenant}, f"{text!r} of {talk} is stored for {sorted(tenants)}")
-            is_due = text in talk.late or any(text == answer for _, answer in talk.answered)
-            is_due = is_due or (given is not None and text in given)
-            self.require(tenants or not is_due, f"the reply {text!r} of {talk} is lost")
+            self.require(tenants or text not in self.due, f"the reply {text!r} of {talk} is lost")
 
     def verdict(self) -> str:
         """Return the faults, the first ones in full; empty if there are none."""

@@ -390,8 +390,9 @@ class ListClient:
                 nx.record(ctx, nexus.AgentResult((nexus.assistant(answer),)))
             except LedgerBusy:
                 self.judge.counts["lists not recorded: LedgerBusy"] += 1
+            else:
+                self.judge.due.add(answer)
         self.judge.counts["lists recorded"] += 1
-        talk.answered.append((seen, answer))
         if dice.random() < 0.85 and self.items == full and talk is self.talk:  # else it missed the answer
             self.items.append(("assistant", answer))
 
