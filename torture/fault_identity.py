@@ -54,8 +54,8 @@ FOUND_BY: Final = (
     ("short_overlaps", users_of_lists, "is not the client's list"),
     ("stored_texts", users_of_lists, "is not the client's list"),
     ("sessionless_events", users_of_brokers, "was taken for another one"),
-    ("joined_senders", users_of_brokers, "has messages of"),
-    ("foreign_steering", users_of_brokers, "has messages of"),
+    ("joined_senders", users_of_brokers, "violations"),
+    ("foreign_steering", users_of_brokers, "violations"),
     ("reused_workers", users_of_brokers, "the reports of the worker"),
 )
 """Each broken build, the users who find it, and a part of what the judge reports."""
