@@ -7,10 +7,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import nexus
 from nexus import AgentResult, Event, Text, assistant
@@ -19,7 +22,7 @@ from nexus.engine import Engine
 from nexus.errors import LateReply, LedgerBusy, LedgerError, LedgerFull, LedgerUnavailable
 from nexus.ledger import unrecorded
 from nexus.ledger.sqlite import SqliteLedger
-from nexus.ledger.unrecorded import RESERVED_BYTES, UnrecordedReplies
+from nexus.ledger.unrecorded import RESERVED_BYTES, UnrecordedReplies, UnrecordedReply
 from nexus.models import Models, open_client
 from nexus.testing.model_server import model_server, reply
 from nexus.types.ledger_entries import Commit
@@ -259,6 +262,83 @@ def test_torn_and_foreign_records_are_ignored(tmp_path: Path) -> None:
         data[200] ^= 1
         file.write_bytes(data)
         assert UnrecordedReplies(file, "local").pending() == []
+
+
+class Killed(Exception):
+    """The program ends in the middle of a write."""
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_no_kill_during_a_write_loses_another_reply(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """Of every write to the file only a part may arrive. Replies that were kept and not removed are still there."""
+    path = tmp_path_factory.mktemp("kill") / "l.db.unrecorded"
+    write, survivors, names = unrecorded._write, set[str](), iter(range(1_000))
+    UnrecordedReplies(path, "local").reserve()
+    for _ in range(data.draw(st.integers(1, 12), "steps")):
+        replies, left = UnrecordedReplies(path, "local"), [data.draw(st.integers(0, 4_000), "bytes until the kill")]
+
+        def write_until_killed(file: FileIO, at: int, content: bytes, left: list[int] = left) -> None:
+            write(file, at, content[: left[0]])
+            left[0] -= len(content)
+            if left[0] < 0:
+                raise Killed
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(unrecorded, "_write", write_until_killed)
+            name = f"session {next(names)}"
+            gone = set(
+                data.draw(st.lists(st.sampled_from(sorted(survivors)), unique=True) if survivors else st.just([]))
+            )
+            is_added = data.draw(st.booleans(), "added")
+            try:
+                if is_added:
+                    size = data.draw(st.integers(1, 900), "size")
+                    replies.add(UnrecordedReply("local", name, 1, None, Commit(), principal="p" * size))
+                    survivors.add(name)
+                else:
+                    replies.erase(sessions=gone)
+                    survivors -= gone
+            except Killed:
+                survivors -= gone if not is_added else set()
+        found = {reply.session for reply in UnrecordedReplies(path, "local").pending()}
+        assert survivors <= found
+        survivors = found
+
+
+def test_ledger_that_stores_nothing_is_asked_once_for_all_waiting_replies(tmp_path: Path) -> None:
+    replies, asked = UnrecordedReplies(tmp_path / "l.db.unrecorded", "local"), list[str]()
+    replies.reserve()
+    for name in "abc":
+        replies.add(UnrecordedReply("local", name, 1, None, Commit()))
+
+    def refuse(reply: UnrecordedReply) -> None:
+        asked.append(reply.session)
+        raise LedgerUnavailable("gone")
+
+    assert (replies.record_all(refuse), asked) == (0, ["a"])
+    assert (replies.record_all(lambda _: None), replies.count()) == (3, 0)
+
+
+def test_file_of_another_program_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "l.db.unrecorded"
+    path.write_bytes(b"Somebody's notes")
+    replies = UnrecordedReplies(path, "local")
+    replies.reserve()
+    assert replies.add(UnrecordedReply("local", "s", 1, None, Commit())) == ""
+    assert path.read_bytes().rstrip(b"\0") == b"Somebody's notes"
+
+
+def test_verify_counts_the_waiting_replies_of_all_tenants_of_a_server(tmp_path: Path) -> None:
+    for tenant in ("local", "acme"):
+        path = unrecorded.unrecorded_path("postgresql://h/db", is_file=False, tenant=tenant, home=tmp_path)
+        replies = UnrecordedReplies(path, tenant)
+        replies.reserve()
+        replies.add(UnrecordedReply(tenant, "s", 1, None, Commit()))
+    assert unrecorded.count_unrecorded("postgresql://h/db", is_file=False, home=tmp_path) == 2
+    assert unrecorded.count_unrecorded("postgresql://h/other", is_file=False, home=tmp_path) == 0
 
 
 def test_erase_forgets_waiting_replies(nx: Engine, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from nexus.ledger.sql.store import SqlLedger
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.sqlite.files import ledger_id
 from nexus.ledger.text_encoding import decode_text
-from nexus.ledger.unrecorded import UnrecordedReplies, unrecorded_path
+from nexus.ledger.unrecorded import UnrecordedReplies, count_unrecorded, unrecorded_path
 from nexus.render.console import printable
 from nexus.workspace.files.reader import home_folder
 
@@ -72,7 +72,7 @@ def verify(options: CommandOptions) -> int:
             damages = server.verify(options.ledger_url, progress)
         else:
             damages = maintenance.verify(options.ledger_file, progress)
-    waiting = _waiting_replies(options)
+    waiting = count_unrecorded(place, is_file=not options.ledger_url, home=home_folder())
     lines = [f"{printable(place)} is intact."]
     if damages:
         advice = "Restore a backup: nexus ledger restore BACKUP. Or save the intact parts: nexus ledger repair NEW_FILE"
@@ -89,13 +89,6 @@ def verify(options: CommandOptions) -> int:
         *lines,
     )
     return LEDGER_ERROR if damages else 0
-
-
-def _waiting_replies(options: CommandOptions) -> int:
-    """Return the number of replies of all tenants that wait to be recorded."""
-    location, is_file = options.ledger_place, not options.ledger_url
-    path = unrecorded_path(location, is_file=is_file, tenant="local", home=home_folder())
-    return UnrecordedReplies(path, "local").count()
 
 
 @command.subcommand("repair", epilog="Example: nexus ledger --ledger broken.db repair saved.db")

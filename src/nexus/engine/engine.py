@@ -46,7 +46,7 @@ from nexus.engine.analysis.explain import Explanation, explain
 from nexus.engine.analysis.recorded_inputs import ReplayDeps
 from nexus.engine.analysis.replay import ReplayOverrides, diff_calls, explain_call, replay_call, what_if
 from nexus.engine.events import event_of
-from nexus.engine.late_replies import UNSTORABLE, commit_patiently, late_base, record_unrecorded, try_store_late
+from nexus.engine.late_replies import commit_patiently, late_base, record_unrecorded, try_store_late
 from nexus.engine.mirror import ListScope, Mirror, PlacedList
 from nexus.engine.turn import Turn, begin_turn, open_turn
 from nexus.errors import (
@@ -73,7 +73,7 @@ from nexus.ledger.recorded_calls import RecordedCall, call_before, last_call, la
 from nexus.ledger.sessions import SessionInfo
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.store import LedgerStore
-from nexus.ledger.unrecorded import UnrecordedReplies, UnrecordedReply, unrecorded_path
+from nexus.ledger.unrecorded import UNSTORABLE, UnrecordedReplies, UnrecordedReply, unrecorded_path
 from nexus.policy import Policy
 from nexus.policy.authorization import AuthorizedRequest, authorize, session_person
 from nexus.providers.replies import read_reply

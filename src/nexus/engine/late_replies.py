@@ -20,7 +20,6 @@ from nexus.errors import (
     IdempotencyConflict,
     LedgerBusy,
     LedgerError,
-    LedgerFull,
     LedgerUnavailable,
     SessionMoved,
     TurnSuperseded,
@@ -32,9 +31,6 @@ from nexus.providers.replies import read_reply
 from nexus.types.ledger_entries import Commit, Committed
 from nexus.types.message import Message, ToolCall, assistant, with_parts
 from nexus.types.request import AgentResult
-
-UNSTORABLE = (LedgerBusy, LedgerFull, LedgerUnavailable)
-"""Errors of a ledger that stores nothing now, and may store the same later."""
 
 TRIES = 3
 PAUSE_S = 0.05

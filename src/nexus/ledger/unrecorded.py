@@ -1,31 +1,38 @@
 """Replies that were paid for and that the ledger could not store: a file next to it keeps them until it can.
 
 The file's room is reserved before it is needed, so that a full disk can take a reply. Records are appended and synced one
-by one; a torn one is ignored. Programs that share a ledger share the file, under a lock.
+by one. Removing one overwrites it with zeros where it is, and moves no other: a program killed at any moment loses none of
+them. Torn and removed records are skipped. Programs that share a ledger share the file, under a lock.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import struct
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 from threading import Lock
 
 import msgspec
 from msgspec import Struct
 
-from nexus.errors import LedgerError, UnreadableFile
+from nexus.errors import LedgerBusy, LedgerError, LedgerFull, LedgerUnavailable, UnreadableFile
 from nexus.ledger.sessions import SessionMetadata
 from nexus.types.ledger_entries import Commit
+
+UNSTORABLE = (LedgerBusy, LedgerFull, LedgerUnavailable)
+"""Errors of a ledger that stores nothing now, and may store the same later."""
 
 RESERVED_BYTES = 1_000_000
 
 _MAGIC = b"NXREPLY1"
 _LENGTH = struct.Struct(">I")
 _DIGEST_BYTES = 32
+_HEAD_BYTES = _LENGTH.size + _DIGEST_BYTES
 
 
 class UnrecordedReply(Struct, frozen=True):
@@ -66,11 +73,9 @@ class UnrecordedReplies:
             return
         self._is_reserved = True
         with suppress(OSError), self._open(create=True) as file:
-            missing = RESERVED_BYTES - os.fstat(file).st_size
-            if missing > 0:
+            if os.fstat(file.fileno()).st_size < RESERVED_BYTES:
                 _allocate(file, RESERVED_BYTES)
-                os.pwrite(file, _MAGIC, 0)
-                os.fsync(file)
+            _begin(file)
 
     def add(self, reply: UnrecordedReply) -> str:
         """Keep a reply; return the path of the file that has it, or an empty text if only this program's memory has it."""
@@ -78,12 +83,12 @@ class UnrecordedReplies:
         row = hashlib.sha256(payload).digest() + payload
         with self._lock:
             with suppress(OSError), self._open() as file:
-                at = sum(_LENGTH.size + _DIGEST_BYTES + len(data) for data in _payloads(file)) + len(_MAGIC)
-                room = os.fstat(file).st_size - at - 2 * _LENGTH.size
-                if len(row) <= room:
-                    os.pwrite(file, row, at + _LENGTH.size)
-                    os.pwrite(file, _LENGTH.pack(len(payload)), at)
-                    os.fsync(file)
+                _begin(file)
+                _, end = _read(file)
+                if end + _LENGTH.size + len(row) <= os.fstat(file.fileno()).st_size:
+                    _write(file, end + _LENGTH.size, row)
+                    _write(file, end, _LENGTH.pack(len(payload)))  # last: until then there is no record
+                    os.fsync(file.fileno())
                     return str(self.path)
             self._in_memory.append(reply)
             return ""
@@ -97,40 +102,54 @@ class UnrecordedReplies:
         return len(self._in_memory) + len(self._stored())
 
     def record_all(self, record: Record) -> int:
-        """Record what waits, and forget what was recorded. Returns how many were recorded; the others go on waiting."""
+        """Record what waits, and forget what was recorded. Returns their number; the others are tried again next time."""
         if not self._in_memory and not self._may_have_records():
             return 0
         with self._lock:
-            before = len(self._in_memory)
-            self._in_memory = [reply for reply in self._in_memory if not _is_recorded(record, reply)]
-            recorded = before - len(self._in_memory)
-            if self._may_have_records():
-                with suppress(OSError), self._open() as file:
-                    replies = _decoded(file)
-                    waiting = [r for r in replies if r.tenant != self._tenant or not _is_recorded(record, r)]
-                    if len(waiting) != len(replies):
-                        _rewrite(file, waiting)
-                        recorded += len(replies) - len(waiting)
-        return recorded
+            in_memory = _recorded(record, self._in_memory)
+            self._in_memory = [reply for reply in self._in_memory if reply not in in_memory]
+            in_file = self._forget(lambda replies: _recorded(record, replies))
+        return len(in_memory) + in_file
 
     def erase(self, *, sessions: Collection[str] = (), principal: str = "", everything: bool = False) -> int:
-        """Forget the replies of sessions, of a principal, or all of the tenant; return their number."""
+        """Forget the replies of sessions, of a principal, or all of the tenant. Returns their number.
 
-        def is_erased(reply: UnrecordedReply) -> bool:
-            is_of = reply.session in sessions or (bool(principal) and reply.principal == principal)
-            return reply.tenant == self._tenant and (everything or is_of)
+        Raises UnreadableFile if the file cannot be changed.
+        """
+
+        def erased(replies: Sequence[UnrecordedReply]) -> list[UnrecordedReply]:
+            by_principal = [reply for reply in replies if principal and reply.principal == principal]
+            by_session = [reply for reply in replies if reply.session in sessions]
+            return list(replies) if everything else [*by_principal, *by_session]
 
         with self._lock:
-            waiting = [reply for reply in self._in_memory if not is_erased(reply)]
-            erased, self._in_memory = len(self._in_memory) - len(waiting), waiting
-            if self._may_have_records():
-                with self._open() as file:
-                    replies = _decoded(file)
-                    remaining = [reply for reply in replies if not is_erased(reply)]
-                    if len(remaining) != len(replies):
-                        _rewrite(file, remaining)
-                        erased += len(replies) - len(remaining)
-        return erased
+            in_memory = erased(self._in_memory)
+            before = len(self._in_memory)
+            self._in_memory = [reply for reply in self._in_memory if reply not in in_memory]
+            return before - len(self._in_memory) + self._forget(erased, must_succeed=True)
+
+    def _forget(
+        self, choose: Callable[[list[UnrecordedReply]], list[UnrecordedReply]], *, must_succeed: bool = False
+    ) -> int:
+        """Remove the chosen ones of this tenant's replies from the file. Returns their number."""
+        if not self._may_have_records():
+            return 0
+        try:
+            with self._open() as file:
+                records, _ = _read(file)
+                chosen = choose([reply for reply in _replies(records) if reply.tenant == self._tenant])
+                removed = [record for record in records if record.reply in chosen]
+                for record in removed:
+                    _write(file, record.at + _LENGTH.size, bytes(record.end - record.at - _LENGTH.size))
+                if len(removed) == len(records):  # also what was torn is overwritten
+                    size = os.fstat(file.fileno()).st_size
+                    _write(file, len(_MAGIC), bytes(size - len(_MAGIC)))
+                os.fsync(file.fileno())
+                return len(removed)
+        except OSError as error:
+            if must_succeed:
+                raise UnreadableFile(f"'{self.path}' not changed: {error.strerror or error}") from error
+            return 0
 
     def _may_have_records(self) -> bool:
         """Return whether the file has a record. It costs one small read, because every turn asks."""
@@ -148,24 +167,21 @@ class UnrecordedReplies:
             return []
         try:
             with self._open() as file:
-                return _decoded(file)
+                return _replies(_read(file)[0])
         except OSError as error:
             raise UnreadableFile(f"'{self.path}' not read: {error.strerror or error}") from error
 
     @contextmanager
-    def _open(self, *, create: bool = False) -> Generator[int]:
+    def _open(self, *, create: bool = False) -> Generator[FileIO]:
         """Open the file, locked against other programs. Raises OSError."""
         if self.path is None:
             raise FileNotFoundError
         if create:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        flags = os.O_RDWR | (os.O_CREAT if create else 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-        file = os.open(self.path, flags, 0o600)
-        try:
+        more_flags = (os.O_CREAT if create else 0) | getattr(os, "O_NOFOLLOW", 0)
+        with FileIO(self.path, "r+", opener=lambda path, flags: os.open(path, flags | more_flags, 0o600)) as file:
             _lock(file)
             yield file
-        finally:
-            os.close(file)  # which unlocks it
 
 
 def unrecorded_path(location: str, *, is_file: bool, tenant: str, home: Path) -> Path | None:
@@ -173,65 +189,105 @@ def unrecorded_path(location: str, *, is_file: bool, tenant: str, home: Path) ->
     if location == ":memory:":
         return None
     if is_file:
-        return Path(f"{location}.unrecorded")
-    digest = hashlib.sha256(f"{location}\0{tenant}".encode()).hexdigest()[:16]
-    return home / "unrecorded" / f"{digest}.replies"
+        return Path(f"{os.path.realpath(location)}.unrecorded")
+    return home / "unrecorded" / f"{_name(location)}-{_name(tenant)}.replies"
 
 
-def _is_recorded(record: Record, reply: UnrecordedReply) -> bool:
-    try:
-        record(reply)
-    except LedgerError:
-        return False
-    return True
+def count_unrecorded(location: str, *, is_file: bool, home: Path) -> int:
+    """Return the number of replies of all tenants that wait to be recorded in a ledger. Raises UnreadableFile."""
+    path = unrecorded_path(location, is_file=is_file, tenant="", home=home)
+    if path is None:
+        return 0
+    paths = [path] if is_file else path.parent.glob(f"{_name(location)}-*.replies")
+    return sum(UnrecordedReplies(path, "").count() for path in paths)
 
 
-def _payloads(file: int) -> list[bytes]:
-    """Return the whole records of a file, up to the first torn one."""
-    size = os.fstat(file).st_size
-    if os.pread(file, len(_MAGIC), 0) != _MAGIC:
-        return []
-    payloads: list[bytes] = []
-    at = len(_MAGIC)
-    while at + _LENGTH.size + _DIGEST_BYTES <= size:
-        (length,) = _LENGTH.unpack(os.pread(file, _LENGTH.size, at))
-        digest = os.pread(file, _DIGEST_BYTES, at + _LENGTH.size)
-        payload = os.pread(file, length, at + _LENGTH.size + _DIGEST_BYTES) if length else b""
-        if not length or hashlib.sha256(payload).digest() != digest:
-            break
-        payloads.append(payload)
-        at += _LENGTH.size + _DIGEST_BYTES + length
-    return payloads
+class _Record(Struct, frozen=True):
+    """A record of the file, at its position in bytes."""
+
+    at: int
+    end: int
+    reply: UnrecordedReply | None
+    """None if another version wrote it, which can read it."""
 
 
-def _decoded(file: int) -> list[UnrecordedReply]:
-    replies: list[UnrecordedReply] = []
-    for payload in _payloads(file):
-        with suppress(msgspec.MsgspecError):  # of another version
-            replies.append(msgspec.msgpack.decode(payload, type=UnrecordedReply))
-    return replies
+def _name(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _rewrite(file: int, replies: Collection[UnrecordedReply]) -> None:
-    """Replace the records of a file. The room behind them is filled with zeros: nothing of the others stays."""
-    rows = bytearray(_MAGIC)
+def _recorded(record: Record, replies: Sequence[UnrecordedReply]) -> list[UnrecordedReply]:
+    """Record replies; return those that were. A ledger that stores nothing is not asked again for the next ones."""
+    recorded: list[UnrecordedReply] = []
     for reply in replies:
-        payload = msgspec.msgpack.encode(reply)
-        rows += _LENGTH.pack(len(payload)) + hashlib.sha256(payload).digest() + payload
-    rows += bytes(max(os.fstat(file).st_size - len(rows), 0))
-    os.pwrite(file, bytes(rows), 0)
-    os.fsync(file)
+        try:
+            record(reply)
+        except UNSTORABLE:
+            break
+        except LedgerError:
+            continue
+        recorded.append(reply)
+    return recorded
 
 
-def _allocate(file: int, size: int) -> None:
+def _begin(file: FileIO) -> None:
+    """Write the file's first bytes, once. Raises OSError if the file is another one."""
+    file.seek(0)
+    first = file.read(len(_MAGIC)) or b""
+    if first == _MAGIC:
+        return
+    if any(first):
+        raise OSError(errno.EEXIST, "another file has this name")
+    _write(file, 0, _MAGIC)
+    os.fsync(file.fileno())
+
+
+def _read(file: FileIO) -> tuple[list[_Record], int]:
+    """Return the whole records of a file, and the position behind the last one."""
+    file.seek(0)
+    data = file.readall()
+    records: list[_Record] = []
+    at = len(_MAGIC)
+    if not data.startswith(_MAGIC):
+        return records, at
+    while at + _HEAD_BYTES <= len(data):
+        (length,) = _LENGTH.unpack_from(data, at)
+        end = at + _HEAD_BYTES + length
+        if not length or end > len(data):
+            break
+        payload = data[at + _HEAD_BYTES : end]
+        if hashlib.sha256(payload).digest() == data[at + _LENGTH.size : at + _HEAD_BYTES]:
+            records.append(_Record(at, end, _decode(payload)))
+        at = end
+    return records, at
+
+
+def _decode(payload: bytes) -> UnrecordedReply | None:
+    try:
+        return msgspec.msgpack.decode(payload, type=UnrecordedReply)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _replies(records: Sequence[_Record]) -> list[UnrecordedReply]:
+    return [record.reply for record in records if record.reply is not None]
+
+
+def _write(file: FileIO, at: int, data: bytes) -> None:
+    file.seek(at)
+    if file.write(data) != len(data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _allocate(file: FileIO, size: int) -> None:
     allocate = getattr(os, "posix_fallocate", None)
     if allocate is not None:
-        allocate(file, 0, size)
+        allocate(file.fileno(), 0, size)
     else:
-        os.pwrite(file, bytes(size), 0)
+        at = os.fstat(file.fileno()).st_size
+        _write(file, at, bytes(size - at))
 
 
-def _lock(file: int) -> None:
+def _lock(file: FileIO) -> None:
     try:
         import fcntl
     except ImportError:  # Windows: programs of one machine rarely share a ledger there
