@@ -1,7 +1,8 @@
-"""What is erased with a session or a person: threads, labels, queued events and documents."""
+"""Extent of an erasure: the threads, labels, queued events and documents that belong to sessions or to a person."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -31,12 +32,14 @@ def child_sessions(store: LedgerStore, labels: Collection[str]) -> list[SessionI
 
 def late_replies(store: LedgerStore, labels: Collection[str]) -> list[SessionInfo]:
     """Return the sessions with late replies to turns of sessions with these labels."""
-    late: list[SessionInfo] = []
-    for info in store.sessions(every=True):
-        update = store.session(info.label) if LATE_MARK in info.label else None
-        if update is not None and update.facts.origin == LATE_REPLY:
-            late += [info] if store.resolve(update.facts.owner_session) in labels else []
-    return late
+    late = ((info, _owner_of_late_reply(store, info)) for info in store.sessions(every=True))
+    return [info for info, owner in late if owner and store.resolve(owner) in labels]
+
+
+def _owner_of_late_reply(store: LedgerStore, info: SessionInfo) -> str:
+    """Return the label of the session whose turn a session has the late reply to; empty for other sessions."""
+    update = store.session(info.label) if LATE_MARK in info.label else None
+    return update.facts.owner_session if update is not None and update.facts.origin == LATE_REPLY else ""
 
 
 def of_sessions(
@@ -47,25 +50,27 @@ def of_sessions(
     events: Sequence[str] = (),
     documents: Sequence[tuple[str, str]] = (),
 ) -> Erasure:
-    """Return what goes with sessions: those that their calls spawned, their late replies, and perhaps their forks."""
-    labels = set(labels)
-    threads = set[int]().union(*(_all_of(store, label) for label in labels))
-    size = -1
-    while size != len(threads) + len(labels):
-        size = len(threads) + len(labels)
-        for info in (*child_sessions(store, labels), *late_replies(store, labels)):
-            labels.add(info.label)
-            threads |= _all_of(store, info.label)
-        if with_forks:
+    """Return sessions with those that their calls spawned, their late replies, and perhaps their forks."""
+    index, labels, threads = _Sessions(store), set(labels), set[int]()
+    waiting = sorted(labels)
+    while waiting:
+        label = waiting.pop()
+        threads |= index.threads_only_of(label)
+        found = {info.label for info in index.belonging.get(label, ())} - labels
+        if with_forks and not waiting and not found:
+            before = set(labels)
             _add_forks(store, threads, labels)
+            found = labels - before
+        labels |= found
+        waiting += sorted(found)
     return Erasure(threads, labels, events, documents)
 
 
 def of_principal(store: LedgerStore, principal: str) -> tuple[Erasure, list[str]]:
-    """Return what is a principal's alone, and the labels of sessions in which others spoke too."""
+    """Return the data of one principal alone, and the labels of sessions in which others spoke too."""
     users = {info.label: _principals(store, info) for info in store.sessions(every=True)}
     events = [event.key for event in store.queued_events(None, EVENT_STATES) if _sender(event) == principal]
-    documents = [(one.kind, one.name) for one in store.documents() if one.name == principal]
+    documents = [(document.kind, document.name) for document in store.documents() if document.name == principal]
     labels = {label for label, names in users.items() if names == {principal}}
     shared = sorted(label for label, names in users.items() if principal in names and label not in labels)
     return of_sessions(store, labels, with_forks=True, events=events, documents=documents), shared
@@ -89,12 +94,31 @@ def _sender(event: QueuedEvent) -> str:
         return ""
 
 
-def _all_of(store: LedgerStore, label: str) -> set[int]:
-    """Return every thread that a session or one of its names ever pointed to and no other session uses."""
-    elsewhere = {session.thread for session in store.sessions(every=True) if session.label != label}
-    # An alias may be the session's name from before it was renamed, with threads of that time.
-    names = [label, *(alias.name for alias in store.aliases() if store.resolve(alias.name) == label)]
-    return set[int]().union(*(_ever(store, name) for name in names)) - elsewhere
+class _Sessions:
+    """The sessions of a ledger, read once, by what an erasure asks of each."""
+
+    def __init__(self, store: LedgerStore) -> None:
+        self._store = store
+        self._users: defaultdict[int, set[str]] = defaultdict(set)
+        self._names: defaultdict[str, list[str]] = defaultdict(list)
+        self.belonging: defaultdict[str, list[SessionInfo]] = defaultdict(list)
+        """Sessions that a session's calls spawned, and its late replies, by its label."""
+        for info in store.sessions(every=True):
+            self._users[info.thread].add(info.label)
+            owner = info.parent_session or _owner_of_late_reply(store, info)
+            if label := store.resolve(owner) if owner else None:
+                self.belonging[label].append(info)
+        for alias in store.aliases():
+            if label := store.resolve(alias.name):
+                self._names[label].append(alias.name)
+
+    def threads_only_of(self, label: str) -> set[int]:
+        """Return every thread that a session or one of its names ever pointed to and no other session uses.
+
+        An alias may be the session's name from before it was renamed, with threads of that time.
+        """
+        threads = set[int]().union(*(_ever(self._store, name) for name in (label, *self._names[label])))
+        return {thread for thread in threads if not self._users[thread] - {label}}
 
 
 def _ever(store: LedgerStore, label: str) -> set[int]:
