@@ -278,6 +278,7 @@ def test_late_reply_to_a_displaced_context_is_not_stored_in_the_turn_that_began_
     agents[1].begin("Hello?")
     agents[1].assemble()
     assert failure(lambda: agents[0].record("A is 1.", late)).kind == "TurnSuperseded"
+    assert failure(lambda: agents[0].fail("no network", turn=1)).kind == "TurnSuperseded"
     assert agents[0].record("B is 2.", agents[0].assemble().context_id).status == "completed"
     texts = [message.text() for message in agents[0].get_messages().messages]
     assert texts == ["What is A?", "What is B?", "B is 2."]

@@ -247,7 +247,8 @@ def erase_principal(principal: str, tenant: str, yes: bool, options: CommandOpti
             click.confirm(f"Permanently delete all data of {printable(principal)!r}?", abort=True)
         ledger = Ledger(store)
         ledger.unrecorded = _unrecorded(store)
-        result = ledger.erase_principal(principal)
+        with progress_bar("Deleting"):
+            result = ledger.erase_principal(principal)
     sessions = f"{len(result.sessions):,} sessions with {result.erased.messages:,} messages"
     others = f"{result.events:,} queued events, {result.documents:,} documents, {result.replies:,} unrecorded replies"
     lines = [f"Permanently deleted: {sessions}, {others}."]

@@ -215,9 +215,11 @@ class AgentClient:
         """Store the reply to an assembled context."""
         return self._call("record", forms.RecordReply(reply, context_id), forms.RecordResult)
 
-    def fail(self, error: str, kind: forms.FailureKind = "error", partial: str = "") -> forms.TurnState:
-        """End the open turn as failed."""
-        return self._call("fail", forms.Fail(error, kind, partial), forms.TurnState)
+    def fail(
+        self, error: str, kind: forms.FailureKind = "error", partial: str = "", *, turn: int = 0
+    ) -> forms.TurnState:
+        """End the open turn as failed; refused if it is another one than `turn`."""
+        return self._call("fail", forms.Fail(error, kind, partial, turn), forms.TurnState)
 
     def mirror(
         self,

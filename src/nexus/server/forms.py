@@ -289,6 +289,8 @@ class Fail(Struct, frozen=True, forbid_unknown_fields=True):
     """Kind of the failure, as `nexus.failure_of` names it; `aborted` for a cancellation."""
     partial: str = ""
     """Text that had arrived."""
+    turn: int = 0
+    """The turn that failed, refused if another one is open; 0 for whichever is open."""
 
 
 class Mirror(Struct, frozen=True, forbid_unknown_fields=True):

@@ -262,7 +262,7 @@ async def record(call: Call, params: forms.RecordReply) -> forms.RecordResult:
             turn.record(reply, ctx)
         else:
             turn = _open_turn(call, {**call.agent.options}, lease)
-            _check_turn_of_context(call, params.context_id, turn)
+            _check_number(turn, _turn_of_context(params.context_id))
             turn.assemble()
             turn.record(reply)
         return turn.number, turn.status
@@ -278,6 +278,7 @@ async def fail(call: Call, params: forms.Fail) -> forms.TurnState:
 
     def run(lease: Lease) -> forms.TurnState:
         turn = _open_turn(call, {**call.agent.options}, lease)
+        _check_number(turn, params.turn)
         turn.fail(params.kind, params.error, partial=params.partial or None)
         return _state_of(turn)
 
@@ -298,6 +299,8 @@ async def mirror(call: Call, params: forms.Mirror) -> forms.AssembledBody:
 # shared by methods -------------------------------------------------------------------------------------------------
 
 _MIRRORED = "list-"
+MOST_DIGITS = 20
+"""Digits of a turn's number, at most."""
 _ASSEMBLED_AGAIN = "context was assembled again for this record: the server had restarted, or many came between"
 
 
@@ -336,11 +339,16 @@ def _context_key(call: Call, context_id: str) -> str:
     return f"{call.label}\n{context_id}"
 
 
-def _check_turn_of_context(call: Call, context_id: str, turn: Turn) -> None:
-    """Raise TurnSuperseded if a context that is not known any more was of another turn than the open one."""
-    number, _, unique = context_id.partition("-")
-    if unique and number.isdecimal() and int(number) != turn.number:
-        raise TurnSuperseded(call.label, int(number), f"turn {turn.number} is open")
+def _turn_of_context(context_id: str) -> int:
+    """Return the number of the turn that a context was assembled for; 0 if its id names none."""
+    number = context_id.partition("-")[0]
+    return int(number) if number.isascii() and number.isdecimal() and len(number) < MOST_DIGITS else 0
+
+
+def _check_number(turn: Turn, number: int) -> None:
+    """Raise TurnSuperseded if the open turn is another one than the number that a program names; 0 names none."""
+    if number not in (0, turn.number):
+        raise TurnSuperseded(turn.session, number, f"turn {turn.number} is open")
 
 
 def _state_of(turn: Turn) -> forms.TurnState:

@@ -177,6 +177,7 @@ export interface Fail {
   error: string;
   kind?: "aborted" | "auth" | "bad_reply" | "bad_request" | "connection" | "content" | "error" | "limit" | "overflow" | "overloaded" | "rate_limit" | "timeout";
   partial?: string;
+  turn?: number;
 }
 
 /** A new agent with this one's settings and its history up to a turn. */
