@@ -60,7 +60,7 @@ class WorkerOrder(Struct, frozen=True):
 
 
 class TurnHooks(Struct, frozen=True):
-    """What the caller of `Agent.run` does while the turn runs, and while its workers do."""
+    """Callbacks of `Agent.run` for its turn and the turns of its workers."""
 
     before_step: Callable[[AsyncTurn], Awaitable[None]] | None = None
     """Called between two calls of a model, when all results are stored: it may add the user's further messages."""

@@ -65,7 +65,7 @@ class QueueRow(Struct, frozen=True):
 
     @property
     def principal(self) -> str:
-        """Who sent it."""
+        """Principal of the sender; empty without one."""
         return self.options.get("principal") or ""
 
     @property

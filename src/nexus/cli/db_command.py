@@ -119,9 +119,9 @@ def import_profiles(options: CommandOptions) -> None:
     """
     nx = options.open(writes=True, needs_config=False)
     rows = _run(nx, lambda service: service.import_profiles(nx.credentials.home))
-    shown = ((row.principal, row.source, row.result) for row in rows)
+    cells = ((row.principal, row.source, row.result) for row in rows)
     options.report_table(
-        rows, ("user", "from", "result"), shown, empty="No profiles of earlier versions.", wraps=("from", "result")
+        rows, ("user", "from", "result"), cells, empty="No profiles of earlier versions.", wraps=("from", "result")
     )
 
 

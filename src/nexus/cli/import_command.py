@@ -98,7 +98,7 @@ def command(
 
 
 def _load_formats(nx: Engine, file_format: str | None) -> list[str]:
-    """Add the formats of plugins, and return what is wrong with them. Raises BadParameter for an unknown name."""
+    """Add the formats of plugins, and return their problems. Raises BadParameter for an unknown name."""
     problems = [f"plugin {plugin}: {text}" for plugin, texts in add_readers(nx.hooks).items() for text in texts]
     if file_format is not None and file_format not in READERS:
         guess = nearest(file_format, READERS)

@@ -214,8 +214,8 @@ def propose(sessions: tuple[str, ...], base_url: str, adds: bool, options: Comma
 def accept(ids: tuple[str, ...], every: bool, to: Any, options: CommandOptions) -> None:
     """Add the proposals with these IDs to memory, as one change that `nexus memory undo` reverts.
 
-    A fact that the proposal replaces moves to the log. A profile is that of the session's principal; yours for a session
-    without any.
+    A fact that the proposal replaces moves to the log. The profile is the profile of the session's principal, or yours
+    for a session without one.
 
     Example: nexus memory accept --all
     """

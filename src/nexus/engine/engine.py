@@ -414,9 +414,9 @@ class Engine:
         return _PreparedRequest(request, tuple(warnings))
 
     def person(self, request: Request) -> str:
-        """Return whose profile a request's context shows: the principal's, else that of the person of a `dm:` session.
+        """Return the person whose profile a context shows: the principal, else the person of a `dm:` session.
 
-        Empty if it is nobody's, which is the local user's for an engine of the local user.
+        Empty if there is no such person; an engine of the local user then shows the local user's profile.
         """
         return request.identity.principal or session_person(self.store, request.routing.session)
 
@@ -586,7 +586,7 @@ class Engine:
         return committed
 
     def _commit_reply(self, ctx: AssembledContext, commit: Commit, reply: object) -> Committed:
-        """Store a reply. What the ledger cannot store now is kept in a file, and the error has it."""
+        """Store a reply. If the ledger cannot store it now, a file and the error contain it."""
         label, facts = ctx.session_label, new_session_metadata(ctx, self.store)
         try:
             return commit_patiently(self.ledger, label, commit, facts)

@@ -79,7 +79,7 @@ def turn_with_event(ledger: Ledger, session: str, event: Event, principal: str) 
 
 
 def surroundings_of(entries: Iterable[Entry]) -> Event:
-    """Return an event without content, with what the first of these entries that has any says of its event."""
+    """Return the surroundings that the first of these entries with any has stored, as an event without content."""
     stored_fields = (entry.body["event"] for entry in entries if "event" in entry.body)
     fields: dict[str, Any] = next(stored_fields, dict[str, Any]())
     return msgspec.convert({name: fields[name] for name in SURROUNDINGS if name in fields}, Event)

@@ -1,7 +1,8 @@
 """Replies that cannot be stored where they belong: too late for their turn, or while the ledger stores nothing.
 
 A late reply gets a session of its own that shares the history up to its event. There it is behind the message that it
-answers, and no other session shows it. What the ledger could not store is recorded later (`nexus.ledger.unrecorded`).
+answers, and no other session shows it. Replies that the ledger could not store are recorded later, from the file of
+`nexus.ledger.unrecorded`.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class TurnEngine(Protocol):
         ...
 
     def record_waiting(self) -> int:
-        """Record what the ledger could not store before."""
+        """Record the replies that the ledger could not store before."""
         ...
 
 
@@ -144,7 +144,7 @@ class Turn:
 
     @property
     def surroundings(self) -> Event:
-        """What the turn's event says besides its messages: time zone, channel, platform, metadata, hook data."""
+        """The turn's event without messages: time zone, channel, platform, metadata and hook data."""
         return self._request.event
 
     @property
@@ -321,7 +321,7 @@ class Turn:
         return self.fail(ABORTED, CANCELED, partial=partial)
 
     def _commit(self, *entries: NewEntry) -> Committed:
-        """Store entries of the turn. What a superseded turn has to say is stored apart, and TurnSuperseded is raised."""
+        """Store entries of the turn. Entries of a superseded turn are stored apart, and TurnSuperseded is raised."""
         ledger, position = self.engine.ledger, self._position
         commit = Commit(entries, turn=position, fence=self._fence)
         try:

@@ -150,11 +150,11 @@ def check_owner(
     """Raise NotAllowed for a session that belongs to somebody else: by name, by alias, as a fork, or as a worker's."""
     if not (principal and matches):
         return
-    own = principal_session(principal, matches)
+    own_session = principal_session(principal, matches)
     first_kind = next((match.kind for match in matches if match.kind != "open"), "open")
-    if first_kind == "named" and label == own:
+    if first_kind == "named" and label == own_session:
         return
-    allowed = {own, f"dm:{principal}", f"dm:{effective_principal(matches).person or principal}"}
+    allowed = {own_session, f"dm:{principal}", f"dm:{effective_principal(matches).person or principal}"}
     for name in names_of(label):
         for match in matches:
             owners = {other for other, entry in match.policy.principals.items() if entry.label(other) == name}

@@ -179,7 +179,7 @@ def _image(image: Image) -> str:
 
 
 def checkpoint_text(entry: Entry, kinds: Mapping[object, str]) -> str:
-    """Describe an entry apart from its messages; empty for most. `kinds` are those of earlier checkpoints, by seq."""
+    """Describe an entry apart from its messages; empty for most. `kinds`: kinds of earlier checkpoints, by seq."""
     body = entry.body
     match entry.kind:
         case "compaction":

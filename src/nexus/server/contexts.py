@@ -105,9 +105,9 @@ class WaitingContexts:
 
 
 def waiting_context(ctx: AssembledContext) -> tuple[AssembledContext, int]:
-    """Return what a record needs of a context, and the bytes of its texts and images.
+    """Return the part of a context that its record needs, and the bytes of its texts and images.
 
-    A planner would hold all messages of the session. What two contexts share is counted for both.
+    A planner would hold all messages of the session. Texts that two contexts share are counted for both.
     """
     state = engine_state(ctx)
     if state is not None:
@@ -134,9 +134,10 @@ def waiting_context(ctx: AssembledContext) -> tuple[AssembledContext, int]:
                 sizes[id(text)] = getsizeof(text)
             else:
                 sizes[id(part)] = _encoded_bytes(part)
-    made, request = ctx.provenance, ctx.provenance.request
+    provenance = ctx.provenance
+    request = provenance.request
     options = msgspec.structs.replace(request, event=Event()) if request is not None else None
-    blocks = (made.blocks, made.already_in_history, made.omitted_blocks)
+    blocks = (provenance.blocks, provenance.already_in_history, provenance.omitted_blocks)
     return ctx, sum(sizes.values()) + _encoded_bytes((ctx.system_prompt, ctx.tools, blocks, options))
 
 

@@ -127,10 +127,8 @@ async def send(call: Call, params: forms.Send) -> forms.SendResult:
 
 async def cancel(call: Call, params: forms.Cancel) -> forms.CancelResult:
     """Cancel a request under way: it ends as interrupted, with its partial reply."""
-    found = await call.tenant.nx.run(
-        call.tenant.nx.engine.store.events_with_id, event_id(call.label, params.request_id)
-    )
-    if any([await _cancel(call, row, params.request_id) for row in found]):
+    rows = await call.tenant.nx.run(call.tenant.nx.engine.store.events_with_id, event_id(call.label, params.request_id))
+    if any([await _cancel(call, row, params.request_id) for row in rows]):
         return forms.CancelResult(cancelled=True, request_id=params.request_id)
     return forms.CancelResult(cancelled=False, request_id=params.request_id, reason="not found or completed")
 

@@ -1,4 +1,4 @@
-"""What an orchestrator uses of a ContextBuilder's answer, so that its engine assembles, records and replays the same bytes.
+"""Use of a ContextBuilder's answer by an orchestrator, whose engine assembles, records and replays the same bytes.
 
 The engine assembles the turn from the ledger. A block of the answer that differs from the engine's own block becomes an
 input of the turn (`blocks=` of `Engine.assemble`), which its manifest records. The result has to be the answer: an answer
@@ -89,13 +89,13 @@ def recorded_answer(nx: Engine, turn: Turn) -> RequestOptions | None:
     return _options(turn, assemble_turn(nx, turn, {}), BuiltContext([], definitions), wanted)
 
 
-def assemble_answer(nx: Engine, turn: Turn, own: AssembledContext, answer: BuiltContext) -> AssembledContext:
-    """Return the context of a turn's first call with the texts and tools of an answer; `own` is the turn's without them.
+def assemble_answer(nx: Engine, turn: Turn, unanswered: AssembledContext, answer: BuiltContext) -> AssembledContext:
+    """Return the context of a turn's first call with the texts and tools of an answer; `unanswered` is the one without.
 
     Raises BadContext if the engine cannot assemble what the answer says.
     """
     wanted = _parts(answer.messages)
-    ctx = assemble_turn(nx, turn, _options(turn, own, answer, wanted))
+    ctx = assemble_turn(nx, turn, _options(turn, unanswered, answer, wanted))
     _check_same(wanted, _parts(ctx.to_openai()["messages"]), answer.memory)
     return ctx
 
@@ -111,18 +111,20 @@ def own_tools(ctx: AssembledContext) -> list[dict[str, Any]]:
     return [*(ctx.provenance.tool_definitions or [tool.definition() for tool in ctx.tools])]
 
 
-def _options(turn: Turn, own: AssembledContext, answer: BuiltContext, wanted: _Parts) -> RequestOptions:
+def _options(turn: Turn, unanswered: AssembledContext, answer: BuiltContext, wanted: _Parts) -> RequestOptions:
     """Return the parts of an answer that differ from the engine's own, as arguments of `Engine.assemble`."""
     options: RequestOptions = {}
-    tools, own_specs = canonical(answer.tools), {tool.name: tool for tool in own.tools}
+    tools, own_specs = canonical(answer.tools), {tool.name: tool for tool in unanswered.tools}
     if unknown := [tool.name for tool in tools if tool.name not in own_specs]:
         raise _refused(f"it offers tools that this run does not have: {', '.join(unknown)}")
-    if tools != own.tools:
-        definitions = {spec.name: dict(item) for item in iter_definitions(own_tools(own)) for spec in canonical([item])}
+    if tools != unanswered.tools:
+        definitions = {
+            spec.name: dict(item) for item in iter_definitions(own_tools(unanswered)) for spec in canonical([item])
+        }
         options["tools"] = [
             definitions.get(tool.name, {}) if tool == own_specs[tool.name] else tool.definition() for tool in tools
         ]
-    parts = _parts(own.to_openai()["messages"])
+    parts = _parts(unanswered.to_openai()["messages"])
     own_blocks = dict(parts.blocks)
     own_names = ("summary", "shared_memory") if answer.memory else ("summary",)
     blocks = {
@@ -138,7 +140,7 @@ def _options(turn: Turn, own: AssembledContext, answer: BuiltContext, wanted: _P
 
 
 def _parts(messages: Sequence[Mapping[str, Any]]) -> _Parts:
-    """Split messages of OpenAI's format. Raises BadContext if they are no tagged dialogue."""
+    """Split messages of OpenAI's format. Raises BadContext for any other form than the tagged dialogue."""
     texts = [_text_of(message.get("content")) for message in messages]
     if len(texts) < 2 or messages[0].get("role") not in ("system", "developer"):
         raise _refused("its messages are not a system message and the blocks of the tagged dialogue")

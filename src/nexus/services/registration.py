@@ -1,4 +1,4 @@
-"""What the tagged dialogue adds to the core's tables."""
+"""Registration of the tagged dialogue in the core's tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the turn log adds to the core's tables."""
+"""Registration of the turn log in the core's tables."""
 
 from __future__ import annotations
 

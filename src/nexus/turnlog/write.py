@@ -244,7 +244,7 @@ def _posting_after(unit: Unit, at: Position) -> tuple[int, bool]:
 
 
 def _is_unposted(unit: Unit, at: Position) -> bool:
-    """Return true for a text that nobody received: the tools that post were offered, and none was called."""
+    """Return True for a text that was not sent: tools that post were offered, and none was called."""
     message = unit.message
     if message is None or message.role != "assistant" or any(message.calls()):
         return False

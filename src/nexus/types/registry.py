@@ -35,18 +35,18 @@ class Registry(Mapping[str, T], Generic[T]):
             raise ValueError(f"{name!r} is registered twice")
 
     def add_of_plugin(self, name: str, row: T) -> None:
-        """Add a plugin's row. It replaces that of an earlier plugin, and never one of Nexus."""
+        """Add a plugin's row. It replaces an earlier plugin's row, and never one of Nexus."""
         self._plugins[name] = row
 
     @property
     def own_names(self) -> frozenset[str]:
         """The names of Nexus's rows, which plugins cannot have."""
-        return frozenset(self._whole())
+        return frozenset(self._rows_of_nexus())
 
     def __getitem__(self, name: str) -> T:
         row = self._rows.get(name)
         if row is None:
-            row = self._whole().get(name)
+            row = self._rows_of_nexus().get(name)
         if row is None:
             return self._plugins[name]
         if isinstance(row, str):
@@ -55,12 +55,12 @@ class Registry(Mapping[str, T], Generic[T]):
         return row
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted({*self._whole(), *self._plugins}))
+        return iter(sorted({*self._rows_of_nexus(), *self._plugins}))
 
     def __len__(self) -> int:
-        return len({*self._whole(), *self._plugins})
+        return len({*self._rows_of_nexus(), *self._plugins})
 
-    def _whole(self) -> dict[str, T | str]:
+    def _rows_of_nexus(self) -> dict[str, T | str]:
         """Return Nexus's rows, after every registration."""
         with _lock:
             while _registrations:

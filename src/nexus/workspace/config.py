@@ -296,18 +296,18 @@ def _read_file(file: SettingsFile, warnings: list[ContextWarning]) -> dict[str, 
         table = parse_toml(text)
     except ValueError as error:
         raise BadConfig(file.origin, "", f"not TOML: {error}") from error
-    known, unknown = _known(table, Config)
+    settings, unknown = _existing_settings(table, Config)
     for key, hint in unknown:
         warnings.append(ContextWarning(file.origin, f"{key} ignored: unknown setting ({hint})"))
-    return _validated(known, file.origin)
+    return _validated(settings, file.origin)
 
 
-def _known(
+def _existing_settings(
     table: Mapping[str, Any], kind: type[Struct], prefix: str = ""
 ) -> tuple[dict[str, Any], list[tuple[str, str]]]:
     """Return a table without the settings that do not exist, and these with a hint, by dotted key."""
     types = {info.name: info.type for info in msgspec.structs.fields(kind)}
-    known: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     unknown: list[tuple[str, str]] = []
     for name, value in table.items():
         inner = types.get(name)
@@ -319,11 +319,11 @@ def _known(
             hint = f"did you mean {close[0]}?" if close else f"available: {', '.join(keys)}"
             unknown.append((f"{prefix}{name}", hint))
         elif isinstance(value, dict) and isinstance(inner, type) and issubclass(inner, Struct):
-            known[name], more = _known(cast("dict[str, Any]", value), inner, f"{prefix}{name}.")
+            settings[name], more = _existing_settings(cast("dict[str, Any]", value), inner, f"{prefix}{name}.")
             unknown += more
         else:
-            known[name] = value
-    return known, unknown
+            settings[name] = value
+    return settings, unknown
 
 
 def _validated(table: dict[str, Any], origin: str) -> dict[str, Any]:
@@ -367,9 +367,9 @@ def _is_trusted(file: SettingsFile, trusted: Iterable[str]) -> bool:
     return any(Path(folder).is_relative_to(root) for root in roots)
 
 
-def _untrusted_model(file: SettingsFile, folders: Folders, model: str, own: str) -> str:
+def _untrusted_model(file: SettingsFile, folders: Folders, model: str, user_model: str) -> str:
     """Return why a model of a workspace's file is not used, and how to accept it."""
-    chosen, current = resolve(model).provider, resolve(own or DEFAULT_MODEL).provider
+    chosen, current = resolve(model).provider, resolve(user_model or DEFAULT_MODEL).provider
     data = f"{model!r} would send your data to {chosen}" + (f" instead of {current}" if chosen != current else "")
     own_file = f"{folders.display_path(folders.home)}{FILE_NAME}"
     return f"{data} (accept: trusted = [{json.dumps(str(file.inside), ensure_ascii=False)}] in {own_file}, or pass the model)"

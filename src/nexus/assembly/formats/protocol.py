@@ -96,7 +96,7 @@ class MessageFormat(Protocol):
 
     @property
     def openings(self) -> Mapping[str, str]:
-        """How the blocks begin that the format's own sources write, by source. Such a block is escaped already."""
+        """Opening text of the blocks of the format's own sources, by source. These blocks are already escaped."""
         ...
 
     def on_path(self, counter: TokenCounter, /) -> PathFormat:
@@ -132,12 +132,12 @@ class MessageFormat(Protocol):
         ...
 
     def reply(self, message: Message, is_offered: Callable[[str], bool], call_id: str, /) -> Message:
-        """Return what a model's reply means, which may imitate the format.
+        """Return the meaning of a model's reply, which may imitate the format.
 
         `is_offered` tells if a tool was offered. A call that only the imitation shows gets an id that begins with `call_id`.
         """
         ...
 
     def plain_text(self, message: Message, /) -> str:
-        """Return a shown message's text without what the format puts around it."""
+        """Return a shown message's text without the additions of the format."""
         ...

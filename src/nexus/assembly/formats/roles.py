@@ -58,11 +58,11 @@ class RolesFormat:
         return None
 
     def reply(self, message: Message, _is_offered: Callable[[str], bool], _call_id: str, /) -> Message:
-        """Return the message: a reply in real roles is what it says."""
+        """Return the message unchanged: a reply in real roles imitates no format."""
         return message
 
     def plain_text(self, message: Message, /) -> str:
-        """Return the message's text, which has nothing around it."""
+        """Return the message's text."""
         return message.text()
 
 

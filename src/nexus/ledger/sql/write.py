@@ -250,7 +250,7 @@ class Writing:
             raise TurnSuperseded(session, turn, "it has ended")
 
     def _newest_step(self, thread: Thread) -> str:
-        """Return the kind of the newest entry that is no checkpoint; empty without one."""
+        """Return the kind of the newest entry apart from checkpoints; empty without one."""
         sql = "SELECT kind FROM entry WHERE tenant=? AND thread=? AND seq>? AND seq<=? ORDER BY seq DESC"
         for part in reversed(self.reader.path(thread.id)):
             for (kind,) in self.db.each(sql, (self.tenant, part.thread, part.low, part.high)):

@@ -261,13 +261,18 @@ class ContextBuilder:
         )
 
     def _tools(self, tools: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return definitions with those of the registry, which replace others of the same name."""
+        """Return definitions with the registry's, which replace others of the same name."""
         registry = self.tool_registry
         if registry is None:
             return list(tools)
-        own = tool_definitions(registry) if tools else check_definitions(registry.get_all_tool_definitions(), registry)
-        names = {tool.name for tool in canonical(own)}
-        return [*own, *(dict(tool) for tool in iter_definitions(tools) if canonical([tool])[0].name not in names)]
+        registered = (
+            tool_definitions(registry) if tools else check_definitions(registry.get_all_tool_definitions(), registry)
+        )
+        names = {tool.name for tool in canonical(registered)}
+        return [
+            *registered,
+            *(dict(tool) for tool in iter_definitions(tools) if canonical([tool])[0].name not in names),
+        ]
 
     async def _rows(self, owner_key: str, current_run_id: str) -> list[dict[str, Any]]:
         """Return the newest rows: all of them, or enough for more entries than are shown."""

@@ -70,7 +70,7 @@ def check_expected_versions(case: Case) -> None:
 
 
 def check_deleted_documents(case: Case) -> None:
-    """A deleted document is gone, others stay, and one of its name begins anew."""
+    """A deleted document is gone, others stay, and another one of its name begins at number 1."""
     store = case.store
     for name in ("ann", "ann", "bob"):
         store.put_document("agent", name, {})
@@ -229,7 +229,7 @@ def check_conflicting_documents(case: Case) -> None:
 
 
 def check_damaged_documents(case: Case) -> None:
-    """A document that does not match its hash, or is no JSON object, is never served or changed; others are."""
+    """A document that does not match its hash, or is not a JSON object, is never served or changed; others are."""
     store = case.store
     good = _record("agent", "good", "{}")
     wrong = {

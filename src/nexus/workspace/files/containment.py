@@ -48,7 +48,7 @@ def read_file(path: str | Path, most_bytes: int, *, inside: Path | None = None) 
         def check(status: os.stat_result) -> None:
             _check_regular(status, path, most_bytes)
 
-        with _opened(base, real.relative_to(base).parts, check) as (handle, _):
+        with _open_handle(base, real.relative_to(base).parts, check) as (handle, _):
             # Up to one byte over the limit: a file may grow while it is read, or have no size, as in /proc.
             data = read_bytes(handle, most_bytes + 1)
     except (OSError, RuntimeError, ValueError) as error:
@@ -136,7 +136,7 @@ def open_inside(
     """
     base, parts = _contained(root, name)
     judge(parts)
-    with _opened(base, parts, _check_kind) as (handle, folder):
+    with _open_handle(base, parts, _check_kind) as (handle, folder):
         status = os.fstat(handle)
         if status.st_nlink > 1 and not hard_links:
             entries = islice(_entries(base, parts[:-1], folder), ENTRIES)
@@ -155,12 +155,12 @@ def open_resolved(base: Path, path: Path) -> Generator[int]:
 
     Raises OSError as `open_inside`.
     """
-    with _opened(base, path.relative_to(base).parts, _check_kind) as (handle, _):
+    with _open_handle(base, path.relative_to(base).parts, _check_kind) as (handle, _):
         yield handle
 
 
 @contextmanager
-def _opened(
+def _open_handle(
     base: Path, parts: tuple[str, ...], check: Callable[[os.stat_result], None]
 ) -> Generator[tuple[int, int | None]]:
     """Yield an open handle of the file at a resolved path below `base`, and the handle of its folder (see `_folder`).

@@ -120,9 +120,9 @@ def propose(
         return Proposals((), dict(dropped))
     with files.lock_folder(book.root):
         store = _read(book)
-        known = {proposal.id for proposal in extracted}
+        extracted_ids = {proposal.id for proposal in extracted}
         # Earlier versions did not store whose a proposal is.
-        pending = (old for old in store.pending if old.principal is not None or old.id not in known)
+        pending = (old for old in store.pending if old.principal is not None or old.id not in extracted_ids)
         waiting = _undecided(book, store, (*pending, *extracted))
         open_labels = {source.session for proposal in waiting for source in proposal.sources}
         texts = {label: text for label, text in {**store.sessions, **entries}.items() if label in open_labels}
@@ -205,9 +205,9 @@ def _undecided(book: Notebook, store: _Store, proposals: Iterable[Proposal]) -> 
     undecided: list[Proposal] = []
     for principal, stated in by_principal.items():
         lines = book.profile(principal) if principal is not None else []
-        known = keys.union(map(fact_key, lines))
+        stored_keys = keys.union(map(fact_key, lines))
         for proposal in newest(stated):
-            if fact_key(proposal.text) in known or not _is_storable(proposal):
+            if fact_key(proposal.text) in stored_keys or not _is_storable(proposal):
                 continue
             replaced = replaced_facts(proposal.text, [*(fact.text for fact in facts), *lines])
             if not _is_outdated(proposal, facts, replaced):

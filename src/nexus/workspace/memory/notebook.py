@@ -372,9 +372,9 @@ def _with_facts(
     new = [collapse_whitespace(fact.text) for fact in added if (fact.file, fact.principal) == (PROFILE, principal)]
 
     def update(lines: list[str]) -> list[str]:
-        left = [line for line in lines if comparison_key(line) not in old]
-        known = {comparison_key(line) for line in left}
-        return [*left, *(line for line in new if comparison_key(line) not in known)]
+        remaining = [line for line in lines if comparison_key(line) not in old]
+        remaining_keys = {comparison_key(line) for line in remaining}
+        return [*remaining, *(line for line in new if comparison_key(line) not in remaining_keys)]
 
     return with_profile_lines(profile, update)
 

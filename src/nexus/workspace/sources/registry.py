@@ -24,7 +24,7 @@ class SourceSpec(NamedTuple):
     changes: Volatility
 
 
-_OWN = (
+_BUILT_IN = (
     SourceSpec("active_skills", skills.active_skills, "files"),
     SourceSpec("attachments", event_blocks.attachments, "turn"),
     SourceSpec("bootstrap", file_blocks.bootstrap, "files"),
@@ -56,7 +56,7 @@ _OWN = (
     SourceSpec("user_identity", file_blocks.user_identity, "files"),
 )
 
-SOURCES: Registry[SourceSpec] = Registry({spec.name: spec for spec in _OWN})
+SOURCES: Registry[SourceSpec] = Registry({spec.name: spec for spec in _BUILT_IN})
 """The sources by name. Rooms above the core add theirs."""
 
 
