@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import nexus
@@ -225,6 +225,7 @@ def views(nx: Engine, session: str) -> Iterator[Sequence[Message]]:
 
 
 @given(steps=st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 1), st.integers(0, 5)), max_size=14))
+@example(steps=[("begin", 0, 0), ("begin", 0, 0), ("plain", 0, 0), ("compact", 0, 0)])  # a compaction divides turn 3
 @settings(max_examples=60, deadline=None)
 def test_every_reply_is_behind_its_question_in_every_view(steps: list[tuple[str, int, int]]) -> None:
     with closing(SqliteLedger(":memory:")) as store:

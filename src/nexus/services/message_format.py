@@ -12,7 +12,7 @@ from datetime import UTC
 from msgspec.structs import replace
 
 from nexus.assembly.fit.display_rules import DisplayRules
-from nexus.assembly.fit.pins import Pinned, is_current, merge_pins, pending_request_ref, pinned_groups
+from nexus.assembly.fit.pins import Pinned, is_current, merge_pins, message_at, pending_request_ref, pinned_groups
 from nexus.assembly.fit.window import Window
 from nexus.assembly.formats.path_format import LedgerView, PathFormat
 from nexus.assembly.formats.protocol import FilledWindow, View
@@ -114,7 +114,7 @@ class TaggedFormat:
         window.fold.started = window.fold.hides_start = True  # blocks precede it
         window.extend(visible, counter, first)
         (window.path.head, window.path.head_hash), window.path.turn = reading.head, turn
-        return FilledWindow(window, None, _previous_turns(reading, entries, begin, turn_start))
+        return FilledWindow(window, None, _previous_turns(reading, entries, begin, turn_start, view.render))
 
     def entry_limits(self, previous: PreviousTurns, last_count: int | None, /) -> Sequence[int]:
         """Return the limits to try. Within a turn the count may not rise, so that the preamble stays the same."""
@@ -204,8 +204,13 @@ def _framed_row(row: StoredMessage, counter: TokenCounter) -> StoredMessage:
     return row if message is row.message else StoredMessage(row.ref, message, message_tokens(message, counter))
 
 
-def _previous_turns(reading: LedgerView, entries: Sequence[Entry], begin: MessageRef, end: int) -> PreviousTurns:
-    """Return the messages from `begin` to entry `end`, the summary before them, and the pinned messages."""
+def _previous_turns(
+    reading: LedgerView, entries: Sequence[Entry], begin: MessageRef, end: int, render: int
+) -> PreviousTurns:
+    """Return the messages from `begin` to entry `end`, the summary before them, and the pinned messages.
+
+    From render version 7 on, the request of the turn that a compaction divided stands before its answer.
+    """
     rows = [
         (entry.turn, row)
         for entry in entries
@@ -214,6 +219,10 @@ def _previous_turns(reading: LedgerView, entries: Sequence[Entry], begin: Messag
         if row.ref >= begin
     ]
     mark = reading.live.checkpoint
+    request_ref = pending_request_ref(None, mark)
+    if render >= 7 and request_ref is not None and rows and request_ref < begin == visible_start(mark):
+        request = message_at(reading.entries, request_ref)
+        rows = [(rows[0][0], request), *rows] if request is not None else rows
     summary = str(mark.body.get("summary", "")) if mark is not None and mark.kind == "compaction" else ""
     groups = pinned_groups(reading.entries, reading.live.pins, MessageRef(reading.live.cleared_at + 1, 0))
     # Negative numbers: pins have no turn, and rows of different pins must not be merged.

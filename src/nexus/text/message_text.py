@@ -17,7 +17,7 @@ from nexus.types.message import Image, Message, Note, Part, Text, ToolResult, Un
 
 PartT = TypeVar("PartT", bound=Part)
 
-RENDER_VERSION = 6
+RENDER_VERSION = 7
 """Raised whenever equal values would be rendered to other bytes."""
 
 SENT_ADDRESSES = ("https://", "http://", "data:")
