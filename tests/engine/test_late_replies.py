@@ -16,9 +16,10 @@ import nexus
 from nexus import AgentResult, Event, Text, ToolCall, assistant
 from nexus.engine import Engine
 from nexus.engine.turn import Turn
-from nexus.errors import BadEvent, BadReply, IdempotencyConflict, LateReply, LedgerError, TurnSuperseded
+from nexus.errors import BadEvent, BadReply, EmptyEvent, IdempotencyConflict, LateReply, LedgerError, TurnSuperseded
 from nexus.ledger.sql.write import Writing
 from nexus.ledger.sqlite import SqliteLedger
+from nexus.types.history import SUMMARY_MARKER
 from nexus.types.message import Message
 
 PROFILES = ("layered", "bare", "tagged", "tagged_stable", "turnlog", "repl", "workspace")
@@ -33,10 +34,12 @@ def answer(number: int) -> AgentResult:
 
 
 def misplaced(messages: Sequence[Message]) -> list[str]:
-    """Return the answers that are behind another question than their own."""
+    """Return the answers that are behind another question than their own. A summary has sections, not turns."""
     wrong: list[str] = []
     question = ""
     for message in messages:
+        if SUMMARY_MARKER in message.text() or "[CONTEXT SUMMARY]" in message.text():
+            continue
         for kind, number in re.findall(r"(Question|Answer) (\d+)", message.text()):
             if kind == "Question":
                 question = number
@@ -180,7 +183,7 @@ class Actors:
         except LateReply as late:
             if not late.stored_as:
                 self.in_errors.add(number)
-        except (BadEvent, BadReply, LedgerError):
+        except (BadEvent, BadReply, EmptyEvent, LedgerError):
             pass
 
     def _run(self, nx: Engine, kind: str, number: int, turn: Turn | None) -> None:
@@ -213,7 +216,7 @@ class Actors:
             turn.complete()
         elif kind == "current":
             other = nx.current_turn("s")
-            if other is not None and other.number == turn.number:
+            if other is not None and turn.stored is not None and other.number == turn.number:
                 self.turns.append((number, other))
 
 
