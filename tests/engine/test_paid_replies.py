@@ -19,7 +19,7 @@ import nexus
 from nexus import AgentResult, Event, Text, assistant
 from nexus.agents import Agent
 from nexus.engine import Engine
-from nexus.errors import LateReply, LedgerBusy, LedgerError, LedgerFull, LedgerUnavailable
+from nexus.errors import LateReply, LedgerBusy, LedgerClosed, LedgerDamaged, LedgerError, LedgerFull, LedgerUnavailable
 from nexus.ledger import unrecorded
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.unrecorded import RESERVED_BYTES, UnrecordedReplies, UnrecordedReply
@@ -130,6 +130,62 @@ def test_reply_that_waited_until_a_later_turn_began_is_late_and_not_under_it(nx:
     assert texts(nx) == ["A question?", "Another questi"[:14]]
     (late,) = nx.ledger.late_replies("s")
     assert texts(nx, late.label) == ["A question?", "A paid reply. "]
+
+
+def test_every_error_of_the_storage_keeps_the_reply(nx: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number, error in enumerate((LedgerError, LedgerClosed, LedgerDamaged), 1):
+        event = Event((Text("A question?"),), id=f"e{number}")
+        with refusing(nx, error, monkeypatch), pytest.raises(error) as failed:
+            nexus.call(nx, event, paid, session=f"s{number}")
+        assert failed.value.reply == paid()
+        assert failed.value.kept_in
+        assert nexus.call(nx, event, pytest.fail, session=f"s{number}").result.messages[-1].text() == PAID
+
+
+def test_ledger_that_fails_before_the_commit_keeps_the_reply(nx: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    turn = nx.begin(EVENT, session="s")
+    turn.assemble()
+
+    def fail(*_: object) -> None:
+        raise LedgerError("disk I/O error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(nx.store, "session", fail)
+        patch.setattr(nx.store, "commit", fail)
+        with pytest.raises(LedgerError, match="I/O") as failed:
+            turn.record(paid())
+    assert failed.value.reply == paid()
+    assert nx.record_waiting() == 1
+    assert texts(nx)[-1] == PAID[:14]
+
+
+def test_calibration_that_fails_does_not_fail_a_stored_reply(nx: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise LedgerError("disk I/O error")
+
+    monkeypatch.setattr(nx.store, "calibrate", fail)
+    usage = {"prompt_tokens": 5_000, "completion_tokens": 5, "total_tokens": 5_005}
+    nexus.call(nx, EVENT, lambda _: {**paid(), "usage": usage}, session="s")
+    assert texts(nx)[-1] == PAID[:14]
+
+
+def test_reply_is_never_recorded_in_a_ledger_that_took_the_place_of_its_own(tmp_path: Path) -> None:
+    """Both ledgers have a turn 1 in thread 1: numbers alone would put the reply under another question."""
+    file = tmp_path / "ledger.db"
+    with nexus.open(model="gpt-4o", ledger=file, home=tmp_path) as nx:
+        turn = nx.begin(EVENT, session="s")
+        turn.assemble()
+        with full(nx), pytest.raises(LedgerFull):
+            turn.record(paid())
+    original = file.rename(tmp_path / "other.db")
+    with nexus.open(model="gpt-4o", ledger=file, home=tmp_path) as nx:
+        nx.begin("How much is it?", session="s").assemble()
+        assert nx.record_waiting() == 0
+        assert texts(nx) == ["How much is it"]
+        assert not list(nx.ledger.late_replies("s"))
+    original.replace(file)
+    with nexus.open(ledger=file, home=tmp_path) as nx:
+        assert texts(nx) == ["A question?", PAID[:14]]
 
 
 @pytest.mark.parametrize("error", [LedgerBusy, LedgerUnavailable])

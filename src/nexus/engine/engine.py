@@ -25,7 +25,7 @@ from nexus.assembly.assemble import assemble, assemble_fitted, plan_compaction_f
 from nexus.assembly.continuity import frozen_blocks, history_header, last_blocks
 from nexus.assembly.fit.cut import Strategy
 from nexus.assembly.fit.view import build_view
-from nexus.assembly.formats.registry import add_formats, find_format, validate_formats
+from nexus.assembly.formats.registry import add_formats, find_format
 from nexus.assembly.inputs import AssemblyInputs, as_event, build_request, plan_budget
 from nexus.assembly.manifest_store import manifest_of
 from nexus.assembly.profiles.user.registry import load_profiles
@@ -59,6 +59,8 @@ from nexus.errors import (
     HeadMoved,
     IdempotencyConflict,
     LateReply,
+    LedgerError,
+    LedgerGone,
     NexusError,
     ToolNotAllowed,
     TurnSuperseded,
@@ -73,7 +75,7 @@ from nexus.ledger.recorded_calls import RecordedCall, call_before, last_call, la
 from nexus.ledger.sessions import SessionInfo
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.store import LedgerStore
-from nexus.ledger.unrecorded import UNSTORABLE, UnrecordedReplies, UnrecordedReply, unrecorded_path
+from nexus.ledger.unrecorded import UnrecordedReplies, UnrecordedReply, is_of_storage, unrecorded_path
 from nexus.policy import Policy
 from nexus.policy.authorization import AuthorizedRequest, authorize, session_person
 from nexus.providers.replies import read_reply
@@ -542,11 +544,7 @@ class Engine:
         """The hooks of plugins, discovered at first use (`nexus.plugins`)."""
         from nexus.plugins.load import load_hooks
 
-        hooks = load_hooks(
-            self.workspace_context.config.hooks, self._plugins, self.profiles.names_in_use, validate_formats
-        )
-        add_formats(hooks.formats)
-        return hooks
+        return load_hooks(self.workspace_context.config.hooks, self._plugins, self.profiles.names_in_use, add_formats)
 
     def _profile(self, request: Request) -> Profile:
         return self.profiles.resolve_with_source(request.profile).profile
@@ -571,24 +569,32 @@ class Engine:
             raise BadContext(f"context is {type(ctx).__name__} (pass the one that `assemble` returned)")
         now_ms = self.clock_ms()
         commit, mirrored = build_commit(ctx, result, self.counter, now_ms), ctx.mirrored
-        if mirrored is not None and isinstance(mirrored.state, PlacedList):
-            committed = self._mirror.record(mirrored.state, commit)
-        else:
-            committed = self._commit_reply(ctx, commit, result if reply is None else reply)
+        reply = result if reply is None else reply
+        try:
+            if mirrored is not None and isinstance(mirrored.state, PlacedList):
+                committed = self._mirror.record(mirrored.state, commit)
+            else:
+                committed = self._commit_reply(ctx, commit, reply)
+        except LedgerError as error:
+            if is_of_storage(error):
+                error.reply = reply
+            raise
         if committed.added and ctx.cut is not None:
             self._windows.keep_after(ctx, ctx.cut, committed.thread)
         # Usage includes what the caller added to the request, and nothing tells how much of the reserve that was.
         is_counted = not (mirrored is not None and mirrored.reserve)
         if committed.added and self.calibrate and result.usage.input_tokens and is_counted:
             model, counter = ctx.accounting.model_info, ctx.provenance.manifest.counter
-            if updated := update_calibration(ctx, result, partial(self._calibration, model, counter), now_ms):
-                self.store.calibrate(model.provider, calibration_key(model, counter), updated)
+            with suppress(LedgerError):  # the reply is stored; the next one calibrates
+                if updated := update_calibration(ctx, result, partial(self._calibration, model, counter), now_ms):
+                    self.store.calibrate(model.provider, calibration_key(model, counter), updated)
         return committed
 
     def _commit_reply(self, ctx: AssembledContext, commit: Commit, reply: object) -> Committed:
         """Store a reply. If the ledger cannot store it now, a file and the error contain it."""
-        label, facts = ctx.session_label, new_session_metadata(ctx, self.store)
+        label, facts = ctx.session_label, None
         try:
+            facts = new_session_metadata(ctx, self.store)
             return commit_patiently(self.ledger, label, commit, facts)
         except (TurnSuperseded, HeadMoved, IdempotencyConflict) as error:
             if commit.turn is None:
@@ -596,12 +602,13 @@ class Engine:
             base = late_base(ctx, commit)
             stored_as = try_store_late(self.ledger, label, commit.turn.turn, base, commit)
             raise LateReply(error, commit.turn.turn, reply, stored_as) from error
-        except UNSTORABLE as error:
+        except LedgerError as error:
+            if not is_of_storage(error) or isinstance(error, LedgerGone):  # another ledger has its place
+                raise
             turn = commit.turn.turn if commit.turn is not None else 0
             principal = ctx.provenance.identity.principal
             waiting = (label, turn, late_base(ctx, commit), commit, facts, principal)
             error.kept_in = self.unrecorded.add(UnrecordedReply(self.store.tenant, *waiting))
-            error.reply = reply
             raise
 
     def record_waiting(self) -> int:

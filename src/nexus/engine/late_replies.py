@@ -63,9 +63,12 @@ def late_base(ctx: AssembledContext, commit: Commit) -> tuple[int, int] | None:
 def record_unrecorded(ledger: Ledger, waiting: UnrecordedReply) -> None:
     """Record a reply that waited: where it belongs, else as a late one. Raises LedgerError if that must wait.
 
-    A reply whose history was erased is dropped, and so is one that was recorded meanwhile.
+    A reply whose history was erased is dropped, and so is one that was recorded meanwhile. One of a ledger whose file was
+    replaced waits for its own.
     """
     commit = waiting.commit
+    if waiting.base is not None and commit.follows is not None:
+        _check_history(ledger, waiting.session, waiting.base[0], *commit.follows)
     try:
         ledger.commit(waiting.session, commit, waiting.facts)
     except (TurnSuperseded, HeadMoved, IdempotencyConflict):
@@ -76,6 +79,16 @@ def record_unrecorded(ledger: Ledger, waiting: UnrecordedReply) -> None:
             ledger.commit(waiting.session, replace(commit, follows=None, assembly=None, cut=None), waiting.facts)
     except BadReference:
         pass
+
+
+def _check_history(ledger: Ledger, session: str, thread: int, seq: int, head_hash: bytes) -> None:
+    """Raise HeadMoved if the ledger has other entries where a reply's history was: it is another ledger."""
+    store = ledger.store
+    with suppress(BadReference), store.snapshot():
+        threads = {thread, store.thread_of(session) or thread}
+        entries = [entry for each in threads for entry in store.entries(each, seq - 1, seq)]
+        if entries and all(entry.hash != head_hash for entry in entries):
+            raise HeadMoved(session, seq, entries[-1].seq)
 
 
 def store_late(ledger: Ledger, session: str, turn: int, base: tuple[int, int], commit: Commit) -> tuple[str, Committed]:

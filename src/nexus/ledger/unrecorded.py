@@ -20,12 +20,20 @@ from threading import Lock
 import msgspec
 from msgspec import Struct
 
-from nexus.errors import LedgerBusy, LedgerError, LedgerFull, LedgerUnavailable, UnreadableFile
+from nexus.errors import (
+    LedgerBusy,
+    LedgerClosed,
+    LedgerDamaged,
+    LedgerError,
+    LedgerFull,
+    LedgerGone,
+    LedgerUnavailable,
+    UnreadableFile,
+)
 from nexus.ledger.sessions import SessionMetadata
 from nexus.types.ledger_entries import Commit
 
-UNSTORABLE = (LedgerBusy, LedgerFull, LedgerUnavailable)
-"""Errors of a ledger that stores nothing now, and may store the same later."""
+_STORAGE_ERRORS = (LedgerBusy, LedgerClosed, LedgerDamaged, LedgerFull, LedgerGone, LedgerUnavailable)
 
 RESERVED_BYTES = 1_000_000
 
@@ -33,6 +41,11 @@ _MAGIC = b"NXREPLY1"
 _LENGTH = struct.Struct(">I")
 _DIGEST_BYTES = 32
 _HEAD_BYTES = _LENGTH.size + _DIGEST_BYTES
+
+
+def is_of_storage(error: LedgerError) -> bool:
+    """Return True for an error of a ledger that stores nothing now, and may store the same later."""
+    return type(error) is LedgerError or isinstance(error, _STORAGE_ERRORS)
 
 
 class UnrecordedReply(Struct, frozen=True):
@@ -221,9 +234,9 @@ def _recorded(record: Record, replies: Sequence[UnrecordedReply]) -> list[Unreco
     for reply in replies:
         try:
             record(reply)
-        except UNSTORABLE:
-            break
-        except LedgerError:
+        except LedgerError as error:
+            if is_of_storage(error):
+                break
             continue
         recorded.append(reply)
     return recorded
