@@ -19,14 +19,15 @@ from cli.running import run
 from nexus import hookimpl
 from nexus.assembly.formats.registry import FORMATS
 from nexus.assembly.formats.roles import RolesFormat
+from nexus.errors import UnreadableFile
 from nexus.interop.detect import detect, read
 from nexus.interop.importing import import_transcript
 from nexus.interop.json_lines import OnRead
-from nexus.interop.readers import READERS, FileReader, add_readers
+from nexus.interop.readers import READERS, FileReader, PluginReaders, add_readers
 from nexus.interop.transcript import Piece, Step, Transcript
 from nexus.types.block import Block
 from nexus.types.config import Config, HooksConfig
-from nexus.types.message import Message, Text, assistant, tool, user, with_parts
+from nexus.types.message import Message, Text, ToolCall, assistant, tool, user, with_parts
 from nexus.types.profile import Profile
 from nexus.types.request import Event, Identity, Request
 from nexus.workspace.source_context import SourceContext
@@ -659,7 +660,7 @@ def test_plugin_adds_a_message_format_that_reads_replies_and_replays() -> None:
     [
         (Labels("turnlog"), "format 'turnlog' omitted: another format has the same name"),
         (Labels("other"), "format 'other' omitted: its own name is 'labeled'"),
-        (Labels("odd", 3), "format 'odd' omitted: int is no MessageFormat"),
+        (Labels("odd", 3), "format 'odd' omitted: int is not a MessageFormat"),
     ],
 )
 def test_format_that_cannot_be_used_is_omitted_with_the_reason(plugin: Labels, problem: str) -> None:
@@ -707,7 +708,7 @@ def test_plugin_adds_a_reader_that_detects_and_imports_its_files(tmp_path: Path)
     file = tmp_path / "diary.json"
     file.write_text("LINES\nhello\nagain\n")
     with opened(Lines()) as nx:
-        assert add_readers(nx.hooks) == {"Lines": []}
+        assert add_readers(nx.hooks) == {"Lines": PluginReaders(["lines"], [])}
         assert detect(file) == "lines"
         for transcript in read(file):
             import_transcript(nx, transcript)
@@ -720,12 +721,149 @@ def test_plugin_adds_a_reader_that_detects_and_imports_its_files(tmp_path: Path)
     [
         (Lines("openai"), "reader 'openai' omitted: another reader has the same name"),
         (Lines("turnlog"), "reader 'turnlog' omitted: another reader has the same name"),
-        (Lines("odd", 3), "reader 'odd' omitted: int is no FileReader"),
+        (Lines("odd", 3), "reader 'odd' omitted: int is not a FileReader"),
     ],
 )
 def test_reader_that_cannot_be_used_is_omitted_with_the_reason(plugin: Lines, problem: str) -> None:
     before = list(READERS)
     with opened(plugin) as nx:
-        assert add_readers(nx.hooks) == {"Lines": [problem]}
+        assert add_readers(nx.hooks) == {"Lines": PluginReaders([], [problem])}
     assert list(READERS) == before
     assert READERS["openai"] is not LINES
+
+
+class OtherLines(Lines):
+    """Another plugin with a reader of the same name."""
+
+
+def raises(_value: object) -> bool:
+    raise KeyError("field")
+
+
+def read_and_raise(path: Path, on_read: OnRead | None) -> Iterator[Transcript]:
+    yield from read_lines(path, on_read)
+    raise KeyError("field")
+
+
+def read_text_only(path: Path, _on_read: OnRead | None) -> Iterator[Any]:
+    yield path.read_text()
+
+
+def read_without_an_id(_path: Path, _on_read: OnRead | None) -> Iterator[Transcript]:
+    yield Transcript("lines", None)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.usefixtures("readers")
+def test_first_plugin_has_a_reader_of_two_with_one_name() -> None:
+    other = FileReader(read_and_raise)
+    taken = "reader 'lines' omitted: another reader has the same name"
+    with opened(Lines(), OtherLines("lines", other)) as nx:
+        assert add_readers(nx.hooks) == {
+            "Lines": PluginReaders(["lines"], []),
+            "OtherLines": PluginReaders([], [taken]),
+        }
+    taken = "reader 'lines' omitted: another plugin of this process has one of that name"
+    with opened(Lines("lines", other)) as nx:
+        assert add_readers(nx.hooks) == {"Lines": PluginReaders([], [taken])}
+    with opened(Lines()) as nx:  # the same reader again, in a later engine
+        assert add_readers(nx.hooks) == {"Lines": PluginReaders(["lines"], [])}
+
+
+@pytest.mark.usefixtures("readers")
+@pytest.mark.parametrize(
+    ("read_file", "problem"),
+    [
+        (read_and_raise, "raised KeyError: 'field'"),
+        (read_text_only, "returned str and not a Transcript"),
+        (read_without_an_id, "returned an invalid Transcript: Expected `str`, got `null`"),
+    ],
+)
+def test_failure_of_a_reader_is_the_files_and_stops_no_other(read_file: Any, problem: str, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("LINES\nhello\n")
+    (tmp_path / "b.json").write_text('[{"role": "user", "content": "hi"}]')
+    with opened(Lines("lines", FileReader(read_file, owns_damaged=LINES.owns_damaged))) as nx:
+        add_readers(nx.hooks)
+        with pytest.raises(UnreadableFile) as failure:
+            list(read(tmp_path / "a.json"))
+        assert problem in str(failure.value)
+        assert "reader 'lines' of plugin Lines" in str(failure.value)
+        assert [transcript.format for transcript in read(tmp_path / "b.json")] == ["openai"]
+
+
+@pytest.mark.usefixtures("readers")
+def test_test_of_a_reader_that_raises_owns_nothing_and_is_reported_once(tmp_path: Path) -> None:
+    file = tmp_path / "b.json"
+    file.write_text('[{"role": "user", "content": "hi"}, {"role": "tool", "tool_call_id": "c", "content": ""}]')
+    reader = FileReader(read_lines, owns_value=raises, owns_message=raises, owns_damaged=raises)
+    with opened(Lines("lines", reader)) as nx:
+        added = add_readers(nx.hooks)
+        assert detect(file) == "openai"
+        assert added["Lines"].problems == ["reader 'lines' raised KeyError: 'field': treated as not its own"]
+
+
+@pytest.mark.usefixtures("readers")
+def test_file_of_a_plugins_format_may_have_a_line_of_json(tmp_path: Path) -> None:
+    file = tmp_path / "diary.txt"
+    file.write_text("LINES\n12\nagain\n")
+    with opened(Lines()) as nx:
+        add_readers(nx.hooks)
+        assert detect(file) == "lines"
+
+
+class OtherLabeled(Labeled):
+    """Another format of the same name."""
+
+
+@pytest.mark.usefixtures("formats")
+def test_format_of_another_engine_is_not_replaced() -> None:
+    with opened(Labels()) as nx:
+        assert nx.hooks.formats
+        first = FORMATS["labeled"]
+    with opened(Labels("labeled", OtherLabeled())) as nx:
+        taken = "format 'labeled' omitted: another plugin of this process has one of that name"
+        assert nx.hooks.plugins[0].problems == (taken,)
+        assert FORMATS["labeled"] is first
+    with opened(Labels()) as nx:  # an engine of the same plugin, as in another test or after an edit
+        assert nx.hooks.plugins[0].problems == ()
+        assert FORMATS["labeled"] is nx.hooks.formats["labeled"]
+
+
+class WithOpenings(Labeled):
+    """A format with an opening that is no text."""
+
+    openings = {"tickets": 3}  # pyright: ignore[reportAssignmentType]  # noqa: RUF012
+
+
+@pytest.mark.usefixtures("formats")
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (Labeled, "the class Labeled is not a MessageFormat"),
+        (WithOpenings(), "its `openings` is invalid"),
+    ],
+)
+def test_invalid_format_is_found_when_it_is_added(value: object, problem: str) -> None:
+    with opened(Labels("labeled", value)) as nx:
+        assert nx.hooks.plugins[0].problems == (f"format 'labeled' omitted: {problem}",)
+        assert "labeled" not in FORMATS
+
+
+class Careless(Labeled):
+    """A format that drops calls, or raises."""
+
+    def reply(self, message: Message, _is_offered: Callable[[str], bool], _call_id: str, /) -> Message:
+        if message.text() == "raise":
+            raise KeyError("role")
+        return with_parts(message, (Text(message.text()),))
+
+
+@pytest.mark.usefixtures("formats")
+@pytest.mark.parametrize(
+    ("text", "problem"), [("", "dropped the calls c1"), ("raise", "raised KeyError: 'role'")], ids=["drops", "raises"]
+)
+def test_format_that_fails_loses_no_reply(text: str, problem: str) -> None:
+    with opened(Labels("labeled", Careless())) as nx:
+        ctx = nx.assemble("hi", session="s", profile="labeled")
+        with pytest.warns(RuntimeWarning, match=problem):
+            nx.record(ctx, nexus.AgentResult((assistant(text, ToolCall("c1", "look", "{}")),)))
+        assert [call.id for call in nx.history("s")[-1].calls()] == ["c1"]

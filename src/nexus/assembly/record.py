@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -10,11 +11,13 @@ import msgspec
 from msgspec.structs import replace
 
 from nexus.assembly.fit.repair import is_synthetic_result
+from nexus.assembly.formats.protocol import MessageFormat
 from nexus.assembly.formats.registry import find_format
 from nexus.assembly.manifest_store import stored_manifest
 from nexus.context import AssembledContext, engine_state
 from nexus.ledger.sessions import SessionMetadata
 from nexus.ledger.store import LedgerStore
+from nexus.plugins.guard import describe_error
 from nexus.tokens.calibration import Calibration, initial_calibration, is_counted, update_calibration_factor
 from nexus.tokens.counter import BASE_COUNTER, TokenCounter
 from nexus.tokens.measure import message_tokens
@@ -112,6 +115,25 @@ def with_sizes(messages: Iterable[Message], counter: TokenCounter) -> tuple[Size
     return tuple(SizedMessage(message, message_tokens(message, counter)) for message in messages)
 
 
+def _read_reply(
+    message_format: MessageFormat, message: Message, is_offered: Callable[[str], bool], call_id: str
+) -> Message:
+    """Return a reply as its format reads it. A plugin's format that fails, or loses a call, loses no paid reply."""
+    try:
+        meaning: object = message_format.reply(message, is_offered, call_id)
+        if not isinstance(meaning, Message):
+            problem = f"returned {type(meaning).__name__} and not a Message"
+        elif lost := {call.id for call in message.calls()} - {call.id for call in meaning.calls()}:
+            problem = f"dropped the calls {', '.join(sorted(lost))}"
+        else:
+            return meaning
+    except Exception as error:  # noqa: BLE001 - code of a plugin
+        problem = describe_error(error)
+    text = f"`reply` of the format {message_format.name!r} {problem}: the reply is stored as it was received"
+    warnings.warn(text, RuntimeWarning, stacklevel=2)
+    return message
+
+
 def build_commit(ctx: AssembledContext, result: AgentResult, counter: TokenCounter, now_ms: int) -> Commit:
     """Return the commit for a context that was sent and its result. Recording the same pair twice adds nothing.
 
@@ -127,9 +149,10 @@ def build_commit(ctx: AssembledContext, result: AgentResult, counter: TokenCount
     )
     manifest = ctx.provenance.manifest
     # A model may answer in the format that it reads.
-    read_reply = find_format(manifest.message_format).reply
+    message_format = find_format(manifest.message_format)
     produced = tuple(
-        read_reply(message, ctx.allows, f"call_{manifest.id[:8]}_{number}") for number, message in enumerate(produced)
+        _read_reply(message_format, message, ctx.allows, f"call_{manifest.id[:8]}_{number}")
+        for number, message in enumerate(produced)
     )
     key = f"context:{manifest.id}"
     stored_event = ctx.provenance.stored_event

@@ -71,9 +71,11 @@ def command(
         paths.sort(key=first_time)
     reports: list[ImportReport] = []
     failures: list[dict[str, str]] = []
-    with options.open(writes=not dry_run) as nx, _progress(paths, as_json=options.as_json) as advance:
-        for warning in _load_formats(nx, file_format):
-            click.echo(f"warning: {printable(warning)}", err=True)
+    with (
+        options.open(writes=not dry_run) as nx,
+        _plugin_readers(nx, file_format),
+        _progress(paths, as_json=options.as_json) as advance,
+    ):
         for path in paths:
             try:
                 reports += _import_file(nx, path, file_format, session, len(paths), advance, dry_run=dry_run)
@@ -97,15 +99,22 @@ def command(
     return UNREADABLE if failures else WRONG_INPUT if rejected else 0
 
 
-def _load_formats(nx: Engine, file_format: str | None) -> list[str]:
-    """Add the formats of plugins, and return their problems. Raises BadParameter for an unknown name."""
-    problems = [f"plugin {plugin}: {text}" for plugin, texts in add_readers(nx.hooks).items() for text in texts]
-    if file_format is not None and file_format not in READERS:
-        guess = nearest(file_format, READERS)
-        advice = f" Did you mean {guess!r}?" if guess else ""
-        text = f"{file_format!r} is not one of {', '.join(map(repr, READERS))}.{advice}"
-        raise click.BadParameter(text, param_hint="'--format'")
-    return problems
+@contextmanager
+def _plugin_readers(nx: Engine, file_format: str | None) -> Generator[None]:
+    """Add the readers of plugins, and report their problems at the end. Raises BadParameter for an unknown name."""
+    added = add_readers(nx.hooks)
+    try:
+        if file_format is not None and file_format not in READERS:
+            guess = nearest(file_format, READERS)
+            advice = f" Did you mean {guess!r}?" if guess else ""
+            text = f"{file_format!r} is not one of {', '.join(map(repr, READERS))}.{advice}"
+            raise click.BadParameter(text, param_hint="'--format'")
+        yield
+    finally:
+        for plugin in nx.hooks.plugins:
+            problems = added[plugin.name].problems if "nexus_readers" in plugin.hooks else []
+            for text in (*plugin.problems, *problems):
+                click.echo(f"warning: plugin {printable(f'{plugin.name}: {text}')}", err=True)
 
 
 def _import_file(
@@ -205,21 +214,20 @@ def validate(file: Path, file_format: str | None, options: CommandOptions) -> in
     Example: nexus validate log.json
     """
     file = file.expanduser()
-    with options.open(writes=False) as nx:
-        _load_formats(nx, file_format)
-    try:
-        file_format = file_format or detect(file)
-    except NexusError:  # a file in no known format is checked as a turn log
-        file_format = "turnlog"
     counts: Counter[str] = Counter()
-    # The file is read twice for JSON, whose head says if it is valid, so that memory does not follow its length.
-    for violation in _violations(file, file_format, counts):
-        counts[violation.level] += 1
-        if not options.as_json:
-            index = "" if violation.index is None else f", index {violation.index}"
-            entry = f"entry {violation.position}{index}, " if violation.position >= 0 else ""
-            number = f"requirement {violation.requirement}: " if violation.requirement else ""
-            click.echo(printable(f"{violation.level}: {entry}line {violation.line}: {number}{violation.reason}"))
+    with options.open(writes=False) as nx, _plugin_readers(nx, file_format):
+        try:
+            file_format = file_format or detect(file)
+        except NexusError:  # a file in no known format is checked as a turn log
+            file_format = "turnlog"
+        # The file is read twice for JSON, whose head says if it is valid, so that memory does not follow its length.
+        for violation in _violations(file, file_format, counts):
+            counts[violation.level] += 1
+            if not options.as_json:
+                index = "" if violation.index is None else f", index {violation.index}"
+                entry = f"entry {violation.position}{index}, " if violation.position >= 0 else ""
+                number = f"requirement {violation.requirement}: " if violation.requirement else ""
+                click.echo(printable(f"{violation.level}: {entry}line {violation.line}: {number}{violation.reason}"))
     errors, name = counts["error"], printable(str(file))
     if options.as_json:
         head = {"file": str(file), "format": file_format, "valid": not errors}

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any, cast
 
 import click
+from msgspec.structs import replace
 
 from nexus.cli._options import CommandOptions, nexus_command
 from nexus.cli._output import emit, plain_output, print_lines, print_warning
 from nexus.cli._tables import print_table
 from nexus.engine import open_engine
 from nexus.errors import WorkspaceMissing
+from nexus.interop.readers import PluginReaders, add_readers
 from nexus.ledger.location import LEDGER_FILE
 from nexus.plugins.hooks import Plugin
 from nexus.render.console import printable
@@ -180,14 +182,15 @@ def _display(value: object) -> str:
 
 @nexus_command("plugins")
 def plugins(options: CommandOptions) -> None:
-    """List the installed plugins, which add sources, event metadata, tools and profiles, with their hooks.
+    """List the installed plugins, which add sources, event metadata, tools, profiles, formats and readers, with their hooks.
 
     The state names omitted hooks and the reason. Disabled plugins are not loaded.
 
     Example: nexus plugins
     """
     with options.open() as nx:
-        installed = nx.hooks.plugins
+        readers = add_readers(nx.hooks)
+        installed = [_with_readers(plugin, readers.get(plugin.name)) for plugin in nx.hooks.plugins]
     options.report_table(
         installed,
         ("plugin", "from", "provides", "state"),
@@ -197,8 +200,19 @@ def plugins(options: CommandOptions) -> None:
     )
 
 
+def _with_readers(plugin: Plugin, added: PluginReaders | None) -> Plugin:
+    if added is None or "nexus_readers" not in plugin.hooks:
+        return plugin
+    return replace(plugin, readers=tuple(added.names), problems=(*plugin.problems, *added.problems))
+
+
 def _plugin_row(plugin: Plugin) -> tuple[str, ...]:
-    names = {"sources": plugin.sources, "profiles": plugin.profiles, "formats": plugin.formats}
+    names = {
+        "sources": plugin.sources,
+        "profiles": plugin.profiles,
+        "formats": plugin.formats,
+        "readers": plugin.readers,
+    }
     hooks = (hook.removeprefix("nexus_") for hook in plugin.hooks)
     provides = [f"{hook} {', '.join(names[hook])}" if names.get(hook) else hook for hook in hooks]
     state = "disabled" if plugin.disabled else "; ".join(plugin.problems) or "ok"

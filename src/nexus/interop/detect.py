@@ -53,9 +53,9 @@ def detect(path: Path) -> str:
             plain = plain or any("role" in mapping(item) for item in items_of(conversation["messages"]))
     if plain:
         return "openai"
-    if not values and problem:
-        if name := _owner(lambda reader: reader.owns_damaged(path)):
-            return name
+    if problem and (name := _owner(lambda reader: reader.owns_damaged(path))):
+        return name
+    if problem and not values:
         raise UnreadableFile(f"{path} contains no JSON: {problem} (give a session file in JSON or JSON Lines)")
     raise UnknownFormat(f"format of {path} not recognized (name it with --format: {', '.join(READERS)})")
 

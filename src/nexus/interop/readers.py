@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
 from msgspec import Struct
 
-from nexus.errors import UnknownFormat
+from nexus.errors import UnknownFormat, UnreadableFile
 from nexus.interop.json_lines import OnRead
 from nexus.interop.transcript import Transcript
-from nexus.plugins.guard import validate_named
+from nexus.plugins.guard import InvalidHookResult, describe_error, validate_named
 from nexus.plugins.hooks import Hooks
 from nexus.types.registry import Registry
+
+T = TypeVar("T")
 
 
 def _never(_value: object) -> bool:
@@ -26,11 +29,11 @@ class FileReader(Struct, frozen=True):
 
     read: Callable[[Path, OnRead | None], Iterator[Transcript]]
     owns_value: Callable[[Any], bool] = _never
-    """Tells if a line's JSON value is of this format alone."""
+    """Tells if a JSON value, a line of the file or the whole of it, is of this format alone."""
     owns_message: Callable[[dict[str, Any]], bool] = _never
     """Tells if a message is of this format alone."""
     owns_damaged: Callable[[Path], bool] = _never
-    """Tells if a file that is no JSON is a damaged file of this format."""
+    """Tells if a file is of this format that has no JSON, or none that another format owns."""
 
 
 READERS: Registry[FileReader] = Registry(
@@ -52,27 +55,84 @@ def find_reader(name: str) -> FileReader:
     return reader
 
 
-def add_readers(hooks: Hooks) -> dict[str, list[str]]:
-    """Add the readers of an engine's plugins, for the whole process; return the problems by plugin.
+class PluginReaders(Struct, frozen=True):
+    """The readers that a plugin added."""
 
-    A reader of Nexus has precedence, then the first plugin's.
+    names: list[str]
+    problems: list[str]
+    """Readers that were omitted, and later, when files are looked at, tests that failed: these own nothing."""
+
+
+def add_readers(hooks: Hooks) -> dict[str, PluginReaders]:
+    """Add the readers of an engine's plugins, for the whole process; return them by plugin.
+
+    A reader of Nexus has precedence, then the first plugin's. A failure of `read` is an UnreadableFile.
     """
-    problems: dict[str, list[str]] = {}
-    names: set[str] = set(READERS.own_names)
-    for plugin, (readers, texts) in hooks.added("nexus_readers", partial(_validate, names_in_use=names)).items():
-        problems[plugin] = texts
-        names.update(readers)
+    added: dict[str, PluginReaders] = {}
+    names_in_use = set(READERS.own_names)
+    results = hooks.added("nexus_readers", partial(_validate, names_in_use=names_in_use))
+    for plugin, (readers, problems) in results.items():
+        added[plugin] = PluginReaders([], problems)
         for name, reader in readers.items():
-            READERS.add_of_plugin(name, reader)
-    return problems
+            contained = _contain(reader, f"reader {name!r}", plugin, problems)
+            if READERS.add_of_plugin(name, contained, reader.read):
+                added[plugin].names.append(name)
+            else:
+                problems.append(f"reader {name!r} omitted: another plugin of this process has one of that name")
+    return added
 
 
-def _validate(result: object, names_in_use: Collection[str]) -> tuple[dict[str, FileReader], list[str]]:
+def _validate(result: object, names_in_use: set[str]) -> tuple[dict[str, FileReader], list[str]]:
+    """Return the readers with free names, which are in use from now on, and problems with the others."""
     readers: dict[str, FileReader] = {}
     values, problems = validate_named(result, names_in_use, "reader", "file readers by name")
     for name, value in values.items():
-        if isinstance(value, FileReader):
-            readers[name] = value
+        if not isinstance(value, FileReader):
+            problems.append(f"reader {name!r} omitted: {type(value).__name__} is not a FileReader")
+        elif not all(map(callable, (value.read, value.owns_value, value.owns_message, value.owns_damaged))):
+            problems.append(f"reader {name!r} omitted: its fields are not functions")
         else:
-            problems.append(f"reader {name!r} omitted: {type(value).__name__} is no FileReader")
+            readers[name] = value
+    names_in_use.update(readers)
     return readers, problems
+
+
+def _contain(reader: FileReader, label: str, plugin: str, problems: list[str]) -> FileReader:
+    """Return a plugin's reader whose failures are reported and stop nothing else."""
+
+    def contain_test(test: Callable[[T], bool]) -> Callable[[T], bool]:
+        def owns(value: T) -> bool:
+            try:
+                return bool(test(value))
+            except Exception as error:  # noqa: BLE001 - code of a plugin
+                text = f"{label} {describe_error(error)}: treated as not its own"
+                if text not in problems:
+                    problems.append(text)
+                return False
+
+        return owns
+
+    def read(path: Path, on_read: OnRead | None) -> Iterator[Transcript]:
+        if not path.is_file():
+            raise UnreadableFile(f"{path} is not a file")
+        try:
+            for transcript in reader.read(path, on_read):
+                yield _checked(transcript)
+        except UnreadableFile:
+            raise
+        except Exception as error:
+            raise UnreadableFile(f"{path}: {label} of plugin {plugin} {describe_error(error)}") from error
+
+    return FileReader(
+        read, contain_test(reader.owns_value), contain_test(reader.owns_message), contain_test(reader.owns_damaged)
+    )
+
+
+def _checked(value: object) -> Transcript:
+    """Return a transcript with its field types checked. Raises InvalidHookResult."""
+    if not isinstance(value, Transcript):
+        raise InvalidHookResult(f"returned {type(value).__name__} and not a Transcript")
+    try:
+        return msgspec.convert(msgspec.to_builtins(value), Transcript)
+    except (msgspec.ValidationError, TypeError) as error:
+        raise InvalidHookResult(f"returned an invalid Transcript: {error}") from error

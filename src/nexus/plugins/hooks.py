@@ -32,6 +32,7 @@ class Plugin(Struct, frozen=True):
     sources: tuple[str, ...] = ()  # names of the sources that it adds
     profiles: tuple[str, ...] = ()  # names of the profiles that it adds
     formats: tuple[str, ...] = ()  # names of the message formats that it adds
+    readers: tuple[str, ...] = ()  # names of the readers of session files that it adds, once they are asked for
     problems: tuple[str, ...] = ()  # reasons why parts of it are omitted
     disabled: bool = False  # disabled by the configuration, and not imported
 

@@ -39,8 +39,8 @@ LoadablePlugin: TypeAlias = tuple[Plugin, Callable[[], object]]  # a discovered 
 T = TypeVar("T")
 
 
-class ReadFormats(Protocol):
-    """Checks a plugin's message formats: the valid ones by name, and problems with the others."""
+class AddFormats(Protocol):
+    """Adds a plugin's message formats to the table: the valid ones, by name, and problems with the others."""
 
     def __call__(self, result: Any, names_in_use: Collection[str]) -> tuple[dict[str, Any], list[str]]:
         """Return the formats whose names are valid and free, and the problems."""
@@ -51,11 +51,11 @@ def load_hooks(
     config: HooksConfig,
     plugins: Sequence[object],
     profiles: Collection[str],
-    read_formats: ReadFormats,
+    add_formats: AddFormats,
 ) -> Hooks:
     """Load a program's plugins (modules, classes or objects) and the installed ones, each group sorted by name.
 
-    `profiles` are names that are taken; `read_formats` checks a plugin's message formats. A plugin that cannot be loaded
+    `profiles` are names that are taken; `add_formats` adds a plugin's message formats. A plugin that cannot be loaded
     is listed with the reason.
     """
     guard = Guard(config.timeout_ms)
@@ -65,8 +65,7 @@ def load_hooks(
     all_profiles: dict[str, Profile] = {}
     all_formats: dict[str, Any] = {}
     calls: dict[str, dict[str, HookCall]] = {}
-    labels = [collapse_whitespace(str(getattr(plugin, "__name__", type(plugin).__name__))) for plugin in plugins]
-    given = sorted(zip(labels, plugins, strict=True), key=lambda pair: pair[0])
+    given = sorted(((_label(plugin), plugin) for plugin in plugins), key=lambda pair: pair[0])
     # Plugins passed by the program come first, so that they win over installed ones of the same name.
     found: list[LoadablePlugin] = [(Plugin(label, "given"), partial(_identity, plugin)) for label, plugin in given]
     found += [(Plugin(label, distribution), load) for distribution, label, load in _entry_points(tuple(sys.path))]
@@ -85,8 +84,8 @@ def load_hooks(
         functions = _added(guard, name, hooks, "nexus_sources", read_sources, problems)
         read_profiles = partial(validate_profiles, names_in_use={*profiles, *all_profiles})
         added_profiles = _added(guard, name, hooks, "nexus_profiles", read_profiles, problems)
-        read_free_formats = partial(read_formats, names_in_use=set(all_formats))
-        formats = _added(guard, name, hooks, "nexus_formats", read_free_formats, problems)
+        add_free_formats = partial(add_formats, names_in_use=set(all_formats))
+        formats = _added(guard, name, hooks, "nexus_formats", add_free_formats, problems)
         all_formats.update(formats)
         for source, function in functions.items():
             all_sources[source] = guarded_source(guard, name, source, function)
@@ -102,6 +101,14 @@ def load_hooks(
             problems=tuple(problems),
         )
     return Hooks(guard, (*loaded.values(), *duplicates), all_sources, all_profiles, all_formats, calls)
+
+
+def _label(plugin: object) -> str:
+    try:
+        name = str(getattr(plugin, "__name__", type(plugin).__name__))
+    except Exception:  # noqa: BLE001 - a property of the plugin
+        name = type(plugin).__name__
+    return collapse_whitespace(name)
 
 
 def _identity(plugin: object) -> object:

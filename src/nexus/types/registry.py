@@ -27,16 +27,25 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def __init__(self, rows: Mapping[str, T | str]) -> None:
         self._rows: dict[str, T | str] = dict(rows)
-        self._plugins: dict[str, T] = {}
+        self._imported: dict[str, T] = {}
+        self._plugins: dict[str, tuple[str, T]] = {}
 
     def add(self, name: str, row: T | str) -> None:
         """Add a row, or the name `module:attribute` of one. Raises ValueError if the name has another row."""
-        if self._rows.setdefault(name, row) is not row:
+        if self._rows.setdefault(name, row) != row:
             raise ValueError(f"{name!r} is registered twice")
 
-    def add_of_plugin(self, name: str, row: T) -> None:
-        """Add a plugin's row. It replaces an earlier plugin's row, and never one of Nexus."""
-        self._plugins[name] = row
+    def add_of_plugin(self, name: str, row: T, definition: object) -> bool:
+        """Add a plugin's row for the whole process; return False if the name is another definition's.
+
+        `definition` is the function or object that the row stands for. Where the same function or class, by its module
+        and name, is defined again, its new row replaces the old one.
+        """
+        owner = _qualified_name(definition)
+        if name in self.own_names or self._plugins.setdefault(name, (owner, row))[0] != owner:
+            return False
+        self._plugins[name] = (owner, row)
+        return True
 
     @property
     def own_names(self) -> frozenset[str]:
@@ -44,14 +53,16 @@ class Registry(Mapping[str, T], Generic[T]):
         return frozenset(self._rows_of_nexus())
 
     def __getitem__(self, name: str) -> T:
-        row = self._rows.get(name)
+        row: T | str | None = self._imported.get(name)
+        if row is None:
+            row = self._rows.get(name)
         if row is None:
             row = self._rows_of_nexus().get(name)
         if row is None:
-            return self._plugins[name]
+            return self._plugins[name][1]
         if isinstance(row, str):
             module, _, attribute = row.partition(":")
-            row = self._rows[name] = cast("T", getattr(import_module(module), attribute))
+            row = self._imported[name] = cast("T", getattr(import_module(module), attribute))
         return row
 
     def __iter__(self) -> Iterator[str]:
@@ -69,3 +80,9 @@ class Registry(Mapping[str, T], Generic[T]):
                 if module in _registrations:  # the import may have read a registry itself
                     _registrations.remove(module)
         return self._rows
+
+
+def _qualified_name(definition: object) -> str:
+    """Return module and name of a function, or of an object's class."""
+    named = definition if hasattr(definition, "__qualname__") else type(definition)
+    return f"{named.__module__}.{getattr(named, '__qualname__', '')}"

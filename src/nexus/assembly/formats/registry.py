@@ -7,7 +7,10 @@ from collections.abc import Collection, Mapping
 from nexus.assembly.formats.protocol import MessageFormat
 from nexus.errors import BadProfile
 from nexus.plugins.guard import validate_named
+from nexus.types.history import Memory
 from nexus.types.registry import Registry
+
+_METHODS = ("on_path", "fill_window", "entry_limits", "covered_messages", "plan_eviction", "reply", "plain_text")
 
 FORMATS: Registry[MessageFormat] = Registry({"roles": "nexus.assembly.formats.roles:ROLES"})
 
@@ -25,22 +28,42 @@ def block_openings() -> dict[str, str]:
     return {source: opening for each in FORMATS.values() for source, opening in each.openings.items()}
 
 
-def validate_formats(result: object, names_in_use: Collection[str]) -> tuple[dict[str, MessageFormat], list[str]]:
-    """Return a plugin's formats whose names are valid and free, and problems with the others."""
+def add_formats(result: object, names_in_use: Collection[str]) -> tuple[dict[str, MessageFormat], list[str]]:
+    """Add a plugin's formats whose names are valid and free; return them, and problems with the others.
+
+    They are added for the whole process, because a recorded call names its format only.
+    """
     formats: dict[str, MessageFormat] = {}
     names_in_use = {*FORMATS.own_names, *names_in_use}
     values, problems = validate_named(result, names_in_use, "format", "message formats by name")
     for name, value in values.items():
-        if not isinstance(value, MessageFormat):
-            problems.append(f"format {name!r} omitted: {type(value).__name__} is no MessageFormat")
+        if isinstance(value, type) or not isinstance(value, MessageFormat):
+            problems.append(f"format {name!r} omitted: {_kind(value)} is not a MessageFormat")
         elif value.name != name:
             problems.append(f"format {name!r} omitted: its own name is {value.name!r}")
+        elif invalid := _invalid_field(value):
+            problems.append(f"format {name!r} omitted: its `{invalid}` is invalid")
+        elif not FORMATS.add_of_plugin(name, value, value):
+            problems.append(f"format {name!r} omitted: another plugin of this process has one of that name")
         else:
             formats[name] = value
     return formats, problems
 
 
-def add_formats(formats: Mapping[str, MessageFormat]) -> None:
-    """Add the formats of plugins: for the whole process, because a recorded call names its format only."""
-    for name, message_format in formats.items():
-        FORMATS.add_of_plugin(name, message_format)
+def _kind(value: object) -> str:
+    return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
+
+
+def _invalid_field(message_format: MessageFormat) -> str:
+    """Return the first attribute or method that has another type than the protocol says; empty if none has."""
+    memory: object = message_format.memory
+    openings: object = message_format.openings
+    checks = {
+        "memory": memory is None or isinstance(memory, Memory),
+        "lists_tools": isinstance(message_format.lists_tools, bool),
+        "is_hashed": isinstance(message_format.is_hashed, bool),
+        "openings": isinstance(openings, Mapping)
+        and all(isinstance(text, str) for pair in openings.items() for text in pair),
+        **{name: callable(getattr(message_format, name)) for name in _METHODS},
+    }
+    return next((name for name, is_valid in checks.items() if not is_valid), "")
