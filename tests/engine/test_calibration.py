@@ -196,7 +196,7 @@ def test_anchor_is_last_report_plus_tokens_since() -> None:
 
 def test_cut_and_other_model_drop_anchor_and_rewind_restores_it() -> None:
     nx, provider = opened(), Provider(1.0)
-    for ctx in talk(nx, provider, 40):
+    for ctx in talk(nx, provider, 36):
         assert (ctx.accounting.anchor is None) == (ctx.cut is not None or not ctx.history.end)
     assert nx.assemble("x", session="s").accounting.anchor is not None
     assert nx.assemble("x", session="s", model="gpt-4o").accounting.anchor is None

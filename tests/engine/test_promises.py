@@ -133,7 +133,7 @@ def test_shown_and_omitted_messages_add_up_to_all() -> None:
         kept = [message for message in ctx.history if message.role != "tool" and message not in ctx.history.opening]
         stay = [message for message in ctx.history.opening if message in nx.history("s")]
         assert stay[0].text().startswith("u0 ")
-        assert cut.omitted_messages + len([*stay, *kept]) == len(nx.history("s"))
+        assert cut.omitted_messages + len([*cut.excerpts, *stay, *kept]) == len(nx.history("s"))
 
 
 def test_images_and_text_sent_with_results_follow_them() -> None:
@@ -225,7 +225,7 @@ def test_undo_voids_earlier_cut_and_shows_or_lists_all_messages(tmp_path: Path) 
         assert "question 0 " in str(whole.to_openai()) and "SUMMARY" not in str(whole.to_openai())
         small = nx.assemble("and now", session="main", budget=700)
         shown = sum(isinstance(message["content"], str) for message in small.to_openai()["messages"])
-        assert small.cut is not None and small.cut.omitted_messages + shown >= 26
+        assert small.cut is not None and small.cut.omitted_messages + len(small.cut.excerpts) + shown >= 26
         nx.ledger.redo("main")
         again = nx.assemble("and now", session="main", budget=100_000)
         assert "SUMMARY" in str(again.to_openai()) and "question 1 " not in str(again.to_openai())

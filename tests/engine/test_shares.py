@@ -53,7 +53,7 @@ def test_session_ceiling_limits_history(tmp_path: Path) -> None:
 
 
 def test_fixed_parts_take_precedence_over_a_ceiling(tmp_path: Path) -> None:
-    with opened(tmp_path, Share("Session", ceiling=0.01)) as nx:
+    with opened(tmp_path, Share("Session", ceiling=0.001)) as nx:
         ctx = nx.assemble("hi", profile="mine", budget=30_000)
         nx.record(ctx, nexus.AgentResult((assistant("long answer " * 500),)))
         assert "long answer" in str(nx.assemble("and", profile="mine", budget=30_000).messages)

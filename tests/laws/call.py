@@ -47,6 +47,8 @@ class Call:
     image_turns: int = 0
     whole_new: bool = False
     """Whether new results are whole until a cut makes them older."""
+    keeps_user_turns: bool = False
+    """Whether the strategy shows excerpts of user turns."""
     bodies: dict[str, dict[str, Any]] = field(init=False)
     sent: dict[str, str] = field(init=False)
     tail: list[Message] = field(init=False)

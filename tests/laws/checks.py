@@ -24,6 +24,7 @@ from laws.oracle import (
     without_pictures,
     without_task,
 )
+from nexus.assembly.fit.excerpts import is_user_turn
 from nexus.assembly.fit.truncate import LEAST_TOKENS
 from nexus.errors import BudgetTooSmall
 from nexus.text.frames import unescape
@@ -38,6 +39,7 @@ CLOSERS = {"openai": "]}", "responses": "]}", "anthropic": "]}]}", "gemini": "]}
 """What closes the messages and the body."""
 
 _RECOUNT = Recounter()
+_UNSHOWN = re.compile(r"([\d,]+) (?:of the user's turns (?:is|are)|more user turns are) not shown")
 _PICTURES = re.compile(r"\n\[\d+ images were shown here; they are in the ledger\]\Z")
 
 
@@ -326,10 +328,43 @@ def excerpts_shown(call: Call) -> None:
             broken("excerpts", f"{place} is not a message before {call.first}")
         texts = [part.text for part in row.message.parts if isinstance(part, Text)]
         wholes = [seen("\n".join(texts)), seen("\n".join(text for text in texts if text.strip()))]
-        if not any(whole.strip() in one or is_short_for(one, whole) for one in said for whole in wholes):
+        lines = [line for one in said for line in re.split(r"\n(?:user|assistant): ", one)]
+        if not any(whole.strip() in one or _is_line_of(one, whole.strip()) for one in lines for whole in wholes):
             broken("excerpts", f"{wholes[0]!r} at {place} is not shown: {said}")
     if len(set(call.excerpts)) != len(call.excerpts):
         broken("excerpts", f"one stands twice: {call.excerpts}")
+
+
+def _is_line_of(line: str, whole: str) -> bool:
+    """Whether a line of the note has the beginning or end of a text, which may have several lines itself."""
+    head, dots, tail = line.partition(" …")
+    if not dots:
+        return False
+    first_of_tail = tail.strip().split("\n", 1)[0]
+    return bool(head or first_of_tail) and whole.startswith(head.rstrip()) and first_of_tail in whole
+
+
+def user_turns_accounted(call: Call) -> None:
+    """Every user turn is shown whole or as an excerpt, or it is counted where the others are left out."""
+    mark, cut = call.path.live, call.cut
+    if call.foreign or not call.keeps_user_turns or (cut is None and (mark is None or mark.kind != "compaction")):
+        return
+    shown = {*call.excerpts, *(row.ref for row in (*call.lead, *call.hidden_pins))}
+    task = call.path.task()
+    if task is not None and (cut is None or cut.shows_first_message):
+        shown.add(task.ref)
+    asked = cut.pending_request_ref if cut is not None else None
+    if asked is not None and cut is not None and cut.shows_pending_request:
+        shown.add(asked)
+    if cut is None and (stored := _asked(call)):
+        shown.add(MessageRef(stored["seq"], stored["ord"]))
+    rows = call.path.talk(MessageRef(call.path.clear + 1, 0), call.first)
+    turns = [row for row in rows if row.message.role == "user" and is_user_turn(row.message)]
+    missing = [row for row in turns if row.ref not in shown]
+    counts = [int(count.replace(",", "")) for one in call.opening for count in _UNSHOWN.findall(one.text())]
+    if (counts or [0]) != [len(missing)] * max(len(counts), 1):
+        places = [row.ref for row in missing]
+        broken("user turns", f"{len(missing)} are not shown, {places}, and the notices say {counts}")
 
 
 def covered_without_gap(path: Path) -> None:

@@ -80,7 +80,7 @@ MUTANTS = (
     Mutant(
         "the limit of results is taken by the wrong entry",
         "nexus.assembly.fit.truncate:TruncationLimits.limit", "seq <= self.until", "seq < self.until", ("results",),
-        Script("gpt-4o", 300, "oldest_first", None, 0, (*[ASK] * 5, Step("loop", 1, 3)), 1),
+        Script("gpt-4o", 600, "oldest_first", None, 0, (*[ASK] * 5, Step("work"), Step("loop", 1, 3)), 1),
     ),
     Mutant(
         "what a compaction kept is lost",
@@ -174,6 +174,18 @@ MUTANTS = (
         "nexus.assembly.fit.cut:_Cutter._cut", "*((request,) if request else ()), *excerpts, *digest)", "*((request,) if request else ()), *digest)",
         ("marker counts",),
         Script("gpt-4o", 1_600, "keep_user_turns", None, 0, (*[ASK] * 8, Step("work"), ASK)),
+    ),
+    Mutant(
+        "the request of a divided turn is no excerpt at the next cut",
+        "nexus.assembly.fit.excerpts:_candidates", '("excerpt", "asked", "task")', '("excerpt", "task")', ("user turns",),
+        Script("gpt-4o", 300, "keep_user_turns", None, 0,
+            (Step("talk", 74), Step("work"), Step("ask", 167, 95), ASK, Step("ask", 164, 170), Step("work"))),
+    ),
+    Mutant(
+        "turns that an earlier cut left out are not counted",
+        "nexus.assembly.fit.excerpts:lost_turns", "window.opening.unshown_turns", "0", ("user turns",),
+        Script("gpt-4o", 450, "keep_user_turns", None, 0,
+            (Step("talk", 74), ASK, Step("work"), Step("ask", 23, 17), Step("talk", 74), Step("loop", 3, 1))),
     ),
     Mutant(
         "an excerpt is forgotten when a window is made anew",

@@ -306,6 +306,7 @@ class Session:
             foreign=any(entry.seq in self.foreign for entry in path.entries if entry.kind == "compaction"),
             image_turns=self.script.image_turns,
             whole_new=largest is None and self.script.strategy in ("keep_user_turns", "digest"),
+            keeps_user_turns=self.script.strategy in ("keep_user_turns", "digest"),
         )
         self.met["bodies validated"] += checks.valid(call)
         self.met["contexts judged"] += 1
@@ -318,6 +319,7 @@ class Session:
         checks.counted(call)
         checks.pins_whole(call)
         checks.excerpts_shown(call)
+        checks.user_turns_accounted(call)
         self.met["contexts with excerpts"] += bool(call.excerpts)
         checks.task_present(call)
         checks.request_present(call)

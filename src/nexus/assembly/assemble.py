@@ -42,4 +42,4 @@ def plan_compaction_for(
         return None
     system = gather_system(request, profile, inputs)
     inputs = with_content_factor(inputs, system)
-    return compaction_planner(request, inputs, system.fixed.total)(trigger, share)
+    return compaction_planner(request, inputs, system.fixed.total, system.fixed.total)(trigger, share)

@@ -104,7 +104,7 @@ def build_context(
         repairs=RepairReport(dict(+(result.window.fold.changes + Counter(result.repairs)))),
         _engine=EngineState(
             renderers=inputs.renderers,
-            planner=_planner(request, inputs, manifest.base - result.window.tokens),
+            planner=_planner(request, inputs, preamble.fixed.total, manifest.base - result.window.tokens),
             sent_messages=partial(sent_messages, chosen, history, current, inputs.stored_event),
             plain_text=inputs.view.message_format.plain_text,
             position=_position(inputs, result.window),
@@ -127,14 +127,16 @@ def _position(inputs: AssemblyInputs, window: Window) -> TurnPosition | None:
     return TurnPosition(inputs.thread, window.head, window.path.turn) if inputs.thread else None
 
 
-def _planner(request: Request, inputs: AssemblyInputs, fixed_tokens: int) -> Planner | None:
+def _planner(request: Request, inputs: AssemblyInputs, fixed_tokens: int, other_tokens: int) -> Planner | None:
     """Return the planner of a context that may be compacted."""
     may_compact = inputs.may_compact and inputs.view.message_format.memory is None
-    return compaction_planner(request, inputs, fixed_tokens) if may_compact else None
+    return compaction_planner(request, inputs, fixed_tokens, other_tokens) if may_compact else None
 
 
-def compaction_planner(request: Request, inputs: AssemblyInputs, fixed_tokens: int) -> Planner:
-    """Return a planner for the window. `fixed_tokens` are the base tokens of everything else.
+def compaction_planner(request: Request, inputs: AssemblyInputs, fixed_tokens: int, other_tokens: int) -> Planner:
+    """Return a planner for the window. `other_tokens` are the base tokens of everything else.
+
+    `fixed_tokens` are those of system prompt, tools and preamble alone, without the event.
 
     The plan is made only on request, because it reads every message.
     """
@@ -143,7 +145,9 @@ def compaction_planner(request: Request, inputs: AssemblyInputs, fixed_tokens: i
         session, view = request.routing.session, inputs.view.name
         keeps_user_turns = inputs.view.strategy in KEEP_USER_TURNS
         aim = Aim(session, view, inputs.available, share, trigger, inputs.factor, keeps_user_turns=keeps_user_turns)
-        return plan_compaction(inputs.window, fixed_tokens, aim, inputs.mark, inputs.after_mark)
+        return plan_compaction(
+            inputs.window, fixed_tokens, other_tokens, aim, inputs.mark, inputs.after_mark, inputs.counter
+        )
 
     return plan
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from nexus.assembly.fit.choose import ChosenFit
+from nexus.assembly.fit.pins import EXCERPTS_SOURCE
 from nexus.assembly.fit.repair import is_missing_result, is_synthetic_result
 from nexus.assembly.fit.window import Window
 from nexus.context import SentMessage, StoredEvent
@@ -42,7 +43,11 @@ def _opening(window: Window, messages: Sequence[Message]) -> Iterator[SentMessag
     for index, message in enumerate(messages, -preamble):
         ref = opening.refs.get(index)
         ref = None if ref in written else ref
-        if ref is None or (message.role == "tool" and is_synthetic_result(message)):
+        if (
+            ref is None
+            or message.source == EXCERPTS_SOURCE
+            or (message.role == "tool" and is_synthetic_result(message))
+        ):
             yield SentMessage(message, None, "synthetic")
         elif message == rows[ref].message:
             yield SentMessage(message, ref, "unchanged")

@@ -40,10 +40,15 @@ from nexus.types.stream_events import CompactionEnd, CompactionStart, Sink, Stre
 from nexus.types.validation import check_options
 
 T = TypeVar("T")
-# Calls of one request: the first, one after compaction to 40 %, one after cutting to 40 % of the failed size.
 MOST_CALLS = 3
-# Maximum size of a retry, as a share of the tokens that did not fit.
+"""Calls of one request: the first, one after compaction to 40 %, one after cutting to 40 % of the failed size."""
+
+BUDGETS_TO_TRY = (1.0, 0.85, 0.7, 0.6, 0.5, 0.4)
+"""Parts of the limit after an overflow, from the largest: the first that leaves 40 % is sent."""
+
 SMALLER = 0.95
+"""Maximum size of a retry, as a share of the tokens that did not fit."""
+
 _NO_SETTINGS: ModelSettings = {
     "temperature": None, "top_p": None, "max_tokens": None, "thinking": None, "stop": None, "tool_choice": None,
     "extra": None,
@@ -447,7 +452,7 @@ class _Recovery:
             smaller = self._refit(ctx, limit)
         if smaller is None:
             self.step = "cut to 40 % of what did not fit"
-            smaller = self._refit(ctx, int(RECOVER_TO * limit))
+            smaller = self._cut_to(ctx, limit, _recovery_target(ctx, verdict, limit))
         if smaller is None:
             self.step = "cut to what is never cut"
             smaller = self._refit(ctx, self.least_budget) or self._refit(ctx, int(SMALLER * budget.used.total))
@@ -479,6 +484,17 @@ class _Recovery:
             self.listen(CompactionEnd(outcome.tokens_before, outcome.tokens_after, outcome.method, problem))
         self.outcomes.append(outcome)
         return bool(outcome)
+
+    def _cut_to(self, failed: AssembledContext, limit: int, target: int) -> AssembledContext | None:
+        """Return the context within the largest part of the limit that leaves at most `target` tokens.
+
+        A cut leaves less than its budget, so that messages may follow: a budget of `target` would leave much less.
+        """
+        for part in BUDGETS_TO_TRY:
+            refitted = self._refit(failed, max(int(part * limit), 1))
+            if refitted is not None and refitted.token_budget.used.total <= target:
+                return refitted
+        return self._refit(failed, target)
 
     def _refit(self, failed: AssembledContext, budget: int, share: float = SMALLER) -> AssembledContext | None:
         """Return the context within a budget, if its size is at most a share of the failed one's."""
@@ -527,6 +543,16 @@ def _prompt_limit(ctx: AssembledContext, verdict: OverflowVerdict) -> int:
         # Where the provider counted fewer tokens than we did, its limit is larger in our tokens.
         limit = min(reported * (failed / counted if counted > failed else 1.0), limit)
     return max(int(limit), 1)
+
+
+def _recovery_target(ctx: AssembledContext, verdict: OverflowVerdict, limit: int) -> int:
+    """Return the size of the next prompt by our count: 40 % of the provider's limit if it names one, within `limit`."""
+    reported = learned_window(verdict)
+    if reported is None:
+        return int(RECOVER_TO * limit)
+    counted = max(verdict.input_tokens or verdict.requested - verdict.output_tokens, 0)
+    failed = ctx.token_budget.used.total
+    return min(int(RECOVER_TO * reported * (failed / counted if counted > failed else 1.0)), limit)
 
 
 def _parts(ctx: AssembledContext) -> str:

@@ -46,6 +46,7 @@ class CompactionPlan(Struct, frozen=True):
     factor: float = 1.0  # Provider tokens per base token
     excerpts: tuple[MessageRef, ...] = ()  # Covered messages that are still shown, in part
     excerpt_tokens: int = 0  # Base tokens of each excerpt, at most
+    unshown_turns: int = 0  # Covered user turns that are neither excerpts nor pins
 
     @property
     def start(self) -> MessageRef:

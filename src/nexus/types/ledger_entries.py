@@ -88,6 +88,7 @@ class Compaction(Struct, frozen=True):
     """User message that the kept messages still answer, if the summary covers it."""
     excerpts: tuple[MessageRef, ...] = ()  # Covered messages that are shown in part behind the summary
     excerpt_tokens: int = 0  # Base tokens of each excerpt, at most
+    unshown_turns: int = 0  # Covered user turns that are neither excerpts nor pins
     call_output_tokens: int | None = None  # The part of `call_tokens` that models wrote; None without such calls
 
 
@@ -128,6 +129,7 @@ class Cut(Struct, frozen=True):
     images_until_seq: int = field(default=0, name="images_until")  # Seq up to which images are shown as placeholders
     excerpts: tuple[MessageRef, ...] = ()  # Messages before `first` that are shown in part before the omission notice
     excerpt_tokens: int = 0  # Base tokens of each excerpt, at most
+    unshown_turns: int = 0  # User turns before `first` that are neither excerpts nor pins
     digest: tuple[DigestChunk, ...] = ()  # Lines about omitted tool calls, shown before the omission notice
 
 

@@ -376,9 +376,9 @@ def test_retry_budget_ends_with_its_call_and_the_turn_keeps_its_own() -> None:
         result = await Agent(AsyncEngine(nx), client, profile="bare").run("and now?", session="main")
         assert result.error is None
         _, compacted, cut, later = (ctx.token_budget for ctx in client.contexts)
-        assert compacted.available > 2 * cut.available
+        assert cut.used.total < compacted.used.total <= compacted.available
         assert (later.direct, later.available) == (False, nx.available())
-        assert later.available > 2 * cut.available
+        assert later.available > cut.used.total
 
     with session() as nx:
         asyncio.run(main(nx))

@@ -6,16 +6,15 @@ that it kept, not summarized again. A plan is a value; `nexus.compaction` carrie
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from msgspec import Struct
 
-from nexus.assembly.fit.cut import pending_request
-from nexus.assembly.fit.excerpts import EXCERPT_SHARE, EXCERPT_TOKENS, choose_excerpts
-from nexus.assembly.fit.pins import Pinned, merge_pins
+from nexus.assembly.fit.cut import HIGH_MARK, LOW_MARK, pending_request
+from nexus.assembly.fit.excerpts import Excerpts, choose_user_turns, lost_turns
+from nexus.assembly.fit.pins import merge_pins
 from nexus.assembly.fit.token_sums import first_group_within, projected_sums, recent_turns_start
 from nexus.assembly.fit.window import Window
 from nexus.ledger.replay import visible_start
+from nexus.tokens.counter import TokenCounter
 from nexus.types.compaction_plan import RECOVER_TO, CompactionPlan, Trigger
 from nexus.types.ledger_entries import Entry, MessageRef
 
@@ -54,11 +53,17 @@ class Aim(Struct, frozen=True):
 
 
 def plan_compaction(
-    window: Window, fixed_tokens: int, aim: Aim, mark: Entry | None, newest_mark: int
+    window: Window,
+    fixed_tokens: int,
+    other_tokens: int,
+    aim: Aim,
+    mark: Entry | None,
+    newest_mark: int,
+    counter: TokenCounter,
 ) -> CompactionPlan | None:
     """Return the plan of a compaction, None if it is not worth it.
 
-    `fixed_tokens` are the base tokens of system prompt, tools and event. A manual compaction keeps the newest quarter of
+    `fixed_tokens` are the base tokens of system prompt, tools and preamble, `other_tokens` these with the event. A manual compaction keeps the newest quarter of
     the messages, and at most the last three turns. An automatic one keeps as much as the target allows, or the last three
     turns if they take at most half of it, and must free a tenth of the available tokens.
     """
@@ -68,15 +73,23 @@ def plan_compaction(
     sums = projected_sums(window, 0, 0, window.head)
     limit = min(max(aim.available // SUMMARY_PART, LEAST_SUMMARY), MOST_SUMMARY)
     last, recent = window.groups[-1], recent_turns_start(window)
-    free = int(aim.share * aim.available) - fixed_tokens - limit - _pinned_tokens(window, last)
-    if aim.keeps_user_turns and not manual:
+    spent = other_tokens + limit + _pinned_tokens(window, last)
+    free = int(aim.share * aim.available) - spent
+    room = most = 0
+    if aim.keeps_user_turns:
+        # Excerpts may lift the prompt above the target, as after a cut, but not up to where it was.
+        highest = int(aim.share * HIGH_MARK / LOW_MARK * aim.available) - spent
         least_tail = int(min(LEAST_TAIL, aim.share / 4) * aim.available)
-        free = max(free - _tokens_of(_excerpts(window, last, aim, set()), window), least_tail)
+        room = max(min((aim.available - other_tokens) // 2, highest - least_tail), 0)
+        most = max(aim.available - fixed_tokens, 0) // 2
+        tokens = _excerpts(window, last, room, most, counter).tokens
+        if not manual:
+            free = max(min(free, highest - tokens), least_tail)
     index = min(first_group_within(window, sums, free), last)
     if manual:
         quarter = first_group_within(window, sums, min(free, (sums[-1] - sums[0]) // 4))
         index = min(max(quarter, recent), last)
-    elif sums[-1] - sums[recent] <= (_real_available(aim) - fixed_tokens - limit - _pinned_tokens(window, recent)) // 2:
+    elif sums[-1] - sums[recent] <= (_real_available(aim) - other_tokens - limit - _pinned_tokens(window, recent)) // 2:
         index = min(index, recent)
     start, first_kept = visible_start(mark), _place(window, index)
     omitted_tokens = window.cut.omitted_tokens if window.cut else 0
@@ -86,7 +99,8 @@ def plan_compaction(
     if first_kept <= start or covered - limit <= least_gain or limit < LEAST_SUMMARY // 4:
         return None
     request = pending_request(window, index)
-    excerpts = _excerpts(window, index, aim, {request.place} if request else set())
+    excerpts = _excerpts(window, index, room, most, counter) if aim.keeps_user_turns else Excerpts()
+    unshown = lost_turns(window) + len(excerpts.turns - {pin.place for pin in excerpts.pins})
     omitted_messages = (window.cut.omitted_messages if window.cut else 0) + len(opening.lead)
     return CompactionPlan(
         aim.session,
@@ -102,32 +116,25 @@ def plan_compaction(
         head=window.head,
         head_hash=window.path.head_hash.hex(),
         messages=(window.row_of[index] if index else 0) + omitted_messages,
-        tokens_before=fixed_tokens + window.tokens,
-        kept_tokens=fixed_tokens
-        + sums[-1]
-        - sums[index]
-        + _pinned_tokens(window, index)
-        + _tokens_of(excerpts, window),
+        tokens_before=other_tokens + window.tokens,
+        kept_tokens=other_tokens + sums[-1] - sums[index] + _pinned_tokens(window, index) + excerpts.tokens,
         summary_tokens=limit,
         start_ord=start.ord,
         factor=aim.factor,
-        excerpts=tuple(pin.place for pin in excerpts),
-        excerpt_tokens=EXCERPT_TOKENS if excerpts else 0,
+        excerpts=tuple(pin.place for pin in excerpts.pins),
+        excerpt_tokens=excerpts.limit,
+        unshown_turns=unshown if aim.keeps_user_turns else 0,
     )
 
 
-def _excerpts(window: Window, index: int, aim: Aim, reserved: set[MessageRef]) -> tuple[Pinned, ...]:
+def _excerpts(window: Window, index: int, room: int, most: int, counter: TokenCounter) -> Excerpts:
     """Return the covered user turns that stay visible. Closing texts are for the summary."""
-    if not aim.keeps_user_turns:
-        return ()
-    reserved |= {row.ref for pin in window.opening.pins if pin.kind in ("pin", "task") for row in pin.rows}
+    request = pending_request(window, index)
+    reserved = {row.ref for pin in window.opening.pins if pin.kind in ("pin", "task") for row in pin.rows}
+    reserved |= {request.place} if request else set()
     # Where users say nearly everything, a summary of what they said makes the prompt smaller, not its repetition.
-    limit = min(int(min(EXCERPT_SHARE, aim.share / 2) * aim.available), window.sums[index] // 4)
-    return choose_excerpts(window, index, limit, reserved, roles=("user",))
-
-
-def _tokens_of(pins: Iterable[Pinned], window: Window) -> int:
-    return sum(pin.tokens(window.rules.wire, window.rules.images) for pin in pins)
+    covered = window.sums[index] + window.opening.pinned_tokens
+    return choose_user_turns(window, index, min(room, covered // 4), reserved, counter, most=most)
 
 
 def _real_available(aim: Aim) -> int:

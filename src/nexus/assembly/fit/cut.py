@@ -11,6 +11,7 @@ System prompt, tools, current event, last group and pins are never cut.
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
@@ -20,9 +21,16 @@ from typing import Literal, TypeAlias
 from msgspec import Struct, structs
 
 from nexus.assembly.fit.digest import digest_pins, grow_digest
-from nexus.assembly.fit.excerpts import EXCERPT_SHARE, EXCERPT_TOKENS, choose_excerpts, last_excerpt
+from nexus.assembly.fit.excerpts import (
+    EXCERPT_TOKENS,
+    Excerpts,
+    add_closing_texts,
+    choose_user_turns,
+    last_excerpt,
+    lost_turns,
+)
 from nexus.assembly.fit.omission_notice import omission_notice, omission_notice_tokens
-from nexus.assembly.fit.pins import Pinned, merge_pins
+from nexus.assembly.fit.pins import Pinned, excerpt_pin, merge_pins
 from nexus.assembly.fit.result import FitResult, FixedTokens, total_tokens, with_event
 from nexus.assembly.fit.token_sums import (
     CutEstimates,
@@ -34,7 +42,7 @@ from nexus.assembly.fit.token_sums import (
     recent_turns_start,
     strip_thinking_until_seq,
 )
-from nexus.assembly.fit.truncate import LEAST_TOKENS
+from nexus.assembly.fit.truncate import LEAST_TOKENS, limit_within, result_tokens
 from nexus.assembly.fit.window import Window
 from nexus.errors import BudgetTooSmall
 from nexus.ledger.replay import visible_start
@@ -69,11 +77,17 @@ LEAST_GAIN = 0.05
 ENOUGH = 0.50
 """No message is omitted if truncated results bring everything under this share."""
 
-TAIL, LARGE_TAIL, LARGE = 0.20, 0.25, 64_000
-"""`keep_user_turns` keeps this share of the available tokens as the newest messages; more where more is available."""
+HIGH_MARK = 0.60
+"""Excerpts of user turns may lift what a cut leaves above the low mark, up to this share."""
 
-TAIL_REACH = 0.25
-"""With `keep_user_turns`, the group across the tail's share is kept while the tail stays under this share."""
+TAIL_REACH = 0.45
+"""With `keep_user_turns`, the group across the low mark is kept while everything but excerpts stays under this share."""
+
+TRUNCATED_RESULT = 0.75
+"""A new result that is too large gets this share of the room that a whole one could take, so that messages may follow."""
+
+DIGEST_SHARE = 0.20
+"""Share of the available tokens that excerpts and digest may take together."""
 
 HEAD = 0.30
 """Share of the available tokens that `middle_out` keeps in front of the omission notice."""
@@ -236,16 +250,16 @@ class _Cutter:
         """
         estimates = self._estimates()
         window, limits, last = self.window, self.window.rules.limits, estimates.last_group
-        index, head, keeps_summary, excerpt_tokens = self._usual(estimates)
-        estimates = replace(estimates, excerpt_tokens=excerpt_tokens)
+        index, head, keeps_summary, estimates = self._usual(estimates)
         yield self._cut(estimates, index, head=head, keeps_summary=keeps_summary)
         yield self._cut(estimates, last)
-        limit = limits.max_tokens
-        if limits.whole_new:
-            shorter = replace(estimates, clip_until=window.head + 1, clip_tokens=limit)
-            yield self._cut(shorter, index, head=head, keeps_summary=keeps_summary)
-            yield self._cut(shorter, last)
-        estimates = replace(estimates, excerpt_tokens=0)
+        limit = estimates.clip_tokens if estimates.clip_until > window.head else limits.max_tokens
+        for part in (1, 2):  # the smallest excerpts of all turns, then of the newest
+            smallest = replace(
+                estimates, turn_tokens=0, most_turn_tokens=estimates.most_turn_tokens // part, closing_tokens=0
+            )
+            yield self._cut(smallest, last)
+        estimates = replace(estimates, turn_tokens=0, most_turn_tokens=0, closing_tokens=0, digest_tokens=0)
         yield self._cut(estimates, last)
         while limit > LEAST_TOKENS or (limit and estimates.clip_until <= window.head):
             limit = max(limit // 2, LEAST_TOKENS)
@@ -254,8 +268,8 @@ class _Cutter:
         after_last = len(window.messages)
         may_go = not window.fold.waiting and not any(message.role == "tool" for message in self.event)
         if may_go:  # a last answer that is too large becomes an excerpt
-            for tokens in (EXCERPT_TOKENS, EXCERPT_TOKENS // 4):
-                yield self._cut(replace(estimates, excerpt_tokens=tokens), after_last)
+            for tokens in EXCERPT_TOKENS[:3]:
+                yield self._cut(replace(estimates, turn_tokens=tokens), after_last)
         yield self._cut(estimates, last, shows_request=False)
         yield self._cut(estimates, last, shows_task=False)
         yield self._cut(estimates, last, shows_request=False, shows_task=False)
@@ -271,8 +285,7 @@ class _Cutter:
         notice_tokens = omission_notice_tokens(self.context.session, rules.wire, self.counter)
         clip_until, clip_tokens = limits.until, limits.tokens
         current = sums = projected_sums(window, clip_until, clip_tokens, plain_until, images_until)
-        newest = self._tail_share() if self._has_excerpts else NEWEST_RESULTS
-        fresh_index = first_group_within(window, current, int(newest * available))
+        fresh_index = first_group_within(window, current, int(NEWEST_RESULTS * available))
         fresh_seq = window.row_at(fresh_index).ref.seq if fresh_index < len(window.messages) else window.head + 1
         if limits.whole_new:
             clip_until, clip_tokens = fresh_seq - 1, limits.max_tokens
@@ -286,7 +299,7 @@ class _Cutter:
                 clip_until, clip_tokens, sums = fresh_seq - 1, limit, shorter
                 if rest + shorter[-1] <= ENOUGH * available:
                     break
-        return CutEstimates(
+        estimates = CutEstimates(
             clip_until,
             clip_tokens,
             plain_until,
@@ -294,44 +307,61 @@ class _Cutter:
             window.groups[-1] if window.groups else 0,
             notice_tokens + rules.path_format.framing_tokens,
             images_until,
-            min(int(EXCERPT_SHARE * available), self._free_of_fixed() // 4) if self._has_excerpts else 0,
+            self.before.current_tokens,
+            sum(self._result_sizes()),
+        )
+        return self._with_event_limit(estimates) if limits.whole_new else estimates
+
+    def _with_event_limit(self, estimates: CutEstimates) -> CutEstimates:
+        """Return the estimates with a limit of the event's results if they do not fit whole beside what is never cut.
+
+        The room grows with the budget, and a result that is one token too large still shows more than half of it.
+        """
+        window, current, results = self.window, self.before.current_tokens, self._result_sizes()
+        rest = max(current - sum(results), 0)
+        free = self.available - self.fixed.total - rest - window.opening.header_tokens
+        last_tokens = estimates.sums[-1] - estimates.sums[estimates.last_group] + self.before.closing_tokens
+        excerpts = choose_user_turns(
+            window, estimates.last_group, sys.maxsize, self._reserved(estimates.last_group), self.counter
+        )
+        never_cut = self._pins_tokens(estimates.last_group) + estimates.notice_tokens + last_tokens
+        room = free - never_cut - min(excerpts.tokens, free // 2)
+        if not results or sum(results) <= room:
+            return estimates
+        limit = max(limit_within(results, int(TRUNCATED_RESULT * room)), LEAST_TOKENS)
+        shown = sum(min(size, limit) for size in results)
+        sums = projected_sums(window, window.head + 1, limit, estimates.plain_until, estimates.images_until)
+        return replace(
+            estimates,
+            clip_until=window.head + 1,
+            clip_tokens=limit,
+            sums=sums,
+            current_tokens=rest + shown,
+            result_tokens=shown,
         )
 
-    def _free_of_fixed(self) -> int:
-        return self.available - self.fixed.total - self.before.current_tokens
-
-    def _excerpt_tokens(self) -> int:
-        """Return the tokens of the excerpts and the digest that the current cut shows."""
-        rules, opening = self.window.rules, self.window.opening
-        changing = (pin for pin in opening.pins if pin.kind in ("excerpt", "digest"))
-        tokens = sum(pin.tokens(rules.wire, rules.images) for pin in changing)
-        return min(tokens, opening.pinned_tokens)
+    def _result_sizes(self) -> list[int]:
+        return [tokens for message in self.event for tokens in result_tokens(message, self.counter)]
 
     @property
     def _has_excerpts(self) -> bool:
         return self.context.strategy in KEEP_USER_TURNS
 
-    def _tail_share(self) -> float:
-        return LARGE_TAIL if self.available > LARGE else TAIL
-
-    def _usual(self, estimates: CutEstimates) -> tuple[int, int, bool, int]:
+    def _usual(self, estimates: CutEstimates) -> tuple[int, int, bool, CutEstimates]:
         """Return the first message to keep (a group's start), the end of the head, and whether the summary stays.
 
-        Last comes the limit of the excerpts.
+        Last come the estimates, with the room for excerpts.
         """
         window, opening, sums = self.window, self.window.opening, estimates.sums
         available, closing = self.available, self.before.closing_tokens
-        base = self.fixed.total + self.before.current_tokens + opening.header_tokens
+        base = self.fixed.total + estimates.current_tokens + opening.header_tokens
         summary = opening.summary_tokens if window.cut is None or window.cut.keeps_summary else 0
         visible = base + summary + opening.lead_tokens + opening.pinned_tokens + sums[-1] + closing
         if visible + (estimates.notice_tokens if window.cut else 0) <= ENOUGH * available:
-            return 0, 0, True, estimates.excerpt_tokens
+            return 0, 0, True, replace(estimates, turn_tokens=available)
         head = self._head(estimates)
         lead_tokens = opening.lead_tokens + sums[head]
-        pinned_tokens = opening.pinned_tokens + self._pinned_before(estimates.last_group, head)
-        if self._has_excerpts:
-            pinned_tokens -= self._excerpt_tokens()
-        never_cut = base + estimates.notice_tokens + lead_tokens + pinned_tokens
+        never_cut = base + estimates.notice_tokens + lead_tokens + self._pins_tokens(estimates.last_group, head)
         last_tokens = sums[-1] - sums[estimates.last_group] + closing
         if head and never_cut + last_tokens > available:
             head, never_cut = 0, never_cut - sums[head]
@@ -339,23 +369,38 @@ class _Cutter:
         spent = never_cut + (summary if keeps_summary else 0)
         free = available - spent
         target, reach = int(LOW_MARK * available) - spent, int(REACH * available) - spent
-        if self._has_excerpts:
-            target, reach = int(self._tail_share() * available), int(TAIL_REACH * available)
-            target, reach = min(target, free // 2), min(reach, free // 2)  # at least a quarter stays for new messages
         target = max(target, int(self.context.floor * free))
+        turn_tokens = 0
+        if self._has_excerpts:
+            highest = max(int(HIGH_MARK * available) - spent, free // 2, target)
+            room = max(min((available - base) // 2, highest - last_tokens), 0)
+            most = max(min((available - base + estimates.result_tokens) // 2, free - last_tokens), 0)
+            reserved = self._reserved(estimates.last_group)
+            turn_tokens = choose_user_turns(
+                window, estimates.last_group, room, reserved, self.counter, most=most
+            ).tokens
+            estimates = replace(estimates, turn_tokens=room, most_turn_tokens=most)
+            target = min(target, highest - turn_tokens)
+            reach = min(int(TAIL_REACH * available) - spent, highest - turn_tokens)
         index = first_group_within(window, sums, target - closing)
         across = group_before(window, index)
         if sums[-1] - sums[across] + closing <= max(reach, target):
             index = across
         if self._has_excerpts:
             index = min(index, estimates.last_group)
-            spare = max(free - (sums[-1] - sums[index] + closing), 0)
-            return index, 0, keeps_summary, min(estimates.excerpt_tokens, spare)
+            spare = int(LOW_MARK * available) - spent - turn_tokens - (sums[-1] - sums[index] + closing)
+            digest_tokens = min(int(DIGEST_SHARE * available), free // 4) if self.context.strategy == "digest" else 0
+            return (
+                index,
+                0,
+                keeps_summary,
+                replace(estimates, closing_tokens=max(spare, 0), digest_tokens=digest_tokens),
+            )
         recent = recent_turns_start(window)
         if sums[-1] - sums[recent] + closing <= free // 2:
             index = min(index, recent)
         index = min(index, estimates.last_group)
-        return index, head if head < index else 0, keeps_summary, 0
+        return index, head if head < index else 0, keeps_summary, estimates
 
     def _head(self, estimates: CutEstimates) -> int:
         """Return the end of the head that stays in front. It is chosen once, by the first cut, and never changes."""
@@ -382,8 +427,9 @@ class _Cutter:
             first = window.rows[begin].ref if begin < len(window.rows) else MessageRef(window.head + 1, 0)
         head_end = window.row_at(head).ref if head else current.head if current else None
         request, lead = pending_request(window, index), opening.lead
-        excerpts = self._excerpts(index, estimates, request)
-        chunks = self._digest(index, estimates, sum(pin.tokens(window.rules.wire) for pin in excerpts))
+        shown = self._excerpts(index, estimates, shows_request=shows_request, shows_task=shows_task)
+        excerpts = shown.pins
+        chunks = self._digest(index, estimates, shown.tokens)
         digest = digest_pins(chunks, self.counter)
         lead_start = lead[0].ref if lead else window.first
         omitted_kinds = {kind for kind, is_shown in (("asked", shows_request), ("task", shows_task)) if not is_shown}
@@ -397,6 +443,7 @@ class _Cutter:
         passed = begin + (current.preceding_messages if current else 0)
         visible_start_ref = visible_start(context.mark)
         stored = [row for pin in hidden if pin.kind != "digest" for row in pin.rows]
+        unshown = lost_turns(window) + len(shown.turns - {row.ref for row in stored})
         pinned = sum(visible_start_ref <= row.ref < first for row in stored)
         omitted = passed - pinned - (window.row_of[head] if head else len(opening.lead))
         tokens = window.sums[index] - window.sums[head] + opening.pinned_tokens
@@ -404,7 +451,13 @@ class _Cutter:
         tokens = max(tokens - sum(pin.tokens(window.rules.wire, window.rules.images) for pin in hidden), 0)
         summary = bool(context.mark and context.mark.body) and not keeps_summary
         notice = omission_notice(
-            context.session, max(omitted, 0), tokens, summary=summary, pins=bool(hidden), excerpts=bool(excerpts)
+            context.session,
+            max(omitted, 0),
+            tokens,
+            summary=summary,
+            pins=bool(hidden),
+            excerpts=bool(excerpts),
+            unshown=unshown,
         )
         stays = (keeps_summary or not opening.summary_tokens, shows_request, shows_task)
         stayed = (True,) * 3
@@ -436,33 +489,46 @@ class _Cutter:
             preceding_messages=passed,
             images_until_seq=estimates.images_until,
             excerpts=tuple(pin.place for pin in excerpts),
-            excerpt_tokens=min(EXCERPT_TOKENS, estimates.excerpt_tokens) if excerpts else 0,
+            excerpt_tokens=shown.limit,
+            unshown_turns=unshown,
             digest=chunks,
         )
 
     def _digest(self, index: int, estimates: CutEstimates, excerpt_tokens: int) -> tuple[DigestChunk, ...]:
         """Return the digest of a cut at message `index`, in the tokens that the excerpts leave of their limit."""
         window = self.window
-        if self.context.strategy != "digest" or not estimates.excerpt_tokens or index == len(window.messages):
+        if self.context.strategy != "digest" or not estimates.digest_tokens or index == len(window.messages):
             return ()
         if index == 0:
             return window.cut.digest if window.cut is not None else ()
         reserved = {row.ref for pin in self._lasting_pins() for row in pin.rows}
-        limit = max(estimates.excerpt_tokens - excerpt_tokens, 0)
+        limit = max(estimates.digest_tokens - excerpt_tokens, 0)
         escape = window.rules.path_format.late_text
         return grow_digest(window, index, self.available, limit, self.counter, reserved, escape)
 
-    def _excerpts(self, index: int, estimates: CutEstimates, request: Pinned | None) -> tuple[Pinned, ...]:
+    def _excerpts(self, index: int, estimates: CutEstimates, *, shows_request: bool, shows_task: bool) -> Excerpts:
         """Return the excerpts of a cut at message `index`: the current ones where it omits nothing more."""
-        if not estimates.excerpt_tokens:
-            return ()
-        if index == 0:
-            return tuple(pin for pin in self.window.opening.pins if pin.kind == "excerpt")
-        reserved = {row.ref for pin in self._lasting_pins() for row in pin.rows}
-        reserved |= {request.place} if request else set()
-        if index == len(self.window.messages):
-            return last_excerpt(self.window, estimates.excerpt_tokens, reserved)
-        return choose_excerpts(self.window, index, estimates.excerpt_tokens, reserved)
+        window = self.window
+        if not self._has_excerpts:
+            is_last = index == len(window.messages)
+            excerpts = last_excerpt(window, estimates.turn_tokens, self._reserved(index)) if is_last else Excerpts()
+            return structs.replace(excerpts, turns=frozenset())
+        if index == 0 and (estimates.turn_tokens or estimates.most_turn_tokens):
+            pins = tuple(pin for pin in window.opening.pins if pin.kind == "excerpt")
+            return Excerpts(pins, pins[0].limit if pins else 0, sum(pin.tokens(window.rules.wire) for pin in pins))
+        reserved = self._reserved(index, shows_request=shows_request, shows_task=shows_task)
+        if index == len(window.messages):
+            return last_excerpt(window, estimates.turn_tokens, reserved)
+        excerpts = choose_user_turns(
+            window, index, estimates.turn_tokens, reserved, self.counter, most=estimates.most_turn_tokens
+        )
+        return add_closing_texts(excerpts, window, index, estimates.closing_tokens, self.counter)
+
+    def _reserved(self, index: int, *, shows_request: bool = True, shows_task: bool = True) -> frozenset[MessageRef]:
+        """Return the positions that the opening of a cut at message `index` shows besides excerpts."""
+        request = pending_request(self.window, index) if shows_request else None
+        pins = [pin for pin in self._lasting_pins() if shows_task or pin.kind != "task"]
+        return frozenset(row.ref for pin in (*pins, *((request,) if request else ())) for row in pin.rows)
 
     def _lasting_pins(self) -> list[Pinned]:
         """Return the pins that no cut changes: user pins and the first user message."""
@@ -471,10 +537,9 @@ class _Cutter:
     def _excerpt_pins(self, cut: Cut) -> list[Pinned]:
         """Return the pins of a cut's excerpts, from the pins or the rows."""
         window = self.window
-        rows = {pin.place: pin.rows for pin in window.opening.pins if pin.kind == "excerpt"}
-        return [
-            Pinned(place, window.rows_at(place) or rows[place], cut.excerpt_tokens, "excerpt") for place in cut.excerpts
-        ]
+        rows = {row.ref: row for pin in window.opening.pins for row in pin.rows}
+        places = ((window.rows_at(place) or (rows[place],))[0] for place in cut.excerpts)
+        return [excerpt_pin(row, cut.excerpt_tokens, window.rules.render) for row in places]
 
     def _request_at(self, place: MessageRef | None) -> tuple[Pinned, ...]:
         """Return the request at a position, from the pins or the rows."""
@@ -484,13 +549,18 @@ class _Cutter:
         rows = pinned_rows or self.window.rows_at(place)
         return (Pinned(place, rows, self.window.rules.limits.max_tokens, "asked"),) if rows else ()
 
-    def _pinned_before(self, index: int, head: int) -> int:
-        """Return the tokens of the visible pins after the head that a cut at message `index` would hide."""
-        window = self.window
+    def _pins_tokens(self, index: int, head: int = 0) -> int:
+        """Return the tokens of the pins that the opening of a cut at message `index` shows, without excerpts."""
+        window, rules = self.window, self.window.rules
         place = window.rows[max(window.row_of[index], 0)].ref if index < len(window.messages) else None
-        begin = window.row_at(head).ref if head else window.first
+        head_end = window.row_at(head).ref if head else None
         request = pending_request(window, index)
-        lasting = (pin for pin in window.opening.pins if pin.place >= begin and pin.kind != "excerpt")
-        pins = merge_pins(*lasting, *((request,) if request else ()))
-        rules = window.rules
-        return sum(pin.tokens(rules.wire, rules.images) for pin in pins if place is None or pin.place < place)
+        pins = merge_pins(*self._lasting_pins(), *((request,) if request else ()))
+        lead = {row.ref for row in window.opening.lead}
+        return sum(
+            pin.tokens(rules.wire, rules.images)
+            for pin in pins
+            if (place is None or pin.place < place)
+            and pin.place not in lead
+            and not (head_end is not None and window.first <= pin.place < head_end)
+        )

@@ -1,88 +1,180 @@
-"""Excerpts: earlier messages that a cut keeps before its omission notice, at most a few hundred tokens of each.
+"""Excerpts: what the user said in turns that a cut or compaction hides, and how these turns ended, in one note.
 
-User turns come first, then closing texts: the answers that end a turn. In coding sessions both are a few percent of the
-tokens, and they say what was asked and how it ended; calls and results are the rest.
+User turns come first. In coding sessions they are a few percent of the tokens, and they say what was asked; calls and
+results are the rest. Where they are many, each becomes a line whose size falls with their number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Collection, Iterable, Iterator
 
-from nexus.assembly.fit.pins import Pinned
+from msgspec import Struct, structs
+
+from nexus.assembly.fit.pins import (
+    LABEL_TOKENS,
+    REPLY_PART,
+    Pinned,
+    excerpt_pin,
+    excerpt_text,
+    most_tokens,
+)
 from nexus.assembly.fit.window import Window
 from nexus.text.message_text import is_injected
+from nexus.tokens.counter import TokenCounter
+from nexus.tokens.measure import text_tokens_json
 from nexus.types.ledger_entries import MessageRef, StoredMessage
-from nexus.types.message import Message, Role, Text, Thinking
+from nexus.types.message import Message, Text, Thinking
 
-EXCERPT_TOKENS = 400
-"""Base tokens that an excerpt shows; longer messages are truncated to head and tail."""
+EXCERPT_TOKENS = (400, 300, 200, 150, 120, 100, 80, 60, 50, 40, 30)
+"""Base tokens that each excerpt of a note may show: the largest number with which all of them fit."""
 
-EXCERPT_SHARE = 0.20
-"""Share of the available tokens that all excerpts may take together."""
+REFILL = 0.75
+"""Where the smallest excerpts exceed their room, the oldest leave down to this share of it, so that it lasts a while."""
 
-REFILL = 0.5
-"""Where the excerpts exceed their limit, they leave down to this share of it, so that the prefix then stays the same."""
+BARE_ANSWER_WORDS = 3
+"""A user turn of at most so many words, such as "yes", is shown with the question that it answers."""
 
 
-def choose_excerpts(
+class Excerpts(Struct, frozen=True):
+    """The excerpts of a note."""
+
+    pins: tuple[Pinned, ...] = ()
+    """In the order of the ledger."""
+
+    limit: int = 0
+    """Base tokens that each of them shows, at most."""
+
+    tokens: int = 0
+    """Upper bound of the base tokens of all."""
+
+    turns: frozenset[MessageRef] = frozenset()
+    """Positions of all user turns that it could show."""
+
+
+def choose_user_turns(
     window: Window,
     index: int,
-    limit: int,
-    reserved: Iterable[MessageRef],
-    roles: Sequence[Role] = ("user", "assistant"),
-) -> tuple[Pinned, ...]:
-    """Return the excerpts of a cut that keeps everything from message `index` on, in at most `limit` base tokens.
+    room: int,
+    reserved: Collection[MessageRef],
+    counter: TokenCounter,
+    *,
+    most: int = 0,
+) -> Excerpts:
+    """Return the user turns before message `index` as excerpts, in at most `room` base tokens.
 
-    Candidates are the excerpts of the current cut and the rows before `index`. The oldest closing texts leave first,
-    then the oldest user turns. `reserved` are positions that the opening shows anyway.
+    Candidates are the rows before `index` and the messages that the opening shows now. `reserved` are positions that the
+    new opening shows anyway. The smallest excerpts of all turns may take `most`, if that is more than `room`, because
+    turns that are not shown once are never shown again. If that is not enough, the oldest leave.
     """
-    reserved = set(reserved)
-    end = max(window.row_of[index], 0) if index < len(window.messages) else len(window.rows)
-    rules, chosen, total = window.rules, list[Pinned](), 0
-    for pin in _newest_first(window, end, reserved, roles):
-        total += pin.tokens(rules.wire, rules.images)
-        if total > limit:
-            limit = int(limit * REFILL)
+    turns = [turn for turn in _turns(window, index) if turn[0].ref not in reserved]
+    every = frozenset(turn[0].ref for turn in turns)
+    sizes = {row.ref: _size(window, row, counter) for turn in turns for row in turn}
+    for limit in EXCERPT_TOKENS:
+        tokens = sum(_bound(row, sizes[row.ref], limit) for turn in turns for row in turn)
+        if tokens <= (room if limit > EXCERPT_TOKENS[-1] else max(room, most)):
+            return Excerpts(_pins((row for turn in turns for row in turn), limit), limit, tokens, every)
+    limit, tokens, shown = EXCERPT_TOKENS[-1], 0, list[StoredMessage]()
+    for turn in turns:
+        tokens += sum(_bound(row, sizes[row.ref], limit) for row in turn)
+        if tokens > max(room, most) * REFILL:
             break
-    for role in roles:
-        for pin in _newest_first(window, end, reserved, (role,)):
-            limit -= pin.tokens(rules.wire, rules.images)
-            if limit < 0:
-                break
-            chosen.append(pin)
-    return tuple(sorted(chosen, key=lambda pin: pin.place))
+        shown += turn
+    tokens = sum(_bound(row, sizes[row.ref], limit) for row in shown)
+    return Excerpts(_pins(shown, limit), limit if shown else 0, tokens, every)
 
 
-def last_excerpt(window: Window, limit: int, reserved: Container[MessageRef]) -> tuple[Pinned, ...]:
+def add_closing_texts(excerpts: Excerpts, window: Window, index: int, room: int, counter: TokenCounter) -> Excerpts:
+    """Return the excerpts with the newest texts that ended a turn, in at most `room` further base tokens."""
+    limit = excerpts.limit or EXCERPT_TOKENS[0]
+    shown = {pin.place for pin in excerpts.pins}
+    added: list[StoredMessage] = []
+    total = 0
+    for row in _closing_texts(window, index):
+        if row.ref in shown:
+            continue
+        tokens = _bound(row, _size(window, row, counter), limit)
+        if tokens > room - total:
+            break
+        total += tokens
+        added.append(row)
+    if not added:
+        return excerpts
+    rows = (row for pin in excerpts.pins for row in pin.rows)
+    return structs.replace(excerpts, pins=_pins((*rows, *added), limit), limit=limit, tokens=excerpts.tokens + total)
+
+
+def last_excerpt(window: Window, limit: int, reserved: Collection[MessageRef]) -> Excerpts:
     """Return the last message as an excerpt of at most `limit` base tokens, if it is a user turn or a closing text."""
-    row = next(_excerpt_rows(window.rows, len(window.rows)), None)
-    is_last = row is not None and row is window.rows[-1] and row.ref not in reserved
-    return (Pinned(row.ref, (row,), limit, "excerpt"),) if row is not None and is_last else ()
+    end = len(window.messages)
+    turns = frozenset(turn[0].ref for turn in _turns(window, end)) - set(reserved)
+    last = window.rows[-1] if window.rows else None
+    is_said = last is not None and (last.ref in turns or last in _closing_texts(window, end))
+    if last is None or not limit or not is_said or last.ref in reserved:
+        return Excerpts(turns=turns)
+    limit *= 1 if last.message.role == "user" else REPLY_PART
+    return Excerpts(_pins((last,), limit), limit, most_tokens(last.message, limit), turns)
 
 
-def _newest_first(
-    window: Window, end: int, reserved: Container[MessageRef], roles: Container[Role]
-) -> Iterator[Pinned]:
-    """Yield the candidates of these roles, newest first: a long session has many more of them than fit."""
-    excerpts = [row for pin in window.opening.pins if pin.kind == "excerpt" for row in pin.rows]
-    for row in chain(_excerpt_rows(window.rows, end), reversed(excerpts)):
-        if row.message.role in roles and row.ref not in reserved:
-            yield Pinned(row.ref, (row,), EXCERPT_TOKENS, "excerpt")
-
-
-def _excerpt_rows(rows: Sequence[StoredMessage], end: int) -> Iterator[StoredMessage]:
-    """Yield the user turns and closing texts among the first `end` rows, newest first."""
-    for at in range(end - 1, -1, -1):
-        message = rows[at].message
-        if message.role == "user" and is_user_turn(message):
-            yield rows[at]
-        elif message.role == "assistant" and (at + 1 == len(rows) or rows[at + 1].message.role == "user"):
-            only_text = all(isinstance(part, (Text, Thinking)) for part in message.parts)
-            if only_text and message.text().strip():
-                yield rows[at]
+def lost_turns(window: Window) -> int:
+    """Return the number of user turns that the window does not show and has no row of."""
+    shown = {row.ref for pin in window.hidden_pins() for row in pin.rows}
+    hidden = (row for pin in window.opening.pins if pin.place < window.first for row in pin.rows)
+    withheld = {
+        row.ref for row in hidden if row.ref not in shown and row.message.role == "user" and is_user_turn(row.message)
+    }
+    return max(window.opening.unshown_turns - len(withheld), 0)
 
 
 def is_user_turn(message: Message) -> bool:
     """Return True for a user's own words, not for results and what programs say in the user's name."""
     return bool(message.text().strip()) and not is_injected(message) and next(message.results(), None) is None
+
+
+def _turns(window: Window, index: int) -> Iterator[tuple[StoredMessage, ...]]:
+    """Yield each user turn before message `index`, newest first, with the question that a bare answer is to."""
+    rows, unformatted = _candidates(window, index), window.rules.path_format.unformatted
+    for at in range(len(rows) - 1, -1, -1):
+        message = rows[at].message
+        if message.role != "user" or not is_user_turn(message):
+            continue
+        asked = rows[at - 1] if at else None
+        is_bare = len(unformatted(message).text().split()) <= BARE_ANSWER_WORDS
+        yield (rows[at], asked) if is_bare and asked is not None and _is_closing(asked.message) else (rows[at],)
+
+
+def _closing_texts(window: Window, index: int) -> Iterator[StoredMessage]:
+    """Yield the texts before message `index` that end a turn, newest first."""
+    rows = _candidates(window, index)
+    for at in range(len(rows) - 1, -1, -1):
+        if _is_closing(rows[at].message) and (at + 1 == len(rows) or rows[at + 1].message.role == "user"):
+            yield rows[at]
+
+
+def _candidates(window: Window, index: int) -> list[StoredMessage]:
+    """Return the rows of the opening's excerpts and requests, then those before message `index`."""
+    end = max(window.row_of[index], 0) if index < len(window.messages) else len(window.rows)
+    opening = (row for pin in window.opening.pins if pin.kind in ("excerpt", "asked", "task") for row in pin.rows)
+    first = window.rows[0].ref if window.rows else None
+    hidden = (row for row in opening if first is None or row.ref < first)
+    return [*sorted(hidden, key=lambda row: row.ref), *window.rows[:end]]
+
+
+def _is_closing(message: Message) -> bool:
+    is_text = all(isinstance(part, (Text, Thinking)) for part in message.parts)
+    return message.role == "assistant" and is_text and bool(message.text().strip())
+
+
+def _size(window: Window, row: StoredMessage, counter: TokenCounter) -> int:
+    """Return the base tokens of what a row says, up to the largest excerpt."""
+    text = excerpt_text(window.rules.path_format.unformatted(row.message))
+    return text_tokens_json(text, counter) if len(text) <= 16 * EXCERPT_TOKENS[0] else EXCERPT_TOKENS[0]
+
+
+def _bound(row: StoredMessage, size: int, limit: int) -> int:
+    """Return an upper bound of the base tokens that a row's excerpt takes."""
+    return min(size, most_tokens(row.message, limit)) + LABEL_TOKENS
+
+
+def _pins(rows: Iterable[StoredMessage], limit: int) -> tuple[Pinned, ...]:
+    unique = {row.ref: row for row in rows}
+    return tuple(excerpt_pin(unique[place], limit) for place in sorted(unique))

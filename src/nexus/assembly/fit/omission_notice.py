@@ -13,11 +13,19 @@ LONGEST_NAME = 60
 
 
 def omission_notice(
-    session: str, messages: int, tokens: int, *, summary: bool = False, pins: bool = False, excerpts: bool = False
+    session: str,
+    messages: int,
+    tokens: int,
+    *,
+    summary: bool = False,
+    pins: bool = False,
+    excerpts: bool = False,
+    unshown: int = 0,
 ) -> str:
     """Return the omission notice: the number of omitted messages and tokens, and the command that shows them.
 
-    `summary`: a summary is omitted too. `pins`: pinned messages are shown before the notice. `excerpts`: user turns too.
+    `summary`: a summary is omitted too. `pins`: pinned messages are shown before the notice. `excerpts`: user turns too,
+    except `unshown` of them.
     """
     is_plain = session.isascii() and session.isprintable() and len(session) <= LONGEST_NAME
     command = (
@@ -26,7 +34,9 @@ def omission_notice(
     with_summary = ", and the summary of what came before them" if summary else ""
     with_pins = " What was asked first, and what was pinned among them, stands above." if pins else ""
     if excerpts:
-        with_pins = " Of the earlier turns, the messages above are what the user said and how the turns ended."
+        with_pins = " What the user said in them stands above."
+    if unshown:
+        with_pins += f" {unshown:,} of the user's turns {'is' if unshown == 1 else 'are'} not shown."
     return (
         f"[Earlier messages left out to stay within the token budget: {messages:,} messages, about {tokens:,} tokens"
         f"{with_summary}. Nothing is lost: {command} the whole conversation.{with_pins}]"
@@ -35,5 +45,5 @@ def omission_notice(
 
 def omission_notice_tokens(session: str, wire: ProviderFormat, counter: TokenCounter) -> int:
     """Return the base tokens of a session's largest omission notice."""
-    largest = omission_notice(session, 999_999_999, 999_999_999_999, summary=True, pins=True, excerpts=True)
+    largest = omission_notice(session, 999_999_999, 999_999_999_999, summary=True, pins=True, unshown=999_999_999)
     return message_tokens(Message("user", (Text(largest),)), counter).on(wire)

@@ -9,6 +9,7 @@ pending request are truncated if they are large compared with the window.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Literal, TypeAlias
 
@@ -16,10 +17,10 @@ import msgspec
 from msgspec import Struct
 
 from nexus.assembly.fit import repair
-from nexus.assembly.fit.truncate import LEAST_TOKENS, truncate_text
+from nexus.assembly.fit.truncate import HEAD_PERCENT, LEAST_TOKENS, shorten, truncate_text
 from nexus.assembly.formats.path_format import PathFormat
 from nexus.ledger.replay import conversation_rows
-from nexus.text.message_text import RENDER_VERSION, is_injected
+from nexus.text.message_text import RENDER_VERSION, is_injected, typed_text
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.image_price import ANY_MODEL, ImagePrice
 from nexus.tokens.measure import message_tokens
@@ -28,6 +29,20 @@ from nexus.types.message import ATTACHED, Image, Message, Note, ProviderFormat, 
 
 FRAME_TOKENS = 40
 """Allowance for the framing of a message's truncated text."""
+
+LABEL_TOKENS = 4
+"""Allowance for the speaker and the line ends of an excerpt in a note."""
+
+REPLY_PART, LEAST_REPLY = 4, 30
+"""An excerpt of a reply shows this part of a user turn's limit, and at least so many base tokens."""
+
+NOTE_FRAME_TOKENS = 60
+"""Upper bound of the base tokens of a note's frame and heading."""
+
+EXCERPTS_SOURCE = "nexus:excerpts"
+"""Source of the note with excerpts."""
+
+_SPEAKER = re.compile(r"^(user|assistant): ", re.MULTILINE)
 
 NEAR = 64
 """Entries on each side of a pinned message that are searched for its group, and entries per read in a search."""
@@ -57,10 +72,13 @@ class Pinned(Struct, frozen=True):
 
     kind: PinKind = "pin"
 
+    frame: int = FRAME_TOKENS
+    """Base tokens that the pin may take besides its text."""
+
     def tokens(self, wire: ProviderFormat, images: ImagePrice = ANY_MODEL) -> int:
         """Return an upper bound of the group's base tokens when it is shown in the opening."""
         stored = sum(row.size.on(wire) + images.more_in(row.message) for row in self.rows)
-        return min(stored, self.limit + FRAME_TOKENS) if self.is_large() else stored
+        return min(stored, self.limit + self.frame) if self.is_large() else stored
 
     def unanswered_calls(self) -> int:
         """Return the number of the group's calls without a result."""
@@ -69,7 +87,7 @@ class Pinned(Struct, frozen=True):
 
     def is_large(self) -> bool:
         """Return True if the pin is truncated when it is shown in the opening."""
-        return bool(self.limit) and any(row.size.tokens > self.limit + FRAME_TOKENS for row in self.rows)
+        return bool(self.limit) and any(row.size.tokens > self.limit + self.frame for row in self.rows)
 
 
 def is_current(cut: Cut | None, mark: Entry | None, changed_at: int) -> bool:
@@ -96,6 +114,18 @@ def excerpt_refs(cut: Cut | None, mark: Entry | None) -> tuple[tuple[MessageRef,
     return msgspec.convert(body.get("excerpts", ()), tuple[MessageRef, ...]), int(body.get("excerpt_tokens", 0))
 
 
+def excerpt_pin(row: StoredMessage, limit: int, render: int = RENDER_VERSION) -> Pinned:
+    """Return the pin of an excerpt with at most `limit` base tokens. Until render version 7 it was a message by itself."""
+    return Pinned(row.ref, (row,), limit, "excerpt", LABEL_TOKENS if render >= 7 else FRAME_TOKENS)
+
+
+def unshown_turns(cut: Cut | None, mark: Entry | None) -> int:
+    """Return the number of user turns that the cut, else the compaction, neither shows nor excerpts."""
+    if cut is not None:
+        return cut.unshown_turns
+    return int(mark.body.get("unshown_turns", 0)) if mark is not None else 0
+
+
 def merge_pins(*pins: Pinned) -> tuple[Pinned, ...]:
     """Return the pins in order, each group once: as a user pin, first user message, pending request, or excerpt."""
     by_place: dict[MessageRef, Pinned] = {}
@@ -104,6 +134,74 @@ def merge_pins(*pins: Pinned) -> tuple[Pinned, ...]:
         if previous is None or _KINDS.index(pin.kind) < _KINDS.index(previous.kind):
             by_place[pin.place] = pin
     return tuple(by_place[place] for place in sorted(by_place))
+
+
+def with_note(
+    pins: Iterable[Pinned],
+    unshown: int,
+    counter: TokenCounter,
+    path_format: PathFormat,
+    visible: Iterable[StoredMessage],
+    before: MessageRef | None,
+) -> list[Pinned]:
+    """Return the pins with one note in place of all excerpts, behind the last of them. `unshown` turns are counted in it.
+
+    `before` is the first message that is shown if no omission notice counts them: then the note is there without excerpts.
+    """
+    result = list(pins)
+    excerpts = [pin for pin in result if pin.kind == "excerpt"]
+    if excerpts:
+        last = excerpts[-1].place
+    elif unshown and before is not None:
+        last = MessageRef(before.seq, before.ord - 1)
+    else:
+        return result
+    lines = [
+        _heading(unshown),
+        *(excerpt_line(row, pin.limit, counter, path_format) for pin in excerpts for row in pin.rows),
+    ]
+    hidden = {pin.place for pin in excerpts}
+    shown = [row for row in visible if row.ref not in hidden]
+    text = path_format.notice("\n".join(lines), "excerpts", MessageRef(last.seq, last.ord + 1), shown)
+    message = Message("user", (Text(text),), source=EXCERPTS_SOURCE)
+    note = Pinned(last, (StoredMessage(last, message, message_tokens(message, counter)),), kind="excerpt")
+    others = [pin for pin in result if pin.kind != "excerpt"]
+    return [
+        *(pin for pin in others if pin.place < last),
+        note,
+        *(pin for pin in others if pin.place > last),
+    ]
+
+
+def _heading(unshown: int) -> str:
+    more = f"; {unshown:,} more user turns are not shown" if unshown else ""
+    return f"[What the user said in earlier turns, oldest first, and how some of them ended; long texts are shortened{more}]"
+
+
+def excerpt_line(row: StoredMessage, limit: int, counter: TokenCounter, path_format: PathFormat) -> str:
+    """Return a message's speaker and its text in at most `limit` base tokens: of a user the beginning, of a reply the end."""
+    message = path_format.unformatted(row.message)
+    head_percent = 25 if message.role == "assistant" else 100 if limit < LEAST_TOKENS else HEAD_PERCENT
+    short = shorten(excerpt_text(message), most_tokens(message, limit), counter, head_percent)
+    return f"{message.role}: {_SPEAKER.sub(lambda hit: chr(92) + hit[0], path_format.summary(short))}"
+
+
+def most_tokens(message: Message, limit: int) -> int:
+    """Return the base tokens that an excerpt of a message shows, at most."""
+    return limit if message.role == "user" else max(limit // REPLY_PART, LEAST_REPLY)
+
+
+def excerpt_text(message: Message) -> str:
+    """Return what a message says, with the names of attached files and the number of images."""
+    text = (typed_text(message) if message.role == "user" else "") or message.text()
+    images = sum(isinstance(part, Image) for part in message.parts)
+    attached = [
+        part.origin.removeprefix(ATTACHED)
+        for part in message.parts
+        if isinstance(part, Note) and part.origin.startswith(ATTACHED)
+    ]
+    extras = [*attached, *([f"{images} image{'' if images == 1 else 's'}"] if images else [])]
+    return f"{text.strip()} [with {', '.join(extras)}]" if extras else text.strip()
 
 
 def within_limits(

@@ -42,8 +42,23 @@ class CutEstimates:
     images_until: int
     """Last entry whose images become notes."""
 
-    excerpt_tokens: int = 0
-    """Limit of all excerpts together."""
+    current_tokens: int = 0
+    """Base tokens of the event, its results within their limit."""
+
+    result_tokens: int = 0
+    """The part of these that results take."""
+
+    turn_tokens: int = 0
+    """Room for excerpts of user turns."""
+
+    most_turn_tokens: int = 0
+    """Room for the smallest excerpts of all user turns, before some of them leave for good."""
+
+    closing_tokens: int = 0
+    """Further room for excerpts of closing texts."""
+
+    digest_tokens: int = 0
+    """Room for excerpts and digest together."""
 
 
 def strip_thinking_until_seq(window: Window, *, answers: bool) -> int:

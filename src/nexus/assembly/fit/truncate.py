@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import operator
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, cast
 
 from msgspec import Struct
@@ -94,6 +94,23 @@ def truncate_results(
     return _with_results(message, truncated)
 
 
+def result_tokens(message: Message, counter: TokenCounter) -> list[int]:
+    """Return the base tokens of the text of each result in a message."""
+    return [text_tokens_json(_text_of(result), counter) for result in message.results()]
+
+
+def limit_within(sizes: Iterable[int], total: int) -> int:
+    """Return the largest limit with which sizes above it, cut down to it, and the others take at most `total`."""
+    left = sorted(sizes)
+    limit = 0
+    for at, size in enumerate(left):
+        limit = max(total, 0) // (len(left) - at)
+        if size > limit:
+            break
+        total -= size
+    return limit
+
+
 def truncate_chars(message: Message, limit: int) -> Message:
     """Return the message with each result's text in at most `limit` characters; the same object if none is longer.
 
@@ -131,6 +148,17 @@ def truncate_text(text: str, limit: int, counter: TokenCounter, where: str = "",
     return _shorter_json(text, limit, counter, where) or _head_and_tail(text, limit, counter, where, render)
 
 
+def shorten(text: str, limit: int, counter: TokenCounter, head_percent: int = HEAD_PERCENT) -> str:
+    """Return the text in at most `limit` base tokens: its beginning, with that share, and its end, with dots between."""
+    if len(text) <= limit or (len(text) <= 16 * limit and text_tokens_json(text, counter) <= limit):
+        return text
+    available = limit - 4
+    head_tokens = available * head_percent // 100
+    head = _fitting(text, head_tokens, counter, lambda whole, chars: whole[:chars])
+    tail = _fitting(text, available - head_tokens, counter, lambda whole, chars: whole[-chars:])
+    return f"{head.rstrip()} … {tail.lstrip()}".rstrip()
+
+
 def _text_of(result: ToolResult) -> str:
     return "\n".join(item.text for item in result.content if isinstance(item, Text))
 
@@ -163,7 +191,9 @@ def _head_and_tail(text: str, limit: int, counter: TokenCounter, where: str, ren
     return line if text_tokens_json(line, counter) <= limit else _omission_line(len(text), "")
 
 
-def _fitting(text: str, tokens: int, counter: TokenCounter, part: Callable[[str, int], str], render: int) -> str:
+def _fitting(
+    text: str, tokens: int, counter: TokenCounter, part: Callable[[str, int], str], render: int = RENDER_VERSION
+) -> str:
     """Return about as much of the text's beginning or end as fits in `tokens`, with at most five counts."""
     chars = tokens * _CHARS_A_TOKEN
     best = ""

@@ -7,6 +7,7 @@ from nexus.assembly.fit.digest import digest_pins
 from nexus.assembly.fit.display_rules import DisplayRules
 from nexus.assembly.fit.pins import (
     Pinned,
+    excerpt_pin,
     excerpt_refs,
     first_user_message,
     is_current,
@@ -119,6 +120,6 @@ def _pins(
     for place in places:
         row = message_at(reading.entries, place)
         if row is not None:
-            pins.append(Pinned(row.ref, (row,), limit, "excerpt"))
+            pins.append(excerpt_pin(row, limit, view.render))
     pins += digest_pins(cut.digest if cut is not None else (), counter)
     return first.ref if first else None, merge_pins(*pins)

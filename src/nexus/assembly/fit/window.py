@@ -17,7 +17,7 @@ from msgspec import structs
 
 from nexus.assembly.fit import repair
 from nexus.assembly.fit.display_rules import DisplayRules
-from nexus.assembly.fit.pins import Pinned, pending_request_ref, within_limits
+from nexus.assembly.fit.pins import Pinned, pending_request_ref, unshown_turns, with_note, within_limits
 from nexus.assembly.fit.truncate import TruncationLimits, freed_tokens, truncate_results, with_image_notes
 from nexus.ledger.replay import conversation_rows, visible_start
 from nexus.tokens.content import MeasuredContent
@@ -63,6 +63,9 @@ class Opening:
 
     pending_request: MessageRef | None = None
     """Position of the request that the conversation answers, if it is hidden."""
+
+    unshown_turns: int = 0
+    """Number of user turns that neither the messages nor the opening show."""
 
     unanswered: set[str] = field(default_factory=set[str])
     """Call ids of pinned groups without a result."""
@@ -198,12 +201,17 @@ class Window:
             lead,
             pins=pins,
             pending_request=pending_request_ref(cut, mark),
+            unshown_turns=unshown_turns(cut, mark),
         )
         window = cls(rules, cut, opening, path=PathRange(first))
         window.fold.started, window.fold.render = bool(opening.messages), rules.render
         window.fold.hides_start, window.fold.late_text = window.first > MessageRef(1, 0), rules.path_format.late_text
         opening.lead_tokens = window._append_opening((lead,), counter)[1]
-        window._append_pins([pin for pin in window.hidden_pins() if pin.kind != "asked"], counter)
+        shown_pins = [pin for pin in window.hidden_pins() if pin.kind != "asked"]
+        if rules.render >= 7:  # until then each excerpt was a message
+            before = first if cut is None or not cut.omission_notice else None
+            shown_pins = with_note(shown_pins, opening.unshown_turns, counter, rules.path_format, visible, before)
+        window._append_pins(shown_pins, counter)
         if cut is not None and cut.omission_notice:
             text = rules.path_format.notice(cut.omission_notice, "cut", cut.first, visible)
             message = Message("user", (Text(text),))

@@ -16,7 +16,7 @@ from nexus.text.frames import escape
 from nexus.types.ledger_entries import Entry, MessageRef, StoredMessage
 from nexus.types.message import Message
 
-NoticeKind: TypeAlias = Literal["compaction", "cut"]
+NoticeKind: TypeAlias = Literal["compaction", "cut", "excerpts"]
 
 
 class LedgerView(Struct, frozen=True):
@@ -54,7 +54,7 @@ class PathFormat:
         return escape(text)
 
     def notice(self, text: str, _kind: NoticeKind, _before: MessageRef, _visible: Iterable[StoredMessage], /) -> str:
-        """Render a summary or omission notice for the messages before a position, except the visible ones."""
+        """Render a summary, omission notice or note for the messages before a position, except the visible ones."""
         return text
 
     def event(self, messages: tuple[Message, ...], _head: int, _principal: str, /) -> tuple[Message, ...]:

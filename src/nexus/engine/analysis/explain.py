@@ -12,7 +12,6 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from nexus.assembly.fit.pins import FRAME_TOKENS
 from nexus.assembly.fit.result import FitResult
 from nexus.assembly.fit.truncate import images_of
 from nexus.assembly.fit.window import Window
@@ -258,9 +257,9 @@ class _HistoryExplainer:
         }
         hidden = [(pin, row) for pin in window.hidden_pins() for row in pin.rows]
         # A pin over its limit is shown truncated, in a frame of its own.
-        over = [bool(pin.limit) and row.size.tokens > pin.limit + FRAME_TOKENS for pin, row in hidden]
+        over = [bool(pin.limit) and row.size.tokens > pin.limit + pin.frame for pin, row in hidden]
         sizes = [
-            pin.limit + FRAME_TOKENS if is_over else window.rules.weight(row.message, row.size)
+            pin.limit + pin.frame if is_over else window.rules.weight(row.message, row.size)
             for (pin, row), is_over in zip(hidden, over, strict=True)
         ]
         pin_tokens = share(pinned_tokens, sizes) if hidden else []
@@ -268,6 +267,9 @@ class _HistoryExplainer:
             truncated = is_over or self._is_truncated(row)
             lines[row.ref] = self._included_line(row, _PIN_REASONS[pin.kind], tokens, truncated=truncated)
         notices: list[ExplainedLine] = []
+        if pinned_tokens and not hidden:
+            reason = f"{opening.unshown_turns:,} user turns are not shown"
+            notices.append(_notice_line("marker", reason, pinned_tokens, reason))
         if mark is not None and opening.summary_tokens:
             covered = f"covers entries {mark.body.get('covers_from')} to {mark.body.get('covers_to')}"
             reason, text = f"{covered}: compaction at entry {mark.seq}", one_line(str(mark.body.get("summary", "")))
