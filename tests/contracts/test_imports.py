@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from contracts.modules import ROOT, Import, Module, imports, modules
 from nexus.assembly.formats.registry import FORMATS
@@ -136,17 +139,29 @@ IMPORTED_BY_NAME = {
     "nexus": "public names are imported when they are first used",
     "bus": "public names are imported when they are first used",
     "cli": "a command is imported when it is called",
+    "assembly.profiles.user.python": "runs a profile that is a Python file",
     "services": "public names are imported when they are first used",
     "types.registry": "rooms above the core add rows by name; a row is imported when it is looked up",
 }
-"""Modules that may call `import_module`: only downwards, or inside their own room. A registry imports upwards, but names
+"""Modules that may load code by its name: only downwards, or inside their own room. A registry imports upwards, but names
 no room: the rooms name themselves (`registration`)."""
 
-GUESTS = ("turnlog", "services", "compat", "broker")
-"""Rooms that the core does not know: it neither imports nor names them."""
+LOADERS = frozenset(
+    {"import_module", "__import__", "exec_module", "load_module", "exec", "eval", "resolve_name", "__builtins__"}
+)
+"""Functions that load code by its name. A module that only mentions one may call it under another name."""
+
+LOADING_MODULES = frozenset({"importlib", "runpy", "builtins"})
+"""Standard modules that have such functions; `importlib.resources`, `.metadata` and `.util` are others."""
+
+GUESTS = ("turnlog", "broker", "services", "compat")
+"""Rooms that the core does not know: it neither imports nor names them. docs/architecture.md has the same list.
+
+The core is every room below the first of them.
+"""
 
 REGISTRATIONS = "nexus"
-"""The only module below the guests that names them, in `add_registrations`."""
+"""The only module of the core that names guests, in `add_registrations`."""
 
 
 @cache
@@ -182,16 +197,19 @@ def test_architecture_page_states_the_rule() -> None:
 
 
 def test_a_module_imports_only_its_own_room_and_lower_layers() -> None:
-    wrong = [
-        f"{name}:{found.line} ({room}) imports {found.name} ({their_room})"
-        for name, module in modules().items()
-        for number, room in [place_of(name)]
+    assert [line for module in modules().values() for line in upward_imports(module)] == []
+
+
+def upward_imports(module: Module) -> list[str]:
+    """Return the module's imports from rooms that are not below its own."""
+    number, room = place_of(module.name)
+    return [
+        f"{module.name}:{found.line} ({room}) imports {found.name} ({their_room})"
         for found in imports(module)
         if found.own
         for their_number, their_room in [place_of(found.name)]
         if their_room != room and their_number >= number and not _for_types_only(module, found)
     ]
-    assert wrong == []
 
 
 def _for_types_only(module: Module, found: Import) -> bool:
@@ -200,7 +218,7 @@ def _for_types_only(module: Module, found: Import) -> bool:
         isinstance(node, ast.If)
         and isinstance(node.test, ast.Name)
         and node.test.id == "TYPE_CHECKING"
-        and node.lineno <= found.line <= (node.end_lineno or 0)
+        and node.body[0].lineno <= found.line <= (node.body[-1].end_lineno or 0)
         for node in module.tree.body
     )
 
@@ -247,17 +265,20 @@ def test_a_package_from_elsewhere_is_known_in_one_place() -> None:
 
 
 def test_modules_are_imported_by_name_only_where_it_says_so() -> None:
-    calling = {
-        name
-        for name, module in modules().items()
-        for node in ast.walk(module.tree)
-        if isinstance(node, ast.Call) and _called(node) in ("import_module", "__import__")
-    }
-    assert calling == set(IMPORTED_BY_NAME)
+    assert {name for name, module in modules().items() if loaders_in(module)} == set(IMPORTED_BY_NAME)
 
 
-def _called(call: ast.Call) -> str:
-    return call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
+def loaders_in(module: Module) -> list[str]:
+    """Return what loads code by its name, whether the module calls it or only mentions it."""
+    imported = {found.name for found in imports(module) if found.name in LOADING_MODULES}
+    return sorted(imported | {name for node in ast.walk(module.tree) for name in _names_in(node) if name in LOADERS})
+
+
+def _names_in(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Name):
+        yield node.id
+    elif isinstance(node, ast.Attribute):
+        yield node.attr
 
 
 def test_modules_do_not_import_each_other_in_a_circle() -> None:
@@ -270,17 +291,46 @@ def test_modules_do_not_import_each_other_in_a_circle() -> None:
     assert sorted(links) == [], "these modules need each other"
 
 
+def is_of_core(module: Module) -> bool:
+    """Return True for the modules that know no guest."""
+    return place_of(module.name)[0] < min(layers()[guest] for guest in GUESTS)
+
+
+def test_architecture_page_and_contributing_list_the_guests() -> None:
+    names = ", ".join(f"`{guest}/`" for guest in GUESTS)
+    assert f"**Guests.** {names} are guests of the core" in (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    assert f"names no guest ({names})" in (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+
+
 def test_the_core_names_no_guest() -> None:
-    """A string such as `nexus.turnlog.reader` is an import that no rule sees."""
-    core = {name for name in modules() if place_of(name)[0] <= layers()["engine"]} - {REGISTRATIONS}
-    named = [
-        f"{name}:{node.lineno} {node.value[:60]!r}"
-        for name in sorted(core)
-        for node in ast.walk(modules()[name].tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-        if re.match(rf"nexus\.({'|'.join(GUESTS)})\b", node.value)
+    assert [line for module in modules().values() for line in guests_in(module)] == []
+
+
+PATH_OF_GUEST = re.compile(rf"nexus[./]({'|'.join(GUESTS)})\b")
+
+
+def guests_in(module: Module) -> list[str]:
+    """Return where a module of the core imports a guest, also for type checkers alone, or has its path in a text.
+
+    A string such as `nexus.turnlog.reader` is an import that no rule sees.
+    """
+    if not is_of_core(module):
+        return []
+    imported = [
+        f"{module.name}:{found.line} imports {found.name}"
+        for found in imports(module)
+        if found.own and place_of(found.name)[1] in GUESTS
     ]
-    assert named == []
+    named = _lines_with(PATH_OF_GUEST, module) if module.name != REGISTRATIONS else []
+    return imported + named
+
+
+def _lines_with(expression: re.Pattern[str], module: Module) -> list[str]:
+    return [
+        f"{module.name}:{number} {match[0]!r}"
+        for number, line in enumerate(module.text.split("\n"), 1)
+        if (match := expression.search(line))
+    ]
 
 
 def test_every_registered_row_can_be_imported() -> None:
@@ -290,7 +340,7 @@ def test_every_registered_row_can_be_imported() -> None:
 
 
 WORDS_OF_GUESTS = re.compile(
-    r"\bturn[ _-]?log|tagged|shared[ _-]memory|friends[ _]block|this[ _]moment|document 00[01]", re.IGNORECASE
+    r"(?<!re)turn[ _-]?log|tagged|shared[ _-]memory|friends[ _]block|this[ _]moment|document 00[01]", re.IGNORECASE
 )
 """Names of what guests show, in code, strings, docstrings and comments."""
 
@@ -301,18 +351,64 @@ MAY_USE_WORDS_OF_GUESTS = {
     "compaction.extractive.statements": "drops the words of frames from statements",
     "ledger.maintenance.doctor": "the shared memory of a log file",
     "ledger.sqlite.connection": "the shared memory of a log file",
-    "text.frames": "text must not forge a tag, also of a guest that is not loaded",
     "text.frames.tags": "text must not forge a tag, also of a guest that is not loaded",
     "text.frames.scanner": "text must not forge a tag, also of a guest that is not loaded",
 }
 
 
 def test_the_core_uses_no_words_of_guests() -> None:
-    core = {name for name in modules() if place_of(name)[0] <= layers()["engine"]} - MAY_USE_WORDS_OF_GUESTS.keys()
-    used = [
-        f"{name}:{number} {match[0]!r}"
-        for name in sorted(core)
-        for number, line in enumerate(modules()[name].text.split("\n"), 1)
-        if (match := WORDS_OF_GUESTS.search(line))
-    ]
-    assert used == []
+    assert [line for module in modules().values() for line in words_of_guests_in(module)] == []
+
+
+def words_of_guests_in(module: Module) -> list[str]:
+    """Return where a module of the core has a word of a guest."""
+    if not is_of_core(module) or module.name in MAY_USE_WORDS_OF_GUESTS:
+        return []
+    return _lines_with(WORDS_OF_GUESTS, module)
+
+
+def test_modules_that_may_use_words_of_guests_do() -> None:
+    without = [name for name in MAY_USE_WORDS_OF_GUESTS if not _lines_with(WORDS_OF_GUESTS, modules()[name])]
+    assert without == [], "remove them from MAY_USE_WORDS_OF_GUESTS"
+
+
+TYPES_ONLY = "if TYPE_CHECKING:\n    from nexus.types import message\n"
+
+
+@pytest.mark.parametrize(
+    ("rule", "name", "text"),
+    [
+        (upward_imports, "types.example", "def run():\n    from nexus.engine import Engine\n"),
+        (upward_imports, "types.example", TYPES_ONLY + "else:\n    from nexus.engine import Engine\n"),
+        (guests_in, "engine.example", "if TYPE_CHECKING:\n    from nexus.turnlog.reader import read\n"),
+        (guests_in, "engine.example", "from nexus import services\n"),
+        (guests_in, "nexus", "if TYPE_CHECKING:\n    from nexus.turnlog.reader import read\n"),
+        (guests_in, "engine.example", "PLACE = 'see nexus.broker.queue'\n"),
+        (guests_in, "engine.example", "FILE = 'src/nexus/compat/nanobot'\n"),
+        (guests_in, "interop.example", "ROW = 'nexus.turnlog.reader:READER'\n"),
+        (words_of_guests_in, "interop.example", "# as the turn log has it\n"),
+        (words_of_guests_in, "engine.example", "def _is_turnlog(): ...\n"),
+        (words_of_guests_in, "engine.example", "class MyTurnLog: ...\n"),
+        (loaders_in, "engine.example", "from importlib import import_module as load\nload('json')\n"),
+        (loaders_in, "engine.example", "import importlib as modules\ngetattr(modules, 'import' + '_module')\n"),
+        (loaders_in, "engine.example", "import importlib.util\nload = importlib.import_module\n"),
+        (loaders_in, "engine.example", "run = exec\nrun('import json')\n"),
+        (loaders_in, "engine.example", "import builtins as b\nb.__dict__['ex' + 'ec']('import json')\n"),
+        (loaders_in, "engine.example", "__builtins__['exec']('import json')\n"),
+    ],
+)
+def test_rules_find_broken_modules(rule: Callable[[Module], list[str]], name: str, text: str) -> None:
+    assert rule(Module(name, Path("example.py"), text, ast.parse(text))) != []
+
+
+@pytest.mark.parametrize(
+    ("rule", "name", "text"),
+    [
+        (upward_imports, "types.example", "if TYPE_CHECKING:\n    from nexus.engine import Engine\n"),
+        (guests_in, "cli.example", "from nexus.turnlog.reader import read\n"),
+        (words_of_guests_in, "engine.example", "# return logs, _return_log\n"),
+        (loaders_in, "engine.example", "from importlib.resources import files\n"),
+    ],
+)
+def test_rules_admit_valid_modules(rule: Callable[[Module], list[str]], name: str, text: str) -> None:
+    assert rule(Module(name, Path("example.py"), text, ast.parse(text))) == []

@@ -114,7 +114,7 @@ def limit_within(sizes: Iterable[int], total: int) -> int:
 def truncate_chars(message: Message, limit: int) -> Message:
     """Return the message with each result's text in at most `limit` characters; the same object if none is longer.
 
-    Images stay. The interface `nexus.compat.nanobot` limits characters; contexts are truncated by tokens.
+    Images stay. For interfaces that limit characters; contexts are truncated by tokens.
     """
     limit = max(limit, LEAST_CHARS)
 

@@ -1,4 +1,4 @@
 """Long-term memory: MEMORY.md, which goes into contexts, and the append-only log HISTORY.md next to it.
 
-`nexus.workspace.sources.file_blocks` reads it for contexts; `nexus.compat.nanobot.agent.memory` is document 003's interface.
+`nexus.workspace.sources.file_blocks` reads it for contexts.
 """
