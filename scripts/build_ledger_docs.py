@@ -119,7 +119,7 @@ COLUMNS = {
     "samples": "number of replies it is based on",
     "holder": "process number and a random part; empty after a release",
     "expires_ms": "time when it ends unless it is renewed, by the store's own clock",
-    "token": "fencing token of the holder: larger than those of all writers before",
+    "token": "fencing token of the holder: larger than all tokens before",
     "fence": "fencing token of the newest writer: no smaller one may write",
     "data": "base64 text as received",
     "text": "the indexed text",
