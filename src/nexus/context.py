@@ -186,8 +186,9 @@ class SentMessage(Struct, frozen=True):
 class Mirrored:
     """The place of a caller's whole message list in the ledger (`Engine.mirror`)."""
 
-    action: Literal["append", "fork", "new"]
-    """What `record` will do with the session."""
+    action: Literal["append", "fork", "new", "repeat"]
+    """What `record` will do with the session. `repeat`: it has the list and its answer; `record` adds nothing for the same
+    answer, and makes the fork `AssembledContext.session_label` for another one."""
     session: str
     """Label of the session that the call is recorded in; another one if that was changed meanwhile."""
     stored_count: int  # number of the list's messages that the ledger has

@@ -439,6 +439,17 @@ class LedgerError(NexusError):
     reply: Any = None
     kept_in: str = ""
 
+    def keep_reply(self, reply: object, kept_in: str) -> None:
+        """Add a reply that could not be stored, and the file that has it, to the error and its text."""
+        self.reply, self.kept_in = reply, kept_in
+        where = "reply saved in no file (record it again: `error.reply` has it)"
+        if kept_in:
+            where = (
+                f"reply saved in '{kept_in}' (the next program that opens the ledger records it, and the same event is then "
+                "answered from it)"
+            )
+        self.args = (f"{self}; {where}",)
+
     @property
     def leaves_turn_open(self) -> bool:
         """Return whether the turn that it stopped is still open, so that its event continues it."""

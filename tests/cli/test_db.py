@@ -83,6 +83,13 @@ def test_prompt_that_is_not_editable_is_exit_code_2(empty: Path) -> None:
     assert (done.code, done.json["error"]["type"]) == (2, "NotEditable")
 
 
+def test_forgetting_a_profile_that_is_not_there_is_exit_code_2(empty: Path) -> None:
+    run("db", "set", "ada", "friends_profile", "x", folder=empty)
+    first, second = run("db", "forget", "ada", folder=empty), run("db", "forget", "ada", folder=empty)
+    assert (first.code, first.out) == (0, "Profile of 'ada': erased.\n")
+    assert (second.code, second.out, second.err) == (2, "", "nexus: no profile of 'ada' found (nothing was erased)\n")
+
+
 def test_option_8_of_the_menu_initializes_configurations(empty: Path) -> None:
     """Document 000, "Database Initialization": "Option 8: Initialize configurations"."""
     first = menu("--option", "8", "-w", str(empty), folder=empty)

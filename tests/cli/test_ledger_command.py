@@ -19,9 +19,12 @@ from cli.running import ESCAPE, environment, run
 from ledger.stores import append
 from nexus.assembly.record import with_sizes
 from nexus.cli import ledger_command
+from nexus.errors import LedgerFull
 from nexus.ledger.sessions import NewQueuedEvent
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.sqlite.schema import VERSION
+from nexus.ledger.unrecorded import UnrecordedReply
+from nexus.testing.model_server import model_server, reply
 from nexus.types.ledger_entries import Commit, NewEntry
 from nexus.types.message import ToolCall, assistant, user
 
@@ -330,6 +333,39 @@ def test_a_bar_is_shown_on_a_terminal_only_and_never_on_the_output(example: Path
     os.close(mine)
     assert done.stdout.endswith(b"is intact.\n")
     assert ESCAPE.encode() not in done.stdout
+
+
+def test_waiting_reply_is_counted_until_it_is_recorded(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reply's own program says where it is; the next one that opens the ledger records it."""
+
+    def refuse(*_: object) -> None:
+        raise LedgerFull("no space left")
+
+    with model_server(reply("A paid reply.")) as server, monkeypatch.context() as patch:
+        model = ("--base-url", server.openai_url, "-m", "gpt-4o")
+        patch.setattr("nexus.engine.engine.commit_patiently", refuse)
+        failed = run("run", "A question?", *model, folder=empty)
+    file = empty / ".nexus" / "ledger.db.unrecorded"
+    assert failed.code == 5
+    assert f"no space left; reply saved in '{file}' (the next program that opens the ledger records it" in failed.err
+    verified = run("ledger", "verify", folder=empty).out
+    assert "\n1 reply waits to be recorded: the next program that writes to the ledger does it.\n" in verified
+    nexus.open(empty, home=empty).close()
+    assert "recorded" not in run("ledger", "verify", folder=empty).out
+
+
+def test_counts_of_erased_data_have_the_right_number(tmp_path: Path) -> None:
+    place = ("--ledger", str(tmp_path / "l.db"))
+    with nexus.open(ledger=place[1], home=tmp_path, model="gpt-4o") as nx:
+        nx.begin("A question?", session="s", principal="ann")
+        nx.unrecorded.add(UnrecordedReply("local", "s", 1, None, Commit(), principal="ann"))
+    erase = ("ledger", "erase", "--principal", "ann", "--yes", *place)
+    assert run(*erase, folder=tmp_path).out == (
+        "Permanently deleted: 1 session with 1 message, 0 queued events, 0 documents, 1 unrecorded reply.\n"
+    )
+    again = run(*erase, folder=tmp_path)
+    assert (again.code, again.out) == (2, "")
+    assert again.err == f"nexus: no data of 'ann' found in {place[1]} (nothing was deleted)\n"
 
 
 def test_a_tenants_data_is_taken_elsewhere_and_then_deleted_for_good(tmp_path: Path) -> None:

@@ -19,7 +19,16 @@ import nexus
 from nexus import AgentResult, Event, Text, assistant
 from nexus.agents import Agent
 from nexus.engine import Engine
-from nexus.errors import LateReply, LedgerBusy, LedgerClosed, LedgerDamaged, LedgerError, LedgerFull, LedgerUnavailable
+from nexus.errors import (
+    BadReply,
+    LateReply,
+    LedgerBusy,
+    LedgerClosed,
+    LedgerDamaged,
+    LedgerError,
+    LedgerFull,
+    LedgerUnavailable,
+)
 from nexus.ledger import unrecorded
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.unrecorded import RESERVED_BYTES, UnrecordedReplies, UnrecordedReply
@@ -101,6 +110,35 @@ def test_full_disk_keeps_the_reply_in_a_file_and_the_same_event_answers_from_it(
     assert nx.unrecorded.count() == 0
     assert PAID[:14].encode() not in file.read_bytes()
     assert nx.replay("s", 2).current_message.text().endswith("A question?")
+
+
+def test_text_of_the_error_says_where_the_reply_is(nx: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    turn = nx.begin(EVENT, session="s")
+    turn.assemble()
+    with refusing(nx, LedgerBusy, monkeypatch), pytest.raises(LedgerBusy) as failed:
+        turn.record(paid())
+    assert str(failed.value) == (
+        f"refused; reply saved in '{tmp_path / 'ledger.db.unrecorded'}' (the next program that opens the ledger records it, "
+        "and the same event is then answered from it)"
+    )
+    nx.unrecorded.path = None
+    with refusing(nx, LedgerBusy, monkeypatch), pytest.raises(LedgerBusy) as failed:
+        turn.record(paid())
+    assert str(failed.value) == "refused; reply saved in no file (record it again: `error.reply` has it)"
+
+
+def test_recorded_reply_waits_no_longer_and_is_not_recorded_twice(nx: Engine) -> None:
+    turn = nx.begin(EVENT, session="s")
+    turn.assemble()
+    with full(nx), pytest.raises(LedgerFull) as failed:
+        turn.record(paid())
+    assert nx.unrecorded.count() == 1
+    turn.record(failed.value.reply)
+    assert nx.unrecorded.count() == 0
+    with pytest.raises(BadReply, match="reply is already recorded in turn 1 of session 's'"):
+        turn.record(failed.value.reply)
+    assert texts(nx) == ["A question?", "A paid reply. "]
+    assert not nx.ledger.late_replies("s")
 
 
 def test_next_program_that_opens_the_ledger_records_the_reply(nx: Engine, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from cli.running import run
 from nexus import hookimpl
 from nexus.assembly.formats.registry import FORMATS
 from nexus.assembly.formats.roles import RolesFormat
-from nexus.errors import UnreadableFile
+from nexus.errors import CannotReplay, UnreadableFile
 from nexus.interop.detect import detect, read
 from nexus.interop.importing import import_transcript
 from nexus.interop.json_lines import OnRead
@@ -652,6 +652,10 @@ def test_plugin_adds_a_message_format_that_reads_replies_and_replays() -> None:
         nx.record(ctx, nexus.AgentResult((assistant("Assistant: hello"),)))
         assert nx.assemble("and?", session="s", profile="labeled").history[-1].text() == "hello"
         assert nx.replay("s", 1).body_hash == ctx.body_hash
+        FORMATS._plugins.clear()
+        other = nexus.open(ledger=nx.store)
+        with pytest.raises(CannotReplay, match=r"install the plugin that adds it, or pass it: nexus\.open\(plugins="):
+            other.replay("s", 1)
 
 
 @pytest.mark.usefixtures("formats")

@@ -290,6 +290,10 @@ def test_mirror_takes_the_whole_list(client: Client) -> None:
     sent = agent.mirror(messages)
     assert (sent.action, sent.body["messages"][-1]["content"]) == ("new", "Read the plan.")
     recorded = agent.record("I read it.", sent.context_id)
+    repeated = agent.mirror(messages)
+    assert (repeated.action, repeated.session) == ("repeat", recorded.session)
+    assert agent.record("I read it.", repeated.context_id).session == recorded.session
+    assert agent.record("Another answer.", agent.mirror(messages).context_id).session not in ("", recorded.session)
     messages += [{"role": "assistant", "content": "I read it."}, {"role": "user", "content": "And now?"}]
     again = agent.mirror(messages)
     assert (again.action, again.session) == ("append", recorded.session)

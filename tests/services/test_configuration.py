@@ -352,7 +352,8 @@ def test_overrides_that_earlier_versions_stored_are_read_changed_imported_and_fo
         ctx = await nx.assemble("hi", profile="tagged", principal="bob")
         assert "old words of bob" in "\n".join(message.text() for message in ctx.messages)
         for owner in ("ada", "bob", "nobody"):
-            await service.forget(owner)
+            assert await service.forget(owner) == (owner != "nobody")
+            assert not await service.forget(owner)
             assert (await service.get_identity(owner))["prompt_overrides"] == {}
         assert nx.engine.store.documents("profile") == []
 

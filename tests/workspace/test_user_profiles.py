@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import stat
 import subprocess
 import sys
@@ -83,6 +84,19 @@ def test_without_the_local_user_no_principal_is_no_profile(tmp_path: Path) -> No
     for change in (lambda: profiles.put("", ANN), lambda: profiles.change("", dict)):
         with pytest.raises(BadSetting, match="no principal"):
             change()
+
+
+@pytest.mark.parametrize("principal", ["", "ann"])
+@pytest.mark.parametrize(
+    "wrong", ["text", None, [("a", "b")], {"a": b"x"}, {"a": {1: "x"}}, {"a": {"x"}}, {"a": math.nan}]
+)
+def test_profile_that_is_no_json_object_is_refused(tmp_path: Path, principal: str, wrong: Any) -> None:
+    profiles = opened(tmp_path)
+    profiles.put(principal, ANN)
+    for write in (lambda: profiles.put(principal, wrong), lambda: profiles.change(principal, lambda _: wrong)):
+        with pytest.raises(BadSetting, match=r"profile .*nothing was stored; pass a dict"):
+            write()
+    assert profiles.read(principal) == (ANN, ())
 
 
 def test_text_without_utf8_form_is_stored_with_a_replacement() -> None:

@@ -142,6 +142,12 @@ def quoted(name: str) -> str:
     return f"'{printable(name)}'"
 
 
+def count_noun(count: int, noun: str) -> str:
+    """Return a count with its noun: `1 reply`, `1,200 replies`."""
+    plural = f"{noun}s" if not noun.endswith("y") else f"{noun[:-1]}ies"
+    return f"{count:,} {noun if count == 1 else plural}"
+
+
 def shortened(label: str) -> str:
     """Return a label of at most `LABEL_CHARS` characters."""
     return label if len(label) <= LABEL_CHARS else f"{label[: LABEL_CHARS - 1]}…"

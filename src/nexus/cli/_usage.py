@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from nexus.cli._output import count_noun
 from nexus.engine import Engine
 from nexus.providers.prompt_cache import cost_of_reply
 from nexus.providers.received import mapping, number_of, text_of
@@ -43,12 +44,12 @@ class ReportedUsage(Struct, frozen=True):
         if self.is_imported:
             last += ", with the system prompt and tools, which the file does not contain"
         costs = [
-            (usage.dollars, f"{_count(usage.calls, 'call')} to {usage.model or 'unnamed models'}")
+            (usage.dollars, f"{count_noun(usage.calls, 'call')} to {usage.model or 'unnamed models'}")
             for usage in self.models
         ]
         for usage in self.summaries:
             noun = "summary" if usage.model else "rejected summary"
-            costs.append((usage.dollars, _count(usage.calls, noun) + (usage.model and f" by {usage.model}")))
+            costs.append((usage.dollars, count_noun(usage.calls, noun) + (usage.model and f" by {usage.model}")))
         priced = [f"{dollars:,.4f} for {calls}" for dollars, calls in costs if dollars is not None]
         unpriced = [f"unknown for {calls}" for dollars, calls in costs if dollars is None]
         return last if self.models else "", f"USD at list prices: {', '.join(priced + unpriced)}"
@@ -97,8 +98,3 @@ def _with_call(total: ModelUsage, usage: TokenUsage, cost: float | None) -> Mode
         total.output_tokens + usage.output_tokens,
         None if cost is None or total.dollars is None else total.dollars + cost,
     )
-
-
-def _count(count: int, noun: str) -> str:
-    plural = f"{noun}s" if not noun.endswith("y") else f"{noun[:-1]}ies"
-    return f"{count:,} {noun if count == 1 else plural}"

@@ -18,7 +18,7 @@ from nexus.cli._options import (
     CommandOptions,
     NexusGroup,
 )
-from nexus.cli._output import emit, emit_with_list, format_time, print_lines, progress_bar, quoted
+from nexus.cli._output import count_noun, emit, emit_with_list, format_time, print_lines, progress_bar, quoted
 from nexus.cli._parameters import Choice
 from nexus.cli._tables import print_table
 from nexus.cli._usage import reported_usage
@@ -79,7 +79,7 @@ def show(session: str, breaks_only: bool, options: CommandOptions) -> None:
     if options.as_json:
         emit_with_list({"session": label, "totals": use}, "calls", map(_call_value, listed))
         return
-    click.echo(f"{quoted(label)}: {_count_calls(use.calls)}, {use.reported_calls:,} with reported usage")
+    click.echo(f"{quoted(label)}: {count_noun(use.calls, 'call')}, {use.reported_calls:,} with reported usage")
     if listed:
         print_table(CALL_COLUMNS, map(_call_row, listed), numbers=CALL_COLUMNS[3:10], wraps=("break",))
     print_lines(_use_lines(use, {call.model for call in calls}))
@@ -114,7 +114,7 @@ def _use_lines(use: CacheUse, models: set[str]) -> Iterator[str]:
     predicted = "" if use.predicted_share is None else f"; {use.predicted_share:.1%} predicted with a warm cache"
     yield f"Read from the cache: {use.read_tokens:,} of {use.input_tokens:,} input tokens, {use.share:.1%}{predicted}"
     if use.dollars is not None:
-        unpriced = f", unknown for {_count_calls(use.unpriced_calls)}" if use.unpriced_calls else ""
+        unpriced = f", unknown for {count_noun(use.unpriced_calls, 'call')}" if use.unpriced_calls else ""
         yield f"Cost at list prices: {use.dollars:,.4f} USD{unpriced}"
     else:
         yield f"Prices unknown for {', '.join(sorted(map(printable, models - {''}))) or 'unnamed models'}"
@@ -207,7 +207,7 @@ def _heading(simulation: Simulation) -> Iterator[str]:
     if not rule.priced:
         yield "Prices unknown for this model: relative costs only, with the usual factors of such a cache"
     if simulation.timed < simulation.calls:
-        unknown = _count_calls(simulation.calls - simulation.timed)
+        unknown = count_noun(simulation.calls - simulation.timed, "call")
         yield f"Time unknown for {unknown}: {simulation.interval_ms / 1000:g} s after the previous call assumed"
     if not simulation.calls:
         yield "No calls to simulate: the model has no messages in this session"
@@ -234,12 +234,12 @@ def _notes(simulation: Simulation) -> Iterator[str]:
     for result in simulation.rows:
         totals, breaks = result.totals, result.breaks
         if result.refused:
-            yield f"{result.policy}: {_count_calls(result.refused)} rejected: the parts that are never cut exceed the budget"
+            yield f"{result.policy}: {count_noun(result.refused, 'call')} rejected: the parts that are never cut exceed the budget"
         if result.over_window:
             limit = simulation.model.max_input_tokens
-            yield f"{result.policy}: {_count_calls(result.over_window)} over the window of {limit:,} tokens, which would fail"
+            yield f"{result.policy}: {count_noun(result.over_window, 'call')} over the window of {limit:,} tokens, which would fail"
         counts = dict(totals.misses)
-        misses = [f"{_count_calls(counts[why])} {text}" for why, text in MISS_REASONS.items() if why in counts]
+        misses = [f"{count_noun(counts[why], 'call')} {text}" for why, text in MISS_REASONS.items() if why in counts]
         if misses:
             yield f"{result.policy}: {', '.join(misses)}"
         if breaks.count:
@@ -255,12 +255,8 @@ def _notes(simulation: Simulation) -> Iterator[str]:
     if points is not None and points.boundary:
         yield (
             f"Cheapest cuts at {simulation.growth:,} new tokens per call, keeping at least {simulation.least_kept:,} of "
-            f"the history: at {points.high:,} tokens, down to {points.low:,}, every {_count_calls(points.calls)}"
+            f"the history: at {points.high:,} tokens, down to {points.low:,}, every {count_noun(points.calls, 'call')}"
         )
-
-
-def _count_calls(number: int) -> str:
-    return "1 call" if number == 1 else f"{number:,} calls"
 
 
 def _format_usd(amount: Decimal) -> str:

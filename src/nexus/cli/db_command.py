@@ -12,6 +12,7 @@ from nexus.cli._options import CommandOptions, NexusGroup, read_text
 from nexus.cli._output import beginning, quoted
 from nexus.engine import Engine
 from nexus.engine.async_engine import AsyncEngine
+from nexus.errors import BadReference
 from nexus.render.console import printable
 from nexus.services.configuration import ConfigService, Initialization
 from nexus.services.template import TEMPLATE_FILE, read_template
@@ -105,7 +106,8 @@ def forget(owner: str, options: CommandOptions) -> None:
 
     Example: nexus db forget ada
     """
-    _run(options.open(writes=True, needs_config=False), lambda service: service.forget(owner))
+    if not _run(options.open(writes=True, needs_config=False), lambda service: service.forget(owner)):
+        raise BadReference(f"no profile of {owner!r} found (nothing was erased)")
     options.report({"owner": owner}, f"Profile of {quoted(owner)}: erased.")
 
 

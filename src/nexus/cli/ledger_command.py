@@ -12,8 +12,8 @@ import msgspec
 
 from nexus.cli._exit_codes import LEDGER_ERROR
 from nexus.cli._options import CommandOptions, NexusGroup
-from nexus.cli._output import format_time, progress_bar
-from nexus.errors import LedgerError, UnreadableFile
+from nexus.cli._output import count_noun, format_time, progress_bar
+from nexus.errors import BadReference, LedgerError, UnreadableFile
 from nexus.ledger import jsonl, maintenance
 from nexus.ledger.integrity.threads import Damage
 from nexus.ledger.location import LedgerRecords, open_ledger, open_server_ledger
@@ -83,7 +83,8 @@ def verify(options: CommandOptions) -> int:
     if mode:
         lines.append(f"Its folder cannot be written: {READING_MODES[mode]}.")
     if waiting:
-        lines.append(f"{waiting:,} replies wait to be recorded: the next program that writes to the ledger does it.")
+        replies = f"{count_noun(waiting, 'reply')} {'waits' if waiting == 1 else 'wait'}"
+        lines.append(f"{replies} to be recorded: the next program that writes to the ledger does it.")
     options.report(
         {"ledger": place, "sound": not damages, "damages": damages, "read": mode or "live", "unrecorded": waiting},
         *lines,
@@ -249,9 +250,11 @@ def erase_principal(principal: str, tenant: str, yes: bool, options: CommandOpti
         ledger.unrecorded = _unrecorded(store)
         with progress_bar("Deleting"):
             result = ledger.erase_principal(principal)
-    sessions = f"{len(result.sessions):,} sessions with {result.erased.messages:,} messages"
-    others = f"{result.events:,} queued events, {result.documents:,} documents, {result.replies:,} unrecorded replies"
-    lines = [f"Permanently deleted: {sessions}, {others}."]
+    if result.is_empty:
+        raise BadReference(f"no data of {principal!r} found in {options.ledger_place} (nothing was deleted)")
+    sessions = f"{count_noun(len(result.sessions), 'session')} with {count_noun(result.erased.messages, 'message')}"
+    others = ((result.events, "queued event"), (result.documents, "document"), (result.replies, "unrecorded reply"))
+    lines = [f"Permanently deleted: {', '.join([sessions, *(count_noun(*other) for other in others)])}."]
     if result.shared:
         lines.append(f"Others spoke there too, so these stay: {', '.join(map(printable, result.shared))}")
     options.report(msgspec.to_builtins(result), *lines)

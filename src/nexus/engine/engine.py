@@ -577,7 +577,7 @@ class Engine:
                 committed = self._commit_reply(ctx, commit, reply)
         except LedgerError as error:
             if is_of_storage(error):
-                error.reply = reply
+                error.keep_reply(reply, error.kept_in)
             raise
         if committed.added and ctx.cut is not None:
             self._windows.keep_after(ctx, ctx.cut, committed.thread)
@@ -588,6 +588,7 @@ class Engine:
             with suppress(LedgerError):  # the reply is stored; the next one calibrates
                 if updated := update_calibration(ctx, result, partial(self._calibration, model, counter), now_ms):
                     self.store.calibrate(model.provider, calibration_key(model, counter), updated)
+        self.record_waiting()  # an earlier try may have left this reply there
         return committed
 
     def _commit_reply(self, ctx: AssembledContext, commit: Commit, reply: object) -> Committed:

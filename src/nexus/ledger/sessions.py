@@ -302,3 +302,8 @@ class ErasedPrincipal(Struct, frozen=True):
     replies: int
     """Replies that waited to be recorded."""
     erased: EraseResult
+
+    @property
+    def is_empty(self) -> bool:
+        """Return True if the ledger had nothing of the principal."""
+        return not (self.sessions or self.shared or self.events or self.documents or self.replies)

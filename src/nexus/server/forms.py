@@ -258,7 +258,7 @@ class AssembledBody(Struct, frozen=True):
     tokens: int
     available: int
     warnings: tuple[ContextWarning, ...] = ()
-    action: Literal["append", "fork", "new"] | UnsetType = UNSET
+    action: Literal["append", "fork", "new", "repeat"] | UnsetType = UNSET
     """Of `mirror`: what `record` will do with the session."""
 
 

@@ -247,7 +247,8 @@ async def record(call: Call, params: forms.RecordReply) -> forms.RecordResult:
     ctx = call.tenant.contexts.get(_context_key(call, params.context_id)) if params.context_id else None
     if ctx is not None and ctx.mirrored is not None:
         committed = await nx.record(ctx, reply)
-        session = ctx.mirrored.session
+        is_fork = ctx.mirrored.action == "repeat" and committed.added
+        session = ctx.session_label if is_fork else ctx.mirrored.session
         return forms.RecordResult(
             session, committed.turn, "pending" if reply.tool_calls else "completed", reply.tool_calls
         )

@@ -50,7 +50,7 @@ export interface AssembledBody {
   tokens: number;
   available: number;
   warnings?: ContextWarning[];
-  action?: "append" | "fork" | "new";
+  action?: "append" | "fork" | "new" | "repeat";
 }
 
 /** A user's message, to be answered by the caller's own loop. */

@@ -122,16 +122,23 @@ class ConfigService:
         await self.nx.run(change, self.nx.engine)
         return await self.get_identity(owner_key)
 
-    async def forget(self, owner_key: str) -> None:
-        """Erase a user's profile from the storage, with its earlier versions. Raises BadSessionKey, LedgerError."""
+    async def forget(self, owner_key: str) -> bool:
+        """Erase a user's profile from the storage, with its earlier versions; return whether there was one.
 
-        def erase(nx: Engine, principal: str) -> None:
-            if nx.ledger.resolve(label := f"{IDENTITY_PREFIX}{principal}"):
+        Raises BadSessionKey, LedgerError.
+        """
+
+        def erase(nx: Engine, principal: str) -> bool:
+            label = f"{IDENTITY_PREFIX}{principal}"
+            had_session = nx.ledger.resolve(label) is not None
+            had_profile = nx.user_profiles.stored(principal) is not None
+            if had_session:
                 nx.user_profiles.put(principal, {})  # a copy of the text would be found where the session is erased
                 nx.ledger.erase(label)
             nx.store.erase((), documents=[(KIND, principal)])
+            return had_session or had_profile
 
-        await self.nx.run(erase, self.nx.engine, _principal(owner_key))
+        return await self.nx.run(erase, self.nx.engine, _principal(owner_key))
 
     async def import_profiles(self, home: Path) -> list[ImportedProfile]:
         """Copy the profiles of earlier versions to where they are kept now: identities of this ledger, files of a user.

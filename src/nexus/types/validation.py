@@ -98,6 +98,25 @@ def _plain_container(value: object) -> object:
     return dict(cast("Mapping[Any, Any]", value)) if isinstance(value, Mapping) else _plain_scalar(value)
 
 
+def is_json(value: object) -> bool:
+    """Return True for dicts with text as keys, lists, tuples, text, numbers, booleans and None. They contain no circle."""
+    layer = [cast("Any", value)]
+    while layer:
+        inner: list[Any] = []
+        for item in layer:
+            if isinstance(item, dict):
+                fields = cast("dict[Any, Any]", item)
+                if not all(isinstance(key, str) for key in fields):
+                    return False
+                inner.extend(fields.values())
+            elif isinstance(item, (list, tuple)):
+                inner.extend(cast("list[Any]", item))
+            elif item is not None and not isinstance(item, (str, int, float)):
+                return False
+        layer = inner
+    return True
+
+
 def check_json(value: object, max_levels: int = MAX_LEVELS, max_integer: int = 10**MAX_DIGITS) -> None:
     """Check the depth and the integers of a value of dicts and lists. Raises ValueError."""
     levels, layer = 0, [cast("Any", value)]

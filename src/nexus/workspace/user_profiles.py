@@ -24,7 +24,7 @@ from nexus.ledger.store import LedgerStore
 from nexus.types.block import ContextWarning
 from nexus.types.sanitize import sanitize_text
 from nexus.types.user_profile import FIELDS, user_profile_text
-from nexus.types.validation import parse_json
+from nexus.types.validation import is_json, parse_json
 from nexus.workspace.files.containment import read_file
 from nexus.workspace.memory.files import lock_folder
 
@@ -82,14 +82,14 @@ class UserProfiles:
             self._store.put_document(KIND, principal, _storable(profile))
             return
         with self._locked_file() as file:
-            _write_file(file, profile)
+            _write_file(file, _storable(profile))
 
     def change(self, principal: str, update: Update, *, first: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Replace a profile by the result of `update`, and return it. No change of another writer is lost.
 
         `first` is what `update` gets if the ledger never had a profile of this principal, by default that of an earlier
         version's file if this is the local user's engine. Raises BadSetting without a
-        principal unless this is the local user's engine, UnreadableFile, MemoryBusy, LedgerError, and errors of `update`.
+        principal unless this is the local user's engine and for a profile that is no JSON object, UnreadableFile, MemoryBusy, LedgerError, and errors of `update`.
         """
         if principal:
             if not first and self._home is not None:
@@ -99,7 +99,7 @@ class UserProfiles:
             profile, warnings = _read_file(file)
             if warnings:
                 raise UnreadableFile(f"{warnings[0].source} {warnings[0].message}")
-            new = update(profile)
+            new = _storable(update(profile))
             _write_file(file, new)
         return new
 
@@ -188,9 +188,22 @@ def _principal_of(file: Path) -> str:
     return principal if not is_hash and old_file(file.parent.parent, principal).name == file.name else ""
 
 
-def _storable(profile: dict[str, Any]) -> dict[str, Any]:
-    """Return a JSON object whose texts are valid UTF-8."""
-    return json.loads(sanitize_text(json.dumps(profile, ensure_ascii=False)))
+def _storable(profile: object) -> dict[str, Any]:
+    """Return a JSON object whose texts are valid UTF-8. Raises BadSetting for a value that is none."""
+    kind = type(profile).__name__
+    plain = dict(cast("Mapping[str, Any]", profile)) if isinstance(profile, Mapping) else None
+    try:
+        text = json.dumps(plain, ensure_ascii=False, allow_nan=False)
+        is_object = plain is not None and is_json(plain)
+    except (TypeError, ValueError, RecursionError):
+        text, is_object = "", False
+    if not is_object:
+        what = "has values that are not JSON" if plain is not None else f"is {kind}, not a dict"
+        raise BadSetting(
+            f"profile {what} (nothing was stored; pass a dict with text as keys, and text, numbers, booleans, None, lists "
+            "and dicts as values)"
+        )
+    return json.loads(sanitize_text(text))
 
 
 def _read_file(file: Path) -> tuple[dict[str, Any], tuple[ContextWarning, ...]]:

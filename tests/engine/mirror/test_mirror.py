@@ -106,19 +106,43 @@ def test_same_retry_with_the_same_answer_adds_nothing(nx: nexus.Engine) -> None:
     client = talk(nx, 2)
     answer = client.items.pop()["content"]
     ctx = client.context()
-    assert place(ctx) == ("fork", 3, 0)
+    assert place(ctx) == ("repeat", 3, 0)
     assert client.answer(ctx, answer).added == 0
-    assert len(nx.sessions()) == 1
+    assert ctx.mirrored is not None
+    assert [session.label for session in nx.sessions()] == [ctx.mirrored.session]
     assert stored_messages(nx) == 4
 
 
 def test_retry_with_another_answer_stores_only_the_answer(nx: nexus.Engine) -> None:
     client = talk(nx, 2)
     client.items.pop()
-    client.answer(client.context(), "another answer")
+    ctx = client.context()
+    client.answer(ctx, "another answer")
+    assert ctx.mirrored is not None
+    assert {session.label for session in nx.sessions()} == {ctx.mirrored.session, ctx.session_label}
     assert stored_messages(nx) == 5
     client.say("go on")
     assert place(client.context()) == ("append", 4, 1)
+
+
+def test_list_that_ends_before_an_unanswered_message_is_a_fork_and_no_repeat(nx: nexus.Engine) -> None:
+    client = Client(nx)
+    client.say("first")
+    client.say("second")
+    client.answer(client.context(), "answer to both")
+    assert place(Client(nx, items=client.items[:1]).context()) == ("fork", 1, 0)
+
+
+@pytest.mark.parametrize("fields", [{"conversation": "a\nb\x1b[31m"}, {"scope": "a\nb\x1b[31m"}])
+def test_label_of_a_session_is_one_line_and_equal_only_to_itself(nx: nexus.Engine, fields: dict[str, str]) -> None:
+    items = [{"role": "user", "content": "hello"}]
+    ctx = nx.mirror(items, **fields)
+    nx.record(ctx, nexus.AgentResult((nexus.assistant("hi"),)))
+    (session,) = nx.sessions()
+    assert session.label.isprintable() and "a\\nb\\x1b[31m~" in session.label
+    assert place(nx.mirror(items, **fields))[0] == "repeat"
+    escaped = {name: value.encode("unicode_escape").decode() for name, value in fields.items()}
+    assert place(nx.mirror(items, **escaped))[0] == "new"
 
 
 def test_failed_call_is_tried_again_in_the_same_session(nx: nexus.Engine) -> None:

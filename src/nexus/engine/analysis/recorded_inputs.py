@@ -143,9 +143,8 @@ class RecordedCallInputs:
         if name not in FORMATS:
             self.deps.load_plugins()
         if name not in FORMATS:
-            raise CannotReplay(
-                self.call.label, (f"message format {name!r} unknown: the plugin that adds it is missing",)
-            )
+            advice = "install the plugin that adds it, or pass it: nexus.open(plugins=[…])"
+            raise CannotReplay(self.call.label, (f"message format {name!r} unknown ({advice})",))
         return name
 
     def history_header(self) -> HistoryHeader:

@@ -67,6 +67,8 @@ class PlacedList:
     """Seq of the event's first entry."""
     at_ms: int
     """Time of the staged entries whose messages have none."""
+    answered_in: str = ""
+    """Label of the session that has the whole list with an answer; empty if none has."""
 
     @property
     def event_seqs(self) -> tuple[int, ...]:
@@ -84,7 +86,10 @@ class PlacedList:
         """Return the place as contexts have it."""
         stored = self.place.stored_count
         missing = len(self.messages) - stored
-        return Mirrored(self.place.action, self.session, stored, missing, self.client.restored_count, reserve, self)
+        action, session = self.place.action, self.session
+        if self.answered_in:
+            action, session = "repeat", self.answered_in
+        return Mirrored(action, session, stored, missing, self.client.restored_count, reserve, self)
 
 
 class Mirror:
@@ -235,7 +240,9 @@ class Mirror:
             event_at = self._finder.seq_of(place.thread, place.last, place.stored_count - history_length)
         key = client.keys[min(place.stored_count, len(client.keys) - 1)].chain
         session = place.session or self._new_label(client.scope.label, key)
-        return PlacedList(client, messages, place, session, staged, event_at, at_ms)
+        is_known = place.action == "fork" and place.stored_count == len(messages)
+        answered_in = self._finder.label_of(place.thread) if is_known and self._finder.is_answered(place) else ""
+        return PlacedList(client, messages, place, session, staged, event_at, at_ms, answered_in)
 
     def _stage(
         self, messages: Sequence[Message], keys: Sequence[MessageKeys], history_length: int, place: Place, now_ms: int

@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from nexus.render.console import printable
 from nexus.types.message import Image, Message, Text, ToolCall, ToolResult, Unknown
 
 LONG_CHARS = 200
@@ -47,8 +48,8 @@ class ListScope(Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """Beginning of the labels of its sessions."""
-        return f"{self.name}/{self.conversation[:MAX_LABEL_CHARS]}" if self.conversation else self.name
+        """Beginning of the labels of its sessions, in one line: a caller's name may have line breaks."""
+        return printable(f"{self.name}/{self.conversation[:MAX_LABEL_CHARS]}" if self.conversation else self.name)
 
 
 class MessageKeys(Struct, frozen=True, gc=False):

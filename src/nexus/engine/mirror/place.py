@@ -162,6 +162,12 @@ class Finder:
             base = entry.seq if marks_only else base
         return head, True
 
+    def is_answered(self, place: Place) -> bool:
+        """Return True if the first message after a place, on its thread, is a reply."""
+        head = self._store.thread(place.thread).head_seq
+        later = (row.message for entry in self._store.entries(place.thread, place.base, head) for row in entry.rows)
+        return (message := next(later, None)) is not None and message.role == "assistant"
+
     def _messages_before(self, thread: int, until: int, count: int) -> list[Message]:
         """Return the last messages up to a stored one, at most `count`."""
         messages: list[Message] = []

@@ -17,6 +17,7 @@ from nexus.ledger.sql.connection import Connection
 from nexus.ledger.sql.read import Reader
 from nexus.ledger.sql.write import Writing, upsert
 from nexus.ledger.text_encoding import decode_text, encode_text
+from nexus.types.validation import is_json
 
 COLUMNS = "kind, name, number, body, at_ms, hash"
 _PUT = upsert("document", "tenant,kind,name", "number,body,at_ms,hash")
@@ -50,6 +51,11 @@ def write(writing: Writing, kind: str, name: str, body: dict[str, Any], expected
     if expected_number is not None and expected_number != number:
         raise DocumentChanged(kind, name, expected_number, number)
     text = body_json(body)
+    if not is_json(body):
+        raise BadEntry(
+            f"{kind} {name!r} has values that are not JSON (nothing was stored; use text as keys, and text, numbers, "
+            "booleans, None, lists and dicts as values)"
+        )
     record = DocumentRecord(encode_text(kind), encode_text(name), number + 1, text, writing.clock_ms(), b"")
     put(writing.db, writing.tenant, replace(record, hash=chain.document_hash(writing.tenant, record)))
     return Document(kind, name, number + 1, decode_body(text), record.at_ms)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 from msgspec.structs import replace
@@ -97,6 +98,7 @@ def check_refused_documents(case: Case) -> None:
     for _ in range(200):
         deep = {"deeper": deep}
     wrong: tuple[Any, ...] = ({"x": float("nan")}, {"x": float("inf")}, {"x": object()}, deep, ["x"], "x", None, 7)
+    wrong += ({"x": b"1"}, {"x": {1: "y"}}, {1: "x"}, {"x": {"y"}}, {"x": [datetime.now(UTC)]})
     case.store.put_document("agent", "ann", {})
     before = list(case.store.dump())
     for body in wrong:
