@@ -1,4 +1,4 @@
-"""A program that was stopped for longer than its lease does not write into the turns of the one that went on."""
+"""One program at a time writes to a session: neither a stop for longer than its lease nor a wrong clock makes it two."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -15,101 +18,146 @@ import nexus
 from nexus.errors import SessionBusy
 from nexus.ledger.lease import session_lease
 from nexus.ledger.sqlite import SqliteLedger
-from nexus.types.ledger_entries import Entry
 
-PROGRAM = """
-import asyncio, sys, time
-from pathlib import Path
-import nexus
-from nexus.ledger import lease
+PROGRAM = Path(__file__).parents[1] / "support" / "writing_program.py"
+QUEUES = ("broker", "server", "services")
+WITH_LEASE = ("call", "acall", "agent", *QUEUES)
+WAYS = (*WITH_LEASE, "turn")
+YEARS_S = 10 * 365 * 86_400
 
-lease.LEASE_MS, lease.RENEW_S = 1_000, 0.2
-file, way, name, question, event = sys.argv[1:]
-ready = Path(file).with_name(name)
-
-def send(ctx):
-    ready.touch()
-    while not ready.with_suffix(".go").exists():
-        time.sleep(0.02)
-    return nexus.AgentResult((nexus.assistant(f"Answer to: {question}"),))
-
-async def asend(ctx):
-    return await asyncio.to_thread(send, ctx)
-
-asked = nexus.Event((nexus.Text(question),), id=event)
-nx = nexus.open(ledger=file, home=ready.parent, model="gpt-4o")
-try:
-    if way == "call":
-        nexus.call(nx, asked, send, session="s", wait=20)
-    elif way == "acall":
-        asyncio.run(nexus.acall(nexus.AsyncEngine(nx), asked, asend, session="s", wait=20))
-    else:
-        turn = nx.begin(asked, session="s")
-        turn.record(send(turn.assemble()))
-    print("stored")
-except nexus.NexusError as error:
-    print(type(error).__name__, getattr(error, "stored_as", ""))
-"""
+posix = pytest.mark.skipif(os.name != "posix", reason="signals")
 
 
 class Program:
-    """A program that asks a question and waits for its answer until it is let go."""
+    """A program of `support/writing_program.py`: its model replies in a session once it may go on there."""
 
-    def __init__(self, file: Path, way: str, name: str, question: str, event: str) -> None:
-        command = [sys.executable, "-c", PROGRAM, str(file), way, name, question, event]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        self._ready = file.with_name(name)
+    def __init__(
+        self,
+        ledger: str,
+        folder: Path,
+        way: str,
+        name: str,
+        questions: Mapping[str, str],
+        *,
+        clock_s: int = 0,
+        renew_s: float = 0.3,
+    ) -> None:
+        self._folder, self._name = folder, name
+        asked = [f"{session}={event}" for session, event in questions.items()]
+        command = [sys.executable, str(PROGRAM), ledger, str(folder), way, name, str(clock_s), str(renew_s), *asked]
+        self.process = subprocess.Popen(command)
 
-    def wait_for_call(self) -> None:
-        for _ in range(3_000):
-            if self._ready.exists():
-                return
-            assert self.process.poll() is None
-            time.sleep(0.02)
-        raise AssertionError("the program did not come to its call")
+    def step(self, session: str, what: str) -> Path:
+        return self._folder / f"{self._name}.{session}.{what}"
 
-    def let_go(self) -> str:
-        self._ready.with_suffix(".go").touch()
-        return self.process.communicate(timeout=60)[0].strip()
+    def wait_for(self, what: str, sessions: Iterable[str]) -> list[str]:
+        steps = [self.step(session, what) for session in sessions]
+        wait_until(lambda: all(step.exists() for step in steps) or self.process.poll() not in (None, 0))
+        return [step.read_text("utf-8") for step in steps]
 
-    def stop(self) -> None:
-        os.kill(self.process.pid, signal.SIGSTOP)
-
-    def continue_(self) -> None:
-        os.kill(self.process.pid, signal.SIGCONT)
+    def let_go(self, sessions: Iterable[str]) -> None:
+        for session in sessions:
+            self.step(session, "go").touch()
 
 
-def steps(nx: nexus.Engine, session: str) -> list[tuple[int, str]]:
-    entries: list[Entry] = nx.entries(session)
-    return [(entry.turn, row.message.text()) for entry in entries for row in entry.rows]
+@contextmanager
+def programs(*running: Program) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for program in running:
+            program.process.kill()
+            program.process.wait()
 
 
-@pytest.mark.skipif(os.name != "posix", reason="signals")
-@pytest.mark.parametrize("way", ["call", "acall", "turn"])
-@pytest.mark.parametrize("event", ["e1", "e2"])
-def test_stopped_program_is_shut_out_by_the_one_that_went_on(way: str, event: str, tmp_path: Path) -> None:
-    """The other program answers the same event, or another one of the session."""
-    file = tmp_path / "ledger.db"
-    questions = {"e1": "First?", "e2": "Second?"}
-    first = Program(file, way, "one", "First?", "e1")
-    first.wait_for_call()
-    first.stop()
-    time.sleep(1.2)  # the lease ends meanwhile
-    second = Program(file, way, "two", questions[event], event)
-    second.wait_for_call()
-    assert second.let_go() == "stored"
-    first.continue_()
-    ending = first.let_go()
-    with nexus.open(ledger=file, home=tmp_path) as nx:
-        assert steps(nx, "s")[-2:] == [
-            ({"e1": 1, "e2": 2}[event], questions[event]),
-            ({"e1": 1, "e2": 2}[event], f"Answer to: {questions[event]}"),
-        ]
-        assert all(text != "Answer to: First?" or turn == 1 for turn, text in steps(nx, "s"))
-        if event == "e2":
-            name, stored_as = ending.split()
-            assert name == "LateReply"
-            assert [text for _, text in steps(nx, stored_as)] == ["First?", "Answer to: First?"]
+def wait_until(condition: Callable[[], bool]) -> None:
+    for _ in range(3_000):
+        if condition():
+            return
+        time.sleep(0.02)
+    raise AssertionError("the other program did not come so far")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "postgres":
+        return request.getfixturevalue("postgres_server").new_ledger()
+    return str(tmp_path / "ledger.db")
+
+
+def exchanges(nx: nexus.Engine, session: str) -> list[tuple[int, list[str], str]]:
+    """Return number, texts and status of each turn of a session, in the order of its rows."""
+    rows = [(entry.turn, row.message) for entry in nx.entries(session) for row in entry.rows]
+    texts = [(turn, message.text()) for turn, message in rows if message.role in ("user", "assistant")]
+    status = {turn.number: turn.status for turn in nx.ledger.turns(session)}
+    return [(turn, [text for _, text in part], status[turn]) for turn, part in groupby(texts, lambda row: row[0])]
+
+
+def answered(turn: int, event: str, name: str) -> tuple[int, list[str], str]:
+    return turn, [f"Question {event}?", f"{name} answers Question {event}?"], "completed"
+
+
+@posix
+@pytest.mark.parametrize("way", WAYS)
+def test_stopped_program_is_shut_out_by_the_one_that_went_on(way: str, ledger: str, tmp_path: Path) -> None:
+    """The other program has the same event or another one, and the stopped one goes on behind its call or during it."""
+    questions = {"same-behind": "a", "other-behind": "b", "other-during": "b", "same-during": "a"}
+    if way == "turn":
+        del questions["same-during"]  # a `Turn` alone has no lease: the first reply to the event counts
+    behind, during = [*questions][:2], [*questions][2:]
+    # It is not stopped while it renews a lease: a write that is stopped keeps a file locked.
+    first = Program(ledger, tmp_path, way, "one", dict.fromkeys(questions, "a"), clock_s=31, renew_s=60)
+    first.wait_for("called", questions)
+    first.process.send_signal(signal.SIGSTOP)
+    second = Program(ledger, tmp_path, way, "two", questions)
+    prefix = "dm:" if way == "services" else ""
+    with programs(first, second), nexus.open(ledger=ledger, home=tmp_path) as nx:
+        second.wait_for("called", questions)
+        second.let_go(behind)
+        second.wait_for("end", behind)
+        first.process.send_signal(signal.SIGCONT)
+        first.let_go(questions)
+        wait_until(lambda: all(nx.ledger.late_replies(prefix + session) for session in questions))
+        second.let_go(during)
+        second.wait_for("end", questions)
+        endings = first.wait_for("end", questions)
+        if way in ("call", "acall", "turn"):
+            assert all(ending.startswith("LateReply") for ending in endings), endings
+        for session, event in questions.items():
+            # A queue continues the turn of the stopped program before its own.
+            before = answered(1, "a", "two") if way in QUEUES else (1, ["Question a?"], "interrupted")
+            expected = [answered(1, "a", "two")] if event == "a" else [before, answered(2, "b", "two")]
+            assert exchanges(nx, prefix + session) == expected, session
+            (late,) = nx.ledger.late_replies(prefix + session)
+            assert exchanges(nx, late.label) == [answered(1, "a", "one")]
+
+
+@posix
+@pytest.mark.parametrize("ledger", ["sqlite", pytest.param("postgres", marks=pytest.mark.slow)], indirect=True)
+@pytest.mark.parametrize("way", WITH_LEASE)
+def test_program_with_a_wrong_clock_waits_for_the_session(way: str, ledger: str, tmp_path: Path) -> None:
+    first = Program(ledger, tmp_path, way, "one", {"fast": "a", "slow": "a"})
+    first.wait_for("called", ["fast", "slow"])
+    fast = Program(ledger, tmp_path, way, "two", {"fast": "b"}, clock_s=31)
+    slow = Program(ledger, tmp_path, way, "three", {"slow": "b"}, clock_s=-YEARS_S)
+    prefix = "dm:" if way == "services" else ""
+    with programs(first, fast, slow), nexus.open(ledger=ledger, home=tmp_path) as nx:
+        fast.wait_for("asked", ["fast"])
+        slow.wait_for("asked", ["slow"])
+        time.sleep(0.7)  # time enough to take a lease that is none
+        assert not fast.step("fast", "called").exists()
+        assert not slow.step("slow", "called").exists()
+        for program in (first, fast, slow):
+            program.let_go(["fast", "slow"])
+        first.wait_for("end", ["fast", "slow"])
+        fast.wait_for("end", ["fast"])
+        slow.wait_for("end", ["slow"])
+        for session in ("fast", "slow"):
+            first_turn, (number, texts, status) = exchanges(nx, prefix + session)
+            assert first_turn == answered(1, "a", "one")
+            assert (number, texts[0], status) == (2, "Question b?", "completed")
+            assert texts[1].endswith("answers Question b?")
+            assert not nx.ledger.late_replies(prefix + session)
 
 
 def test_lease_of_a_wrong_clock_blocks_nobody(tmp_path: Path) -> None:

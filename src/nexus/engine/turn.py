@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 from msgspec.structs import replace
@@ -424,13 +425,17 @@ def begin_turn(engine: TurnEngine, event: Event, session: str | None, options: R
         surroundings = assembled.event if assembled is not None else event
         routing = replace(request.routing, session=label, own=False)
         request = replace(request, routing=routing, event=surroundings)
-        if position := turn_with_event(ledger, label, event, principal):
-            return Turn(engine, request, position, options, fence=fence)
+        known = turn_with_event(ledger, label, event, principal)
         metadata = new_session_metadata(ctx, ledger.store)
         thread = ledger.store.thread_of(label)
         is_open = thread is not None and ledger.store.thread(thread).open_turn
-    fields = event_fields(event, principal, surroundings)
-    commit = build_event_commit(ctx, engine.counter, engine.clock_ms(), event_keys(event, principal), fields)
+    if known is not None:
+        if fence:  # shuts out the program that had the turn before, unless that has completed it meanwhile
+            with suppress(TurnSuperseded):
+                ledger.commit(label, Commit(turn=known, fence=fence))
+        return Turn(engine, request, known, options, fence=fence)
+    keys, fields = event_keys(event, principal), event_fields(event, principal, surroundings)
+    commit = build_event_commit(ctx, engine.counter, engine.clock_ms(), keys, fields)
     commit = replace(commit, turn=continued_turn(ctx) if is_open else None, fence=fence)
     committed = ledger.commit(label, commit, metadata)
     if not committed.added:  # another call stored the event meanwhile
