@@ -431,8 +431,9 @@ class LedgerError(NexusError):
     """Base of errors about stored history.
 
     Attributes:
-        reply: A model's reply that could not be stored, as it was passed to `record`; None for other errors. Its turn is
-            still open: the same event continues it, and `turn.record(error.reply)` stores it without another call.
+        reply: A model's reply that could not be stored, as it was passed to `record`, or its messages if it waits since an
+            earlier call; None for other errors. Its turn is still open: the same event continues it, and
+            `turn.record(error.reply)` stores it without another call.
         kept_in: The file that has this reply until the ledger can store it; empty if only the error has it.
     """
 

@@ -35,8 +35,8 @@ from nexus.ledger.unrecorded import RESERVED_BYTES, UnrecordedReplies, Unrecorde
 from nexus.models import Models, open_client
 from nexus.testing.model_server import model_server, reply
 from nexus.types.ledger_entries import Commit
+from support.paid_replies import CAUSES, PAID, refusing
 
-PAID = ("A paid reply. " + "word " * 400).strip()
 EVENT = Event((Text("A question?"),), id="e1")
 
 
@@ -59,21 +59,6 @@ def full(nx: Engine) -> Iterator[None]:
         yield
     finally:
         limit(1_000_000)
-
-
-@contextmanager
-def refusing(nx: Engine, error: type[LedgerError], monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Refuse commits with the paid reply, as a database does that is locked or gone, while the block runs."""
-    commit = nx.store.commit
-
-    def refuse(session: str, new: Commit, *more: Any) -> Any:
-        if any(sized.message.text() == PAID for entry in new.entries for sized in entry.messages):
-            raise error("refused")
-        return commit(session, new, *more)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(nx.store, "commit", refuse)
-        yield
 
 
 @pytest.fixture
@@ -283,7 +268,7 @@ def by_turn(nx: Engine, calls: list[int]) -> None:
 
 
 @pytest.mark.parametrize("way", [by_call, by_acall, by_agent, by_turn])
-@pytest.mark.parametrize("error", [LedgerFull, LedgerBusy, LedgerUnavailable])
+@pytest.mark.parametrize("error", CAUSES)
 @pytest.mark.parametrize("has_file", [True, False])
 def test_no_way_in_loses_a_reply_or_pays_twice(
     nx: Engine, way: Way, error: type[LedgerError], has_file: bool, monkeypatch: pytest.MonkeyPatch
@@ -291,10 +276,12 @@ def test_no_way_in_loses_a_reply_or_pays_twice(
     calls: list[int] = []
     if not has_file:
         nx.unrecorded.path = None
-    with refusing(nx, error, monkeypatch), pytest.raises(error) as failed:
-        way(nx, calls)
-    assert failed.value.reply is not None
-    assert bool(failed.value.kept_in) == has_file
+    with refusing(nx, error, monkeypatch):
+        for _ in range(2):
+            with pytest.raises(error) as failed:
+                way(nx, calls)
+            assert failed.value.reply is not None
+            assert bool(failed.value.kept_in) == has_file
     way(nx, calls)
     assert calls == [1]
     assert texts(nx) == ["A question?", "A paid reply. "]

@@ -24,10 +24,11 @@ from nexus.errors import (
     LedgerUnavailable,
     SessionMoved,
     TurnSuperseded,
+    UnreadableFile,
 )
 from nexus.ledger.operations import Ledger
 from nexus.ledger.sessions import LATE_MARK, LATE_REPLY, SessionMetadata
-from nexus.ledger.unrecorded import UnrecordedReply
+from nexus.ledger.unrecorded import UnrecordedReplies, UnrecordedReply, is_of_storage
 from nexus.providers.replies import read_reply
 from nexus.types.ledger_entries import Commit, Committed
 from nexus.types.message import Message, ToolCall, assistant, with_parts
@@ -79,6 +80,22 @@ def record_unrecorded(ledger: Ledger, waiting: UnrecordedReply) -> None:
             ledger.commit(waiting.session, replace(commit, follows=None, assembly=None, cut=None), waiting.facts)
     except BadReference:
         pass
+
+
+def record_waiting_reply(ledger: Ledger, unrecorded: UnrecordedReplies, session: str, turn: int) -> None:
+    """Record a turn's own reply if it waits. Raises LedgerError while that fails: a further call would be paid twice."""
+    pending: list[UnrecordedReply] = []
+    with suppress(UnreadableFile):  # it must not stop the turns of all sessions
+        pending = unrecorded.pending()
+    for waiting in pending:
+        if (waiting.session, waiting.turn) != (session, turn):
+            continue
+        try:
+            record_unrecorded(ledger, waiting)
+        except LedgerError as error:
+            if is_of_storage(error):
+                error.reply, error.kept_in = waiting.reply, unrecorded.place_of(waiting)
+                raise
 
 
 def _check_history(ledger: Ledger, session: str, thread: int, seq: int, head_hash: bytes) -> None:

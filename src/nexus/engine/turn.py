@@ -14,7 +14,7 @@ from nexus.assembly.inputs import as_event, build_request
 from nexus.assembly.record import build_event_commit, continued_turn, new_session_metadata, offered_tools, with_sizes
 from nexus.context import AssembledContext, EngineState, StoredEvent, engine_state
 from nexus.engine.events import event_fields, event_keys, surroundings_of, turn_with_event
-from nexus.engine.late_replies import partial_messages, try_store_late
+from nexus.engine.late_replies import partial_messages, record_waiting_reply, try_store_late
 from nexus.errors import BadContext, BadEvent, BadReply, TurnSuperseded
 from nexus.ledger.overlay import is_partial, open_event
 from nexus.ledger.replay import ABORTED, TurnStatus, entries_from_turn
@@ -166,7 +166,7 @@ class Turn:
 
         Raises:
             BadEvent: No message and no result waits for a reply.
-            BudgetTooSmall, LedgerError: As for `Engine.assemble`.
+            BudgetTooSmall, LedgerError: As for `Engine.assemble`, or with the `reply` of this call, which waits.
         """
         check_options("assemble", changes, RequestOptions)
         if changes:
@@ -348,6 +348,7 @@ class Turn:
 
     def _assemble_stored(self) -> AssembledContext:
         ledger = self.engine.ledger
+        record_waiting_reply(ledger, self.engine.unrecorded, self.session, self.number)
         with ledger.snapshot():
             if self._event is not None:  # others may have added messages behind it
                 return self.engine.assemble_stored(self._request, self._event)
@@ -431,6 +432,7 @@ def begin_turn(engine: TurnEngine, event: Event, session: str | None, options: R
         is_open = thread is not None and ledger.store.thread(thread).open_turn
     if known is not None:
         if fence:  # shuts out the program that had the turn before, unless that has completed it meanwhile
+            record_waiting_reply(ledger, engine.unrecorded, label, known.turn)
             with suppress(TurnSuperseded):
                 ledger.commit(label, Commit(turn=known, fence=fence))
         return Turn(engine, request, known, options, fence=fence)

@@ -32,6 +32,7 @@ from nexus.errors import (
 )
 from nexus.ledger.sessions import SessionMetadata
 from nexus.types.ledger_entries import Commit
+from nexus.types.request import AgentResult
 
 _STORAGE_ERRORS = (LedgerBusy, LedgerClosed, LedgerDamaged, LedgerFull, LedgerGone, LedgerUnavailable)
 
@@ -60,6 +61,12 @@ class UnrecordedReply(Struct, frozen=True):
     commit: Commit
     facts: SessionMetadata | None = None
     principal: str = ""
+
+    @property
+    def reply(self) -> AgentResult:
+        """The messages of the reply."""
+        messages = (sized.message for entry in self.commit.entries for sized in entry.messages)
+        return AgentResult(tuple(message for message in messages if message.role != "user"))
 
 
 Record = Callable[[UnrecordedReply], None]
@@ -109,6 +116,10 @@ class UnrecordedReplies:
     def pending(self) -> list[UnrecordedReply]:
         """Return the replies of this tenant that wait."""
         return [*self._in_memory, *(reply for reply in self._stored() if reply.tenant == self._tenant)]
+
+    def place_of(self, reply: UnrecordedReply) -> str:
+        """Return the path of the file that has a reply, or an empty text if only this program's memory has it."""
+        return "" if reply in self._in_memory else str(self.path)
 
     def count(self) -> int:
         """Return the number of replies that wait, of all tenants."""
