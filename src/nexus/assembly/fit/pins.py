@@ -42,6 +42,9 @@ NOTE_FRAME_TOKENS = 60
 EXCERPTS_SOURCE = "nexus:excerpts"
 """Source of the note with excerpts."""
 
+SHORT_ADDITION = 100
+"""Characters of a program's text beside the user's, such as a note on an interruption, that an excerpt shows too."""
+
 _SPEAKER = re.compile(r"^(user|assistant): ", re.MULTILINE)
 
 NEAR = 64
@@ -192,8 +195,14 @@ def most_tokens(message: Message, limit: int) -> int:
 
 
 def excerpt_text(message: Message) -> str:
-    """Return what a message says, with the names of attached files and the number of images."""
-    text = (typed_text(message) if message.role == "user" else "") or message.text()
+    """Return what a message says, with the names of attached files and the number of images.
+
+    Of a user's message, long texts that a program added are left out.
+    """
+    text = message.text()
+    typed = typed_text(message) if message.role == "user" else ""
+    if typed and len(text) - len(typed) > SHORT_ADDITION:
+        text = typed
     images = sum(isinstance(part, Image) for part in message.parts)
     attached = [
         part.origin.removeprefix(ATTACHED)
