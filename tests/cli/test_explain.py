@@ -65,7 +65,13 @@ def test_explain_lists_every_message_and_its_json_adds_up(talk: Path) -> None:
     for more in ((), ("15",), ("14", "--all"), ("--budget", "3000", "--model", "gpt-4o")):
         told = json.loads(run("explain", "main", *more, "--json", folder=talk).out)
         assert sum(line["tokens"] for line in told["lines"]) == told["used"] <= told["available"]
-    folded, every = (run("explain", "main", "14", *more, folder=talk).out for more in ((), ("--all",)))
+    with nexus.open(talk) as nx:
+        event: object = "Read them."
+        for number in range(14):
+            ctx = nx.assemble(event, session="loop", budget=3_000)  # pyright: ignore[reportArgumentType]
+            nx.record(ctx, nexus.AgentResult((assistant("", ToolCall(f"c{number}", "look", "{}")),)))
+            event = [tool(f"c{number}", "line " * 150)]
+    folded, every = (run("explain", "loop", *more, folder=talk).out for more in ((), ("--all",)))
     assert len(every.splitlines()) > len(folded.splitlines())
     assert run("explain", "main", "--call", "1", folder=talk).code == 2
     assert run("explain", "main", "--budget", "10", folder=talk).code == 3

@@ -89,14 +89,17 @@ def test_memory_is_not_repeated_while_history_shows_it(tmp_path: Path) -> None:
     assert "the index is a B-tree" in json.dumps(msgspec.to_builtins(say(nx, "three").event))
 
 
-def test_memory_is_sent_again_after_a_cut(tmp_path: Path) -> None:
+def test_memory_stays_away_while_history_is_cut_and_returns_after_a_compaction(tmp_path: Path) -> None:
     nx = workspace(tmp_path, memory__MEMORY="the index is GIN")
+    cut = False
     for number in range(40):
         ctx = say(nx, f"question {number}", "answer " * 60, budget=3_000)
-        assert texts(ctx).count("the index is GIN") == 1
-        if ctx.cut:
-            return
-    pytest.fail("forty long turns never filled 3,000 tokens")
+        cut = cut or ctx.cut is not None
+        assert texts(ctx).count("the index is GIN") == (not cut)
+    assert cut
+    assert any("omitted from this call" in note.message for note in ctx.warnings)
+    assert nx.compact("s", budget=3_000)
+    assert texts(nx.assemble("and now?", session="s", budget=3_000)).count("the index is GIN") == 1
 
 
 def test_memory_is_omitted_with_warning_before_budget_error(tmp_path: Path) -> None:
@@ -112,6 +115,7 @@ def test_unsent_memory_is_omitted_before_any_message_is_cut(tmp_path: Path) -> N
     for number in range(24):
         say(nx, f"question {number}", "answer " * 60, budget=9_000)
     used = nx.assemble("and now?", session="s", budget=9_000).token_budget.used.total
+    without = nx.assemble("and now?", session="s", budget=used - 400)
     (tmp_path / "memory").mkdir(exist_ok=True)
     (tmp_path / "memory" / "MEMORY.md").write_text("fact " * 800)
     ctx = nx.assemble("and now?", session="s", budget=used + 400)
@@ -122,8 +126,9 @@ def test_unsent_memory_is_omitted_before_any_message_is_cut(tmp_path: Path) -> N
     assert roomy.cut is None
     assert "fact fact" in texts(roomy)
     cut = nx.assemble("and now?", session="s", budget=used - 400)
-    assert cut.cut is not None  # a cut makes room for it
-    assert "fact fact" in texts(cut)
+    assert cut.cut is not None
+    assert "fact fact" not in texts(cut)
+    assert [*cut.history] == [*without.history]
     nx.record(ctx, nexus.AgentResult((assistant("ok"),)))
     assert nx.replay("s", 25).body_hash == ctx.body_hash
 

@@ -205,10 +205,8 @@ class Turn:
         """
         ctx = ctx or self._ctx
         if ctx is None and self.last_reply is not None and reply == self.last_reply:
-            raise BadReply(
-                f"reply is already recorded in turn {self.number} of session {self.session!r} (nothing was stored; for the "
-                "turn's next call: `turn.assemble()`)"
-            )
+            turn = f"turn {self.number} of session {self.session!r}"
+            raise BadReply(f"reply is already recorded in {turn} (nothing was stored; next call: `turn.assemble()`)")
         if ctx is None:
             raise BadReply("turn has no context to record a reply to (call `turn.assemble()` and send that context)")
         return self.record_result(read_reply(reply), ctx, reply)

@@ -1,9 +1,8 @@
 """Choice of optional parts that fit: the earlier entries of the preamble, the notes of the current message.
 
-The preamble reports fewer earlier entries before anything else is cut. Then memory that was never sent is omitted, if
-the history stays whole without it. Memory that the history shows is not repeated; a cut removes old memory notes from the
-history and makes room, so the current message then has all of it. System prompt, tools, event and last group are never
-omitted.
+The preamble reports fewer earlier entries before anything else is cut. Then memory that was never sent is omitted. Memory
+that the history shows is not repeated; a cut removes it with the messages that it leaves out, and it stays away as long as
+they do. System prompt, tools, event and last group are never omitted.
 """
 
 from __future__ import annotations
@@ -196,19 +195,23 @@ def _choose_notes(
             return error.scaled(scaled.factor, inputs.budget.available, rounding)
         return ChosenFit(scaled, preamble, choice, event, result)
 
-    # The history as it is: with everything that it lacks, then without memory that was never sent.
+    # The history as it is: with everything that it lacks, then without memory that was never sent. Memory stays away
+    # while messages are left out.
     missing = [note for note in notes if note not in repeated]
-    chosen = first = fitted(CurrentBlocks(missing, repeated, []))
-    if _is_enough(chosen, repeated):
-        return chosen
+    if not (unsent and window.cut is not None and window.cut.omitted_messages):
+        chosen = fitted(CurrentBlocks(missing, repeated, []))
+        if _is_enough(chosen, repeated) or not (memory or repeated):
+            return _fit_of(chosen)
     if unsent:
         chosen = fitted(CurrentBlocks([note for note in missing if note not in unsent], repeated, unsent))
-        if _is_enough(chosen, repeated):
-            return chosen
-    # A cut takes memory notes out of the history, so the current message has all of them.
-    chosen = fitted(CurrentBlocks(notes, [], [])) if repeated else first
-    if isinstance(chosen, BudgetTooSmall) and memory:
-        chosen = fitted(CurrentBlocks([note for note in notes if note not in memory], [], memory))
+        if _is_enough(chosen, repeated) or not repeated:
+            return _fit_of(chosen)
+    # A cut takes memory notes out of the history, and no message leaves to make room for them.
+    return _fit_of(fitted(CurrentBlocks([note for note in notes if note not in memory], [], memory)))
+
+
+def _fit_of(chosen: ChosenFit | BudgetTooSmall) -> ChosenFit:
+    """Return a fit. Raises BudgetTooSmall instead of returning it."""
     if isinstance(chosen, BudgetTooSmall):
         raise chosen
     return chosen

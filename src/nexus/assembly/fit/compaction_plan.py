@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from nexus.assembly.fit.cut import HIGH_MARK, LOW_MARK, pending_request
+from nexus.assembly.fit.cut import HIGH_MARK, LOW_MARK
+from nexus.assembly.fit.cut_pins import opening_pins, pending_request, reserved_places
 from nexus.assembly.fit.excerpts import Excerpts, choose_user_turns, lost_turns
-from nexus.assembly.fit.pins import merge_pins
 from nexus.assembly.fit.token_sums import first_group_within, projected_sums, recent_turns_start
 from nexus.assembly.fit.window import Window
 from nexus.ledger.replay import visible_start
@@ -129,12 +129,9 @@ def plan_compaction(
 
 def _excerpts(window: Window, index: int, room: int, most: int, counter: TokenCounter) -> Excerpts:
     """Return the covered user turns that stay visible. Closing texts are for the summary."""
-    request = pending_request(window, index)
-    reserved = {row.ref for pin in window.opening.pins if pin.kind in ("pin", "task") for row in pin.rows}
-    reserved |= {request.place} if request else set()
     # Where users say nearly everything, a summary of what they said makes the prompt smaller, not its repetition.
     covered = window.sums[index] + window.opening.pinned_tokens
-    return choose_user_turns(window, index, min(room, covered // 4), reserved, counter, most=most)
+    return choose_user_turns(window, index, min(room, covered // 4), reserved_places(window, index), counter, most=most)
 
 
 def _real_available(aim: Aim) -> int:
@@ -148,9 +145,6 @@ def _place(window: Window, index: int) -> MessageRef:
 
 def _pinned_tokens(window: Window, index: int) -> int:
     """Return the tokens of the header and of the pins before message `index`, with the pending request."""
-    request, rules = pending_request(window, index), window.rules
-    pins = merge_pins(
-        *(pin for pin in window.opening.pins if pin.kind in ("pin", "task")), *((request,) if request else ())
-    )
-    before = (pin for pin in pins if pin.place < _place(window, index))
+    rules = window.rules
+    before = (pin for pin in opening_pins(window, index) if pin.place < _place(window, index))
     return window.opening.header_tokens + sum(pin.tokens(rules.wire, rules.images) for pin in before)

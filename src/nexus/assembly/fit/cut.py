@@ -1,3 +1,4 @@
+# Over 500 lines: one decision with everything that it weighs, and the choices that it tries.
 """Cuts: how a history that exceeds the budget is truncated, in one decision.
 
 A cut first shortens tool results, then omits the oldest groups. It fires when the budget is full and goes down to 40 %
@@ -11,7 +12,6 @@ System prompt, tools, current event, last group and pins are never cut.
 
 from __future__ import annotations
 
-import sys
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
@@ -20,7 +20,15 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct, structs
 
-from nexus.assembly.fit.digest import digest_pins, grow_digest
+from nexus.assembly.fit.cut_pins import (
+    excerpt_pins,
+    lasting_pins,
+    opening_pins_tokens,
+    pending_request,
+    request_at,
+    reserved_places,
+)
+from nexus.assembly.fit.digest import UNLIMITED, digest_pins, grow_digest
 from nexus.assembly.fit.excerpts import (
     EXCERPT_TOKENS,
     Excerpts,
@@ -28,9 +36,10 @@ from nexus.assembly.fit.excerpts import (
     choose_user_turns,
     last_excerpt,
     lost_turns,
+    turn_places,
 )
 from nexus.assembly.fit.omission_notice import omission_notice, omission_notice_tokens
-from nexus.assembly.fit.pins import Pinned, excerpt_pin, merge_pins
+from nexus.assembly.fit.pins import merge_pins
 from nexus.assembly.fit.result import FitResult, FixedTokens, total_tokens, with_event
 from nexus.assembly.fit.token_sums import (
     CutEstimates,
@@ -155,22 +164,6 @@ def fit(
     return structs.replace(result, whole_tokens=total)
 
 
-def pending_request(window: Window, index: int) -> Pinned | None:
-    """Return the user message that the messages from `index` on answer, None if they begin with it."""
-    if index >= len(window.messages):
-        return None
-    turn = bisect_right(window.turns, index) - 1
-    row = window.row_at(window.turns[turn]) if turn >= 0 else None
-    # The message that opens a conversation which an assistant begins is not a request.
-    if row is None or row.message.role == "assistant":
-        opening = window.opening
-        pin = next((pin for pin in opening.pins if pin.place == opening.pending_request), None)
-        return structs.replace(pin, limit=window.rules.limits.max_tokens, kind="asked") if pin is not None else None
-    if window.turns[turn] == index or row.message.role != "user":
-        return None
-    return Pinned(row.ref, (row,), window.rules.limits.max_tokens, "asked")
-
-
 @dataclass(frozen=True, slots=True)
 class _Cutter:
     """One decision about a window that exceeds its budget."""
@@ -234,10 +227,10 @@ class _Cutter:
         return strip_thinking_until_seq(self.window, answers=any(message.role == "tool" for message in self.event))
 
     def _after(self, cut: Cut) -> FitResult:
-        request = self._request_at(cut.pending_request_ref)
-        excerpts = [*self._excerpt_pins(cut), *digest_pins(cut.digest, self.counter)]
+        request = request_at(self.window, cut.pending_request_ref)
+        excerpts = [*excerpt_pins(self.window, cut), *digest_pins(cut.digest, self.counter)]
         window = self.window.after_cut(
-            cut, self.context.mark, self.counter, merge_pins(*self._lasting_pins(), *request, *excerpts)
+            cut, self.context.mark, self.counter, merge_pins(*lasting_pins(self.window), *request, *excerpts)
         )
         return with_event(window, self.event, self.counter, cut)
 
@@ -322,9 +315,9 @@ class _Cutter:
         free = self.available - self.fixed.total - rest - window.opening.header_tokens
         last_tokens = estimates.sums[-1] - estimates.sums[estimates.last_group] + self.before.closing_tokens
         excerpts = choose_user_turns(
-            window, estimates.last_group, sys.maxsize, self._reserved(estimates.last_group), self.counter
+            window, estimates.last_group, UNLIMITED, reserved_places(window, estimates.last_group), self.counter
         )
-        never_cut = self._pins_tokens(estimates.last_group) + estimates.notice_tokens + last_tokens
+        never_cut = opening_pins_tokens(window, estimates.last_group) + estimates.notice_tokens + last_tokens
         room = free - never_cut - min(excerpts.tokens, free // 2)
         if not results or sum(results) <= room:
             return estimates
@@ -361,7 +354,9 @@ class _Cutter:
             return 0, 0, True, replace(estimates, turn_tokens=available)
         head = self._head(estimates)
         lead_tokens = opening.lead_tokens + sums[head]
-        never_cut = base + estimates.notice_tokens + lead_tokens + self._pins_tokens(estimates.last_group, head)
+        never_cut = (
+            base + estimates.notice_tokens + lead_tokens + opening_pins_tokens(window, estimates.last_group, head)
+        )
         last_tokens = sums[-1] - sums[estimates.last_group] + closing
         if head and never_cut + last_tokens > available:
             head, never_cut = 0, never_cut - sums[head]
@@ -375,7 +370,7 @@ class _Cutter:
             highest = max(int(HIGH_MARK * available) - spent, free // 2, target)
             room = max(min((available - base) // 2, highest - last_tokens), 0)
             most = max(min((available - base + estimates.result_tokens) // 2, free - last_tokens), 0)
-            reserved = self._reserved(estimates.last_group)
+            reserved = reserved_places(window, estimates.last_group)
             turn_tokens = choose_user_turns(
                 window, estimates.last_group, room, reserved, self.counter, most=most
             ).tokens
@@ -435,7 +430,7 @@ class _Cutter:
         omitted_kinds = {kind for kind, is_shown in (("asked", shows_request), ("task", shows_task)) if not is_shown}
         hidden = [
             pin
-            for pin in merge_pins(*self._lasting_pins(), *((request,) if request else ()), *excerpts, *digest)
+            for pin in merge_pins(*lasting_pins(window), *((request,) if request else ()), *excerpts, *digest)
             if pin.place < first
             and pin.kind not in omitted_kinds
             and not (head_end is not None and lead_start <= pin.place < head_end)
@@ -449,12 +444,11 @@ class _Cutter:
         tokens = window.sums[index] - window.sums[head] + opening.pinned_tokens
         tokens += current.omitted_tokens if current else 0
         tokens = max(tokens - sum(pin.tokens(window.rules.wire, window.rules.images) for pin in hidden), 0)
-        summary = bool(context.mark and context.mark.body) and not keeps_summary
         notice = omission_notice(
             context.session,
             max(omitted, 0),
             tokens,
-            summary=summary,
+            summary=bool(context.mark and context.mark.body) and not keeps_summary,
             pins=bool(hidden),
             excerpts=bool(excerpts),
             unshown=unshown,
@@ -462,11 +456,8 @@ class _Cutter:
         stays = (keeps_summary or not opening.summary_tokens, shows_request, shows_task)
         stayed = (True,) * 3
         if current:
-            stayed = (
-                current.keeps_summary or not opening.summary_tokens,
-                current.shows_pending_request,
-                current.shows_first_message,
-            )
+            keeps = current.keeps_summary or not opening.summary_tokens
+            stayed = (keeps, current.shows_pending_request, current.shows_first_message)
         if index == 0 and stays == stayed and omitted == (current.omitted_messages if current else 0):
             # Nothing more is omitted than before, so the old notice stays and the prefix with it.
             notice = current.omission_notice if current else ""
@@ -501,7 +492,7 @@ class _Cutter:
             return ()
         if index == 0:
             return window.cut.digest if window.cut is not None else ()
-        reserved = {row.ref for pin in self._lasting_pins() for row in pin.rows}
+        reserved = {row.ref for pin in lasting_pins(window) for row in pin.rows}
         limit = max(estimates.digest_tokens - excerpt_tokens, 0)
         escape = window.rules.path_format.late_text
         return grow_digest(window, index, self.available, limit, self.counter, reserved, escape)
@@ -511,56 +502,18 @@ class _Cutter:
         window = self.window
         if not self._has_excerpts:
             is_last = index == len(window.messages)
-            excerpts = last_excerpt(window, estimates.turn_tokens, self._reserved(index)) if is_last else Excerpts()
+            excerpts = (
+                last_excerpt(window, estimates.turn_tokens, reserved_places(window, index)) if is_last else Excerpts()
+            )
             return structs.replace(excerpts, turns=frozenset())
         if index == 0 and (estimates.turn_tokens or estimates.most_turn_tokens):
             pins = tuple(pin for pin in window.opening.pins if pin.kind == "excerpt")
-            return Excerpts(pins, pins[0].limit if pins else 0, sum(pin.tokens(window.rules.wire) for pin in pins))
-        reserved = self._reserved(index, shows_request=shows_request, shows_task=shows_task)
+            tokens = sum(pin.tokens(window.rules.wire) for pin in pins)
+            return Excerpts(pins, pins[0].limit if pins else 0, tokens, turn_places(window, 0))
+        reserved = reserved_places(window, index, shows_request=shows_request, shows_task=shows_task)
         if index == len(window.messages):
             return last_excerpt(window, estimates.turn_tokens, reserved)
         excerpts = choose_user_turns(
             window, index, estimates.turn_tokens, reserved, self.counter, most=estimates.most_turn_tokens
         )
         return add_closing_texts(excerpts, window, index, estimates.closing_tokens, self.counter)
-
-    def _reserved(self, index: int, *, shows_request: bool = True, shows_task: bool = True) -> frozenset[MessageRef]:
-        """Return the positions that the opening of a cut at message `index` shows besides excerpts."""
-        request = pending_request(self.window, index) if shows_request else None
-        pins = [pin for pin in self._lasting_pins() if shows_task or pin.kind != "task"]
-        return frozenset(row.ref for pin in (*pins, *((request,) if request else ())) for row in pin.rows)
-
-    def _lasting_pins(self) -> list[Pinned]:
-        """Return the pins that no cut changes: user pins and the first user message."""
-        return [pin for pin in self.window.opening.pins if pin.kind in ("pin", "task")]
-
-    def _excerpt_pins(self, cut: Cut) -> list[Pinned]:
-        """Return the pins of a cut's excerpts, from the pins or the rows."""
-        window = self.window
-        rows = {row.ref: row for pin in window.opening.pins for row in pin.rows}
-        places = ((window.rows_at(place) or (rows[place],))[0] for place in cut.excerpts)
-        return [excerpt_pin(row, cut.excerpt_tokens, window.rules.render) for row in places]
-
-    def _request_at(self, place: MessageRef | None) -> tuple[Pinned, ...]:
-        """Return the request at a position, from the pins or the rows."""
-        if place is None:
-            return ()
-        pinned_rows = next((pin.rows for pin in self.window.opening.pins if pin.place == place), ())
-        rows = pinned_rows or self.window.rows_at(place)
-        return (Pinned(place, rows, self.window.rules.limits.max_tokens, "asked"),) if rows else ()
-
-    def _pins_tokens(self, index: int, head: int = 0) -> int:
-        """Return the tokens of the pins that the opening of a cut at message `index` shows, without excerpts."""
-        window, rules = self.window, self.window.rules
-        place = window.rows[max(window.row_of[index], 0)].ref if index < len(window.messages) else None
-        head_end = window.row_at(head).ref if head else None
-        request = pending_request(window, index)
-        pins = merge_pins(*self._lasting_pins(), *((request,) if request else ()))
-        lead = {row.ref for row in window.opening.lead}
-        return sum(
-            pin.tokens(rules.wire, rules.images)
-            for pin in pins
-            if (place is None or pin.place < place)
-            and pin.place not in lead
-            and not (head_end is not None and window.first <= pin.place < head_end)
-        )

@@ -106,7 +106,7 @@ def add_closing_texts(excerpts: Excerpts, window: Window, index: int, room: int,
 def last_excerpt(window: Window, limit: int, reserved: Collection[MessageRef]) -> Excerpts:
     """Return the last message as an excerpt of at most `limit` base tokens, if it is a user turn or a closing text."""
     end = len(window.messages)
-    turns = frozenset(turn[0].ref for turn in _turns(window, end)) - set(reserved)
+    turns = turn_places(window, end) - set(reserved)
     last = window.rows[-1] if window.rows else None
     is_said = last is not None and (last.ref in turns or last in _closing_texts(window, end))
     if last is None or not limit or not is_said or last.ref in reserved:
@@ -123,6 +123,11 @@ def lost_turns(window: Window) -> int:
         row.ref for row in hidden if row.ref not in shown and row.message.role == "user" and is_user_turn(row.message)
     }
     return max(window.opening.unshown_turns - len(withheld), 0)
+
+
+def turn_places(window: Window, index: int) -> frozenset[MessageRef]:
+    """Return the positions of the user turns before message `index` that the window has rows of."""
+    return frozenset(turn[0].ref for turn in _turns(window, index))
 
 
 def is_user_turn(message: Message) -> bool:

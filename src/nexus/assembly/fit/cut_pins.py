@@ -1,0 +1,78 @@
+"""The pins that the opening of a cut shows: which they are, and what they take."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from msgspec import structs
+
+from nexus.assembly.fit.pins import Pinned, excerpt_pin, merge_pins
+from nexus.assembly.fit.window import Window
+from nexus.types.ledger_entries import Cut, MessageRef
+
+
+def pending_request(window: Window, index: int) -> Pinned | None:
+    """Return the user message that the messages from `index` on answer, None if they begin with it."""
+    if index >= len(window.messages):
+        return None
+    turn = bisect_right(window.turns, index) - 1
+    row = window.row_at(window.turns[turn]) if turn >= 0 else None
+    # The message that opens a conversation which an assistant begins is not a request.
+    if row is None or row.message.role == "assistant":
+        opening = window.opening
+        pin = next((pin for pin in opening.pins if pin.place == opening.pending_request), None)
+        return structs.replace(pin, limit=window.rules.limits.max_tokens, kind="asked") if pin is not None else None
+    if window.turns[turn] == index or row.message.role != "user":
+        return None
+    return Pinned(row.ref, (row,), window.rules.limits.max_tokens, "asked")
+
+
+def lasting_pins(window: Window) -> list[Pinned]:
+    """Return the pins that no cut changes: user pins and the first user message."""
+    return [pin for pin in window.opening.pins if pin.kind in ("pin", "task")]
+
+
+def opening_pins(window: Window, index: int) -> tuple[Pinned, ...]:
+    """Return the pins of a cut at message `index`, without excerpts: the lasting ones and the pending request."""
+    request = pending_request(window, index)
+    return merge_pins(*lasting_pins(window), *((request,) if request else ()))
+
+
+def reserved_places(
+    window: Window, index: int, *, shows_request: bool = True, shows_task: bool = True
+) -> frozenset[MessageRef]:
+    """Return the positions that the opening of a cut at message `index` shows besides excerpts."""
+    is_shown = {"asked": shows_request, "task": shows_task}
+    pins = (pin for pin in opening_pins(window, index) if is_shown.get(pin.kind, True))
+    return frozenset(row.ref for pin in pins for row in pin.rows)
+
+
+def opening_pins_tokens(window: Window, index: int, head: int = 0) -> int:
+    """Return the tokens of the pins that the opening of a cut at message `index` shows, without excerpts."""
+    rules = window.rules
+    place = window.rows[max(window.row_of[index], 0)].ref if index < len(window.messages) else None
+    head_end = window.row_at(head).ref if head else None
+    lead = {row.ref for row in window.opening.lead}
+    return sum(
+        pin.tokens(rules.wire, rules.images)
+        for pin in opening_pins(window, index)
+        if (place is None or pin.place < place)
+        and pin.place not in lead
+        and not (head_end is not None and window.first <= pin.place < head_end)
+    )
+
+
+def excerpt_pins(window: Window, cut: Cut) -> list[Pinned]:
+    """Return the pins of a cut's excerpts, from the pins or the rows."""
+    rows = {row.ref: row for pin in window.opening.pins for row in pin.rows}
+    places = ((window.rows_at(place) or (rows[place],))[0] for place in cut.excerpts)
+    return [excerpt_pin(row, cut.excerpt_tokens, window.rules.render) for row in places]
+
+
+def request_at(window: Window, place: MessageRef | None) -> tuple[Pinned, ...]:
+    """Return the request at a position, from the pins or the rows."""
+    if place is None:
+        return ()
+    pinned_rows = next((pin.rows for pin in window.opening.pins if pin.place == place), ())
+    rows = pinned_rows or window.rows_at(place)
+    return (Pinned(place, rows, window.rules.limits.max_tokens, "asked"),) if rows else ()
