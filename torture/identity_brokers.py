@@ -10,16 +10,16 @@ import asyncio
 import json
 import random
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import apsw
 
 import nexus
-from nexus import AgentResult, ToolCall
+from nexus import ToolCall
 from nexus.agents import Agent, WorkerLimits
 from nexus.broker import Broker
 from nexus.broker.queue_modes import MODES, DropPolicy
@@ -27,17 +27,15 @@ from nexus.context import AssembledContext
 from nexus.errors import IdempotencyConflict, ModelCallFailed
 from nexus.ledger.sessions import QueuedEvent
 from nexus.ledger.sqlite import SqliteLedger
-from nexus.models import ModelReply
 from nexus.tools import ToolRegistry
 from torture.identity_judge import IDS, MARK, Ask, Judge, Talk, spoken
+from torture.identity_model import FAILURE, PAUSE_S, JudgedModel
 
 PROGRAMS: Final = 2
 CAP: Final = 3
 DROPS: Final[tuple[DropPolicy, ...]] = ("old", "new", "summarize")
-PAUSE_S: Final = 0.004
 LOOK_S: Final = 0.1
 PATIENCE_S: Final = 120.0
-FAILURE: Final = "no credit"
 CALL_ID: Final = "call_1"
 REPORT: Final = "Report on "
 SUMMARY: Final = "["
@@ -72,26 +70,9 @@ class Brokers:
 
     # the model ----------------------------------------------------------------------------------------------------
 
-    async def stream(self, ctx: AssembledContext) -> AsyncGenerator[Any]:
-        """Yield a reply."""
-        await asyncio.sleep(PAUSE_S * self.dice.random())
-        try:
-            reply = self._work(ctx) if ctx.role == "worker" else self._reply(ctx)
-        except ModelCallFailed:
-            raise
-        except Exception as error:
-            self.judge.faults.append(f"the judge failed: {error!r}")
-            raise
-        await asyncio.sleep(PAUSE_S * self.dice.random())
-        calls = reply.calls()
-        yield ModelReply(AgentResult((reply,), stop_reason="tool_use" if calls else "end_turn", model="gpt-4o"), 0.001)
-
-    async def complete(self, ctx: AssembledContext) -> ModelReply:
-        """Return the reply."""
-        return [item async for item in self.stream(ctx)][-1]
-
-    async def aclose(self) -> None:
-        """Do nothing."""
+    def reply(self, ctx: AssembledContext) -> nexus.Message:
+        """Check a context, and return the reply."""
+        return self._work(ctx) if ctx.role == "worker" else self._reply(ctx)
 
     def _work(self, ctx: AssembledContext) -> nexus.Message:
         """Return a worker's report: it names the task."""
@@ -195,12 +176,13 @@ async def run_brokers(judge: Judge, path: Path, tenants: Sequence[str], users: i
     async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
         for number, tenant in enumerate(tenants):
             brokers = Brokers(judge, tenant)
+            model = JudgedModel(judge, brokers.reply)
             tools = ToolRegistry()
             tools.tool(repeatable=True)(look)
             for _ in range(PROGRAMS):
                 store = SqliteLedger(str(path), tenant=tenant)
                 nx = await stack.enter_async_context(nexus.open_async(ledger=store, model="gpt-4o", home=path.parent))
-                agent = Agent(nx, brokers, tools=tools, builtin=False, workers=WorkerLimits(), profile="bare")
+                agent = Agent(nx, model, tools=tools, builtin=False, workers=WorkerLimits(), profile="bare")
                 broker = Broker(agent, cap=CAP, drop=judge.dice.choice(DROPS), collect_s=PAUSE_S, look_s=LOOK_S)
                 brokers.programs.append(await stack.enter_async_context(broker))
             own = range(number, users, len(tenants))
