@@ -6,11 +6,15 @@ Each replaces one thing in this process, as those of `torture.broken`, and is fo
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from importlib import import_module
 from operator import attrgetter
 from typing import Any
 
+from msgspec.structs import replace
+
 from nexus.engine.mirror import keys
+from nexus.errors import NotAccepted
 from nexus.types.message import Message
 
 
@@ -151,6 +155,48 @@ def local_profiles() -> None:
     _replace("nexus.workspace.user_profiles", "UserProfiles.read", local)
 
 
+def unowned_runs() -> None:
+    """The run of a command is found by its id, whoever names it."""
+    run_of = _attribute("nexus.services.orchestrator", "OrchestratorService._run_of")
+
+    async def of_anybody(self: Any, message: Any, command: Any) -> Any:
+        with suppress(NotAccepted):
+            return await run_of(self, message, command)
+        return (await self.broker.current(command.run_id)).event
+
+    _replace("nexus.services.orchestrator", "OrchestratorService._run_of", of_anybody)
+
+
+def unowned_contexts() -> None:
+    """A context is built of the stored call that a request names, whoever's it is."""
+
+    def check(nx: Any, owner_key: str, session: str) -> None:
+        del nx, owner_key, session
+
+    _replace("nexus.services.context.builder", "check_owner", check)
+
+
+def foreign_requests() -> None:
+    """An orchestrator requests each context for the same user."""
+    request_for = _attribute("nexus.services.bus_models", "_build_request")
+
+    def build_request(turn: Any, ctx: Any) -> Any:
+        request = request_for(turn, ctx)
+        return replace(request, run=replace(request.run, owner_key="owner0"))
+
+    _replace("nexus.services.bus_models", "_build_request", build_request)
+
+
+def shared_replies() -> None:
+    """The id of a call to a model has its last message alone, so that users who say the same get one reply."""
+    request_for = _attribute("nexus.services.bus_models", "_request_for")
+
+    def request(ctx: Any, topic: str) -> Any:
+        return replace(request_for(ctx, topic), call_id=str(ctx.to_openai()["messages"][-1]["content"]))
+
+    _replace("nexus.services.bus_models", "_request_for", request)
+
+
 BUILDS = (
     nameless_events,
     sessionless_events,
@@ -164,4 +210,8 @@ BUILDS = (
     nameless_lists,
     short_overlaps,
     stored_texts,
+    unowned_runs,
+    unowned_contexts,
+    foreign_requests,
+    shared_replies,
 )

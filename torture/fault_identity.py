@@ -1,6 +1,6 @@
 """The broken builds of `torture.broken_identity`: each is found by a few users who talk at once.
 
-By turns and lists the order is the same each time; among brokers it depends on the clock, too.
+By turns and lists the order is the same each time; among brokers and services it depends on the clock, too.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import random
 from pathlib import Path
 from typing import Final
 
-from torture.identity import FEW_USERS, Way, by_brokers, by_lists, by_turns, one_ledger
+from torture.identity import FEW_USERS, Way, by_brokers, by_lists, by_services, by_turns, one_ledger
 
 LEDGERS: Final = 8
 """Ledgers until a build is found, at most."""
@@ -32,6 +32,11 @@ def users_of_lists(folder: Path) -> int:
 def users_of_brokers(folder: Path) -> int:
     """Let users send events to brokers; return the number of contexts."""
     return _talk(folder, by_brokers)
+
+
+def users_of_services(folder: Path) -> int:
+    """Let users send runs to services; return the number of contexts."""
+    return _talk(folder, by_services)
 
 
 def _talk(folder: Path, way: Way) -> int:
@@ -57,5 +62,9 @@ FOUND_BY: Final = (
     ("joined_senders", users_of_brokers, "violations"),
     ("foreign_steering", users_of_brokers, "violations"),
     ("reused_workers", users_of_brokers, "the reports of the worker"),
+    ("unowned_runs", users_of_services, " asked for the "),
+    ("unowned_contexts", users_of_services, "asked for the context"),
+    ("foreign_requests", users_of_services, "is not of the user"),
+    ("shared_replies", users_of_services, "violations"),
 )
 """Each broken build, the users who find it, and a part of what the judge reports."""

@@ -26,6 +26,7 @@ from torture.figures import Figures, Progress, require
 from torture.identity_brokers import SUMMARY, run_brokers, unsettled
 from torture.identity_judge import Judge, Talk, about
 from torture.identity_servers import run_server
+from torture.identity_services import run_services
 from torture.identity_steps import ListClient, Scheduler, Speaker
 
 NAME = "identity"
@@ -58,7 +59,6 @@ def run(rounds: int, seed: int, folder: Path, progress: Progress) -> Figures:
 def by_turns(judge: Judge, path: Path, users: int) -> None:
     """Let users talk by turns, calls and contexts without a turn, alone and in sessions that they share."""
     with _programs(path) as engines:
-        (path.parent / LOCAL_FILE).write_text(json.dumps({"friends_profile": about("local", None)}), "utf-8")
         scheduler = Scheduler(judge)
         for user in range(users):
             tenant = TENANTS[user % len(TENANTS)]
@@ -94,7 +94,14 @@ def by_server(judge: Judge, path: Path, users: int) -> None:
     asyncio.run(run_server(judge, partial(_engine, path), TENANTS, users, THINGS))
 
 
-WAYS: Final[tuple[Way, ...]] = (by_turns, by_lists, by_brokers, by_server)
+def by_services(judge: Judge, path: Path, users: int) -> None:
+    """Let users send runs to services. Each must end as done, or with a reason."""
+    asyncio.run(run_services(judge, path, TENANTS, users, THINGS))
+    left = unsettled(path)
+    judge.require(not left, f"runs were accepted, and have no end: {left[:5]}")
+
+
+WAYS: Final[tuple[Way, ...]] = (by_turns, by_lists, by_brokers, by_server, by_services)
 
 
 def one_ledger(path: Path, dice: random.Random, users: int, ways: Sequence[Way] = WAYS) -> Counter[str]:
@@ -102,6 +109,7 @@ def one_ledger(path: Path, dice: random.Random, users: int, ways: Sequence[Way] 
     connection.SYNCHRONOUS = "OFF"  # no power is lost here
     judge = Judge(dice)
     SqliteLedger(str(path)).close()
+    (path.parent / LOCAL_FILE).write_text(json.dumps({"friends_profile": about("local", None)}), "utf-8")
     for way in ways:
         way(judge, path, users)
         require(not judge.faults, judge.verdict())

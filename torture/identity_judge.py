@@ -144,12 +144,7 @@ class Judge:
 
     def order(self, talk: Talk, said: Sequence[Spoken], *, known: int = 0, where: str = "a context") -> None:
         """Check that each answer stands behind its question, and that the first `known` exchanges are all there."""
-        pairs, question = list[Spoken](), ""
-        for role, text in said:
-            if role == "user":
-                question = text
-            elif role == "assistant":
-                pairs.append((question, text))
+        pairs = exchanges(said)
         for pair in pairs:
             asked, text = pair
             self.require(text not in talk.late, f"{where} of {talk} shows the late reply {text!r}")
@@ -251,6 +246,17 @@ def marks(text: str, kind: str) -> list[str]:
 def spoken(messages: Sequence[dict[str, Any]]) -> list[Spoken]:
     """Return roles and texts of messages of a chat completion, without system messages."""
     return [(item["role"], _text_of(item.get("content"))) for item in messages if item["role"] in ("user", "assistant")]
+
+
+def exchanges(said: Sequence[Spoken]) -> list[Spoken]:
+    """Return each answer behind its question."""
+    pairs, question = list[Spoken](), ""
+    for role, text in said:
+        if role == "user":
+            question = text
+        elif role == "assistant":
+            pairs.append((question, text))
+    return pairs
 
 
 def first_missing(wanted: Sequence[Spoken], pairs: Sequence[Spoken]) -> Spoken | None:

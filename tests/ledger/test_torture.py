@@ -113,6 +113,7 @@ def test_each_of_many_users_has_their_own_words_and_answers(tmp_path: Path) -> N
     assert counts["windows with earlier messages put back"] > 0
     assert counts["late replies"] > 0
     assert counts["contexts of workers"] > 0
+    assert counts["contexts: services"] > 0
 
 
 @pytest.mark.slow
