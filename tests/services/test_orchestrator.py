@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from nexus.bus import Message
+from nexus.bus import MemoryBus, Message
+from nexus.bus.message import now_ms
 from nexus.errors import BusRequestFailed
-from nexus.services import Run, RunMetadata, Topics
-from nexus.services.orchestrator import RunState
+from nexus.services import Run, RunClient, RunMetadata, Topics
+from nexus.services.orchestrator import CANCEL_S, RunState
 from nexus.testing.model_server import fail, reply
 from nexus.types.message import ToolCall
 from nexus.types.stream_events import Token
@@ -185,6 +186,24 @@ def test_ui_events_name_their_run_and_begin_and_end_like_a_turns() -> None:
             check_laws([event for event in events if not isinstance(event, RunState)])
             for content in running.contents(Topics.UI_EVENTS):
                 assert (content["run_ids"], content["session"]) == (["r1"], "dm:ada")
+
+    run(main)
+
+
+def test_cancellation_has_more_time_than_orchestrator_takes() -> None:
+    """An orchestrator waits 5 s for a session that it takes over, then `CANCEL_S` for the end of the run."""
+
+    async def main() -> None:
+        bus, times_ms = MemoryBus(), list[int]()
+
+        async def answer(message: Message) -> Message:
+            times_ms.append(message.deadline_ms - now_ms())
+            return message.reply({"run_id": "r1", "session": "dm:ada", "state": "running"})
+
+        await bus.subscribe(Topics.COMMANDS, answer)
+        assert (await RunClient(bus).cancel("r1", "ada")).state == "running"
+        assert times_ms[0] > 1000 * (CANCEL_S + 5)
+        await bus.close()
 
     run(main)
 

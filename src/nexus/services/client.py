@@ -15,7 +15,7 @@ from nexus.bus.message import now_ms
 from nexus.errors import BusDeadlineExceeded
 from nexus.ledger.sessions import PENDING
 from nexus.services.messages import Run, RunMetadata, RunRequest, read_content, request_again
-from nexus.services.orchestrator import Command, RunState
+from nexus.services.orchestrator import CANCEL_S, Command, RunState
 from nexus.services.topics import Topics
 from nexus.types.stream_events import StreamEvent
 
@@ -94,23 +94,24 @@ class RunClient:
 
         Raises BusRequestFailed of kind `NotAccepted` for an unknown run, or a run of another user.
         """
-        return await self._command(Command("result", run_id, owner_key, wait_s), wait_s + TRY_S)
+        return await self._command(Command("result", run_id, owner_key, wait_s), wait_s, wait_s + TRY_S)
 
     async def cancel(self, run_id: str, owner_key: str) -> RunState:
         """Cancel a user's run, and return its state. A run that has ended stays as it is. Errors as of `result`."""
-        return await self._command(Command("cancel", run_id, owner_key), 3 * TRY_S)
+        return await self._command(Command("cancel", run_id, owner_key), CANCEL_S, CANCEL_S + 3 * TRY_S)
 
     async def _end(self, run: Run, end_ms: int) -> RunState:
         while (remaining_s := (end_ms - now_ms()) / 1000) > 0:
             command = Command("result", run.id, run.owner_key, min(POLL_S, remaining_s))
-            state = await self._command(command, remaining_s)
+            state = await self._command(command, command.wait_s, remaining_s)
             if state.state not in PENDING:
                 return state
         raise BusDeadlineExceeded(f"run {run.id!r} did not end in time (ask for its result later)")
 
-    async def _command(self, command: Command, total_s: float) -> RunState:
+    async def _command(self, command: Command, wait_s: float, total_s: float) -> RunState:
+        """Send a command for which an orchestrator waits up to `wait_s` seconds, and return the state of its run."""
         message = BusMessage(Topics.COMMANDS, msgspec.to_builtins(command), tenant=self.tenant)
-        return await self._state(message, command.wait_s + 3 * TRY_S, total_s)
+        return await self._state(message, wait_s + 3 * TRY_S, total_s)
 
     async def _state(self, message: BusMessage, try_s: float, total_s: float) -> RunState:
         reply = await request_again(self.bus, message, try_s=try_s, total_s=total_s)
