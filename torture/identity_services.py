@@ -32,6 +32,9 @@ from torture.identity_brokers import CALL_ID, LOOK_S, PATIENCE_S, PROGRAMS, look
 from torture.identity_judge import IDS, Ask, Judge, Spoken, Talk, about, exchanges, first_missing, spoken
 from torture.identity_model import FAILURE, PAUSE_S, JudgedModel
 
+AT_ONCE: Final = 24
+"""Users who send runs at the same time: a command has to be answered before its deadline."""
+
 CANCELED: Final = "canceled"
 REFUSALS: Final = ("NotAccepted", "NotAllowed")
 METADATA: Final = RunMetadata("2026-11-24T08:00:00Z", -60)
@@ -209,6 +212,12 @@ class Services:
 
 async def run_services(judge: Judge, path: Path, tenants: Sequence[str], users: int, things: int) -> None:
     """Let all users send runs to the services of their tenants, and wait for all ends."""
+    slots = asyncio.Semaphore(AT_ONCE)
+
+    async def talk(services: Services, key: str) -> None:
+        async with slots:
+            await services.user(key, things)
+
     async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
         for number, tenant in enumerate(tenants):
             bus = await open_bus()
@@ -226,7 +235,7 @@ async def run_services(judge: Judge, path: Path, tenants: Sequence[str], users: 
                 if user % 2:
                     nx.engine.user_profiles.put(key, {"friends_profile": about(tenant, user)})
             for key in services.talks:
-                group.create_task(services.user(key, things))
+                group.create_task(talk(services, key))
 
 
 def _has_profile(user: int) -> bool:
