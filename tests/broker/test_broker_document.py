@@ -453,3 +453,14 @@ def test_documented_model_limit_example() -> None:
     """Document 002, "Token Limits by Model": "e.g., 'claude-sonnet-4-20250514'"; `?? 128_000`."""
     assert get_model_limit("claude-sonnet-4-20250514") == 200_000
     assert get_model_limit("nobody-knows-it-20250514") == 128_000
+
+
+@pytest.mark.parametrize("percent", [30, 49, 58, 80])
+def test_overflow_compacts_at_any_size(percent: int) -> None:
+    """The provider's limit may be far below ours."""
+    with talk(30, 60) as nx:
+        used = nx.assemble("next", session="s", profile="bare").token_budget.used.total
+        ctx = nx.assemble("next", session="s", profile="bare", budget=used * 100 // percent)
+        assert ctx.cut is None
+        assert handle_overflow(nx, "s", ctx.token_budget, profile="bare")
+        assert nx.assemble("next", session="s", profile="bare").token_budget.used.total < used * 3 // 5
