@@ -7,6 +7,7 @@ import json
 import math
 import random
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -179,10 +180,11 @@ def replays(nx: Engine, walk: Walk) -> None:
         assert told.used == ctx.token_budget.used.total
 
 
-def listed_once(nx: Engine, session: str, told: Explanation, head: int) -> None:
-    """Every message of the path has one line, and the tokens add up."""
-    places = [line.place for line in told.lines if line.place is not None]
-    path = [row.ref for entry in nx.store.entries(nx.ledger.thread(session), 0, head) for row in entry.rows]
+def listed_once(nx: Engine, session: str, told: Explanation, head: int, event_seqs: tuple[int, ...] = ()) -> None:
+    """Every message of the path has one line, and the tokens add up. A stored event has lines of its own."""
+    places = [line.place for line in told.lines if line.place is not None and line.kind == "message"]
+    entries = nx.store.entries(nx.ledger.thread(session), 0, head)
+    path = [row.ref for entry in entries if entry.seq not in event_seqs for row in entry.rows]
     assert places == path
     assert sum(line.tokens for line in told.lines) == told.used
     assert all(line.tokens == line.full_tokens for line in told.lines if line.state == "included")
@@ -214,6 +216,70 @@ def test_every_recorded_call_is_replayed_and_explained_completely(
         for _ in range(steps):
             walk.step()
         replays(nx, walk)
+
+
+def explained_calls(nx: Engine, session: str) -> list[bool]:
+    """Explain each recorded call of a session. Return for each whether its event was stored before it."""
+    stored_events: list[bool] = []
+    for turn in range(1, nx.store.thread(nx.ledger.thread(session)).turn + 1):
+        with suppress(BadReference):  # a turn without a call
+            for number in range(1, recorded_call(nx.store, session, turn).count + 1):
+                manifest = recorded_call(nx.store, session, turn, number).row.manifest
+                told = nx.explain(session, turn, call=number)
+                listed_once(nx, session, told, manifest["head"], tuple(manifest.get("event_seqs", ())))
+                assert told.used == nx.replay(session, turn, call=number).token_budget.used.total
+                stored_events.append("event_seqs" in manifest)
+    return stored_events
+
+
+class CompactingWalk(Walk):
+    """Its calls compact the session by themselves: the event is stored before the compaction, and so before the call."""
+
+    def say(self, session: str) -> None:
+        """Call a model that answers with words or calls; results may come after the user went on."""
+        chance, waiting = self.chance, self.open_calls.get(session)
+        event: Any = " ".join(["word"] * chance.randint(1, 300)) + f" {self.calls}"
+        if waiting and chance.random() < 0.8:
+            event = [tool(call, f"line {call}\n" * chance.choice((1, 20, 200)), "look") for call in waiting]
+            del self.open_calls[session]
+        self.calls += 1
+        call_ids = [f"c{self.calls}_{n}" for n in range(chance.randint(0, 3))]
+        parts = [ToolCall(call_id, "look", '{"at": 1}') for call_id in call_ids]
+        result = nexus.AgentResult((assistant("answer " * chance.randint(1, 80), *parts),))
+        nexus.call(self.nx, event, lambda _: result, session=session, model=MODELS[0], tools=(TOOL,), budget=3_000)
+        if call_ids:
+            self.open_calls[session] = call_ids
+
+
+@settings(max_examples=12, deadline=None)
+@example(seed=1, steps=45)
+@given(seed=st.integers(0, 1 << 32), steps=st.integers(20, 45))
+def test_every_call_that_compacted_is_explained_completely(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, steps: int
+) -> None:
+    with opened(tmp_path_factory.mktemp("walk")) as nx:
+        walk = CompactingWalk(nx, tmp_path_factory.mktemp("files"), seed)
+        for _ in range(steps):
+            walk.step()
+        for label in (*walk.sessions, *(f"kept{number}" for number in range(1, walk.kept + 1))):
+            with suppress(NoSuchSession):
+                explained_calls(nx, label)
+
+
+def test_calls_of_real_session_that_compacts_are_explained_completely(data: Path) -> None:
+    with opened(calibrate=False) as nx:
+        transcript = next(iter(read(data / "claude_code" / "session_05.jsonl")))
+        for point in call_points(transcript):
+            if isinstance(point, Mark):
+                mark(nx, "main", point)
+                continue
+            append(nx, "main", *point.appended)
+            with suppress(EmptyEvent, BudgetTooSmall):
+                result = nexus.AgentResult(point.reply)
+                nexus.call(nx, point.event, lambda _, result=result: result, session="main", budget=12_000)
+        stored_events = explained_calls(nx, "main")
+    assert len(stored_events) > 10
+    assert any(stored_events)
 
 
 def test_real_session_is_replayed_call_by_call(data: Path, tmp_path: Path) -> None:

@@ -156,7 +156,8 @@ class RecordedCallInputs:
         """Return one entry of the path."""
         return next(iter(self.deps.store.entries(self.call.thread, seq - 1, seq)))
 
-    def _entries(self, after: int, until: int | None = None) -> Iterable[Entry]:
+    def history_entries(self, after: int, until: int | None = None) -> Iterable[Entry]:
+        """Return the path's entries `after < seq <= until` up to the call's head, without those of the event."""
         last = self.head if until is None else min(until, self.head)
         entries = self.deps.store.entries(self.call.thread, after, last)
         event_seqs = self.stored.event_seqs
@@ -183,7 +184,7 @@ class RecordedCallInputs:
             self.missing.append(f"entry {self.head} (the call's head) differs from the recorded one")
         if (live.checkpoint.seq if live.checkpoint else 0) != self.manifest.get("mark"):
             self.missing.append("the clear or compaction in force is not in the ledger")
-        ledger_view = LedgerView(self._entries, (self.head, bytes.fromhex(expected)), live)
+        ledger_view = LedgerView(self.history_entries, (self.head, bytes.fromhex(expected)), live)
         filled = view.message_format.fill_window(ledger_view, view, cut, counter, starts_turn=self.stored.starts_turn)
         self.previous_turns = filled.previous_turns
         return filled.window
@@ -230,7 +231,7 @@ class RecordedCallInputs:
             text = window.memory.get(item.source, "")
             if not text:
                 # The note is outside the window: it is the newest one of that source on the path.
-                rows = (row for entry in reversed([*self._entries(0)]) for row in reversed(entry.rows))
+                rows = (row for entry in reversed([*self.history_entries(0)]) for row in reversed(entry.rows))
                 notes = (part for row in rows for part in row.message.parts if isinstance(part, Note))
                 text = next((note.text for note in notes if (note.kind, note.origin) == ("memory", item.source)), "")
             if text:

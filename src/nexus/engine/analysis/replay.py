@@ -63,11 +63,16 @@ class ReplayOverrides(Struct, frozen=True):
 class ReplayedCall:
     """A replayed call."""
 
-    call: RecordedCall
+    inputs: RecordedCallInputs
     ctx: AssembledContext
     fitted: FitResult
     marks: tuple[Entry, ...]  # checkpoints on the path up to the call, newest first
     missing: tuple[str, ...] = ()  # reasons why the replay is not verified
+
+    @property
+    def call(self) -> RecordedCall:
+        """The call that was replayed."""
+        return self.inputs.call
 
 
 def replay_call(deps: ReplayDeps, call: RecordedCall, *, unverified: bool = False) -> ReplayedCall:
@@ -132,7 +137,7 @@ def diff_calls(deps: ReplayDeps, old: ReplayedCall, new: ReplayedCall) -> Differ
 
 def explain_call(deps: ReplayDeps, replayed: ReplayedCall) -> Explanation:
     """Explain every block, tool and message of a replayed call."""
-    entries = deps.store.entries(replayed.call.thread, 0, replayed.ctx.provenance.manifest.head)
+    entries = replayed.inputs.history_entries(0)
     return explain(replayed.ctx, replayed.fitted, entries, replayed.marks, deps.stable_counter, replayed.call.label)
 
 
@@ -167,7 +172,7 @@ def _replay(inputs: RecordedCallInputs) -> ReplayedCall:
     omitted = tuple(stored_block(note, "") for note in inputs.stored.notes if note.state == "left out")
     ctx = with_stored_fields(ctx, inputs.stored, inputs.rows(entry))
     ctx = dataclasses.replace(ctx, provenance=dataclasses.replace(ctx.provenance, omitted_blocks=omitted))
-    return ReplayedCall(inputs.call, ctx, fitted, tuple(marks))
+    return ReplayedCall(inputs, ctx, fitted, tuple(marks))
 
 
 def _assemble_changed(inputs: RecordedCallInputs, change: ReplayOverrides) -> ReplayedCall:
@@ -233,7 +238,7 @@ def _assemble_changed(inputs: RecordedCallInputs, change: ReplayOverrides) -> Re
     ctx, fitted = assemble_fitted(request, profile, assembly_inputs)
     if change.event is None:
         ctx = with_stored_meta(ctx, inputs.stored, inputs.rows(entry))
-    return ReplayedCall(inputs.call, ctx, fitted, tuple(marks))
+    return ReplayedCall(inputs, ctx, fitted, tuple(marks))
 
 
 def _changed_request(
