@@ -127,7 +127,7 @@ def _resolved(
         origin = f"nexus:defaults/{path.name}"
         if path != DEFAULTS:
             origin = f"{folders.display_path(path.parent)}{path.name}"
-        files = Files(real.parent, file_chars, hard_links=hard_links)
+        files = Files(real.parent, file_chars, template_texts(), hard_links=hard_links)
         places.append(InstructionFile(files, real.name, origin, folders.display_path(real.parent)))
     return tuple(places)
 

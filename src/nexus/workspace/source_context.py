@@ -61,7 +61,7 @@ def workspace_context(
     files, folders = Files(workspace, cap, template_texts(), hard_links=hard_links), folders_of(workspace, user)
     return WorkspaceContext(
         files,
-        Files(user, cap, hard_links=hard_links),
+        Files(user, cap, template_texts(), hard_links=hard_links),
         host_facts(),
         loaded.config,
         layers_of(folders, files, names, loaded.own_names, cap),

@@ -30,7 +30,7 @@ from nexus.workspace.files.containment import (
     state_of,
 )
 from nexus.workspace.files.truncate import truncate_text
-from nexus.workspace.prompts import without_marker
+from nexus.workspace.prompts import without_template_comments
 
 FILE_CHARS = 20_000  # default cap for one file, in characters (document 004's sources use the same)
 READ_BYTES = 4_000_000  # number of bytes that are read of any file
@@ -200,8 +200,8 @@ class Files:
         is_template = not is_partial and bool(text.strip()) and text.strip() in self.templates
         if is_template:
             notes = (*notes, "omitted: unchanged template")
-        elif self.templates and not is_partial:
-            text = without_marker(text)
+        elif self.templates:
+            text = without_template_comments(text)
         content = None
         if text.strip() and not is_template:
             text = text.strip("\n")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
+_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _UNCHANGED = "<!-- This is an untouched template"  # start of a template's first line, which users are asked to delete
 
 
@@ -31,6 +33,19 @@ def without_marker(text: str) -> str:
     """Return an edited template without the line that marks it as unchanged; any other text as it is."""
     first, _, rest = text.lstrip().partition("\n")
     return rest if first.startswith(_UNCHANGED) and first.rstrip().endswith("-->") else text
+
+
+def without_template_comments(text: str) -> str:
+    """Return the text without comments that a template has: they are for the user, and never sent to a model."""
+    return _template_comment().sub("", text) if "<!--" in text else text
+
+
+@cache
+def _template_comment() -> re.Pattern[str]:
+    """Return the expression for a template's comment, with the lines that only it fills and empty lines after it."""
+    found = {re.escape(comment) for text in templates().values() for comment in _COMMENT.findall(text)}
+    comment = f"[ \\t]*(?:{'|'.join(sorted(found))})"
+    return re.compile(rf"(?:\A|(?<=\n\n)){comment}[ \t]*(?:\n+|\Z)|(?m:^){comment}[ \t]*(?:\n|\Z)|{comment}")
 
 
 def _texts(folder: Traversable, prefix: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from nexus.types.sanitize import sanitize_text
 from nexus.workspace.memory.notebook import MemoryMatch, Notebook
+from nexus.workspace.prompts import without_template_comments
 from nexus.workspace.sources.file_blocks import SYSTEM_HEADING
 
 
@@ -21,8 +22,8 @@ class MemoryStore:
         self.notebook = Notebook(workspace, timezone=timezone, clock_ms=clock_ms)
 
     def read_long_term(self) -> str:
-        """Return MEMORY.md, whole; "" if it is missing. Undecodable bytes become U+FFFD."""
-        return sanitize_text(self.notebook.text())
+        """Return MEMORY.md, whole but without the template's comments; "" if it is missing. Undecodable bytes become U+FFFD."""
+        return without_template_comments(sanitize_text(self.notebook.text()))
 
     def write_long_term(self, text: str) -> None:
         """Replace MEMORY.md. Facts that the new text lacks are moved to the log."""

@@ -29,7 +29,8 @@ class SkillsLoader:
 
     def __init__(self, workspace: str | Path) -> None:
         root = Path(workspace).expanduser().resolve()
-        self._workspace = WorkspaceContext(Files(root, templates=template_texts()), Files(home_folder()))
+        files, home_files = (Files(folder, templates=template_texts()) for folder in (root, home_folder()))
+        self._workspace = WorkspaceContext(files, home_files)
         self._probe = Probe()
         self.warnings: tuple[ContextWarning, ...] = ()
 

@@ -18,6 +18,7 @@ from nexus.types.block import ContextWarning, text_hash
 from nexus.workspace.environment.machine import environment_section
 from nexus.workspace.files.reader import Files, home_folder, working_folder
 from nexus.workspace.instruction_layers import DEFAULTS, PERSONAL, personal_places
+from nexus.workspace.prompts import template_texts
 
 __all__ = ["DEFAULTS", "FilePromptSource", "LoadedPrompt", "PromptLoader", "PromptSource", "get_system_info"]
 
@@ -60,7 +61,7 @@ class FilePromptSource:
         """Return the file's text; None if it is missing, empty or unreadable."""
         try:
             path = self._path if self._inside else self._path.resolve()
-            file, warning = Files(path.parent).read(path.name)
+            file, warning = Files(path.parent, templates=template_texts()).read(path.name)
         except (OSError, RuntimeError) as error:  # a circle of links
             file, warning = None, ContextWarning("", f"unreadable: {error}")
         self.warned = (ContextWarning(str(self._path), warning.message),) if warning else ()
