@@ -17,7 +17,9 @@ MODEL = "claude-opus-4-5"  # $5 for input, $0.50 for cache reads, $6.25 for cach
 RULES = "# Rules\n\n" + "Say what you do not know. " * 1_000
 
 
-def import_calls(folder: Path, *calls: tuple[str, int, int, int, int], session: str = "s") -> None:
+def import_calls(
+    folder: Path, *calls: tuple[str, int, int, int, int], session: str = "s", is_hour: bool = False
+) -> None:
     """Import a session file; a call is time, model number, uncached, read and written tokens; without tokens no usage."""
     events: list[dict[str, Any]] = []
     for number, (time, model, fresh, read, written) in enumerate(calls):
@@ -31,6 +33,8 @@ def import_calls(folder: Path, *calls: tuple[str, int, int, int, int], session: 
         if fresh or read or written:
             usage = {"input_tokens": fresh, "cache_read_input_tokens": read, "cache_creation_input_tokens": written}
             message["usage"] = {**usage, "output_tokens": 100}
+            if is_hour:
+                message["usage"]["cache_creation"] = {"ephemeral_1h_input_tokens": written}
         asked = {"role": "user", "content": f"Question {number}"}
         events.append(
             {"type": "user", "uuid": f"u{number}", "timestamp": stamp, "message": asked, "sessionId": session}
@@ -75,6 +79,21 @@ def test_imported_calls_show_reads_share_and_causes(empty: Path) -> None:
     assert lines[7].endswith("unknown: the file does not contain the prompt")
     assert "Read from the cache: 25,000 of 108,540 input tokens, 23.0%" in ran.out
     assert ESCAPE not in ran.out
+
+
+def test_cache_that_is_kept_for_an_hour_has_its_own_prices_and_lifetime(empty: Path) -> None:
+    import_calls(
+        empty,
+        ("10:00:00", 0, 0, 0, 20_000),
+        ("10:20:00", 0, 10, 0, 20_000),
+        ("11:40:00", 0, 10, 0, 20_000),
+        is_hour=True,
+    )
+    calls = run("cache", "show", "s", "--json", folder=empty).json["calls"]
+    assert calls[0]["dollars"] == pytest.approx(20_000 * 10e-6 + 100 * 25e-6)
+    assert calls[1]["causes"] == ["unknown: the file does not contain the prompt"]
+    assert calls[2]["causes"] == ["80 minutes after the last call; the cache's lifetime is 60"]
+    assert calls[1]["lost_dollars"] == pytest.approx(20_000 * (10 - 0.5) * 1e-6)
 
 
 def test_break_of_a_recorded_call_has_the_cause_of_its_report(empty: Path) -> None:

@@ -11,13 +11,18 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import nexus
 from interop.claude_events import data_of, queued, spoken_events
+from nexus.cli._usage import reported_usage
+from nexus.engine.analysis.cache_use import cached_calls, sum_calls
 from nexus.interop import detect
+from nexus.interop.importing import import_transcript
 from nexus.interop.transcript import Step, Transcript
 from nexus.types.message import Image, Text, Thinking, ToolCall, ToolResult, Unknown
 
@@ -109,6 +114,41 @@ def test_session_contains_each_text_of_its_file_once(path: Path) -> None:
     transcript = one(path)
     assert imported(transcript.all_steps()) == account(raw)
     assert transcript.forks == ()
+
+
+PRICES = {
+    "claude-opus-4-5-20251101": (5, 0.5, 6.25, 10, 25),
+    "claude-opus-4-6": (5, 0.5, 6.25, 10, 25),
+    "claude-sonnet-4-5-20250929": (3, 0.3, 3.75, 6, 15),
+}
+"""USD per million tokens: input, cache reads, cache writes for five minutes and for an hour, output (Anthropic's list)."""
+
+
+def dollars_of(path: Path) -> Decimal:
+    """The price of the main conversation's calls. Lines of one call repeat its usage; the last one is complete."""
+    usage: dict[str, tuple[str, dict[str, Any]]] = {}
+    for event in events(path):
+        message = event.get("message", {})
+        if event["type"] == "assistant" and not event.get("isSidechain") and message["model"] in PRICES:
+            usage[message["id"]] = message["model"], message["usage"]
+    total = Decimal()
+    for model, counts in usage.values():
+        written = counts["cache_creation"]
+        kinds = [counts["input_tokens"], counts["cache_read_input_tokens"]]
+        kinds += [written["ephemeral_5m_input_tokens"], written["ephemeral_1h_input_tokens"], counts["output_tokens"]]
+        total += sum(count * Decimal(str(price)) for count, price in zip(kinds, PRICES[model], strict=True))
+    return total / 1_000_000
+
+
+@pytest.mark.parametrize("path", SESSIONS, ids=lambda path: path.stem)
+def test_cost_of_session_is_the_sum_of_its_calls(path: Path) -> None:
+    with nexus.open(ledger=":memory:") as nx:
+        (result,) = import_transcript(nx, one(path))[:1]
+        models = reported_usage(nx, result.session).models
+        shown = sum_calls([*cached_calls(nx.store, nx.ledger.thread(result.session), nx.resolve)])
+    expected = dollars_of(path)
+    assert sum(usage.dollars or 0 for usage in models) == pytest.approx(float(expected), abs=1e-6)
+    assert shown.dollars == pytest.approx(float(expected), abs=1e-6)
 
 
 @pytest.mark.parametrize("path", SESSIONS, ids=lambda path: path.stem)

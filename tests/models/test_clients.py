@@ -66,6 +66,8 @@ def test_usage_has_cache_and_reasoning_and_is_priced(format_: ReceivedFormat) ->
     counts = {"input_tokens": 9_000, "cache_read_tokens": 6_000, "output_tokens": 500, "reasoning_tokens": 200}
     if format_ != "gemini":  # its usage has no writes
         counts["cache_write_tokens"] = 1_000
+    if format_ == "anthropic":
+        counts["cache_write_1h_tokens"] = 600
     ctx = context(format_)
     with model_server(reply("Yes.", **counts)) as server:
         answer = reply_of(call(client_of(server, format_), ctx))

@@ -10,6 +10,7 @@ from anthropic.types import Message as AnthropicMessage
 from google.genai.types import GenerateContentResponse
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from openai.types.chat import ChatCompletion
 
 from nexus.errors import BadReply
@@ -61,6 +62,7 @@ ANTHROPIC: dict[str, Any] = {
         "input_tokens": 28,
         "cache_read_input_tokens": 64,
         "cache_creation_input_tokens": 8,
+        "cache_creation": {"ephemeral_5m_input_tokens": 5, "ephemeral_1h_input_tokens": 3},
         "output_tokens": 20,
         "output_tokens_details": {"thinking_tokens": 5},
     },
@@ -134,7 +136,7 @@ def test_usage_is_normalized_across_providers() -> None:
     openai, anthropic, gemini = (
         reader.reply(body).usage for reader, body in zip(READERS, (COMPLETION, ANTHROPIC, GEMINI), strict=True)
     )
-    assert openai == anthropic == TokenUsage(100, 20, 64, 8, 5)
+    assert anthropic == replace(openai, cache_write_1h_tokens=3) == TokenUsage(100, 20, 64, 8, 5, 3)
     assert gemini == TokenUsage(100, 20, 64, 0, 5)
 
 

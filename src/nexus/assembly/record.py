@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from nexus.assembly.fit.repair import is_synthetic_result
@@ -165,7 +164,7 @@ def build_commit(ctx: AssembledContext, result: AgentResult, counter: TokenCount
         body={
             "model": model,
             **_call_fields(ctx),
-            "usage": msgspec.to_builtins(result.usage),
+            "usage": result.usage.stored(),
             "stop_reason": reason,
             **({"provider_stop_reason": provider_reason} if provider_reason != reason else {}),
             **offered_tools(ctx),

@@ -23,6 +23,8 @@ class ModelUsage(Struct, frozen=True):
     output_tokens: int
     dollars: float | None
     """Cost at list prices; None for a model without prices."""
+    cache_write_1h_tokens: int = 0
+    """Those of `cache_write_tokens` that are kept for an hour."""
 
 
 class ReportedUsage(Struct, frozen=True):
@@ -97,4 +99,5 @@ def _with_call(total: ModelUsage, usage: TokenUsage, cost: float | None) -> Mode
         total.cache_write_tokens + usage.cache_write_tokens,
         total.output_tokens + usage.output_tokens,
         None if cost is None or total.dollars is None else total.dollars + cost,
+        total.cache_write_1h_tokens + usage.cache_write_1h_tokens,
     )

@@ -455,7 +455,7 @@ def ledger_entries(nx: Engine, steps: tuple[Step, ...], stored: Mapping[str, int
                 )
                 body |= msgspec.to_builtins(compaction)
             else:
-                body |= {"usage": msgspec.to_builtins(step.usage)} if step.usage is not None else {}
+                body |= {"usage": step.usage.stored()} if step.usage is not None else {}
                 body |= {"stop_reason": step.stop_reason} if step.stop_reason else {}
             messages = with_sizes(map(with_image_sizes, new.messages), nx.counter)
             yield NewEntry(step.kind, messages, body, new.at_ms, new.starts_turn, new.keys)

@@ -71,6 +71,8 @@ class Turn(Struct, frozen=True):
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
     reasoning_tokens: int = 0
+    cache_write_1h_tokens: int = 0
+    """Those of `cache_write_tokens` that are kept for an hour."""
     source_event: str = ""
     workspace: str = ""
     stop_reason: str = ""
@@ -243,7 +245,10 @@ def _turn(number: int, group: list[Entry], *, is_open: bool) -> Turn:
 _WORDS = (
     "model", "provider", "role", "toolset", "source_event", "workspace", "stop_reason", "provider_stop_reason", "error",
 )  # fmt: skip
-_USAGE = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
+_USAGE = (
+    "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens",
+    "cache_write_1h_tokens",
+)  # fmt: skip
 
 
 def _names(values: Any) -> tuple[str, ...]:

@@ -322,6 +322,9 @@ def usage(value: Any) -> TokenUsage:
         cache_read_tokens=read,
         cache_write_tokens=write,
         reasoning_tokens=number_of(mapping(counts.get("output_tokens_details")).get("thinking_tokens")),
+        cache_write_1h_tokens=min(
+            number_of(mapping(counts.get("cache_creation")).get("ephemeral_1h_input_tokens")), write
+        ),
     )
 
 

@@ -368,6 +368,7 @@ export interface TokenUsage {
   cache_read_tokens?: number;
   cache_write_tokens?: number;
   reasoning_tokens?: number;
+  cache_write_1h_tokens?: number;
 }
 
 /** A tool call by the assistant. `arguments` is the text as received, usually a JSON object; never parsed on input. */

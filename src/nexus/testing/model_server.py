@@ -128,6 +128,7 @@ def reply(
     cache_read_tokens: int = 0,
     cache_write_tokens: int = 0,
     reasoning_tokens: int = 0,
+    cache_write_1h_tokens: int = 0,
     byte_interval_s: float = 0.0,
     event_interval_s: float = 0.0,
     **message: Any,
@@ -135,7 +136,8 @@ def reply(
     """Return a step that answers with a text and tool calls.
 
     `model` defaults to the requested one, token counts to words. `input_tokens` includes cache reads and writes,
-    `output_tokens` reasoning. `message` adds fields to the message of a chat completion.
+    `output_tokens` reasoning, `cache_write_tokens` those that are kept for an hour. `message` adds fields to the
+    message of a chat completion.
     """
     reason = stop or ("tool_calls" if tool_calls else "stop")
 
@@ -143,7 +145,8 @@ def reply(
         count = WordCounter().count
         prompt_count = count(request.data.decode()) if input_tokens is None else input_tokens
         answered = count(text or "") if output_tokens is None else output_tokens
-        usage = TokenUsage(prompt_count, answered, cache_read_tokens, cache_write_tokens, reasoning_tokens)
+        cached = cache_read_tokens, cache_write_tokens
+        usage = TokenUsage(prompt_count, answered, *cached, reasoning_tokens, cache_write_1h_tokens)
         name = model or request.model
         body = reply_body(request.format, ScriptedReply(text, tool_calls, thinking, reason, name, usage, message))
         if not request.is_stream:

@@ -245,11 +245,16 @@ def _anthropic_body(reply: ScriptedReply) -> Fields:
         for call in reply.calls
     ]
     usage = reply.usage
-    counts = {"input_tokens": usage.input_tokens - usage.cache_read_tokens - usage.cache_write_tokens}
+    counts: Fields = {"input_tokens": usage.input_tokens - usage.cache_read_tokens - usage.cache_write_tokens}
     counts["output_tokens"] = usage.output_tokens
     if usage.cache_read_tokens or usage.cache_write_tokens:
         counts["cache_read_input_tokens"] = usage.cache_read_tokens
         counts["cache_creation_input_tokens"] = usage.cache_write_tokens
+        hour = usage.cache_write_1h_tokens
+        counts["cache_creation"] = {
+            "ephemeral_5m_input_tokens": usage.cache_write_tokens - hour,
+            "ephemeral_1h_input_tokens": hour,
+        }
     details = {"output_tokens_details": {"thinking_tokens": usage.reasoning_tokens}} if usage.reasoning_tokens else {}
     return {
         "id": "msg_1",

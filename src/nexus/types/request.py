@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from nexus.errors import BadEvent, BadSetting
@@ -168,6 +168,15 @@ class TokenUsage(Struct, frozen=True):
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
     reasoning_tokens: int = 0
+    cache_write_1h_tokens: int = 0
+    """Those of `cache_write_tokens` that are kept for an hour, at a price of their own."""
+
+    def stored(self) -> dict[str, int]:
+        """Return the fields as an entry has them: tokens that are kept for an hour only if there are some."""
+        fields = to_builtins(self)
+        if not self.cache_write_1h_tokens:
+            del fields["cache_write_1h_tokens"]
+        return fields
 
 
 class AgentResult(Struct, frozen=True):

@@ -20,6 +20,12 @@ def test_cache_reads_and_writes_have_their_own_prices() -> None:
     assert cost_of_reply(usage, OPUS) == pytest.approx(0.1 * 5 + 0.6 * 0.5 + 0.3 * 6.25 + 0.1 * 25)
 
 
+def test_writes_that_are_kept_for_an_hour_cost_twice_the_input() -> None:
+    usage = TokenUsage(300_000, 0, cache_write_tokens=300_000, cache_write_1h_tokens=100_000)
+    assert cost_of_reply(usage, OPUS) == pytest.approx(0.2 * 6.25 + 0.1 * 10)
+    assert cost_of_reply(usage, LONG) == pytest.approx(0.2 * 12.5 + 0.1 * 20)
+
+
 def test_reasoning_is_part_of_the_output() -> None:
     assert cost_of_reply(TokenUsage(0, 100, reasoning_tokens=90), OPUS) == cost_of_reply(TokenUsage(0, 100), OPUS)
 

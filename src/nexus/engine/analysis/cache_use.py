@@ -2,7 +2,7 @@
 
 Reported tokens are from the usage that is stored with each call. The prediction is the prefix report's, stored with the
 manifest; an imported call has none, so the last reported prompt is expected to be read again. Prices are list prices of
-the call's model, at the cache's shorter lifetime.
+the call's model, by the cache's lifetime that its usage reports.
 """
 
 from __future__ import annotations
@@ -123,8 +123,10 @@ class _Reader:
 
     def __init__(self, resolve: Callable[[str], Model]) -> None:
         self._resolve = resolve
-        self._rules: dict[str, tuple[Model, CacheRule]] = {}
+        self._rules: dict[tuple[str, bool], tuple[Model, CacheRule]] = {}
         self._model = ""
+        self._hour = False
+        """True if the newest tokens in the cache are kept for an hour."""
         self._last: CachedCall | None = None  # the last call with reported usage
         self._has_calls = False
         self.is_changed = False
@@ -135,12 +137,11 @@ class _Reader:
         prefix, is_recorded = (None, False) if manifest is None else (manifest.prefix, True)
         authors = (row.message.model for row in reversed(entry.rows) if row.message.model)
         self._model = text_of(entry.body.get("model")) or next(authors, "") or self._model
-        if self._model not in self._rules:
-            model = self._resolve(self._model)
-            self._rules[self._model] = model, cache_rule(model)
-        model, rule = self._rules[self._model]
+        model, rule = self._rule()
         fields = mapping(entry.body.get("usage"))
         usage = TokenUsage(**{name: number_of(fields.get(name)) for name in TokenUsage.__struct_fields__})
+        if usage.cache_write_tokens:
+            self._hour = 2 * usage.cache_write_1h_tokens > usage.cache_write_tokens
         call = CachedCall(
             seq=entry.seq,
             turn=entry.turn,
@@ -165,6 +166,14 @@ class _Reader:
             call = self._with_break(call, call.input_tokens, prefix, rule, is_recorded=is_recorded)
         self._last, self.is_changed = call, False
         return call
+
+    def _rule(self) -> tuple[Model, CacheRule]:
+        """Return the model of the newest call, and the rule of its cache."""
+        key = self._model, self._hour
+        if key not in self._rules:
+            model = self._resolve(self._model)
+            self._rules[key] = model, cache_rule(model, hour=self._hour)
+        return self._rules[key]
 
     def _predicted(self, prefix: PrefixReport | None, *, is_recorded: bool) -> int | None:
         """Return the stored prediction; for an imported call the last prompt, unless the history was changed."""
@@ -210,7 +219,7 @@ class _Reader:
         return _with_loss(call, tuple(causes), lost_tokens, self._price(lost_tokens, tokens))
 
     def _price(self, lost_tokens: int, prompt_tokens: int) -> float | None:
-        price = price_of_break(lost_tokens, self._rules[self._model][0], prompt_tokens=prompt_tokens)
+        price = price_of_break(lost_tokens, self._rule()[0], prompt_tokens=prompt_tokens, hour=self._hour)
         return None if price is None else float(price)
 
 

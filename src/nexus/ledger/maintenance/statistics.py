@@ -31,6 +31,8 @@ class Usage(Struct, frozen=True):
     cache_read_tokens: int
     cache_write_tokens: int
     reasoning_tokens: int
+    cache_write_1h_tokens: int = 0
+    """Those of `cache_write_tokens` that are kept for an hour."""
 
     @property
     def cached_share(self) -> float:
@@ -145,7 +147,10 @@ def _usage(db: Connection, tenant: str) -> tuple[Usage, ...]:
     return tuple(sorted(usage, key=lambda model: (-model.input_tokens, model.provider, model.model)))
 
 
-_REPORTED = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
+_REPORTED = (
+    "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens",
+    "cache_write_1h_tokens",
+)  # fmt: skip
 
 _IN_USE = "EXISTS (SELECT 1 FROM blob_use u WHERE u.tenant=b.tenant AND u.sha256=b.sha256)"
 """True for images, which messages show; other blobs are inputs of manifests."""
