@@ -306,8 +306,13 @@ def unleased_sessions() -> None:
     def check(self: Any, session: str, commit: Any, thread: Any) -> None:
         del self, session, commit, thread
 
+    def pass_fence(self: Any, session: str, commit: Any) -> int:
+        del self, session
+        return commit.fence or 0
+
     _replace(import_module(_BROKER), "async_session_lease", unleased)
     _replace(import_module("nexus.ledger.sql.write"), "Writing._check_expectations", check)
+    _replace(import_module("nexus.ledger.sql.write"), "Writing._pass_fence", pass_fence)
 
 
 def forgotten_settings() -> None:

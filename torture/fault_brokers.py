@@ -50,6 +50,7 @@ NAMED: Final = (
 )
 """The kinds of writes of a broker: what is written, or the new state, and of what."""
 PROCESSES: Final = 3
+RACES: Final = 12
 TRIES: Final = 5
 """New ledgers at most until a process comes to a point: whether a report is dropped depends on which turn ends first."""
 
@@ -174,6 +175,15 @@ def shared_ledger(folder: Path) -> int:
     return PROCESSES
 
 
+def shared_ledgers(folder: Path) -> int:
+    """Let processes share one ledger after another: each shows about half of the broken builds that race."""
+    for number in range(RACES):
+        ledger = folder / str(number)
+        ledger.mkdir()
+        shared_ledger(ledger)
+    return RACES * PROCESSES
+
+
 prepare = kill_broker.prepare
 
 CASES: Final = (shared_ledger,)
@@ -185,6 +195,6 @@ FOUND_BY: Final = (
     ("early_settlement", killed_brokers, "is done,"),
     ("late_delivery", killed_brokers, "were not delivered"),
     ("new_workers", killed_brokers, "have several workers"),
-    ("unleased_sessions", shared_ledger, ""),
+    ("unleased_sessions", shared_ledgers, ""),
 )
 """Each broken build of `torture.broken`, the case that finds it, and a part of what that case reports."""
