@@ -72,10 +72,15 @@ def queued(events: Iterable[Event]) -> Iterator[Event]:
             yield {"type": "user", "message": {"role": "user", "content": waiting.pop(0)["content"]}}
 
 
+def is_notice(event: Event) -> bool:
+    """Whether a line is the tool's own notice in the place of the model's words."""
+    return event["type"] == "assistant" and event["message"]["model"] == "<synthetic>"
+
+
 def spoken_events(events: Iterable[Event]) -> Iterator[Event]:
     """All events with a message: lines, queued messages, and sub-agents' with texts that have no line (`unlined`)."""
     ids: set[str] = set()
-    every = list(events)
+    every = [event for event in events if not is_notice(event)]
     for event in every:
         if event["type"] in ("user", "assistant"):
             yield event

@@ -245,18 +245,14 @@ def test_images_and_empty_results_are_kept(tmp_path: Path) -> None:
     assert found.steps[3].messages[0].parts == (ToolResult("c2", (), "look"),)
 
 
-def test_times_models_and_tool_notices_are_kept(tmp_path: Path) -> None:
-    notice = said("a1", "u1", "m1", text("API Error"), model="<synthetic>", usage={"input_tokens": 0})
+def test_times_models_and_usage_are_kept(tmp_path: Path) -> None:
     found = read(
         tmp_path,
         user("u1", None, "go", timestamp="2026-02-08T05:43:20.294Z", toolUseResult={"stdout": "x"}),
-        {**notice, "isApiErrorMessage": True},
-        said("a2", "a1", "m2", text("fine"), usage={"input_tokens": 1, "output_tokens": 2}),
+        said("a2", "u1", "m2", text("fine"), usage={"input_tokens": 1, "output_tokens": 2}),
     )
     assert found.steps[0].at_ms == found.steps[0].messages[0].at_ms == 1770529400294
-    assert json.loads(found.steps[1].messages[0].meta) == {"isApiErrorMessage": True, "synthetic": True}
-    assert found.steps[1].usage is None
-    assert found.steps[2].usage == TokenUsage(1, 2)
+    assert found.steps[1].usage == TokenUsage(1, 2)
     assert (found.model, found.omitted) == ("model-1", {"toolUseResult": 1})
 
 

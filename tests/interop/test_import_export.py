@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import nexus
-from interop.claude_events import data_of, queued, spoken_events
+from interop.claude_events import data_of, is_notice, queued, spoken_events
 from nexus.engine import Engine
 from nexus.interop.detect import read
 from nexus.interop.importing import ImportReport, import_transcript
@@ -33,6 +33,7 @@ def lines_of(path: Path) -> tuple[Account, Counter[str]]:
     kinds["progress"] -= sum(data_of(event).get("type") == "agent_progress" for event in events)
     kinds["queue-operation"] -= len(list(queued(events)))
     del kinds["user"], kinds["assistant"]
+    kinds["assistant/synthetic"] = sum(map(is_notice, events))
     for event in spoken_events(events):
         kinds["message"] += "unlined" not in event
         content = event["message"]["content"]

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import nexus
-from interop.claude_events import data_of, queued, spoken_events
+from interop.claude_events import data_of, is_notice, queued, spoken_events
 from nexus.cli._usage import reported_usage
 from nexus.engine.analysis.cache_use import cached_calls, sum_calls
 from nexus.interop import detect
@@ -156,6 +156,7 @@ def test_each_line_is_a_message_or_counted_by_kind(path: Path) -> None:
     spoken = sum(event["type"] in ("user", "assistant") for event in spoken_events(events(path)))
     unlined = sum(event.get("unlined", False) for event in spoken_events(events(path)))
     kinds = Counter("/".join(filter(None, (event["type"], event.get("subtype")))) for event in events(path))
+    kinds["assistant/synthetic"] = sum(map(is_notice, events(path)))
     kinds["progress"] -= sum(data_of(event).get("type") == "agent_progress" for event in events(path))
     kinds["queue-operation"] -= len(list(queued(events(path))))
     kinds = +kinds

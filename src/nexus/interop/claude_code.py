@@ -4,7 +4,8 @@ User and assistant lines are messages, and so are messages that were typed while
 line; a compaction boundary with its summary is a compaction. Everything else (hook progress, file snapshots) is counted
 by kind, but remains a link in the chain of parents. A line whose parent is not in the file is joined to the message
 before it and reported. A second line without a parent is a cleared conversation. Lines of sub-agents (`isSidechain`, and
-`progress` lines with their messages) form separate transcripts.
+`progress` lines with their messages) form separate transcripts. What the tool wrote in the model's place is no message:
+an error of the API is the failure of its turn, other notices are counted only.
 
 `message` and the time of a line are imported, and fields that describe the message go into `meta`. All fields outside
 `IMPORTED` (above all the tool's own record of its result) are counted only.
@@ -28,6 +29,7 @@ from nexus.interop.json_lines import JsonLine, OnRead, read_json_lines
 from nexus.interop.readers import FileReader
 from nexus.interop.transcript import Piece, Problem, Step, Transcript, time_ms
 from nexus.providers import anthropic
+from nexus.providers.errors.failures import failure_of
 from nexus.providers.received import (
     CallIndex,
     compact_json,
@@ -47,11 +49,11 @@ ABOUT = ("cwd", "version", "gitBranch", "slug")
 """Fields of every line that describe the session; the last value counts."""
 
 _INTERRUPTED = "[Request interrupted by user"
-_IN_META = ("isMeta", "isApiErrorMessage", "apiError", "error", "requestId", "agentId", "forkedFrom", "permissionMode")
+_IN_META = ("isMeta", "apiError", "error", "requestId", "agentId", "forkedFrom", "permissionMode")
 
 IMPORTED = frozenset(
     {"type", "uuid", "parentUuid", "logicalParentUuid", "message", "timestamp", "isSidechain", "isCompactSummary"}
-    | {"sessionId", "userType", *ABOUT, *_IN_META}
+    | {"sessionId", "userType", "isApiErrorMessage", *ABOUT, *_IN_META}
 )
 """Fields of a message line that are imported or redundant."""
 
@@ -276,6 +278,9 @@ def _chain(file: _File, record: dict[str, Any], of_parent: Chain | None, *, root
 def _take_message(file: _File, line: int, record: dict[str, Any], kind: str) -> None:
     uuid, body = text_of(record.get("uuid")), mapping(record.get("message"))
     chain, link = _place(file, line, record)
+    if kind == "assistant" and (record.get("isApiErrorMessage") is True or body.get("model") == SYNTHETIC):
+        _take_notice(file, record, uuid, chain, link)
+        return
     try:
         key = _key(file, uuid, record)
         messages = _messages_of(record, kind, key, chain.calls) if key else ()
@@ -307,14 +312,27 @@ def _take_message(file: _File, line: int, record: dict[str, Any], kind: str) -> 
         if any(not isinstance(part, Text) for message in messages for part in message.parts):
             file.trouble(line, "summary", "compaction summary with more than text: only the text was imported")
     elif kind == "assistant":
-        called = body.get("usage") and body.get("model") != SYNTHETIC
-        usage = anthropic.usage(body["usage"]) if called else None
+        usage = anthropic.usage(body["usage"]) if body.get("usage") else None
         if chain is file.main and messages[0].id not in chain.by_message:
             link = _add_sent(file, chain, link)
         place = chain.add_assistant(link, messages[0], key, usage, stop)
     else:
         place = _add_user(file, chain, link, record, Step(pieces=(Piece(key, messages),), at_ms=messages[0].at_ms))
     file.link(uuid, chain, Link(place))
+
+
+def _take_notice(file: _File, record: dict[str, Any], uuid: str, chain: Chain, link: Link) -> None:
+    """Count a notice that the tool wrote in the model's place; an error of the API is the failure of a turn."""
+    is_error = record.get("isApiErrorMessage") is True
+    file.counted["assistant/api_error" if is_error else "assistant/synthetic"] += 1
+    file.note(record)
+    if is_error and chain.last != START and uuid not in file.links:
+        text = content_text(mapping(record.get("message")).get("content"))
+        facts = {"error": text, "kind": failure_of(RuntimeError(text)).kind}
+        pieces = (Piece(uuid or f"line-{_digest(record)}"),)
+        step = Step("failed", pieces, at_ms=time_ms(text_of(record.get("timestamp"))), facts=facts)
+        link = Link(chain.add(link, step), boundary=link.boundary)
+    file.link(uuid, chain, link)
 
 
 def _add_user(file: _File, chain: Chain, link: Link, record: dict[str, Any], step: Step) -> int:
@@ -371,7 +389,8 @@ def _conversation(file: _File, chain: Chain, source_id: str) -> Transcript:
     steps, forks = paths(chain, ended=file.ended)
     if steps and chain is not file.main and call in file.answered:
         steps = (*steps[:-1], replace(steps[-1], closes_turn=True))
-    lines = sum(len(step.pieces) for node in chain.nodes for step in (node.first, *node.results))
+    added = (step for node in chain.nodes for step in (node.first, *node.results))
+    lines = sum(len(step.pieces) for step in added if step.kind != "failed")
     models = (message.model for step in reversed(steps) for message in step.messages)
     return Transcript(
         format="claude_code",
@@ -382,7 +401,7 @@ def _conversation(file: _File, chain: Chain, source_id: str) -> Transcript:
         lines=lines,
         message_lines=lines,
         call_id=call,
-        model=next((model for model in models if model and model != SYNTHETIC), ""),
+        model=next(filter(None, models), ""),
         cwd=text_of(file.about.get("cwd")),
     )
 
@@ -396,8 +415,6 @@ def _messages_of(record: dict[str, Any], kind: str, key: str, calls: CallIndex) 
     fields = {name: value for name, value in body.items() if name not in ("usage", "stop_reason")}
     messages = anthropic.received_message({**fields, "role": kind}, calls)
     meta = {name: record[name] for name in _IN_META if record.get(name)}
-    if body.get("model") == SYNTHETIC:
-        meta["synthetic"] = True
     if kind == "assistant" and body.get("stop_reason"):
         meta["stop_reason"] = body["stop_reason"]
     at_ms = time_ms(text_of(record.get("timestamp")))

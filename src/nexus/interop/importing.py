@@ -464,6 +464,6 @@ def ledger_entries(nx: Engine, steps: tuple[Step, ...], stored: Mapping[str, int
         if step.kind == "compaction":
             covers_from = seqs.get(step.kept_from, seq + 1)
         end = f"{step.keys[-1]}:end" if step.keys else ""
-        if step.closes_turn and end and end not in stored:
+        if step.closes_turn and step.kind != "failed" and end and end not in stored:
             yield NewEntry("completed", at_ms=step.at_ms, keys=(end,))
             next_seq += 1

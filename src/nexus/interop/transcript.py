@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from nexus.types.message import Message, with_parts
 from nexus.types.request import TokenUsage
 
-StepKind: TypeAlias = Literal["messages", "clear", "compaction"]
+StepKind: TypeAlias = Literal["messages", "clear", "compaction", "failed"]
 
 NOT_TYPED = frozenset({"hook", "interrupt"})
 """Sources of user messages that were not typed: they continue the current turn."""
@@ -53,7 +53,7 @@ class Piece(Struct, frozen=True):
 
 
 class Step(Struct, frozen=True):
-    """One append: messages, a clear, or a compaction, whose summary is not a message."""
+    """One append: messages, a clear, a compaction, whose summary is not a message, or the failure of a turn."""
 
     kind: StepKind = "messages"
     pieces: tuple[Piece, ...] = ()
@@ -88,7 +88,7 @@ class Step(Struct, frozen=True):
         return tuple(joined)
 
     def without(self, stored: Container[str]) -> Step | None:
-        """Return the step without stored pieces; None if all are stored, or any piece of a compaction or clear."""
+        """Return the step without stored pieces; None if all are stored, or any piece of another kind."""
         new = tuple(piece for piece in self.pieces if piece.key not in stored)
         if len(new) == len(self.pieces):
             return self
@@ -170,7 +170,7 @@ def group_into_turns(steps: Sequence[Step], *, ended: bool = False) -> tuple[Ste
     """Return the steps of one path with `starts_turn` and `closes_turn` set.
 
     A typed user's message opens a turn unless the previous one is unanswered. A turn is closed by the step that opens
-    the next one or by a clear. The last turn is closed if `ended`, and if its last message is an answer without calls.
+    the next one, by a clear, or by its failure, which may be followed by another try. The last turn is closed if `ended`, and if its last message is an answer without calls.
     """
     marked: list[Step] = []
     unanswered = under_way = False
@@ -183,7 +183,7 @@ def group_into_turns(steps: Sequence[Step], *, ended: bool = False) -> tuple[Ste
             under_way = False
         marked.append(replace(step, starts_turn=opens))
         unanswered = role == "user" and (opens or unanswered)
-        under_way = under_way or role in ("user", "assistant", "tool")
+        under_way = step.kind != "failed" and (under_way or role in ("user", "assistant", "tool"))
     if under_way and ended:
         messages = [message for piece in marked[-1].pieces for message in piece.messages]
         calls = any(True for message in messages for _ in message.calls())
