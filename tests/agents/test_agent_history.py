@@ -53,7 +53,7 @@ def nx() -> Iterable[Engine]:
 
 
 def test_search_finds_a_message_that_a_cut_left_out(nx: Engine) -> None:
-    ctx = nx.assemble("And now?", session="main", budget=BUDGET, profile="bare")
+    ctx = nx.assemble("And now?", session="main", budget=BUDGET // 2, profile="bare")
     assert "fastupdate" not in json.dumps(ctx.to_openai())
     text = recall(nx, query="GIN index")
     assert re.search(r"^\d+\.\d \(turn 1, assistant.*\): A GIN index, with fastupdate off\.$", text, re.MULTILINE)

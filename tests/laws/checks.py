@@ -39,6 +39,7 @@ CLOSERS = {"openai": "]}", "responses": "]}", "anthropic": "]}]}", "gemini": "]}
 """What closes the messages and the body."""
 
 _RECOUNT = Recounter()
+_EXTRAS = re.compile(r" ?\[with [^\]]*\]\Z")
 _UNSHOWN = re.compile(r"([\d,]+) (?:of the user's turns (?:is|are)|more user turns are) not shown")
 _PICTURES = re.compile(r"\n\[\d+ images were shown here; they are in the ledger\]\Z")
 
@@ -340,7 +341,7 @@ def _is_line_of(line: str, whole: str) -> bool:
     head, dots, tail = line.partition(" …")
     if not dots:
         return False
-    first_of_tail = tail.strip().split("\n", 1)[0]
+    first_of_tail = _EXTRAS.sub("", tail.strip().split("\n", 1)[0])
     return bool(head or first_of_tail) and whole.startswith(head.rstrip()) and first_of_tail in whole
 
 
@@ -354,7 +355,8 @@ def user_turns_accounted(call: Call) -> None:
     if task is not None and (cut is None or cut.shows_first_message):
         shown.add(task.ref)
     asked = cut.pending_request_ref if cut is not None else None
-    if asked is not None and cut is not None and cut.shows_pending_request:
+    is_task = task is not None and asked == task.ref
+    if asked is not None and cut is not None and cut.shows_pending_request and (cut.shows_first_message or not is_task):
         shown.add(asked)
     if cut is None and (stored := _asked(call)):
         shown.add(MessageRef(stored["seq"], stored["ord"]))

@@ -61,12 +61,14 @@ class FitResult(Struct, frozen=True):
 
 def with_event(window: Window, event: tuple[Message, ...], counter: TokenCounter, cut: Cut | None) -> FitResult:
     """Return the result with the event as this window's history will show it, counted in that form."""
-    seq, limits = window.head + 1, window.rules.limits
+    seq, limits, render = window.head + 1, window.rules.limits, window.rules.render
     limit, keeps_images = limits.limit(seq), not limits.aged(seq)
     truncated = event
     if limit:
         truncated = tuple(
-            truncate_results(message, limit, counter, keeps_images=keeps_images, render=window.rules.render)
+            message
+            if render >= 7 and message_tokens(message, counter).tokens <= limit  # as the history will show it
+            else truncate_results(message, limit, counter, keeps_images=keeps_images, render=render)
             for message in event
         )
     verbatim: tuple[int, ...] = ()
