@@ -88,7 +88,7 @@ class Compaction(Struct, frozen=True):
     """User message that the kept messages still answer, if the summary covers it."""
     excerpts: tuple[MessageRef, ...] = ()  # Covered messages that are shown in part behind the summary
     excerpt_tokens: int = 0  # Base tokens of each excerpt, at most
-    unshown_turns: int = 0  # Covered user turns that are neither excerpts nor pins
+    unshown_turns: int | None = None  # Covered user turns that are neither excerpts nor pins; None for none
     call_output_tokens: int | None = None  # The part of `call_tokens` that models wrote; None without such calls
 
 

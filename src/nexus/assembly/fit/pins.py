@@ -126,7 +126,7 @@ def unshown_turns(cut: Cut | None, mark: Entry | None) -> int:
     """Return the number of user turns that the cut, else the compaction, neither shows nor excerpts."""
     if cut is not None:
         return cut.unshown_turns
-    return int(mark.body.get("unshown_turns", 0)) if mark is not None else 0
+    return int(mark.body.get("unshown_turns") or 0) if mark is not None else 0
 
 
 def merge_pins(*pins: Pinned) -> tuple[Pinned, ...]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+import msgspec
 from msgspec.structs import astuple, replace
 
 from nexus.errors import (
@@ -333,7 +334,10 @@ class Writing:
             return
         head = self.reader.view_head(thread, view)
         before = head[1] if head is not None else b""
-        columns = (view, number, "cut", cut.at_seq, to_json(replace(cut, number=number)), self.clock_ms())
+        fields = msgspec.to_builtins(replace(cut, number=number))
+        if not cut.unshown_turns:  # cuts of earlier versions have no such field
+            del fields["unshown_turns"]
+        columns = (view, number, "cut", cut.at_seq, to_json(fields), self.clock_ms())
         digest = chain.decision_hash(before, (self.tenant, thread, *columns))
         self.put_decision(DecisionRecord(thread, *columns, digest))
 
