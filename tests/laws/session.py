@@ -319,7 +319,8 @@ class Session:
         checks.counted(call)
         checks.pins_whole(call)
         checks.excerpts_shown(call)
-        if all(step.kind != "raw" for step in self.script.steps):  # no client writes such entries
+        # No client writes the entries of `raw`, and the turn of a pin that was removed is counted from the next cut on.
+        if not {step.kind for step in self.script.steps} & {"raw", "pin", "unpin"}:
             checks.user_turns_accounted(call)
         self.met["contexts with excerpts"] += bool(call.excerpts)
         checks.task_present(call)

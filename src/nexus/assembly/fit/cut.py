@@ -210,8 +210,21 @@ class _Cutter:
     def with_image_notes(self, until: int) -> FitResult:
         """Return the result when images up to entry `until` are notes and the current cut stays the same otherwise."""
         window, context = self.window, self.context
-        request_ref = window.opening.pending_request
-        current = window.cut or Cut(context.view, 0, 0, window.first, "", 0, 0, 0, pending_request_ref=request_ref)
+        excerpts = [pin for pin in window.opening.pins if pin.kind == "excerpt"]
+        current = window.cut or Cut(  # a compaction's request and excerpts stay
+            context.view,
+            0,
+            0,
+            window.first,
+            "",
+            0,
+            0,
+            0,
+            pending_request_ref=window.opening.pending_request,
+            excerpts=tuple(pin.place for pin in excerpts),
+            excerpt_tokens=excerpts[0].limit if excerpts else 0,
+            unshown_turns=window.opening.unshown_turns,
+        )
         return self._after(
             structs.replace(
                 current,
