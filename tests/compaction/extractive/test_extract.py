@@ -60,7 +60,7 @@ def test_assistant_results_and_open_tasks_are_kept_without_chatter() -> None:
         "Let me check the file.\nI've added the index.\nStill to do: nothing.\nThe next step is the cache."
     )
     assert found(said, kind="done") == ["I've added the index."]
-    assert "The next step is the cache." in found(said, kind="open")
+    assert "Left open: The next step is the cache." in found(said, kind="open")
     assert not any("Let me" in text for text in found(said, kind="decision"))
 
 

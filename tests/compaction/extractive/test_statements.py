@@ -12,9 +12,9 @@ from nexus.compaction.extractive.extract import extract
 from nexus.compaction.extractive.statements import EXACT, PLAIN, VALUE, ExtractedLine, sentences, weight_of
 from nexus.compaction.extractive.summary import summarize
 from nexus.compaction.extractive.tool_activity import (
-    LONE_GAIN,
     PROSE_WEIGHT,
     RULE_WEIGHT,
+    USED_WEIGHT,
     VALUE_WEIGHT,
     is_quoted,
     tool_statements,
@@ -100,19 +100,55 @@ def test_german_date_does_not_end_sentence() -> None:
     assert list(sentences("Es waren 31. Oktopusse waren es.")) == ["Es waren 31.", "Oktopusse waren es."]
 
 
-def test_tool_rules_and_values_are_quoted_with_source() -> None:
-    text = "   12→# Never write to the old table.\n   13→x = read(12)\n// The queue holds 300 letters at a time.\nThis is fine as it is."
+def test_lone_rules_and_values_of_results_are_quoted_with_source() -> None:
+    text = "   12→x = read(12)\nNever write to the old table.\n   13→y = 3\nThe queue holds 300 letters at a time.\n   14→z = 4"
     assert quoted(call(1, "read_file", path="docs/rules.md"), result(1, text)) == [
-        ("In read_file rules.md: “Never write to the old table.”", RULE_WEIGHT + LONE_GAIN),
-        ("In read_file rules.md: “The queue holds 300 letters at a time.”", VALUE_WEIGHT + LONE_GAIN),
+        ("In read_file rules.md: “Never write to the old table.”", RULE_WEIGHT),
+        ("In read_file rules.md: “The queue holds 300 letters at a time.”", VALUE_WEIGHT),
     ]
     assert all(is_quoted(line) for line, _ in quoted(call(1, "bash", command="cat a"), result(1, text)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "// Never write to the old table.\nx = 1", "   12→# The queue holds 300 letters at a time.", "    The queue holds 300 letters.\nx = 1",
+        "The queue is drained by two workers that read it in turn and\nwrite each of the 300 letters to the table.",
+        "The first queue holds 300 letters.\nThe next one holds 200 letters.\nNever drain both of them at once.\nThe last one holds 100 letters.",
+    ],
+)  # fmt: skip
+def test_comments_and_prose_of_results_are_not_quoted(text: str) -> None:
+    assert quoted(call(1, "read_file", path="queue.py"), result(1, text)) == []
+
+
+def test_value_of_a_result_is_kept_with_name_and_source_when_it_is_used() -> None:
+    booking = result(1, json.dumps({"booking_id": "QX77B2", "seat_code": "C14-9", "price": 120}))
+    later = call(2, "cancel", booking_id="QX77B2")
+    assert quoted(call(1, "get_booking"), booking, later) == [("booking_id = QX77B2 (get_booking)", USED_WEIGHT)]
+    by_user = user("Is seat C14-9 still free?")
+    assert quoted(call(1, "get_booking"), booking, by_user) == [("seat_code = C14-9 (get_booking)", USED_WEIGHT)]
+    known = user("My booking is QX77B2.")
+    assert quoted(known, call(1, "get_booking"), booking, later) == []
+    written = call(2, "write_file", path="a.py", content="QX77B2")
+    assert quoted(call(1, "get_booking"), booking, written) == []
+
+
+def test_used_value_is_read_back_as_tool_output() -> None:
+    line = ExtractedLine("fact", "port = 9191 (bash)", MessageRef(3, 0), 1)
+    read = summary.parse_summary(summary.render_summary("Task.", [line]))[1]
+    assert read[0].weight == USED_WEIGHT
+    facts = [
+        f.text
+        for f in extract(rows(user("Hello."), user("The port is 8080."), user("Go on.")), read).findings
+        if f.kind == "fact"
+    ]
+    assert facts == ["port = 9191 (bash)", "The port is 8080."]
 
 
 def test_strings_in_json_results_are_quoted() -> None:
     record = json.dumps({"id": "A-1", "rows": [{"note": "The shop closes at 19:25 on Fridays."}], "n": 3})
     assert quoted(call(1, "get_shop"), result(1, record)) == [
-        ("In get_shop: “The shop closes at 19:25 on Fridays.”", VALUE_WEIGHT + LONE_GAIN)
+        ("In get_shop: “The shop closes at 19:25 on Fridays.”", VALUE_WEIGHT)
     ]
 
 
@@ -120,7 +156,7 @@ def test_lone_sentence_among_data_is_quoted_and_prose_is_not() -> None:
     rows_of_data = "\n".join(f"{at:>4} | ok | worker_{at}" for at in range(40))
     lone = f"{rows_of_data}\nReports are written in British spelling.\n{rows_of_data}"
     assert quoted(call(1, "read_file", path="log.txt"), result(1, lone)) == [
-        ("In read_file log.txt: “Reports are written in British spelling.”", PROSE_WEIGHT + LONE_GAIN)
+        ("In read_file log.txt: “Reports are written in British spelling.”", PROSE_WEIGHT)
     ]
     prose = " ".join(f"The {word} letter came in the morning post." for word in ("first", "second", "third", "last"))
     assert quoted(call(1, "read_file", path="novel.txt"), result(1, prose)) == []

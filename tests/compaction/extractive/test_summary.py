@@ -43,11 +43,9 @@ GOLDEN = """## Task
 ## Done
 - I have created the server.
 - `pytest -q` → 3 passed in 0.12s
-- All tests pass.
 - I have updated the configuration.
 
 ## Open
-- Next step is the Dockerfile.
 - Newest request: Please write the Dockerfile next.
 
 ## Files

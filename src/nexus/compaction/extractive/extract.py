@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Sequence
 
@@ -16,22 +17,27 @@ from nexus.compaction.extractive.statements import (
     superseded_sentences,
     truncate_line,
 )
-from nexus.compaction.extractive.tool_activity import is_quoted, tool_activity, tool_statements
+from nexus.compaction.extractive.tool_activity import is_quoted, is_solved, tool_activity, tool_statements
 from nexus.text.message_text import is_injected, typed_text
 from nexus.text.redact import redact
 from nexus.types.ledger_entries import MessageRef, StoredMessage
 
-REQUEST, QUESTION = "Newest request: ", "Asked the user: "
+REQUEST, QUESTION, LEFT_OPEN = "Newest request: ", "Asked the user: ", "Left open: "
 _TASK_CHARS = 2_000
 _RECENT_CHARS = 160
 _HEAVY = 60
 _PASTED_CHARS = 3_000  # a longer message is mostly pasted material
 _TYPED_CHARS = 1_200  # of a longer message only sentences with a cue or a value count as the user's own words
+_TYPED_LINES = 6  # of more lines only sentences count: the others are output, lists of steps and tables
 _REQUEST_CHARS = 300
+_NAME_LETTERS = 3
+_COMPARED = 200  # open tasks and reports that are compared with each other: bounds the time
+_DONE_SHARE = 0.6  # of the words of an open task, in a later report: it is done
 _BOLD = re.compile(r"\*\*([^*]{1,300})\*\*")
 _LEAD = re.compile(r"^(?:[-*+#>•✅✓✔]+ ?|\[[ xX]\] |\d{1,3}[.)] ){1,3}")
 _WEIGHTS: dict[Kind, int] = {"constraint": 90, "preference": 85, "decision": 70, "fact": 75, "open": 70, "done": 40}
 _ASSISTANT_WEIGHTS: dict[Kind, int] = {"decision": 45, "open": 50, "done": 40}
+_ACTIVITY = frozenset({"file", "command", "error"})
 _COMPARABLE = frozenset({"constraint", "preference", "fact", "decision", "open", "recent"})
 
 
@@ -57,25 +63,33 @@ def extract(rows: Iterable[StoredMessage], previous: Sequence[ExtractedLine] = (
             by_user = row.message.role == "user"
             text = statements.limit_length(typed_text(row.message) if by_user else row.message.text())
             text = statements.strip_markup(text) if by_user else text
+            if by_user and patterns.SLASH_COMMAND.match(text):
+                continue
             texts.append((row, redact(text).text.strip()))
     by_user = [text for row, text in texts if row.message.role == "user" and text]
     first = task or next(iter(by_user), "")
     # The first request, and the newest if its line contains all of it, are in the summary anyway.
-    newest = [text for text in by_user[-1:] if len(text) <= _REQUEST_CHARS]
+    is_answered = _is_answered(rows)
+    newest = [text for text in by_user[-1:] if len(text) <= _REQUEST_CHARS and not is_answered]
     repeated = " ".join(" ".join([first, *newest]).split())
     findings: list[ExtractedLine] = []
+    newest_answer = next((row.ref for row, text in reversed(texts) if row.message.role == "assistant" and text), None)
     for row, text in texts:
         for line in _statements(row, text):
+            if line.text.startswith(LEFT_OPEN) and row.ref != newest_answer:
+                continue  # what an assistant left open earlier, it has done since or says again
             is_uncued = line.kind == "fact" and line.weight in (statements.EXACT, statements.PLAIN)
             if not (is_uncued and line.text in repeated):
                 findings.append(line)
+    activity = [line for line in previous if line.kind in _ACTIVITY]
     findings += [
-        *_newest(texts, task, is_answered=_is_answered(rows)),
-        *tool_activity(rows),
+        *_newest(texts, task, is_answered=is_answered),
+        *_without_settled(tool_activity(rows, activity), rows),
         *tool_statements(rows),
     ]
     findings.sort(key=lambda finding: finding.place)
-    live = _without_superseded([*previous, *findings])
+    live = _without_superseded([*(line for line in previous if line.kind not in _ACTIVITY), *findings])
+    live = _without_done(live)
     task = task or first[:_TASK_CHARS]
     stated = list(sentences(task))
     later = [_statement_text(finding) for finding in live if _is_comparable(finding) and finding.by_user]
@@ -89,6 +103,8 @@ def _statements(row: StoredMessage, text: str) -> list[ExtractedLine]:
     """Return the sentences of a message that have a cue, and those of a user that state something."""
     by_user = row.message.role in ("user", "system")
     findings: list[ExtractedLine] = []
+    line_count = len([line for line in text.split("\n") if line.strip()])
+    is_single, is_long = line_count == 1, line_count > _TYPED_LINES
     for sentence in sentences(text):
         plain = _BOLD.sub(r"\1", sentence)
         if sentence.startswith("#") or plain.endswith((":", "：")):  # a heading, or the beginning of a list
@@ -102,7 +118,10 @@ def _statements(row: StoredMessage, text: str) -> list[ExtractedLine]:
         if kind is None and by_user:
             typed = row.message.role == "user" and len(text) <= _TYPED_CHARS
             uncued_weight = statements.weight_of(bare) if typed or statements.states_value(bare) else 0
-            kind = "fact" if uncued_weight else None
+            # In a list or output only sentences count, and lines with a value in a short one.
+            is_loose = uncued_weight == statements.VALUE and not is_long
+            if uncued_weight and (is_single or is_loose or statements.is_full_sentence(bare)):
+                kind = "fact"
         line = _LEAD.sub("", bare).strip()
         if kind is None or sum(letter.isalnum() for letter in line) < 6:
             continue
@@ -115,8 +134,39 @@ def _statements(row: StoredMessage, text: str) -> list[ExtractedLine]:
             weight = 35
         elif len(text) > _PASTED_CHARS:
             weight -= 30
+        if kind == "open" and not by_user:
+            findings.append(ExtractedLine(kind, LEFT_OPEN + line, row.ref, weight, pending=True))
+            continue
         findings.append(ExtractedLine(kind, line, row.ref, min(weight, 100), by_user=row.message.role == "user"))
     return findings
+
+
+def _without_settled(activity: Sequence[ExtractedLine], rows: Sequence[StoredMessage]) -> list[ExtractedLine]:
+    """Return the findings of tool calls without unsolved errors of turns whose answer mentions no failure."""
+    settled = MessageRef(-1, 0)
+    for row, following in itertools.pairwise([*rows, None]):
+        ends_turn = following is None or (following.message.role == "user" and not is_injected(following.message))
+        if row is not None and ends_turn and _is_answered([row]) and not patterns.reports_failure(row.message.text()):
+            settled = row.ref
+    return [line for line in activity if line.kind != "error" or is_solved(line.text) or line.place > settled]
+
+
+def _without_done(findings: Sequence[ExtractedLine]) -> list[ExtractedLine]:
+    """Return the findings without open tasks that a later report names, and reports on files that were removed."""
+    removed = {line.text.rsplit("/", 1)[-1] for line in findings if line.text.startswith("removed ")}
+    tasks = [at for at, line in enumerate(findings) if line.kind == "open" and not line.text.startswith(REQUEST)]
+    reports = [(at, statements.subject_words(line.text)) for at, line in enumerate(findings) if line.kind == "done"][
+        -_COMPARED:
+    ]
+    stale: set[int] = set()
+    for at in tasks[-_COMPARED:]:
+        words = statements.subject_words(_statement_text(findings[at]))
+        if any(after > at and len(words & done) >= max(len(words) * _DONE_SHARE, 1) for after, done in reports):
+            stale.add(at)
+    for at, _ in reports:
+        if any(name.rsplit("/", 1)[-1] in removed for name, _, _ in find_identifiers(findings[at].text)):
+            stale.add(at)
+    return [line for at, line in enumerate(findings) if at not in stale]
 
 
 def _is_answered(rows: Sequence[StoredMessage]) -> bool:
@@ -192,6 +242,8 @@ def _identifiers(texts: Sequence[tuple[StoredMessage, str]], live: Sequence[Extr
             for name, kind, weight in find_identifiers(sentence):
                 # Amounts, dates and ports mean little without the sentence that they are part of.
                 if kind in ("amount", "date", "port") or name in stated or name.lower() in _values(sentence):
+                    continue
+                if sum(map(str.isalnum, name)) < _NAME_LETTERS:  # code in backticks
                     continue
                 gain = 8 if row.message.role == "user" else 3
                 weights[name] = min(weights.get(name, weight) + gain, 75)

@@ -53,6 +53,8 @@ TOOL_WORDS = {group: tuple(words.split()) for group, words in _TABLES.tools.item
 
 _CUES = {name: re.compile("|".join(forms), re.IGNORECASE) for name, forms in _TABLES.cues.items()}
 THANKS, CHANGE, SELF_STATEMENT = _CUES["thanks"], _CUES["update"], _CUES["own"]
+SLASH_COMMAND = re.compile(r"\s*/[\w:-]+\s*\Z")
+"""A command to the program without a request in it."""
 
 
 def _compile_for_lower_case(forms: list[str]) -> re.Pattern[str]:
@@ -74,7 +76,7 @@ _USER_CUES: tuple[tuple[Kind, str], ...] = (
     ("decision", "decision"),
     ("open", "open"),
 )
-_ASSISTANT_CUES: tuple[tuple[Kind, str], ...] = (("done", "done"), ("open", "open"), ("decision", "decision"))
+_ASSISTANT_CUES: tuple[tuple[Kind, str], ...] = (("done", "done"), ("open", "open"), ("decision", "chose"))
 _KIND_CUES = {cue: _compile_for_lower_case(_TABLES.cues[cue]) for _, cue in (*_USER_CUES, *_ASSISTANT_CUES)}
 _LABEL_WORDS: tuple[tuple[Kind, str], ...] = (
     (
@@ -143,11 +145,35 @@ def is_soft(sentence: str) -> bool:
     return _CUES["soft"].search(sentence) is not None and _CUES["addressed"].search(sentence) is None
 
 
+def is_request(sentence: str) -> bool:
+    """Return true for a request or question, which states nothing."""
+    return _CUES["asks"].match(sentence) is not None
+
+
+def is_volatile(sentence: str) -> bool:
+    """Return true for a sentence about the state of code or a fault, or that refers to another sentence."""
+    return _CUES["volatile"].search(sentence) is not None
+
+
+def reports_failure(text: str) -> bool:
+    """Return true if a text says that something fails or could not be done."""
+    return _CUES["failure"].search(text) is not None
+
+
+def _describes(sentence: str) -> bool:
+    return _CUES["describes"].search(sentence) is not None and _CUES["addressed"].search(sentence) is None
+
+
 def cued_kind(sentence: str, *, by_user: bool) -> Kind | None:
-    """Return the kind of a sentence by its cues; None without a cue, for a question and for an assistant's chatter."""
-    if _QUESTION.search(sentence) or (not by_user and _CUES["chatter"].match(sentence)):
+    """Return the kind of a sentence by its cues; None without a cue, for a question and for an assistant's chatter.
+
+    A sentence that reports what something always or never does is no constraint.
+    """
+    if _QUESTION.search(sentence) or (not by_user and _CUES["chatter"].search(sentence)):
         return None
     lower = sentence.lower()
-    return next(
-        (kind for kind, cue in (_USER_CUES if by_user else _ASSISTANT_CUES) if _KIND_CUES[cue].search(lower)), None
-    )
+    for kind, cue in _USER_CUES if by_user else _ASSISTANT_CUES:
+        if _KIND_CUES[cue].search(lower) and not (kind == "constraint" and _describes(sentence)):
+            asks = kind == "decision" and by_user and _CUES["question"].match(sentence) is not None
+            return None if asks else kind
+    return None

@@ -69,6 +69,7 @@ _JOINED = re.compile(r"\b\w+(?:[_/]\w+)+|\b\w+(?:-\w+)*-\d\w*")
 # Weights of a user's statement: with a value, with an exact name or number, any other.
 VALUE, EXACT, PLAIN = 75, 55, 36
 _STATEMENT_CHARS = 220
+_STOPS, _CLOSING = (".", "!", "。", "！"), "\"'”’)]"
 # Words that a statement without exact content must have.
 MIN_WORDS = 5
 # Share of letters and blanks in prose; a Chinese character counts twice.
@@ -83,13 +84,22 @@ def limit_length(text: str) -> str:
 
 
 def strip_markup(text: str) -> str:
-    """Return the text without the elements that clients such as Claude Code and Cline add to a user's message."""
+    """Return the text without the elements that clients such as Claude Code and Cline add to a user's message.
+
+    A slash command with arguments becomes the line that the user typed.
+    """
     pieces: list[str] = []
+    command = ""
     at = 0
     while (tag := _ELEMENT.search(text, at)) is not None:
         close = f"</{tag[1]}>"
         end = text.find(close, tag.end())
         pieces.append(text[at : tag.start()])
+        content = text[tag.end() : end if end >= 0 else len(text)].strip()
+        if tag[1] == "command-name":
+            command = content
+        elif tag[1] == "command-args" and content:
+            pieces.append(f"{command} {content}".strip())
         at = end + len(close) if end >= 0 else len(text)
     return "".join([*pieces, text[at:]])
 
@@ -162,11 +172,16 @@ def has_figure(sentence: str) -> bool:
 
 
 def weight_of(sentence: str) -> int:
-    """Return the weight of a user's sentence without a cue; 0 for questions, headings and courtesies."""
+    """Return the weight of a user's sentence without a cue; 0 for questions, requests, headings and courtesies.
+
+    A statement about code or a fault has no weight either: the work on it makes it untrue.
+    """
     if not _is_statement(sentence):
         return 0
-    if states_value(sentence):
+    if states_value(sentence) and not patterns.is_volatile(sentence):
         return VALUE
+    if patterns.is_request(sentence) or patterns.is_volatile(sentence):
+        return 0
     if has_figure(sentence) or _JOINED.search(sentence) or next(find_identifiers(sentence), None) is not None:
         return EXACT
     courtesy = (
@@ -185,6 +200,17 @@ def is_prose(sentence: str) -> bool:
     wide = 0 if sentence.isascii() else len(_WIDE.findall(sentence))
     letters = sum(map(str.isalpha, sentence)) + sentence.count(" ") + wide
     return letters >= _LETTER_SHARE * (len(sentence) + wide)
+
+
+def ends_sentence(line: str) -> bool:
+    """Return true for a line that ends with the end of a sentence and at most two closing marks."""
+    line = line.rstrip()
+    return line.rstrip(_CLOSING).endswith(_STOPS) and line[-3:].rstrip(_CLOSING) != ""
+
+
+def is_full_sentence(sentence: str) -> bool:
+    """Return true for a sentence of words with its last punctuation mark, unlike a line of output or of a list."""
+    return ends_sentence(sentence) and is_prose(sentence)
 
 
 def _is_statement(sentence: str) -> bool:
@@ -249,8 +275,16 @@ def _parse_clause(text: str, *, change: bool) -> Clause | None:
     if not values:
         return None
     ignored = STOP_WORDS.union(*(KIND_WORDS.get(kind, frozenset()) for kind in values))
+    words = subject_words(bare, ignored)
+    if "port" in values:
+        words -= {"端口"}
+    return Clause(text, values, words, change)
+
+
+def subject_words(text: str, ignored: frozenset[str] = STOP_WORDS) -> frozenset[str]:
+    """Return the words of a text that name its subject, without their endings."""
     words: set[str] = set()
-    for hit in _WORDS.finditer(bare.lower()):
+    for hit in _WORDS.finditer(text.lower()):
         if _CJK.match(hit[0]):
             words.update(piece for piece in _CJK_STOP.split(hit[0]) if piece)
             continue
@@ -259,9 +293,7 @@ def _parse_clause(text: str, *, change: bool) -> Clause | None:
             stem = SAME_WORD.get(part, _ENDING.sub("", part))
             if part not in ignored and stem not in ignored and len(part) > 1:
                 words.add(stem)
-    if "port" in values:
-        words.discard("端口")
-    return Clause(text, values, frozenset(words), change)
+    return frozenset(words)
 
 
 def _replaces(later: Clause, old: Clause) -> bool:

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nexus.compaction.extractive.extract import QUESTION, REQUEST, extract
+from nexus.compaction.extractive.extract import LEFT_OPEN, QUESTION, REQUEST, extract
 from nexus.compaction.extractive.patterns import Kind
 from nexus.compaction.extractive.statements import PLAIN, ExtractedLine, truncate_line, weight_of
-from nexus.compaction.extractive.tool_activity import VALUE_WEIGHT, is_quoted
+from nexus.compaction.extractive.tool_activity import USED_WEIGHT, VALUE_WEIGHT, is_quoted
 from nexus.tokens.counter import TokenCounter
 from nexus.types.ledger_entries import MessageRef, StoredMessage
 from nexus.types.message import Text, ToolCall, ToolResult
@@ -115,8 +115,9 @@ def _parse_line(line: str, kind: Kind, place: MessageRef) -> list[ExtractedLine]
     elif kind == "error" and "— solved" in text:
         weight = 40
     elif kind == "fact":
-        weight = VALUE_WEIGHT if is_quoted(text) else weight_of(text) or PLAIN
-    pending = kind == "open" and text.startswith((REQUEST, QUESTION))
+        quoted_weight = VALUE_WEIGHT if text.endswith("”") else USED_WEIGHT
+        weight = quoted_weight if is_quoted(text) else weight_of(text) or PLAIN
+    pending = kind == "open" and text.startswith((REQUEST, QUESTION, LEFT_OPEN))
     return [ExtractedLine(kind, text, place, weight, pending, by_user=kind not in ("done", "command", "file", "error"))]
 
 

@@ -1,77 +1,102 @@
-"""Findings of tool calls: files, commands and errors, and sentences in results that state a rule or a value.
+"""Findings of tool calls: files, commands and errors, values that are used again, and lone sentences in results.
 
-Tool output is data, not instructions. Its sentences are quoted with their source, ranked low, and dropped when they
-address the assistant. Code, tables, logs and bare data contain no sentences and are skipped.
+Tool output is data, not instructions, and most of it is content that can be read again. Two things are kept: a value that
+the user or a later call uses, and a sentence that is alone among data. Sentences that address the assistant are dropped.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import msgspec
+from msgspec import Struct
 
 from nexus.compaction.extractive import patterns, statements
 from nexus.compaction.extractive.patterns import TOOL_WORDS, Kind
-from nexus.compaction.extractive.statements import ExtractedLine, limit_length, sentences, truncate_line
+from nexus.compaction.extractive.statements import ExtractedLine, ends_sentence, limit_length, sentences, truncate_line
+from nexus.text.message_text import typed_text
 from nexus.text.redact import redact
 from nexus.types.ledger_entries import MessageRef, StoredMessage
 from nexus.types.message import Text, ToolCall, ToolResult
 
-RULE_WEIGHT, VALUE_WEIGHT, PROSE_WEIGHT = 48, 42, 30
+RULE_WEIGHT, VALUE_WEIGHT, PROSE_WEIGHT, USED_WEIGHT = 56, 50, 38, 24
 LONE = 3
-"""Up to this many sentences in a result stand out from the data around them and weigh more; only they may be plain."""
-LONE_GAIN = 8
+"""A result with more sentences than this is prose, and none of them is alone."""
 _QUOTE_CHARS, _SOURCE_CHARS, _WRAPPED_CHARS = 200, 48, 50
 
-_LEAD = re.compile(
-    r"^\s*(?:[^\s:]{1,200}\.\w{1,8}[:-])?(?:\d{1,6}\s*(?:→|[:|-]\s|\t|[:-](?=\s|//|#)))?\s*(?:#+|//+|/?\*+|--+|;+|<!--|>|[-+•]|\d{1,3}[.)])?\s*"
-)
-_ENDS, _CLOSING = (".", "!", "。", "！"), "\"'”’)]"
 _TO_THE_READER = re.compile(
     r"\b(?:ignore|disregard|forget|override)\b.{0,40}\b(?:instruction|prompt|rule|above|previous)|\b(?:assistant|ai model|language model|"
-    r"system prompt)\b|\byou (?:must|should|are|will|have to|need to)\b",
+    r"system prompt)\b|\byou (?:must|should|are|will|have to|need to)\b|^your?\b|^(?:use|run|see|try|type) [\"'`]",
     re.IGNORECASE,
 )
+_FIRST_WORD = re.compile(r"[\"'“‘(]?[^\W\d_][^\W\d_'’-]*(?:['’-][^\W\d_]+)*[,;:]?(?: |[\u3400-\u9fff]|$)")
 _REFERS_BACK = re.compile(
     r"\W{0,3}(?:this|that|these|those|it|its|they|he|she|there|here|so|also|then)\b", re.IGNORECASE
 )
 """A sentence that says nothing without the one before it."""
-_QUOTED = re.compile(r"In .{1,60}: “.{1,300}”\Z")
+_QUOTED = re.compile(r"In .{1,60}: “.{1,300}”\Z|[\w.-]{2,42} = \S{4,80} \(.{1,60}\)\Z")
+_PAIR = re.compile(r"""["']?\b([A-Za-z][A-Za-z_.-]{1,40})["']?(?::| ?=) ?["']?([\w@.+-]{4,80})(?![\w(\[/:])""")
+"""A name with its value, in JSON, settings, headers and shell output."""
+_TOKEN = re.compile(r"[\w@.+-]{4,80}")
+_PLAIN_VALUE = re.compile(r"\D*\Z|[\d.,-]{1,3}\Z|\d{4}-\d\d-\d\d|\d+\.\d+\Z")
+"""A value that does not identify anything: without a digit, a small number, a date or a measurement."""
 
 
 def is_quoted(line: str) -> bool:
-    """Return true if a line of a summary quotes tool output."""
+    """Return true if a line of a summary is from tool output: a quotation, or a value with its name and source."""
     return _QUOTED.match(line) is not None
 
 
 def tool_statements(rows: Iterable[StoredMessage]) -> list[ExtractedLine]:
-    """Return the sentences of tool results that state a rule or an exact value, and lone sentences.
+    """Return the values of tool results that the user or a later call uses, and lone sentences of results.
 
     Time is linear in the text.
     """
     calls: dict[str, ToolCall] = {}
-    findings: dict[str, ExtractedLine] = {}  # by sentence: the newest source of each
+    sentences_by_text: dict[str, ExtractedLine] = {}  # the newest source of each
+    used: dict[str, ExtractedLine] = {}  # by value
+    waiting: dict[str, tuple[str, str, MessageRef]] = {}  # by value: name and source, until it is used
+    seen: set[str] = set()
+
+    def use(text: str) -> None:
+        for token in map(_without_stop, _TOKEN.findall(limit_length(text))):
+            seen.add(token)
+            if (origin := waiting.pop(token, None)) is not None:
+                name, source, place = origin
+                line = redact(f"{name} = {token} ({source})").text
+                used[token] = ExtractedLine("fact", line, place, USED_WEIGHT)
+
     for row in rows:
+        if row.message.role == "user":
+            use(typed_text(row.message))
         for part in row.message.parts:
             if isinstance(part, ToolCall):
                 calls[part.id] = part
-            elif isinstance(part, ToolResult) and not part.is_error:
-                if part.call_id in calls and _bare_name(calls[part.call_id]) in _WRITE_TOOLS:
-                    continue  # what a writing tool prints is about itself
-                source = _source_of(calls[part.call_id]) if part.call_id in calls else "a result"
-                weighed = list(_weighed_sentences(_result_text(part)))
-                gain = LONE_GAIN if len(weighed) <= LONE else 0
-                for sentence, weight in weighed:
-                    if not (weight or gain):
-                        continue
-                    line = f"In {truncate_line(source, _SOURCE_CHARS)}: “{redact(sentence).text}”"
-                    findings.pop(sentence, None)
-                    findings[sentence] = ExtractedLine("fact", line, row.ref, (weight or PROSE_WEIGHT) + gain)
-    return list(findings.values())
+                # What a call writes into a file uses no value.
+                use(_path(_arguments(part)) if _bare_name(part) in _WRITE_TOOLS else part.arguments)
+            elif isinstance(part, ToolResult):
+                call = calls.get(part.call_id)
+                source = truncate_line(_source_of(call) if call is not None else "a result", _SOURCE_CHARS)
+                text = _result_text(part)
+                for name, value in _PAIR.findall(text):
+                    value = _without_stop(value)  # noqa: PLW2901 - the same value
+                    if value not in seen and _PLAIN_VALUE.match(value) is None:
+                        waiting[value] = (name, source, row.ref)
+                # What an error and a writing tool say at the beginning and end is about the call.
+                about_call = part.is_error or (call is not None and _bare_name(call) in _WRITE_TOOLS)
+                for sentence, weight in _lone_sentences(text, between_data=about_call):
+                    line = f"In {source}: “{redact(sentence).text}”"
+                    sentences_by_text.pop(sentence, None)
+                    sentences_by_text[sentence] = ExtractedLine("fact", line, row.ref, weight)
+    return [*used.values(), *sentences_by_text.values()]
+
+
+def _without_stop(token: str) -> str:
+    return token.rstrip(".-+")
 
 
 def _result_text(result: ToolResult) -> str:
@@ -81,42 +106,54 @@ def _result_text(result: ToolResult) -> str:
     return redact(text).text if "-----BEGIN" in text else text
 
 
-def _weighed_sentences(text: str) -> Iterator[tuple[str, int]]:
-    """Yield the complete sentences of a text (of the strings in it if it is JSON): of a rule, of a value, others with 0."""
-    before = ""
-    for line in (line for piece in _strings(text) for line in piece.split("\n")):
-        previous, before = before, line
-        if not _ends_sentence(line) or not (bare := _without_lead(line)):
-            continue
-        previous = _without_lead(previous)
-        # After a long line that does not end one, the first sentence is the rest of another.
-        is_rest = len(previous) >= _WRAPPED_CHARS and previous[-1].isalnum() and statements.is_prose(previous)
-        for sentence in [*sentences(bare)][is_rest:]:
-            first = next((letter for letter in sentence if letter.isalnum()), "")
-            if first.islower() or not _ends_sentence(sentence) or len(sentence) > _QUOTE_CHARS:
+def _lone_sentences(text: str, *, between_data: bool) -> list[tuple[str, int]]:
+    """Return the sentences that are alone on a line among data, with their weights.
+
+    Lines that begin with a number, a mark or blanks are content of files, comments and lists. A result with more than
+    LONE sentences is prose, and so is a line next to an unfinished one.
+
+    Args:
+        text: Text of a result; if it is JSON, its strings are searched.
+        between_data: Ignore the first and last line.
+    """
+    found: list[tuple[str, int]] = []
+    for piece in _strings(text):
+        lines = [line for line in piece.split("\n") if line.strip()]
+        for at, line in enumerate(lines):
+            if not (_is_prose_line(line) and ends_sentence(line)) or line.rstrip().endswith("..."):
                 continue
-            if statements.word_count(sentence) < statements.MIN_WORDS or not statements.is_prose(sentence):
-                continue
-            if _TO_THE_READER.search(sentence):
-                continue
-            kind = patterns.cued_kind(sentence, by_user=True)
-            if kind in ("constraint", "preference") and not patterns.is_soft(sentence):
-                yield sentence, RULE_WEIGHT
-            elif statements.has_figure(sentence):
-                yield sentence, VALUE_WEIGHT
-            elif _REFERS_BACK.match(sentence) is None:
-                yield sentence, 0
+            split = [*sentences(line)]
+            if len(found) + len(split) > LONE:
+                return []
+            around = [*lines[max(at - 1, 0) : at], *lines[at + 1 : at + 2]]
+            is_alone = not any(_is_prose_line(other) and not ends_sentence(other) for other in around)
+            is_alone = is_alone and (len(around) == 2 or not between_data)
+            found += [(sentence, _lone_weight(sentence) if is_alone else 0) for sentence in split]
+    return [(sentence, weight) for sentence, weight in found if weight]
 
 
-def _ends_sentence(line: str) -> bool:
-    """Return true for a line that ends with the end of a sentence and at most two closing marks."""
-    line = line.rstrip()
-    return line.rstrip(_CLOSING).endswith(_ENDS) and line[-3:].rstrip(_CLOSING) != ""
+def _lone_weight(sentence: str) -> int:
+    """Return the weight of a lone sentence: of a rule, of a value, of any other; 0 if it means nothing alone."""
+    if sentence[0].islower() or not ends_sentence(sentence) or len(sentence) > _QUOTE_CHARS:
+        return 0
+    if not _is_prose_line(sentence) or _TO_THE_READER.search(sentence):
+        return 0
+    kind = patterns.cued_kind(sentence, by_user=True)
+    if kind in ("constraint", "preference") and not patterns.is_soft(sentence):
+        return RULE_WEIGHT
+    if statements.has_figure(sentence):
+        return VALUE_WEIGHT
+    return PROSE_WEIGHT if _REFERS_BACK.match(sentence) is None else 0
 
 
-def _without_lead(line: str) -> str:
-    """Return a line without the place, number or mark before its text."""
-    return _LEAD.sub("", line, count=1).strip()
+def _is_prose_line(line: str) -> bool:
+    """Return true for a line of words that begins with one and is a sentence or a long part of one."""
+    return (
+        _FIRST_WORD.match(line) is not None
+        and statements.word_count(line) >= statements.MIN_WORDS
+        and statements.is_prose(line)
+        and (ends_sentence(line) or (len(line) >= _WRAPPED_CHARS and line[-1].isalnum()))
+    )
 
 
 def _strings(text: str) -> Iterator[str]:
@@ -151,55 +188,102 @@ _WRITES = re.compile(
     rf"(?<![0-9&<>=-])(?:>>?|\btee(?: -a)?)[ \t]{{0,3}}(?![&>(]){_NAME}|\bsed -i\S* [^\n]{{1,300}}? {_NAME}(?=\s*(?:$|[;&|\n]))"
 )
 _READS = re.compile(rf"(?:^|[;&|]\s*)(?:cat|less|head|tail|bat)(?: -\S+(?: \d+)?){{0,3}} (?!<<){_NAME}")
-_FAILED = re.compile(
-    r"\b(?:[A-Z][A-Za-z]{2,40}(?:Error|Exception)\b|error\b[:\[ ]|ERR!|fatal:|panic:|Traceback|FAILED\b|command not found|"
-    r"No such file|[Pp]ermission denied|[Ee]xit code:? [1-9]|exited with [1-9]|cannot find|AssertionError|\d+ failed\b)",
+_EXIT = re.compile(
+    r"(?:(?:process |command )?(?:exited|failed|finished)?,? ?(?:with )?(?:exit )?(?:code|status):? [1-9]\d{0,2}\b|exit: [1-9])",
     re.IGNORECASE,
 )
-_NO_ERRORS = re.compile(r"\b(?:0 errors?|no errors?|0 failed|without errors?)\b", re.IGNORECASE)
+"""The exit status that a shell tool prints for a failed command, at the beginning of its first or last line."""
+_EXIT_FIELD = re.compile(r"\s*\{.{0,60000}\"(?:exit_?code|returncode)\": ?(?:-\d|[1-9])", re.DOTALL | re.IGNORECASE)
+_FAILED = re.compile(
+    r"(?:[\w./\\-]{1,80}: ){0,2}(?:\[?(?:fatal|panic|error)(?:\]|\[\w{1,12}\])?(?:: | (?=TS\d))|npm (?:ERR!|error)|ERR!|Traceback \(most recent|FAILED\b|"
+    r"FAIL\b|make(?:\[\d+\])?: \*\*\*|.{0,200}(?:command not found|No such file or directory|[Pp]ermission denied)$|"
+    r"(?:[a-z]\w*\.)*[A-Z]\w{0,60}(?:Error|Exception): )"
+    r"|=* ?\d{1,6} failed\b|\[[\w:-]{1,40}\] ERROR "
+)
+"""The beginning of a line in which a program says that it failed."""
+_STATUS_LINES = 3
 _CHANGES_FOLDER = re.compile(r"^\s*cd [^\n&;]{1,300}(?:&&|;)\s*")
 _LOOKS = re.compile(
     r"\s*(?:ls|cd|pwd|cat|echo|head|tail|grep|rg|find|wc|which|tree|sed -n|git (?:status|log|diff|show|branch|fetch|blame))\b"
 )
-_TAG = re.compile(r"\s*</?[\w-]{1,40}>\s*")
+_FILTERS = re.compile(r"\|\s*(?:grep|rg|jq|awk|sed|cut)\b[^|]*$")
+"""The end of a command that prints lines of another one's output."""
+_REMOVES = re.compile(rf"(?:^|[;&|]\s*)(?:git )?rm(?: -\S+){{0,3}} {_NAME}")
+_DENIED = re.compile(r"\s*The user doesn['’]t want to proceed.{0,400}?(?:the user said:\s*(.+)|\Z|$)", re.DOTALL)
+"""The text that Claude Code returns for a call that the user rejects, and the user's reason."""
+_NO_OUTPUT = re.compile(r"</?[\w-]{1,40}>\Z|Shell cwd was reset")
+_FATES = frozenset({"read", "changed", "removed"})
+_SOLVED = "— solved"
+_OPTIONS = re.compile(r"\"[^\"]*(?:\"|$)|'[^']*(?:'|$)|(?<=\s)-\S+|\s2>&1|\s*\d?>>?\s*\S+|(?<!\|)\|(?!\|).*$|<<.*$|…$")
+_LABEL_END = re.compile(r"(?<=[`)]): ")
 _ERROR_TAG = re.compile(r"</?tool_use_error>")
 _HEREDOC = re.compile(r"<<-?\s*['\"]?(\w+)")
 
 
+class _PendingCall(Struct, frozen=True):
+    call: ToolCall
+    command: str  # of a shell
+    files: tuple[tuple[str, str], ...]  # what the call does with which path
+    place: MessageRef
+
+
 @dataclass(slots=True)
 class _Activity:
-    """State of one pass over the tool calls."""
+    """State of one pass over the tool calls; it begins with the lines of the previous summary."""
 
-    # call id: the call and its shell command
-    waiting: dict[str, tuple[ToolCall, str]] = field(default_factory=dict[str, tuple[ToolCall, str]])
-    # path: "changed" or "read", and where last
+    # call id: the call until its result
+    waiting: dict[str, _PendingCall] = field(default_factory=dict[str, "_PendingCall"])
+    # path: what was last done with it, and where
     files: dict[str, tuple[str, MessageRef]] = field(default_factory=dict[str, tuple[str, MessageRef]])
-    # unsolved errors by tool and target, and the files changed since
+    # unsolved errors by what was tried, and the files changed since
     errors: dict[str, tuple[ExtractedLine, list[str]]] = field(
         default_factory=dict[str, tuple[ExtractedLine, list[str]]]
     )
-    solved: list[ExtractedLine] = field(default_factory=list[ExtractedLine])
+    solved: dict[str, ExtractedLine] = field(default_factory=dict[str, ExtractedLine])
+    # file name: the newest path that ends with it
+    paths: dict[str, str] = field(default_factory=dict[str, str])
     commands: dict[str, ExtractedLine] = field(default_factory=dict[str, ExtractedLine])
 
 
-def tool_activity(rows: Iterable[StoredMessage]) -> list[ExtractedLine]:
-    """Return files, commands and errors of the tool calls; for a repeated command only the last outcome."""
+def tool_activity(rows: Iterable[StoredMessage], previous: Iterable[ExtractedLine] = ()) -> list[ExtractedLine]:
+    """Return files, commands and errors of the tool calls; for a repeated command only the last outcome.
+
+    `previous`: the lines of these kinds in the previous summary; what the calls changed since is changed in them.
+    """
     state = _Activity()
+    for line in previous:
+        _add_previous(state, line)
     for row in rows:
         for part in row.message.parts:
             if isinstance(part, ToolCall):
                 _add_call(state, part, row.ref)
             elif isinstance(part, ToolResult) and part.call_id in state.waiting:
                 _add_result(state, part, row.ref)
+    for pending in state.waiting.values():  # calls without results
+        _add_files(state, pending)
     files = [
-        ExtractedLine("file", f"{fate} {path}", place, 60 if fate == "changed" else 25)
+        ExtractedLine("file", f"{fate} {path}", place, 25 if fate == "read" else 60)
         for path, (fate, place) in state.files.items()
     ]
-    return [*files, *state.commands.values(), *state.solved, *(error for error, _ in state.errors.values())]
+    errors = (error for error, _ in state.errors.values())
+    return [*files, *state.commands.values(), *state.solved.values(), *errors]
+
+
+def _add_previous(state: _Activity, line: ExtractedLine) -> None:
+    fate, _, path = line.text.partition(" ")
+    if line.kind == "file" and fate in _FATES:
+        state.files[path] = (fate, line.place)
+        state.paths[path.rsplit("/", 1)[-1]] = path
+    elif line.kind == "error" and not is_solved(line.text):
+        state.errors[_key(_LABEL_END.split(line.text, maxsplit=1)[0])] = line, []
+    elif line.kind == "error":
+        state.solved[_key(_LABEL_END.split(line.text, maxsplit=1)[0])] = line
+    else:
+        state.commands[line.text.partition(" → ")[0]] = line
 
 
 def _add_call(state: _Activity, call: ToolCall, place: MessageRef) -> None:
-    """Add the files that a call reads or changes, and keep the call until its result."""
+    """Keep a call, with the files that it reads, changes or removes, until its result."""
     arguments = _arguments(call)
     name = _bare_name(call)
     command = _command(arguments) if name in _SHELL_TOOLS or "command" in arguments else ""
@@ -215,57 +299,104 @@ def _add_call(state: _Activity, call: ToolCall, place: MessageRef) -> None:
         script = (
             command[: command.find("\n", heredoc.end())] if heredoc and "\n" in command[heredoc.end() :] else command
         )
-        for fate, form in (("changed", _WRITES), ("read", _READS)):
+        for fate, form in (("changed", _WRITES), ("read", _READS), ("removed", _REMOVES)):
             paths = (next(filter(None, hit.groups()), "") for hit in form.finditer(script[:8000]))
             files += [(fate, path) for path in paths if not path.startswith("-")]
-    for fate, argument in files:
+    pending = _PendingCall(call, command, tuple(files), place)
+    if call.id:
+        state.waiting[call.id] = pending
+    else:
+        _add_files(state, pending)
+
+
+def _add_files(state: _Activity, pending: _PendingCall) -> None:
+    """Add what a call did with files."""
+    for fate, argument in pending.files:
         path = redact(truncate_line(argument, 200)).text.strip()
         if not path or path.startswith(("/dev/", "/proc/")) or path.isdigit():
             continue
-        before = state.files.pop(path, ("", place))[0]
-        state.files[path] = ("changed" if "changed" in (before, fate) else fate, place)
+        name = path.rsplit("/", 1)[-1]
+        if fate == "removed":
+            # A command may name a file by the end of its path.
+            known = state.paths.get(name, "")
+            if not known.endswith(path) or ("changed", argument) in pending.files:
+                continue
+            path = known
+        before = state.files.pop(path, ("", pending.place))[0]
+        state.files[path] = ("changed" if fate == "read" and before == "changed" else fate, pending.place)
+        state.paths[name] = path
         for _, changed in state.errors.values():
             if fate == "changed" and path not in changed:
                 changed.append(path)
-    if call.id:
-        state.waiting[call.id] = (call, command)
 
 
 def _add_result(state: _Activity, result: ToolResult, place: MessageRef) -> None:
     """Add the outcome of a call: an error, the solution of an earlier one, or what a command printed last."""
-    call, command = state.waiting.pop(result.call_id)
+    pending = state.waiting.pop(result.call_id)
+    call, command = pending.call, pending.command
     name = _bare_name(call)
     label = _label(call, command)
-    # A later try of a command often has other options: its first three words identify it.
-    key = f"{name} {' '.join(command.split()[:3]) if command else _path(_arguments(call))}"
+    key = _key(label)
     reads = name in _READ_TOOLS or name.startswith(TOOL_WORDS["quiet"])
     only_looks = _LOOKS.match(_CHANGES_FOLDER.sub("", command)) is not None
     failed = result.is_error
     text = "" if reads and not failed else _ERROR_TAG.sub("", _result_text(result))
-    if command and not reads and not only_looks:
-        # Many shell tools report a failing command as a successful call; what a file says of errors is content.
-        failed = failed or _FAILED.search(_NO_ERRORS.sub("", text[-4000:])) is not None
+    lines = [line.strip() for line in text.split("\n") if line.strip()]
+    denial = _DENIED.match(text) if failed else None
+    if not failed or (command and denial is None):  # a failed command may have changed files before
+        _add_files(state, pending)
+    if command and not reads and not failed:
+        # Many shell tools report a failing command as a successful call.
+        failed = _says_that_it_failed(lines, text, shows_content=only_looks or _FILTERS.search(command) is not None)
     if failed:
-        lines = [line for line in text.split("\n") if line.strip()] or ["failed"]
+        causes = [line for line in lines if _EXIT.match(line) is None] or lines or ["failed"]
         # "Traceback (most recent call last)" is followed by the error itself.
-        errors = [line for line in lines[-200:] if _FAILED.search(line) and "Traceback" not in line]
+        errors = [line for line in causes[-200:] if _FAILED.match(line) and "Traceback" not in line]
+        errors = [line for line in errors if " " in line.strip()] or errors  # a reason before a mere "FAIL"
         # A program prints its error last, a tool says first what is wrong.
-        error = redact((errors or lines)[-1] if command else lines[0]).text
+        error = redact((errors or causes)[-1] if command else causes[0]).text
+        if denial is not None:
+            error = "denied by the user" + (f": {redact(denial[1]).text}" if denial[1] else "")
         line = f"{label}: {truncate_line(error, 180)}"
         state.errors[key] = ExtractedLine("error", truncate_line(line, 300), place, 75 if command else 60), []
+        state.solved.pop(key, None)
     elif key in state.errors:
         error, changed = state.errors.pop(key)
-        how = f"— solved after changing {', '.join(changed[-3:])}" if changed else "— solved: a later try passed"
+        how = f"{_SOLVED} after changing {', '.join(changed[-3:])}" if changed else f"{_SOLVED}: a later try passed"
         line = f"{truncate_line(error.text, 200)} {truncate_line(how, 160)}"
-        state.solved.append(ExtractedLine("error", line, place, 40))
+        if command:  # how a tool is to be called is no lesson for later
+            state.solved[key] = ExtractedLine("error", line, place, 40)
     state.commands.pop(label, None)
-    if not reads and name not in _WRITE_TOOLS and not failed:
+    if not reads and name not in _WRITE_TOOLS and not failed and not only_looks:
         kind: Kind = "command" if command else "done"
-        printed = [
-            line for line in text[-4000:].split("\n") if any(map(str.isalnum, line)) and not _TAG.fullmatch(line)
-        ]
+        printed = [line for line in lines[-40:] if any(map(str.isalnum, line)) and not _NO_OUTPUT.match(line)]
         line = truncate_line(f"{label} → {truncate_line(redact(printed[-1]).text, 110)}" if printed else label, 220)
-        state.commands[label] = ExtractedLine(kind, line, place, (30 if only_looks else 45) if command else 55)
+        state.commands[label] = ExtractedLine(kind, line, place, 45 if command else 55)
+
+
+def _says_that_it_failed(lines: Sequence[str], text: str, *, shows_content: bool) -> bool:
+    """Return true if the exit status, the first lines or the last line of a command's output report a failure.
+
+    Anything else is content: of a file, a diff, a page, a list of past errors.
+    """
+    if _EXIT_FIELD.match(text) or any(_EXIT.match(line) for line in (*lines[:1], *lines[-1:])):
+        return True
+    return not shows_content and any(_FAILED.match(line) for line in (*lines[:_STATUS_LINES], *lines[-1:]))
+
+
+def _key(label: str) -> str:
+    """Return what a call tried: a command without its options, messages and filters, which a later try may change.
+
+    A file is tried again with any tool.
+    """
+    if label.startswith("`"):
+        return " ".join(_OPTIONS.sub("", _CHANGES_FOLDER.sub("", label.strip("`"))).split())
+    return label.partition("(")[2] or label
+
+
+def is_solved(error: str) -> bool:
+    """Return true if the line of an error has its solution."""
+    return _SOLVED in error
 
 
 def _label(call: ToolCall, command: str) -> str:
