@@ -185,7 +185,9 @@ def test_unsolved_error_ends_with_an_answer_that_reports_no_failure() -> None:
     )
     assert errors(*failed) == ["`git merge x`: error: conflict in a.py"]
     assert errors(*failed, assistant("It is merged."), user("Good, next.")) == []
-    assert errors(*failed, assistant("I could not merge it."), user("Good, next.")) != []
+    reported = (*failed, assistant("I could not merge it."), user("Good, next."))
+    assert errors(*reported) == ["`git merge x`: error: conflict in a.py"]
+    assert errors(*reported, user("And the next.")) == []
 
 
 @pytest.mark.parametrize(
@@ -210,6 +212,30 @@ def test_description_of_a_fault_is_no_constraint(described: str) -> None:
 )  # fmt: skip
 def test_request_question_and_report_of_a_fault_are_no_facts(said: str) -> None:
     assert not kinds(user("Hi."), user(said), user("Go on.")) & {"fact", "decision", "constraint"}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "How does the press affect this, and if we don't join them, who prints the cover", "Add a line to the list so we don't forget it",
+        "I'd prefer that", "Rebase to main before we start the press", "Let's start with the second press in room 530.",
+        "Oh, press 93 was merged 20 minutes ago, which matters for us.", "The reset left the press in a state with pending work.",
+    ],
+)  # fmt: skip
+def test_passing_remark_is_no_lasting_statement(said: str) -> None:
+    assert kinds(user("Hi."), user(said), assistant("All right."), user("Go on.")) == set()
+
+
+def test_property_in_a_plan_is_no_rule() -> None:
+    plan = "Step one is the press.\n" * 7
+    assert "constraint" not in kinds(user("Hi."), user(f"{plan}No risk of paper jams."), user("Go on."))
+    assert "constraint" in kinds(user("Hi."), user("No new dependencies."), user("Go on."))
+
+
+def test_time_in_a_comparison_is_no_file() -> None:
+    command = """jq '.[] | select(.at > "2031-02-03T04:05:06Z")' jobs.json > found.json"""
+    files = [text for text in texts(user("Go."), call(1, "bash", command=command), result(1, "ok")) if "`" not in text]
+    assert files == ["changed found.json"]
 
 
 def test_output_in_a_message_is_no_fact() -> None:

@@ -122,6 +122,8 @@ def _statements(row: StoredMessage, text: str) -> list[ExtractedLine]:
             is_loose = uncued_weight == statements.VALUE and not is_long
             if uncued_weight and (is_single or is_loose or statements.is_full_sentence(bare)):
                 kind = "fact"
+        if _is_description(kind, bare, by_user=by_user, is_long=is_long) and not label:
+            kind = None
         line = _LEAD.sub("", bare).strip()
         if kind is None or sum(letter.isalnum() for letter in line) < 6:
             continue
@@ -141,13 +143,27 @@ def _statements(row: StoredMessage, text: str) -> list[ExtractedLine]:
     return findings
 
 
+def _is_description(kind: Kind | None, sentence: str, *, by_user: bool, is_long: bool) -> bool:
+    """Return true for a sentence with the cue of a task or rule that reports a state."""
+    if kind == "open" and by_user:
+        return patterns.is_volatile(sentence) and "[ ]" not in sentence
+    if kind == "open":
+        return patterns.refers_back(sentence)
+    # In a plan or report, "no user content" is a property.
+    return kind == "constraint" and is_long and sentence.lower().startswith("no ")
+
+
 def _without_settled(activity: Sequence[ExtractedLine], rows: Sequence[StoredMessage]) -> list[ExtractedLine]:
-    """Return the findings of tool calls without unsolved errors of turns whose answer mentions no failure."""
-    settled = MessageRef(-1, 0)
+    """Return the findings of tool calls without unsolved errors of earlier turns.
+
+    An error stays while its turn lasts and, if the answer mentions a failure, during the next one.
+    """
+    requests = [row.ref for row in rows if row.message.role == "user" and not is_injected(row.message)]
+    settled = requests[-2] if len(requests) > 1 else MessageRef(-1, 0)
     for row, following in itertools.pairwise([*rows, None]):
         ends_turn = following is None or (following.message.role == "user" and not is_injected(following.message))
         if row is not None and ends_turn and _is_answered([row]) and not patterns.reports_failure(row.message.text()):
-            settled = row.ref
+            settled = max(settled, row.ref)
     return [line for line in activity if line.kind != "error" or is_solved(line.text) or line.place > settled]
 
 

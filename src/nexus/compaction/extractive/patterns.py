@@ -146,13 +146,23 @@ def is_soft(sentence: str) -> bool:
 
 
 def is_request(sentence: str) -> bool:
-    """Return true for a request or question, which states nothing."""
+    """Return true for a question or wish, which states nothing but may contain a value."""
     return _CUES["asks"].match(sentence) is not None
 
 
+def is_order(sentence: str) -> bool:
+    """Return true for a sentence that tells the assistant to do something once."""
+    return _CUES["orders"].match(sentence) is not None
+
+
 def is_volatile(sentence: str) -> bool:
-    """Return true for a sentence about the state of code or a fault, or that refers to another sentence."""
-    return _CUES["volatile"].search(sentence) is not None
+    """Return true for a sentence about code, a fault or the moment, or one that refers to another sentence."""
+    return any(_CUES[name].search(sentence) for name in ("code", "fault", "moment", "refers"))
+
+
+def refers_back(sentence: str) -> bool:
+    """Return true for a sentence that says nothing without the one before it."""
+    return _CUES["refers"].search(sentence) is not None
 
 
 def reports_failure(text: str) -> bool:
@@ -169,11 +179,11 @@ def cued_kind(sentence: str, *, by_user: bool) -> Kind | None:
 
     A sentence that reports what something always or never does is no constraint.
     """
-    if _QUESTION.search(sentence) or (not by_user and _CUES["chatter"].search(sentence)):
+    if _QUESTION.search(sentence) or _CUES["question" if by_user else "chatter"].search(sentence):
         return None
     lower = sentence.lower()
     for kind, cue in _USER_CUES if by_user else _ASSISTANT_CUES:
         if _KIND_CUES[cue].search(lower) and not (kind == "constraint" and _describes(sentence)):
-            asks = kind == "decision" and by_user and _CUES["question"].match(sentence) is not None
-            return None if asks else kind
+            suggests = kind == "decision" and by_user and _CUES["suggestion"].match(sentence) is not None
+            return None if suggests else kind
     return None

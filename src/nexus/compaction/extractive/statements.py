@@ -174,13 +174,15 @@ def has_figure(sentence: str) -> bool:
 def weight_of(sentence: str) -> int:
     """Return the weight of a user's sentence without a cue; 0 for questions, requests, headings and courtesies.
 
-    A statement about code or a fault has no weight either: the work on it makes it untrue.
+    A statement about code, a fault or the moment has no weight either: it does not stay true.
     """
     if not _is_statement(sentence):
         return 0
-    if states_value(sentence) and not patterns.is_volatile(sentence):
+    if patterns.is_order(sentence) or patterns.is_volatile(sentence):
+        return 0
+    if states_value(sentence):
         return VALUE
-    if patterns.is_request(sentence) or patterns.is_volatile(sentence):
+    if patterns.is_request(sentence):
         return 0
     if has_figure(sentence) or _JOINED.search(sentence) or next(find_identifiers(sentence), None) is not None:
         return EXACT

@@ -34,16 +34,16 @@ _TO_THE_READER = re.compile(
     re.IGNORECASE,
 )
 _FIRST_WORD = re.compile(r"[\"'“‘(]?[^\W\d_][^\W\d_'’-]*(?:['’-][^\W\d_]+)*[,;:]?(?: |[\u3400-\u9fff]|$)")
-_REFERS_BACK = re.compile(
-    r"\W{0,3}(?:this|that|these|those|it|its|they|he|she|there|here|so|also|then)\b", re.IGNORECASE
-)
-"""A sentence that says nothing without the one before it."""
+_CONDITION = re.compile(r"(?:if|when|whenever|unless)\b", re.IGNORECASE)
 _QUOTED = re.compile(r"In .{1,60}: “.{1,300}”\Z|[\w.-]{2,42} = \S{4,80} \(.{1,60}\)\Z")
 _PAIR = re.compile(r"""["']?\b([A-Za-z][A-Za-z_.-]{1,40})["']?(?::| ?=) ?["']?([\w@.+-]{4,80})(?![\w(\[/:])""")
 """A name with its value, in JSON, settings, headers and shell output."""
 _TOKEN = re.compile(r"[\w@.+-]{4,80}")
 _PLAIN_VALUE = re.compile(r"\D*\Z|[\d.,-]{1,3}\Z|\d{4}-\d\d-\d\d|\d+\.\d+\Z")
 """A value that does not identify anything: without a digit, a small number, a date or a measurement."""
+
+_CHANGING_NAME = re.compile(r"head|sha|oid|commit|count|size|time|line|index|total|hash", re.IGNORECASE)
+"""Names of values that the next step may change."""
 
 
 def is_quoted(line: str) -> bool:
@@ -84,7 +84,8 @@ def tool_statements(rows: Iterable[StoredMessage]) -> list[ExtractedLine]:
                 text = _result_text(part)
                 for name, value in _PAIR.findall(text):
                     value = _without_stop(value)  # noqa: PLW2901 - the same value
-                    if value not in seen and _PLAIN_VALUE.match(value) is None:
+                    is_id = _PLAIN_VALUE.match(value) is None and _CHANGING_NAME.search(name) is None
+                    if is_id and value not in seen:
                         waiting[value] = (name, source, row.ref)
                 # What an error and a writing tool say at the beginning and end is about the call.
                 about_call = part.is_error or (call is not None and _bare_name(call) in _WRITE_TOOLS)
@@ -141,9 +142,9 @@ def _lone_weight(sentence: str) -> int:
     kind = patterns.cued_kind(sentence, by_user=True)
     if kind in ("constraint", "preference") and not patterns.is_soft(sentence):
         return RULE_WEIGHT
-    if statements.has_figure(sentence):
-        return VALUE_WEIGHT
-    return PROSE_WEIGHT if _REFERS_BACK.match(sentence) is None else 0
+    if patterns.is_volatile(sentence) and _CONDITION.match(sentence) is None:
+        return 0
+    return VALUE_WEIGHT if statements.has_figure(sentence) else PROSE_WEIGHT
 
 
 def _is_prose_line(line: str) -> bool:
@@ -212,6 +213,8 @@ _REMOVES = re.compile(rf"(?:^|[;&|]\s*)(?:git )?rm(?: -\S+){{0,3}} {_NAME}")
 _DENIED = re.compile(r"\s*The user doesn['’]t want to proceed.{0,400}?(?:the user said:\s*(.+)|\Z|$)", re.DOTALL)
 """The text that Claude Code returns for a call that the user rejects, and the user's reason."""
 _NO_OUTPUT = re.compile(r"</?[\w-]{1,40}>\Z|Shell cwd was reset")
+_NO_PATH = re.compile(r"[\dTZ:.+-]+\Z")
+"""A number or time after a comparison sign."""
 _FATES = frozenset({"read", "changed", "removed"})
 _SOLVED = "— solved"
 _OPTIONS = re.compile(r"\"[^\"]*(?:\"|$)|'[^']*(?:'|$)|(?<=\s)-\S+|\s2>&1|\s*\d?>>?\s*\S+|(?<!\|)\|(?!\|).*$|<<.*$|…$")
@@ -313,7 +316,7 @@ def _add_files(state: _Activity, pending: _PendingCall) -> None:
     """Add what a call did with files."""
     for fate, argument in pending.files:
         path = redact(truncate_line(argument, 200)).text.strip()
-        if not path or path.startswith(("/dev/", "/proc/")) or path.isdigit():
+        if not path or path.startswith(("/dev/", "/proc/")) or _NO_PATH.match(path):
             continue
         name = path.rsplit("/", 1)[-1]
         if fate == "removed":
