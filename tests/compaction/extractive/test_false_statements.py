@@ -219,7 +219,7 @@ def test_request_question_and_report_of_a_fault_are_no_facts(said: str) -> None:
     [
         "How does the press affect this, and if we don't join them, who prints the cover", "Add a line to the list so we don't forget it",
         "I'd prefer that", "Rebase to main before we start the press", "Let's start with the second press in room 530.",
-        "Oh, press 93 was merged 20 minutes ago, which matters for us.", "The reset left the press in a state with pending work.",
+        "Oh, press 93 was merged 20 minutes ago, which matters for us.", "The reset failed to clear the tray, so the press shows pending work.",
     ],
 )  # fmt: skip
 def test_passing_remark_is_no_lasting_statement(said: str) -> None:

@@ -37,6 +37,8 @@ def quoted(*messages: Message) -> list[tuple[str, int]]:
         ("The switch is named use_new_index there.", EXACT),
         ("The team next door reads these letters aloud.", PLAIN),
         ("Die Kollegen nebenan lesen das laut vor.", PLAIN),
+        ("If the print fails, wait 40 seconds before the next one.", VALUE),
+        ("The print fails in room 530 of the annex.", 0),
         ("Have a great day.", 0),
         ("Thanks, that was all for today then.", 0),
         ("Which of the two is it then?", 0),

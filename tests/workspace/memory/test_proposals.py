@@ -151,3 +151,49 @@ def test_real_sessions_give_no_fact_without_source(data: Path) -> None:
         for found in propose_by_rule(stored, path.stem):
             at = int(found.sources[0].entry.partition(".")[0]) - 1
             assert stored[at].message.role == "user" and found.text.rstrip(".") in stored[at].message.text()
+
+
+@pytest.mark.parametrize(
+    ("said", "proposed"),
+    [
+        ("I work in an attic in Utrecht and too.", ["I work in an attic in Utrecht."]),
+        ("I live in Utrecht, near the.", []),
+        ("Ich wohne in Utrecht und.", []),
+        ("I love cheese.", []),
+        ("I love cheese, but it is expensive.", []),
+        ("I really like the moon!", []),
+        ("My favorite character is Odysseus.", []),
+        ("I hate not sleeping.", []),
+        ("I love baroque music.", ["I love baroque music."]),
+        ("I love sailing.", ["I love sailing."]),
+    ],
+)
+def test_half_sentences_and_trivia_are_not_proposed(said: str, proposed: list[str]) -> None:
+    assert [fact.text for fact in propose_by_rule(rows(said), "s")] == proposed
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Whenever it snows, the trams run late.",
+        "A bird must always have fresh water.",
+        "Never trust a fox.",
+        "Always be brave.",
+        "Children should never swim alone.",
+    ],
+)
+def test_statement_about_the_world_is_no_rule(said: str) -> None:
+    assert propose_by_rule(rows(said), "s") == []
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Whenever you rename a table, run the migrations.",
+        "Every commit must always have a ticket number.",
+        "You must always ask before a release.",
+        "Never push to the release branch.",
+    ],
+)
+def test_rule_for_the_work_is_proposed(said: str) -> None:
+    assert [fact.kind for fact in propose_by_rule(rows(said), "s")] == ["rule"]

@@ -127,18 +127,18 @@ def _statements(row: StoredMessage, text: str) -> list[ExtractedLine]:
         line = _LEAD.sub("", bare).strip()
         if kind is None or sum(letter.isalnum() for letter in line) < 6:
             continue
-        weight = uncued_weight or _WEIGHTS[kind] + (5 if label else 0)
         if not by_user:
+            left = LEFT_OPEN if kind == "open" else ""
             weight = _ASSISTANT_WEIGHTS.get(kind, 30)
-        elif row.message.role == "system":
+            findings.append(ExtractedLine(kind, left + line, row.ref, weight, pending=kind == "open"))
+            continue
+        weight = uncued_weight or _WEIGHTS[kind] + (5 if label else 0)
+        if row.message.role == "system":
             weight = 60
         elif not label and patterns.is_soft(bare):
             weight = 35
         elif len(text) > _PASTED_CHARS:
             weight -= 30
-        if kind == "open" and not by_user:
-            findings.append(ExtractedLine(kind, LEFT_OPEN + line, row.ref, weight, pending=True))
-            continue
         findings.append(ExtractedLine(kind, line, row.ref, min(weight, 100), by_user=row.message.role == "user"))
     return findings
 

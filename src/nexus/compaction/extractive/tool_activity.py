@@ -34,7 +34,6 @@ _TO_THE_READER = re.compile(
     re.IGNORECASE,
 )
 _FIRST_WORD = re.compile(r"[\"'“‘(]?[^\W\d_][^\W\d_'’-]*(?:['’-][^\W\d_]+)*[,;:]?(?: |[\u3400-\u9fff]|$)")
-_CONDITION = re.compile(r"(?:if|when|whenever|unless)\b", re.IGNORECASE)
 _QUOTED = re.compile(r"In .{1,60}: “.{1,300}”\Z|[\w.-]{2,42} = \S{4,80} \(.{1,60}\)\Z")
 _PAIR = re.compile(r"""["']?\b([A-Za-z][A-Za-z_.-]{1,40})["']?(?::| ?=) ?["']?([\w@.+-]{4,80})(?![\w(\[/:])""")
 """A name with its value, in JSON, settings, headers and shell output."""
@@ -142,7 +141,7 @@ def _lone_weight(sentence: str) -> int:
     kind = patterns.cued_kind(sentence, by_user=True)
     if kind in ("constraint", "preference") and not patterns.is_soft(sentence):
         return RULE_WEIGHT
-    if patterns.is_volatile(sentence) and _CONDITION.match(sentence) is None:
+    if patterns.is_volatile(sentence):
         return 0
     return VALUE_WEIGHT if statements.has_figure(sentence) else PROSE_WEIGHT
 

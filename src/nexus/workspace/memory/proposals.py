@@ -50,6 +50,8 @@ class _Tables(Struct, frozen=True, forbid_unknown_fields=True):
     particular: list[str]
     identity: list[str]
     preference: list[str]
+    trivial: list[str]
+    unfinished: list[str]
     rule: list[str]
     occasion: list[str]
     narrative: list[str]
@@ -72,7 +74,7 @@ _CLAUSE_END = re.compile(
     r"(?=(?:i|we|it|they|he|she|that|this|you|my|there|the)\b)| [-–—] |; |\.{2,3}",
     re.IGNORECASE,
 )
-_EDGES = re.compile(r"^\W*(?:and|but|plus|also)\b|,? (?:too|as well)[.!]*$", re.IGNORECASE)
+_EDGES = re.compile(r"^\W*(?:and|but|plus|also)\b|(?:,? (?:too|as well|and|but|so|or|because))+[.!]*$", re.IGNORECASE)
 _SLOT = re.compile(
     r"(?:my (?:[\w-]+ ){1,4}(?:is|are) (?!called|named)|i live in |(?:please )?call me |our (?:[\w-]+ ){1,4}(?:is|are) |"
     r"ich wohne in |mein(?:e|en)? (?:[\w-]+ ){1,3}ist |j['’]habite à |vivo en |我住在|我叫)",
@@ -202,6 +204,9 @@ def _facts(sentence: str) -> Iterator[tuple[str, FactKind, About]]:
     while start < len(text):
         for end in (*(end for end in ends if end > start), len(text)):
             clause = _EDGES.sub("", text[start:end]).strip(" ,;:-–—(")
+            if _FORMS["trivial"].search(clause):
+                start = end
+                break
             is_whole = start == 0 and end == len(text)
             kind = _kind(clause, labeled=label in ("constraint", "preference"), is_whole=is_whole)
             if kind is not None:
@@ -218,6 +223,8 @@ def _kind(text: str, *, labeled: bool, is_whole: bool) -> tuple[FactKind, About]
     if not MIN_CHARS <= len(text) * (1 + (not text.isascii())) <= MAX_CHARS or len(text.split()) > MAX_WORDS:
         return None
     if text.endswith(("?", "？", ":", "：", "…")) or _FORMS["dependent"].search(text):
+        return None
+    if _FORMS["unfinished"].search(text):
         return None
     if not _FORMS["particular"].search(text):
         if _FORMS["identity"].search(text):
