@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nexus.text.message_text import is_injected, typed_text
 from nexus.types.message import Message, with_parts
 from nexus.types.request import TokenUsage
 
@@ -30,6 +31,17 @@ TITLE_CHARS = 72
 _MARKUP = re.compile(r"<(local-command-stdout|command-message|system-reminder)>.*?</\1>|</?[a-z-]+>", re.DOTALL)
 """Text and tags that Claude Code adds to what was typed."""
 
+_COMMAND = re.compile(r"<command-name>.*?</command-name>|\A\s*/[\w:.-]+(?=\s|\Z)", re.DOTALL)
+"""A slash command without its arguments, as Claude Code writes it and as it is typed."""
+
+_GREETING = re.compile(
+    r"(?:hi+|hey+|hello|hallo|moin|servus|hola|ciao|ol[aá]|salut|bonjour|yo|howdy|greetings|namaste|привет|你好|こんにちは|안녕하세요|"
+    r"good (?:morning|afternoon|evening|day)|guten (?:morgen|tag|abend)|buen[oa]s (?:d[ií]as|tardes|noches)|"
+    r"thanks?(?: you)?|ok(?:ay)?|test(?:ing)?|ping)"
+    r"(?:[\s,]+(?:there|again|all|everyone|folks|team|claude|nexus))*[\s\W]*",
+    re.IGNORECASE,
+)
+"""Words that ask for nothing."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST_SECONDS = 100_000_000_000
@@ -130,13 +142,15 @@ class Transcript(Struct, frozen=True):
 
     @property
     def shown_title(self) -> str:
-        """The title, or the beginning of the first request."""
+        """The title, or the beginning of the first request; empty without one.
+
+        The request of a slash command is its arguments. A command without any and a greeting are no requests.
+        """
         if self.title:
             return self.title
         steps = (step for step in self.steps if step.kind == "messages")
         messages = (message for step in steps for message in step.messages if message.role == "user")
-        texts = (_MARKUP.sub(" ", message.text()).split() for message in messages if message.source not in NOT_TYPED)
-        words = next((" ".join(words) for words in texts if words), "")
+        words = next((words for message in messages if (words := _request_words(message))), "")
         return words if len(words) <= TITLE_CHARS else f"{words[: TITLE_CHARS - 1].rstrip()}…"
 
     def all_steps(self) -> Iterator[Step]:
@@ -150,6 +164,15 @@ class Transcript(Struct, frozen=True):
     def all_keys(self) -> tuple[str, ...]:
         """Return the keys of all pieces of all steps."""
         return tuple(key for step in self.all_steps() for key in step.keys)
+
+
+def _request_words(message: Message) -> str:
+    """Return what a user's message asks for, on one line; empty if it asks for nothing or a program wrote it."""
+    if is_injected(message):
+        return ""
+    text = _MARKUP.sub(" ", _COMMAND.sub(" ", typed_text(message), count=1))
+    words = " ".join(text.split())
+    return "" if _GREETING.fullmatch(words) else words
 
 
 def time_ms(value: object) -> int:
