@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from nexus.errors import BadReply, UnreadableFile
 from nexus.interop.json_lines import JsonLine, OnRead, read_json_lines
 from nexus.interop.readers import FileReader
-from nexus.interop.transcript import Piece, Problem, Step, Transcript, group_into_turns, time_ms
+from nexus.interop.transcript import Piece, Problem, Step, Transcript, group_into_turns, results_behind_calls, time_ms
 from nexus.providers import anthropic, openai
 from nexus.providers.received import CallIndex, ReadOne, items_of, mapping, meta_text, number_of, rest_of, text_of
 from nexus.types.message import Message
@@ -197,7 +197,7 @@ def _transcript(draft: _Draft, format_name: str, read_one: ReadOne) -> Transcrip
         format=format_name,
         source_id=draft.source_id,
         title=text_of(draft.fields.get("title")),
-        steps=group_into_turns(steps, ended=True),
+        steps=group_into_turns(results_behind_calls(steps), ended=True),
         counted=dict(+draft.counted),
         problems=tuple(draft.problems),
         lines=draft.lines,

@@ -336,7 +336,7 @@ def _take_notice(file: _File, record: dict[str, Any], uuid: str, chain: Chain, l
 
 
 def _add_user(file: _File, chain: Chain, link: Link, record: dict[str, Any], step: Step) -> int:
-    """Add a user's message, or results to the message with their calls; return the index of the node."""
+    """Add a user's message, or results to the message with their calls; return where the next line attaches."""
     outcome = mapping(record.get("toolUseResult"))
     results = [part.call_id for message in step.messages for part in message.results()]
     if agent := text_of(outcome.get("agentId")):
@@ -345,7 +345,9 @@ def _add_user(file: _File, chain: Chain, link: Link, record: dict[str, Any], ste
         file.answered.update(results)
     # Parallel calls have several lines of results.
     place = chain.add_results(step)
-    return chain.add(link, step, inserted=record.get("isMeta") is True) if place is None else place
+    if place is None:
+        return chain.add(link, step, inserted=record.get("isMeta") is True)
+    return max(place, link.node)  # the assistant may have gone on before the result came
 
 
 def _key(file: _File, uuid: str, record: dict[str, Any]) -> str:

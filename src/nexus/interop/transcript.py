@@ -189,6 +189,37 @@ def time_ms(value: object) -> int:
     return int(value if value > _MOST_SECONDS else value * 1000)
 
 
+def results_behind_calls(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """Return the steps with results behind their call's others, where nobody but the assistant spoke in between.
+
+    A log may have the next message of the assistant before the last result of parallel calls.
+    """
+    ordered: list[Step] = []
+    called_by: dict[str, Step] = {}  # by call id: the step with the call, since the user last spoke
+    for step in steps:
+        messages = step.messages
+        results = [result.call_id for message in messages for result in message.results()]
+        if any(message.role in ("user", "system") for message in messages) or step.kind != "messages":
+            called_by.clear()
+        called_by.update((call.id, step) for message in messages for call in message.calls())
+        callers = [called_by.get(call_id) for call_id in results]
+        at = len(ordered)
+        if callers and callers[0] is not None and all(caller is callers[0] for caller in callers):
+            start = next(index for index, other in enumerate(ordered) if other is callers[0])
+            others = (index for index in range(start + 1, at) if _follows_result(ordered, index))
+            at = next(others, at)
+        ordered.insert(at, step)
+    return tuple(ordered)
+
+
+def _follows_result(steps: Sequence[Step], index: int) -> bool:
+    """Return True for a message of the assistant that follows a result."""
+    before, step = steps[index - 1], steps[index]
+    return any(message.role == "tool" for message in before.messages) and any(
+        message.role == "assistant" for message in step.messages
+    )
+
+
 def group_into_turns(steps: Sequence[Step], *, ended: bool = False) -> tuple[Step, ...]:
     """Return the steps of one path with `starts_turn` and `closes_turn` set.
 
