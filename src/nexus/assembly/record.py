@@ -122,8 +122,8 @@ def _read_reply(
         meaning: object = message_format.reply(message, is_offered, call_id)
         if not isinstance(meaning, Message):
             problem = f"returned {type(meaning).__name__} and not a Message"
-        elif lost := {call.id for call in message.calls()} - {call.id for call in meaning.calls()}:
-            problem = f"dropped the calls {', '.join(sorted(lost))}"
+        elif lost_calls := {call.id for call in message.calls()} - {call.id for call in meaning.calls()}:
+            problem = f"dropped the calls {', '.join(sorted(lost_calls))}"
         else:
             return meaning
     except Exception as error:  # noqa: BLE001 - code of a plugin

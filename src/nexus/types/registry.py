@@ -84,5 +84,5 @@ class Registry(Mapping[str, T], Generic[T]):
 
 def _qualified_name(definition: object) -> str:
     """Return module and name of a function, or of an object's class."""
-    named = definition if hasattr(definition, "__qualname__") else type(definition)
-    return f"{named.__module__}.{getattr(named, '__qualname__', '')}"
+    function_or_type = definition if hasattr(definition, "__qualname__") else type(definition)
+    return f"{function_or_type.__module__}.{getattr(function_or_type, '__qualname__', '')}"

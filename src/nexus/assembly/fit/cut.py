@@ -335,15 +335,15 @@ class _Cutter:
         if not results or sum(results) <= room:
             return estimates
         limit = max(limit_within(results, int(TRUNCATED_RESULT * room)), LEAST_TOKENS)
-        shown = sum(min(size, limit) for size in results)
+        result_total = sum(min(size, limit) for size in results)
         sums = projected_sums(window, window.head + 1, limit, estimates.plain_until, estimates.images_until)
         return replace(
             estimates,
             clip_until=window.head + 1,
             clip_tokens=limit,
             sums=sums,
-            current_tokens=rest + shown,
-            result_tokens=shown,
+            current_tokens=rest + result_total,
+            result_tokens=result_total,
         )
 
     def _result_sizes(self) -> list[int]:
@@ -435,9 +435,9 @@ class _Cutter:
             first = window.rows[begin].ref if begin < len(window.rows) else MessageRef(window.head + 1, 0)
         head_end = window.row_at(head).ref if head else current.head if current else None
         request, lead = pending_request(window, index), opening.lead
-        shown = self._excerpts(index, estimates, shows_request=shows_request, shows_task=shows_task)
-        excerpts = shown.pins
-        chunks = self._digest(index, estimates, shown.tokens)
+        note = self._excerpts(index, estimates, shows_request=shows_request, shows_task=shows_task)
+        excerpts = note.pins
+        chunks = self._digest(index, estimates, note.tokens)
         digest = digest_pins(chunks, self.counter)
         lead_start = lead[0].ref if lead else window.first
         omitted_kinds = {kind for kind, is_shown in (("asked", shows_request), ("task", shows_task)) if not is_shown}
@@ -451,7 +451,7 @@ class _Cutter:
         passed = begin + (current.preceding_messages if current else 0)
         visible_start_ref = visible_start(context.mark)
         stored = [row for pin in hidden if pin.kind != "digest" for row in pin.rows]
-        unshown = lost_turns(window) + len(shown.turns - {row.ref for row in stored})
+        unshown = lost_turns(window) + len(note.turns - {row.ref for row in stored})
         pinned = sum(visible_start_ref <= row.ref < first for row in stored)
         omitted = passed - pinned - (window.row_of[head] if head else len(opening.lead))
         tokens = window.sums[index] - window.sums[head] + opening.pinned_tokens
@@ -493,7 +493,7 @@ class _Cutter:
             preceding_messages=passed,
             images_until_seq=estimates.images_until,
             excerpts=tuple(pin.place for pin in excerpts),
-            excerpt_tokens=shown.limit,
+            excerpt_tokens=note.limit,
             unshown_turns=unshown,
             digest=chunks,
         )

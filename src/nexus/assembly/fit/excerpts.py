@@ -32,7 +32,7 @@ REFILL = 0.75
 """Where the smallest excerpts exceed their room, the oldest leave down to this share of it, so that it lasts a while."""
 
 BARE_ANSWER_WORDS = 3
-"""A user turn of at most so many words, such as "yes", is shown with the question that it answers."""
+"""A user turn of at most so many words, such as "yes", is kept_rows with the question that it answers."""
 
 
 class Excerpts(Struct, frozen=True):
@@ -73,24 +73,24 @@ def choose_user_turns(
         tokens = sum(_bound(row, sizes[row.ref], limit) for turn in turns for row in turn)
         if tokens <= (room if limit > EXCERPT_TOKENS[-1] else max(room, most)):
             return Excerpts(_pins((row for turn in turns for row in turn), limit), limit, tokens, every)
-    limit, tokens, shown = EXCERPT_TOKENS[-1], 0, list[StoredMessage]()
+    limit, tokens, kept_rows = EXCERPT_TOKENS[-1], 0, list[StoredMessage]()
     for turn in turns:
         tokens += sum(_bound(row, sizes[row.ref], limit) for row in turn)
         if tokens > max(room, most) * REFILL:
             break
-        shown += turn
-    tokens = sum(_bound(row, sizes[row.ref], limit) for row in shown)
-    return Excerpts(_pins(shown, limit), limit if shown else 0, tokens, every)
+        kept_rows += turn
+    tokens = sum(_bound(row, sizes[row.ref], limit) for row in kept_rows)
+    return Excerpts(_pins(kept_rows, limit), limit if kept_rows else 0, tokens, every)
 
 
 def add_closing_texts(excerpts: Excerpts, window: Window, index: int, room: int, counter: TokenCounter) -> Excerpts:
     """Return the excerpts with the newest texts that ended a turn, in at most `room` further base tokens."""
     limit = excerpts.limit or EXCERPT_TOKENS[0]
-    shown = {pin.place for pin in excerpts.pins}
+    places = {pin.place for pin in excerpts.pins}
     added: list[StoredMessage] = []
     total = 0
     for row in _closing_texts(window, index):
-        if row.ref in shown:
+        if row.ref in places:
             continue
         tokens = _bound(row, _size(window, row, counter), limit)
         if tokens > room - total:
@@ -117,12 +117,14 @@ def last_excerpt(window: Window, limit: int, reserved: Collection[MessageRef]) -
 
 def lost_turns(window: Window) -> int:
     """Return the number of user turns that the window does not show and has no row of."""
-    shown = {row.ref for pin in window.hidden_pins() for row in pin.rows}
+    shown_places = {row.ref for pin in window.hidden_pins() for row in pin.rows}
     hidden = (row for pin in window.opening.pins if pin.place < window.first for row in pin.rows)
-    withheld = {
-        row.ref for row in hidden if row.ref not in shown and row.message.role == "user" and is_user_turn(row.message)
+    withheld_places = {
+        row.ref
+        for row in hidden
+        if row.ref not in shown_places and row.message.role == "user" and is_user_turn(row.message)
     }
-    return max(window.opening.unshown_turns - len(withheld), 0)
+    return max(window.opening.unshown_turns - len(withheld_places), 0)
 
 
 def turn_places(window: Window, index: int) -> frozenset[MessageRef]:
@@ -142,9 +144,11 @@ def _turns(window: Window, index: int) -> Iterator[tuple[StoredMessage, ...]]:
         message = rows[at].message
         if message.role != "user" or not is_user_turn(message):
             continue
-        asked = rows[at - 1] if at else None
+        question = rows[at - 1] if at else None
         is_bare = len(unformatted(message).text().split()) <= BARE_ANSWER_WORDS
-        yield (rows[at], asked) if is_bare and asked is not None and _is_closing(asked.message) else (rows[at],)
+        yield (
+            (rows[at], question) if is_bare and question is not None and _is_closing(question.message) else (rows[at],)
+        )
 
 
 def _closing_texts(window: Window, index: int) -> Iterator[StoredMessage]:
@@ -158,7 +162,7 @@ def _closing_texts(window: Window, index: int) -> Iterator[StoredMessage]:
 def _candidates(window: Window, index: int) -> list[StoredMessage]:
     """Return the rows of the opening's excerpts and requests, then those before message `index`."""
     end = max(window.row_of[index], 0) if index < len(window.messages) else len(window.rows)
-    opening = (row for pin in window.opening.pins if pin.kind in ("excerpt", "asked", "task") for row in pin.rows)
+    opening = (row for pin in window.opening.pins if pin.kind in ("excerpt", "question", "task") for row in pin.rows)
     first = window.rows[0].ref if window.rows else None
     hidden = (row for row in opening if first is None or row.ref < first)
     return [*sorted(hidden, key=lambda row: row.ref), *window.rows[:end]]
