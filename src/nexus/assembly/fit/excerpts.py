@@ -32,7 +32,7 @@ REFILL = 0.75
 """Where the smallest excerpts exceed their room, the oldest leave down to this share of it, so that it lasts a while."""
 
 BARE_ANSWER_WORDS = 3
-"""A user turn of at most so many words, such as "yes", is kept_rows with the question that it answers."""
+"""A user turn of at most so many words, such as "yes", is shown with the question that it answers."""
 
 
 class Excerpts(Struct, frozen=True):
@@ -162,7 +162,7 @@ def _closing_texts(window: Window, index: int) -> Iterator[StoredMessage]:
 def _candidates(window: Window, index: int) -> list[StoredMessage]:
     """Return the rows of the opening's excerpts and requests, then those before message `index`."""
     end = max(window.row_of[index], 0) if index < len(window.messages) else len(window.rows)
-    opening = (row for pin in window.opening.pins if pin.kind in ("excerpt", "question", "task") for row in pin.rows)
+    opening = (row for pin in window.opening.pins if pin.kind in ("excerpt", "asked", "task") for row in pin.rows)
     first = window.rows[0].ref if window.rows else None
     hidden = (row for row in opening if first is None or row.ref < first)
     return [*sorted(hidden, key=lambda row: row.ref), *window.rows[:end]]
