@@ -337,7 +337,10 @@ def _compacted(scene: Scene, done: CompactionOutcome, plan: CompactionPlan | Non
 
 
 def _as_told(scene: Scene, ctx: AssembledContext) -> None:
-    """The context after a compaction takes what that one told, or less: pins and results are counted at their most."""
+    """The context after a compaction takes what that one told, or less: pins and results are counted at their most.
+
+    New results are left out, because they may have been truncated before and have room afterwards.
+    """
     if scene.made is None or scene.disturbed:
         return
     (done, factor), scene.made = scene.made, None
@@ -346,7 +349,8 @@ def _as_told(scene: Scene, ctx: AssembledContext) -> None:
         and not ctx.provenance.manifest.cut
         and ctx.provenance.manifest.factor == factor
     ):
-        used = ctx.token_budget.used.total
+        tokens = ctx.token_budget.used
+        used = tokens.total - (tokens.event if scene.answers else 0)
         require(used <= done.tokens_after + ROUNDED, f"{used} tokens after a compaction that told {done.tokens_after}")
         scene.counts["contexts after a compaction that take no more than it told"] += 1
 

@@ -23,7 +23,7 @@ from support.recount import Recounter
 TURNS, WINDOW = 60, 2_048
 SIZES = (0, 3, 40, 200, 900, 4_000)
 """Words of the results, one size after the other; the last one is larger than the window."""
-REFUSED_TURNS = frozenset(range(7, TURNS, 9))
+REFUSED_TURNS = frozenset(range(5, TURNS, 9))
 """Turns whose first call meets a smaller window, as behind a gateway."""
 
 

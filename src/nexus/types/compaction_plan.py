@@ -47,6 +47,7 @@ class CompactionPlan(Struct, frozen=True):
     excerpts: tuple[MessageRef, ...] = ()  # Covered messages that are still shown, in part
     excerpt_tokens: int = 0  # Base tokens of each excerpt, at most
     unshown_turns: int = 0  # Covered user turns that are neither excerpts nor pins
+    withheld_turns: tuple[MessageRef, ...] = ()  # The newest of these
 
     @property
     def start(self) -> MessageRef:

@@ -89,6 +89,7 @@ class Compaction(Struct, frozen=True):
     excerpts: tuple[MessageRef, ...] = ()  # Covered messages that are shown in part behind the summary
     excerpt_tokens: int = 0  # Base tokens of each excerpt, at most
     unshown_turns: int | None = None  # Covered user turns that are neither excerpts nor pins; None for none
+    withheld_turns: tuple[MessageRef, ...] | None = None  # The newest of these, which are shown when there is room
     call_output_tokens: int | None = None  # The part of `call_tokens` that models wrote; None without such calls
 
 
@@ -130,6 +131,7 @@ class Cut(Struct, frozen=True):
     excerpts: tuple[MessageRef, ...] = ()  # Messages before `first` that are shown in part before the omission notice
     excerpt_tokens: int = 0  # Base tokens of each excerpt, at most
     unshown_turns: int = 0  # User turns before `first` that are neither excerpts nor pins
+    withheld_turns: tuple[MessageRef, ...] = ()  # The newest of these, which later cuts show when there is room
     digest: tuple[DigestChunk, ...] = ()  # Lines about omitted tool calls, shown before the omission notice
 
 

@@ -10,7 +10,8 @@ from msgspec import Struct
 
 from nexus.assembly.fit.cut import HIGH_MARK, LOW_MARK
 from nexus.assembly.fit.cut_pins import opening_pins, pending_request, reserved_places
-from nexus.assembly.fit.excerpts import Excerpts, choose_user_turns, lost_turns
+from nexus.assembly.fit.excerpts import MOST_WITHHELD, Excerpts, choose_user_turns, lost_turns
+from nexus.assembly.fit.pins import NOTE_FRAME_TOKENS
 from nexus.assembly.fit.token_sums import first_group_within, projected_sums, recent_turns_start
 from nexus.assembly.fit.window import Window
 from nexus.ledger.replay import visible_start
@@ -100,7 +101,9 @@ def plan_compaction(
         return None
     request = pending_request(window, index)
     excerpts = _excerpts(window, index, room, most, counter) if aim.keeps_user_turns else Excerpts()
-    unshown = lost_turns(window) + len(excerpts.turns - {pin.place for pin in excerpts.pins})
+    hidden_turns = excerpts.hidden_turns(())
+    unshown = lost_turns(window) + len(hidden_turns) if aim.keeps_user_turns else 0
+    note_tokens = excerpts.tokens or (NOTE_FRAME_TOKENS if unshown else 0)
     omitted_messages = (window.cut.omitted_messages if window.cut else 0) + len(opening.lead)
     return CompactionPlan(
         aim.session,
@@ -117,13 +120,14 @@ def plan_compaction(
         head_hash=window.path.head_hash.hex(),
         messages=(window.row_of[index] if index else 0) + omitted_messages,
         tokens_before=other_tokens + window.tokens,
-        kept_tokens=other_tokens + sums[-1] - sums[index] + _pinned_tokens(window, index) + excerpts.tokens,
+        kept_tokens=other_tokens + sums[-1] - sums[index] + _pinned_tokens(window, index) + note_tokens,
         summary_tokens=limit,
         start_ord=start.ord,
         factor=aim.factor,
         excerpts=tuple(pin.place for pin in excerpts.pins),
         excerpt_tokens=excerpts.limit,
-        unshown_turns=unshown if aim.keeps_user_turns else 0,
+        unshown_turns=unshown,
+        withheld_turns=hidden_turns[-MOST_WITHHELD:],
     )
 
 

@@ -31,6 +31,7 @@ from nexus.assembly.fit.cut_pins import (
 from nexus.assembly.fit.digest import UNLIMITED, digest_pins, grow_digest
 from nexus.assembly.fit.excerpts import (
     EXCERPT_TOKENS,
+    MOST_WITHHELD,
     Excerpts,
     add_closing_texts,
     choose_user_turns,
@@ -224,6 +225,7 @@ class _Cutter:
             excerpts=tuple(pin.place for pin in excerpts),
             excerpt_tokens=excerpts[0].limit if excerpts else 0,
             unshown_turns=window.opening.unshown_turns,
+            withheld_turns=tuple(pin.place for pin in window.opening.pins if pin.kind == "withheld"),
         )
         return self._after(
             structs.replace(
@@ -436,14 +438,13 @@ class _Cutter:
         head_end = window.row_at(head).ref if head else current.head if current else None
         request, lead = pending_request(window, index), opening.lead
         note = self._excerpts(index, estimates, shows_request=shows_request, shows_task=shows_task)
-        excerpts = note.pins
         chunks = self._digest(index, estimates, note.tokens)
         digest = digest_pins(chunks, self.counter)
         lead_start = lead[0].ref if lead else window.first
         omitted_kinds = {kind for kind, is_shown in (("asked", shows_request), ("task", shows_task)) if not is_shown}
         hidden = [
             pin
-            for pin in merge_pins(*lasting_pins(window), *((request,) if request else ()), *excerpts, *digest)
+            for pin in merge_pins(*lasting_pins(window), *((request,) if request else ()), *note.pins, *digest)
             if pin.place < first
             and pin.kind not in omitted_kinds
             and not (head_end is not None and lead_start <= pin.place < head_end)
@@ -451,7 +452,7 @@ class _Cutter:
         passed = begin + (current.preceding_messages if current else 0)
         visible_start_ref = visible_start(context.mark)
         stored = [row for pin in hidden if pin.kind != "digest" for row in pin.rows]
-        unshown = lost_turns(window) + len(note.turns - {row.ref for row in stored})
+        hidden_turns = note.hidden_turns({row.ref for row in stored})
         pinned = sum(visible_start_ref <= row.ref < first for row in stored)
         omitted = passed - pinned - (window.row_of[head] if head else len(opening.lead))
         tokens = window.sums[index] - window.sums[head] + opening.pinned_tokens
@@ -463,8 +464,8 @@ class _Cutter:
             tokens,
             summary=bool(context.mark and context.mark.body) and not keeps_summary,
             pins=bool(hidden),
-            excerpts=bool(excerpts),
-            unshown=unshown,
+            excerpts=bool(note.pins),
+            unshown=lost_turns(window) + len(hidden_turns),
         )
         stays = (keeps_summary or not opening.summary_tokens, shows_request, shows_task)
         stayed = (True,) * 3
@@ -492,9 +493,10 @@ class _Cutter:
             shows_pending_request=shows_request,
             preceding_messages=passed,
             images_until_seq=estimates.images_until,
-            excerpts=tuple(pin.place for pin in excerpts),
+            excerpts=tuple(pin.place for pin in note.pins),
             excerpt_tokens=note.limit,
-            unshown_turns=unshown,
+            unshown_turns=lost_turns(window) + len(hidden_turns),
+            withheld_turns=hidden_turns[-MOST_WITHHELD:],
             digest=chunks,
         )
 

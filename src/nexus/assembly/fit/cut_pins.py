@@ -6,9 +6,9 @@ from bisect import bisect_right
 
 from msgspec import structs
 
-from nexus.assembly.fit.pins import Pinned, excerpt_pin, merge_pins
+from nexus.assembly.fit.pins import Pinned, excerpt_pin, merge_pins, withheld_pin
 from nexus.assembly.fit.window import Window
-from nexus.types.ledger_entries import Cut, MessageRef
+from nexus.types.ledger_entries import Cut, MessageRef, StoredMessage
 
 
 def pending_request(window: Window, index: int) -> Pinned | None:
@@ -63,10 +63,14 @@ def opening_pins_tokens(window: Window, index: int, head: int = 0) -> int:
 
 
 def excerpt_pins(window: Window, cut: Cut) -> list[Pinned]:
-    """Return the pins of a cut's excerpts, from the pins or the rows."""
+    """Return the pins of a cut's excerpts and of the user turns that it withholds, from the pins or the rows."""
     rows = {row.ref: row for pin in window.opening.pins for row in pin.rows}
-    places = ((window.rows_at(place) or (rows[place],))[0] for place in cut.excerpts)
-    return [excerpt_pin(row, cut.excerpt_tokens, window.rules.render) for row in places]
+
+    def row_at(place: MessageRef) -> StoredMessage:
+        return (window.rows_at(place) or (rows[place],))[0]
+
+    excerpts = (excerpt_pin(row_at(place), cut.excerpt_tokens, window.rules.render) for place in cut.excerpts)
+    return [*excerpts, *(withheld_pin(row_at(place)) for place in cut.withheld_turns)]
 
 
 def request_at(window: Window, place: MessageRef | None) -> tuple[Pinned, ...]:

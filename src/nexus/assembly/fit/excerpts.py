@@ -6,12 +6,15 @@ results are the rest. Where they are many, each becomes a line whose size falls 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator
+from itertools import accumulate
 
 from msgspec import Struct, structs
 
 from nexus.assembly.fit.pins import (
     LABEL_TOKENS,
+    NOTE_FRAME_TOKENS,
     REPLY_PART,
     Pinned,
     excerpt_pin,
@@ -28,11 +31,18 @@ from nexus.types.message import Message, Text, Thinking
 EXCERPT_TOKENS = (400, 300, 200, 150, 120, 100, 80, 60, 50, 40, 30)
 """Base tokens that each excerpt of a note may show: the largest number with which all of them fit."""
 
+SHORT_ENOUGH = 0.8
+"""Excerpts are not shortened further if the smallest take at least this share of their tokens."""
+
 REFILL = 0.75
 """Where the smallest excerpts exceed their room, the oldest leave down to this share of it, so that it lasts a while."""
 
 BARE_ANSWER_WORDS = 3
 """A user turn of at most so many words, such as "yes", is shown with the question that it answers."""
+
+
+MOST_WITHHELD = 64
+"""Positions of user turns without room that a cut keeps for later cuts: the newest."""
 
 
 class Excerpts(Struct, frozen=True):
@@ -45,10 +55,14 @@ class Excerpts(Struct, frozen=True):
     """Base tokens that each of them shows, at most."""
 
     tokens: int = 0
-    """Upper bound of the base tokens of all."""
+    """Upper bound of the base tokens of the note; 0 without excerpts."""
 
     turns: frozenset[MessageRef] = frozenset()
     """Positions of all user turns that it could show."""
+
+    def hidden_turns(self, shown_places: Collection[MessageRef]) -> tuple[MessageRef, ...]:
+        """Return the positions of the turns that are neither excerpts nor shown otherwise, in order."""
+        return tuple(sorted(self.turns - {pin.place for pin in self.pins} - set(shown_places)))
 
 
 def choose_user_turns(
@@ -64,23 +78,28 @@ def choose_user_turns(
 
     Candidates are the rows before `index` and the messages that the opening shows now. `reserved` are positions that the
     new opening shows anyway. The smallest excerpts of all turns may take `most`, if that is more than `room`, because
-    turns that are not shown once are never shown again. If that is not enough, the oldest leave.
+    turns that are not shown once are never shown again. If that is not enough, the questions of bare answers leave first,
+    then the oldest turns.
     """
     turns = [turn for turn in _turns(window, index) if turn[0].ref not in reserved]
     every = frozenset(turn[0].ref for turn in turns)
     sizes = {row.ref: _size(window, row, counter) for turn in turns for row in turn}
-    for limit in EXCERPT_TOKENS:
-        tokens = sum(_bound(row, sizes[row.ref], limit) for turn in turns for row in turn)
-        if tokens <= (room if limit > EXCERPT_TOKENS[-1] else max(room, most)):
-            return Excerpts(_pins((row for turn in turns for row in turn), limit), limit, tokens, every)
-    limit, tokens, kept_rows = EXCERPT_TOKENS[-1], 0, list[StoredMessage]()
-    for turn in turns:
-        tokens += sum(_bound(row, sizes[row.ref], limit) for row in turn)
-        if tokens > max(room, most) * REFILL:
-            break
-        kept_rows += turn
-    tokens = sum(_bound(row, sizes[row.ref], limit) for row in kept_rows)
-    return Excerpts(_pins(kept_rows, limit), limit if kept_rows else 0, tokens, every)
+
+    def note_tokens(rows: Iterable[StoredMessage], limit: int) -> int:
+        return NOTE_FRAME_TOKENS + sum(_bound(row, sizes[row.ref], limit) for row in rows)
+
+    rows, least_limit = [row for turn in turns for row in turn], EXCERPT_TOKENS[-1]
+    most = max(room, most)
+    room = max(room, min(int(note_tokens(rows, least_limit) / SHORT_ENOUGH), most))
+    limit = next((limit for limit in EXCERPT_TOKENS if note_tokens(rows, limit) <= room), least_limit)
+    if note_tokens(rows, limit) > most:
+        rows = [turn[0] for turn in turns]
+    if note_tokens(rows, limit) > most:
+        sums = accumulate((_bound(row, sizes[row.ref], limit) for row in rows), initial=NOTE_FRAME_TOKENS)
+        rows = rows[: max(bisect_right(list(sums), most * REFILL) - 1, 0)]
+    if not rows:
+        return Excerpts(turns=every)
+    return Excerpts(_pins(rows, limit), limit, note_tokens(rows, limit), every)
 
 
 def add_closing_texts(excerpts: Excerpts, window: Window, index: int, room: int, counter: TokenCounter) -> Excerpts:
@@ -88,7 +107,7 @@ def add_closing_texts(excerpts: Excerpts, window: Window, index: int, room: int,
     limit = excerpts.limit or EXCERPT_TOKENS[0]
     places = {pin.place for pin in excerpts.pins}
     added: list[StoredMessage] = []
-    total = 0
+    total = 0 if excerpts.pins else NOTE_FRAME_TOKENS
     for row in _closing_texts(window, index):
         if row.ref in places:
             continue
@@ -162,7 +181,8 @@ def _closing_texts(window: Window, index: int) -> Iterator[StoredMessage]:
 def _candidates(window: Window, index: int) -> list[StoredMessage]:
     """Return the rows of the opening's excerpts and requests, then those before message `index`."""
     end = max(window.row_of[index], 0) if index < len(window.messages) else len(window.rows)
-    opening = (row for pin in window.opening.pins if pin.kind in ("excerpt", "asked", "task") for row in pin.rows)
+    kinds = ("excerpt", "asked", "task", "withheld")
+    opening = (row for pin in window.opening.pins if pin.kind in kinds for row in pin.rows)
     first = window.rows[0].ref if window.rows else None
     hidden = (row for row in opening if first is None or row.ref < first)
     return [*sorted(hidden, key=lambda row: row.ref), *window.rows[:end]]

@@ -53,13 +53,14 @@ NEAR = 64
 EntryReader: TypeAlias = Callable[[int, int], Iterable[Entry]]
 """Reads the entries `after < seq <= until`."""
 
-PinKind: TypeAlias = Literal["pin", "task", "asked", "excerpt", "digest"]
-"""A user's pin, the first user message, the pending request, an excerpt, or a digest of tool calls.
+PinKind: TypeAlias = Literal["pin", "task", "asked", "excerpt", "digest", "withheld"]
+"""A user's pin, the first user message, the pending request, an excerpt, a digest of tool calls, or a user turn that is not
+shown until there is room.
 
 The names are stored in manifests.
 """
 
-_KINDS: tuple[PinKind, ...] = ("pin", "task", "asked", "excerpt", "digest")
+_KINDS: tuple[PinKind, ...] = ("pin", "task", "asked", "excerpt", "digest", "withheld")
 
 
 class Pinned(Struct, frozen=True):
@@ -127,6 +128,19 @@ def unshown_turns(cut: Cut | None, mark: Entry | None) -> int:
     if cut is not None:
         return cut.unshown_turns
     return int(mark.body.get("unshown_turns") or 0) if mark is not None else 0
+
+
+def withheld_refs(cut: Cut | None, mark: Entry | None) -> tuple[MessageRef, ...]:
+    """Return the positions of the user turns that a later cut shows when there is room."""
+    if cut is not None:
+        return cut.withheld_turns
+    stored = mark.body.get("withheld_turns") if mark is not None else None
+    return msgspec.convert(stored or (), tuple[MessageRef, ...])
+
+
+def withheld_pin(row: StoredMessage) -> Pinned:
+    """Return the pin of a user turn that is not shown."""
+    return Pinned(row.ref, (row,), 1, "withheld")
 
 
 def merge_pins(*pins: Pinned) -> tuple[Pinned, ...]:

@@ -15,6 +15,8 @@ from nexus.assembly.fit.pins import (
     message_at,
     pending_request_ref,
     pinned_groups,
+    withheld_pin,
+    withheld_refs,
 )
 from nexus.assembly.fit.window import Window
 from nexus.assembly.formats.path_format import LedgerView, PathFormat
@@ -121,5 +123,7 @@ def _pins(
         row = message_at(reading.entries, place)
         if row is not None:
             pins.append(excerpt_pin(row, limit, view.render))
+    withheld = (message_at(reading.entries, place) for place in withheld_refs(cut, mark))
+    pins += [withheld_pin(row) for row in withheld if row is not None]
     pins += digest_pins(cut.digest if cut is not None else (), counter)
     return first.ref if first else None, merge_pins(*pins)

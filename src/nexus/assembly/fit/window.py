@@ -168,10 +168,12 @@ class Window:
         has `limits` of its own. `mark` is the newest clear or the current compaction; the
         cut must be current (see `is_current`).
         """
-        visible = [*lead, *(row for pin in pins for row in pin.rows)]
+        visible = [*lead, *(row for pin in pins if pin.kind != "withheld" for row in pin.rows)]
         header = (Message("user", (Text(rules.header.started),)),) if rules.header.started else ()
         first = cut.first if cut is not None else visible_start(mark)
-        omits = {"asked", "excerpt"} if cut is None or cut.shows_first_message else {"asked", "excerpt", "task"}
+        omits = {"asked", "excerpt", "withheld"}
+        if cut is not None and not cut.shows_first_message:
+            omits.add("task")
         hidden = [row for pin in pins if pin.place < first and pin.kind not in omits for row in pin.rows]
         summary = _summary_messages(mark, rules, visible, hidden)
         strips_until = mark.seq if mark is not None and summary else 0
@@ -295,7 +297,9 @@ class Window:
         lead, cut = self.opening.lead, self.cut
         lead_start = lead[0].ref if lead else self.first
         lead_end = lead[-1].ref if lead else lead_start
-        shows = {"task": cut.shows_first_message, "asked": cut.shows_pending_request} if cut else {}
+        shows: dict[str, bool] = {"withheld": False}
+        if cut is not None:
+            shows |= {"task": cut.shows_first_message, "asked": cut.shows_pending_request}
         before = (pin for pin in self.opening.pins if pin.place < self.first and shows.get(pin.kind, True))
         return tuple(pin for pin in before if not lead_start <= pin.place <= lead_end)
 

@@ -335,8 +335,9 @@ class Writing:
         head = self.reader.view_head(thread, view)
         before = head[1] if head is not None else b""
         fields = msgspec.to_builtins(replace(cut, number=number))
-        if not cut.unshown_turns:  # cuts of earlier versions have no such field
-            del fields["unshown_turns"]
+        for name in ("unshown_turns", "withheld_turns"):
+            if not fields[name]:  # cuts of earlier versions have no such field
+                del fields[name]
         columns = (view, number, "cut", cut.at_seq, to_json(fields), self.clock_ms())
         digest = chain.decision_hash(before, (self.tenant, thread, *columns))
         self.put_decision(DecisionRecord(thread, *columns, digest))
