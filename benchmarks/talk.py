@@ -15,7 +15,7 @@ from nexus.ledger.sqlite import SqliteLedger
 from nexus.types.ledger_entries import Commit, NewEntry
 from nexus.types.message import Message, ToolCall, assistant, tool, user
 
-BUDGET_TOKENS = 240_000
+BUDGET_TOKENS = 360_000
 """So large that over 1,000 of the messages are in view right after a cut."""
 
 RESULT_CHARS = 1_200
@@ -108,13 +108,18 @@ def filled(folder: Path, length: int, *, room_turns: int) -> Place:
     other = place.connection()
     place.append(other, length // TURN_MESSAGES)
     with place.engine() as nx:
-        ctx = nx.assemble(QUESTION, budget=place.budget)
-        turn = ctx.token_budget.used.history * TURN_MESSAGES // max(1, len(ctx.history))
-    if ctx.cut is None:
-        place.budget = ctx.token_budget.used.total + room_turns * turn
-    else:
+        is_cut = nx.assemble(QUESTION, budget=place.budget).cut is not None
+    if is_cut:
         _settle(place)
+    before = place.used()
+    place.append(other)
+    used = place.used()
+    turn = used - before
+    if is_cut:
+        place.append(other, (place.budget - used) // turn - 10 * room_turns)
         place.append(other, (place.budget - place.used()) // turn - room_turns)
+    else:
+        place.budget = used + room_turns * turn
     other.close()
     return place
 
