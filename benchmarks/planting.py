@@ -70,6 +70,24 @@ def tau_sessions(number: int, joined: int = JOINED) -> list[Session]:
     return found
 
 
+def talkative_sessions(number: int, turns: int) -> list[Session]:
+    """So many sessions of tau conversations, joined in the order of the file until each has `turns` user turns."""
+    path = data_folder() / "tau_airline.jsonl"
+    if not path.is_file():
+        raise NotRun(f"no conversations in {path.parent}: NEXUS_DATA names the folder of tau_airline.jsonl")
+    found: list[Session] = []
+    steps: list[Step] = []
+    for conversation in read(path):
+        steps += [step for step in conversation.steps if not _is_system(step)]
+        calls = calls_of(steps)
+        if sum(bool(_said(call)) for call in calls) >= turns:
+            found.append(Session(f"tau of {turns} turns {len(found) + 1}", calls))
+            steps = []
+        if len(found) == number:
+            break
+    return found
+
+
 def _is_system(step: Step) -> bool:
     return any(message.role == "system" for message in step.messages)
 
@@ -110,6 +128,17 @@ def places_of(calls: Sequence[Call]) -> Mapping[str, Site]:
 def whole_results(call: Call) -> list[str]:
     """The ids of the calls whose results a sentence can be put into."""
     return [result.call_id for result in _results(call)]
+
+
+def turn_sites(calls: Sequence[Call]) -> dict[str, int]:
+    """Return the call of the first turn and of turns 5 and 20, by place."""
+    sites = places_of(calls)
+    return {place: sites[place][0] for place in (FIRST[1], TURN_5, TURN_20) if place in sites}
+
+
+def put_into_turn(call: Call, said: str) -> Call:
+    """The call with a sentence in the middle of what the user said."""
+    return replace(call, event=_with(call, "", _in_middle, said))
 
 
 def put_into_result(call: Call, call_id: str, said: str) -> Call:

@@ -11,7 +11,7 @@ from msgspec import Struct
 from benchmarks.report import NotRun
 from nexus.interop.detect import read
 from nexus.interop.transcript import Step, Transcript
-from nexus.types.message import Message, user
+from nexus.types.message import Message, assistant, user
 from nexus.types.request import Event
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -43,6 +43,23 @@ def session_files() -> list[Path]:
     if not files:
         raise NotRun(f"no session files in {folder}: NEXUS_DATA names the folder above claude_code/")
     return files
+
+
+def long_sessions() -> list[Session]:
+    """The longest conversation of each file of long Claude Code sessions. An empty reply is a full stop."""
+    folder = data_folder() / "claude_code_long"
+    files = sorted(folder.glob("*.jsonl"))
+    if not files:
+        raise NotRun(f"no session files in {folder}: NEXUS_DATA names the folder above claude_code_long/")
+    longest = (max(read(path), key=lambda transcript: len(transcript.steps)) for path in files)
+    return [
+        Session(path.stem, tuple(_with_reply(call) for call in calls_of(transcript.steps)))
+        for path, transcript in zip(files, longest, strict=True)
+    ]
+
+
+def _with_reply(call: Call) -> Call:
+    return call if any(message.has_content() for message in call.reply) else Call(call.event, (assistant("."),))
 
 
 def transcripts() -> list[tuple[str, Transcript]]:
