@@ -70,6 +70,13 @@ def test_truncation_is_within_limit_and_deterministic(text: str, limit: int) -> 
         assert short == text
 
 
+def test_short_text_of_many_tokens_is_truncated() -> None:
+    text = "\U0003f040\x1f:0:0:\x1f\x07\x1f0ƀ𘒀\U0001e95a\x1f0:0𐀀𐀀𐀀𐀀𐀀"
+    assert len(text) < LEAST_TOKENS < tokens(text)
+    assert tokens(truncate_text(text, 0, COUNTER)) <= LEAST_TOKENS
+    assert truncate_text(text, 0, COUNTER, render=6) == text
+
+
 def test_megabytes_without_space_are_truncated() -> None:
     assert tokens(truncate_text("a" * 3_000_000, 100, COUNTER)) <= 100
     assert tokens(truncate_text("[" * 500_000, 100, COUNTER)) <= 100

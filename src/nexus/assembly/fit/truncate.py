@@ -143,20 +143,28 @@ def truncate_text(text: str, limit: int, counter: TokenCounter, where: str = "",
     A line reports the number of omitted characters and `where` the full text is. A text that fits is unchanged.
     """
     limit = max(limit, LEAST_TOKENS)
-    if len(text) <= limit or (len(text) <= 16 * limit and text_tokens_json(text, counter) <= limit):
+    if _fits(text, limit, counter, render):
         return text
     return _shorter_json(text, limit, counter, where) or _head_and_tail(text, limit, counter, where, render)
 
 
 def shorten(text: str, limit: int, counter: TokenCounter, head_percent: int = HEAD_PERCENT) -> str:
     """Return the text in at most `limit` base tokens: its beginning, with that share, and its end, with dots between."""
-    if len(text) <= limit or (len(text) <= 16 * limit and text_tokens_json(text, counter) <= limit):
+    if _fits(text, limit, counter):
         return text
     available = limit - 4
     head_tokens = available * head_percent // 100
     head = _fitting(text, head_tokens, counter, lambda whole, chars: whole[:chars])
     tail = _fitting(text, available - head_tokens, counter, lambda whole, chars: whole[-chars:])
     return f"{head.rstrip()} … {tail.lstrip()}".rstrip()
+
+
+def _fits(text: str, limit: int, counter: TokenCounter, render: int = RENDER_VERSION) -> bool:
+    """Return whether a text takes at most `limit` base tokens. Long ones are not counted."""
+    # Until render version 7 a character was taken for a token at most; rare characters are more.
+    if render < 7 and len(text) <= limit:
+        return True
+    return len(text) <= 16 * limit and text_tokens_json(text, counter) <= limit
 
 
 def _text_of(result: ToolResult) -> str:
