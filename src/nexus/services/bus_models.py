@@ -22,7 +22,9 @@ from nexus.errors import (
     BusNoResponder,
     BusRequestFailed,
     BusUnavailable,
+    LedgerUnavailable,
     ModelCallFailed,
+    OutcomeUnknown,
 )
 from nexus.models import ModelReply
 from nexus.models.client import StreamItem
@@ -47,6 +49,9 @@ from nexus.services.topics import Topics
 from nexus.types.message import Text
 from nexus.types.options import RequestOptions
 from nexus.types.stream_events import Retry, Token
+
+_OF_LEDGER_SERVER = (LedgerUnavailable.__name__, OutcomeUnknown.__name__)
+"""Names of a builder's errors about a server of the ledger that is away."""
 
 CONTEXT_TRY_S, CONTEXT_TOTAL_S = 10.0, 60.0
 CALL_S = 1_800.0
@@ -227,8 +232,8 @@ class BusAssembly:
     async def __call__(self, turn: AsyncTurn, changes: RequestOptions) -> AssembledContext:
         """Return the context of the turn's next call.
 
-        Raises BadContext if the answer cannot be used (`nexus.services.answers`), BusRequestFailed, and
-        BusDeadlineExceeded or BusNoResponder if no builder answers.
+        Raises BadContext if the answer cannot be used (`nexus.services.answers`), LedgerUnavailable if the builder's ledger
+        cannot be reached, BusRequestFailed, and BusDeadlineExceeded or BusNoResponder if no builder answers.
         """
         stored, nx = turn.turn, self.nx.engine
         if stored not in self._answered:
@@ -250,9 +255,14 @@ class BusAssembly:
             session=turn.session,
             tenant=self.nx.engine.store.tenant,
         )
-        return read_content(
-            await request_again(self.bus, message, try_s=self.try_s, total_s=self.total_s), BuiltContext
-        )
+        try:
+            answer = await request_again(self.bus, message, try_s=self.try_s, total_s=self.total_s)
+        except BusRequestFailed as failed:
+            if failed.kind in _OF_LEDGER_SERVER:
+                # The builder could not read: the turn stays open, as when this process cannot.
+                raise LedgerUnavailable(failed.text) from failed
+            raise
+        return read_content(answer, BuiltContext)
 
 
 def _build_request(turn: Turn, ctx: AssembledContext) -> BuildRequest:
