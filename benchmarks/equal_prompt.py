@@ -155,10 +155,8 @@ def run() -> Outcome:
                 continue
             rows = {policy: at_mean(policy, long, mean, counter) for policy in (*NEXUS, *OTHERS)}
             cells = tuple((policy, budget, *sums.row()) for policy, (budget, sums) in rows.items())
-            calls, turns = (
-                sum(len(part) for part in parts)
-                for parts in zip(*((one.calls, one.user_turns) for one in long), strict=True)
-            )
+            calls = sum(len(one.calls) for one in long)
+            turns = sum(len(one.user_turns) for one in long)
             data = f"{', '.join(one.name for one in long)}: {calls} calls, {turns} user turns before the last call"
             columns = ("policy", "budget", *COLUMNS)
             tables.append(Table(f"Mean prompt of {mean:,} tokens: {name}", COMMAND, data, columns, cells, _NOTES))

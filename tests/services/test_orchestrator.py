@@ -11,8 +11,9 @@ import pytest
 
 from nexus.bus import MemoryBus, Message
 from nexus.bus.message import now_ms
-from nexus.errors import BusRequestFailed
+from nexus.errors import BusRequestFailed, LedgerUnavailable, OutcomeUnknown
 from nexus.services import Run, RunClient, RunMetadata, Topics
+from nexus.services.context.builder import ContextBuilder
 from nexus.services.orchestrator import CANCEL_S, RunState
 from nexus.testing.model_server import fail, reply
 from nexus.types.message import ToolCall
@@ -174,6 +175,30 @@ def test_failure_of_the_model_is_the_reason_of_the_run() -> None:
             assert (turn.status, turn.failure_kind) == ("failed", "auth")
 
     run(main)
+
+
+@pytest.mark.parametrize("error", [LedgerUnavailable, OutcomeUnknown])
+def test_run_goes_on_after_the_builders_database_was_away(
+    monkeypatch: pytest.MonkeyPatch, error: type[LedgerUnavailable]
+) -> None:
+    respond, tries = ContextBuilder._response, list[int]()  # pyright: ignore[reportPrivateUsage]
+
+    async def respond_at_third_try(self: ContextBuilder, message: Message) -> Any:
+        tries.append(1)
+        if len(tries) < 3:
+            raise error("the server is starting")
+        return await respond(self, message)
+
+    monkeypatch.setattr(ContextBuilder, "_response", respond_at_third_try)
+
+    async def main() -> None:
+        async with services(reply("Paris.")) as running:
+            end = await running.client.run(Run("ada", "What's the capital of France?", "r1"))
+            assert (end.state, end.text, end.turn) == ("done", "Paris.", 1), end.reason
+            assert len(running.server.bodies) == 1
+
+    run(main)
+    assert len(tries) == 3
 
 
 def test_ui_events_name_their_run_and_begin_and_end_like_a_turns() -> None:

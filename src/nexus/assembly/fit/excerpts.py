@@ -89,14 +89,14 @@ def choose_user_turns(
         return NOTE_FRAME_TOKENS + sum(_bound(row, sizes[row.ref], limit) for row in rows)
 
     rows, least_limit = [row for turn in turns for row in turn], EXCERPT_TOKENS[-1]
-    most = max(room, most)
-    room = max(room, min(int(note_tokens(rows, least_limit) / SHORT_ENOUGH), most))
+    largest_room = max(room, most)
+    room = max(room, min(int(note_tokens(rows, least_limit) / SHORT_ENOUGH), largest_room))
     limit = next((limit for limit in EXCERPT_TOKENS if note_tokens(rows, limit) <= room), least_limit)
-    if note_tokens(rows, limit) > most:
+    if note_tokens(rows, limit) > largest_room:
         rows = [turn[0] for turn in turns]
-    if note_tokens(rows, limit) > most:
+    if note_tokens(rows, limit) > largest_room:
         sums = accumulate((_bound(row, sizes[row.ref], limit) for row in rows), initial=NOTE_FRAME_TOKENS)
-        rows = rows[: max(bisect_right(list(sums), most * REFILL) - 1, 0)]
+        rows = rows[: max(bisect_right(list(sums), largest_room * REFILL) - 1, 0)]
     if not rows:
         return Excerpts(turns=every)
     return Excerpts(_pins(rows, limit), limit, note_tokens(rows, limit), every)

@@ -123,7 +123,7 @@ def _pins(
         row = message_at(reading.entries, place)
         if row is not None:
             pins.append(excerpt_pin(row, limit, view.render))
-    withheld = (message_at(reading.entries, place) for place in withheld_refs(cut, mark))
-    pins += [withheld_pin(row) for row in withheld if row is not None]
+    withheld_rows = (message_at(reading.entries, place) for place in withheld_refs(cut, mark))
+    pins += [withheld_pin(row) for row in withheld_rows if row is not None]
     pins += digest_pins(cut.digest if cut is not None else (), counter)
     return first.ref if first else None, merge_pins(*pins)
