@@ -230,7 +230,9 @@ class Walk:
         if len(limits) != 1 and not point.event.results:
             held = 0  # a last group that a user's message does not answer may go
         shortest = message_tokens(Message("user", (Text(omission_notice("s", 1, 1)),)), COUNTER).on(wire)
-        largest = omission_notice_tokens("s", wire, COUNTER)
+        largest = omission_notice_tokens(
+            "s", 999_999, 999_999_999, summary=True, lookup="command", wire=wire, counter=COUNTER
+        )
         marker = (shortest if shortest_marker else largest) if len(groups) > 1 or self.opening else 0
         fits_whole = whole.token_budget.used.total <= self.budget
         return system + current + held + (0 if fits_whole else marker)

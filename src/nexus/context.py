@@ -21,7 +21,7 @@ from nexus.tokens.image_price import ANY_MODEL, ImagePrice
 from nexus.tokens.model import Model
 from nexus.types.block import Block, ContextWarning
 from nexus.types.compaction_plan import FULL, FULL_TO, CompactionPlan, Trigger
-from nexus.types.history import History, Memory
+from nexus.types.history import History, Lookup, Memory
 from nexus.types.ledger_entries import Cut, MessageRef, TurnPosition
 from nexus.types.message import Message, ProviderFormat
 from nexus.types.profile import MessageFormatName
@@ -76,6 +76,7 @@ class Manifest(Struct, frozen=True):
     content_factor: float = field(default=1.0, name="content")
     # Hashes of the settings that the prompt cache depends on: from the beginning, and from the first message on.
     cached_settings: tuple[str, str] = ("", "")
+    lookup: Lookup = ""  # what notices say about where the whole can be read
 
 
 class PrefixReport(Struct, frozen=True):

@@ -85,7 +85,7 @@ def test_note_of_a_shortened_result_opens_it_in_full(nx: Engine) -> None:
     ctx = limited.assemble("Hm?", session="main", budget=60_000)
     shortened = next(m for m in ctx.to_openai()["messages"] if m["role"] == "tool")["content"]
     (command,) = set(NOTE.findall(shortened))
-    assert command == "nexus history SESSION --call call_7"
+    assert command == "nexus history --call call_7"
     for reference in (
         command,
         f"`{command}`",
@@ -110,7 +110,7 @@ def test_pages_of_a_long_result_are_the_whole(nx: Engine) -> None:
 
 def test_notice_of_a_cut_opens_the_list_of_turns(nx: Engine) -> None:
     body = json.dumps(nx.assemble("And now?", session="main", budget=BUDGET, profile="bare").to_openai())
-    (command,) = set(NOTE.findall(body)) - {"nexus history SESSION --call call_7"}
+    (command,) = set(NOTE.findall(body)) - {"nexus history --call call_7"}
     text = recall(nx, reference=command)
     assert text.startswith('[32 turns; open one with reference="turn N"]\nturn 1 (2 messages)')
     assert "Which index for the JSONB column?" in text

@@ -201,3 +201,16 @@ def test_a_narrow_output_encoding_is_no_traceback(example: Path, command: tuple[
 
 def test_form_and_json_together_are_one_json_value(example: Path) -> None:
     assert json.loads(run("history", "main", "--as", "openai", "--json", folder=example).out)
+
+
+def test_without_a_session_the_newest_is_shown_or_the_newest_with_the_call(empty: Path, talk: Path) -> None:
+    missing = run("history", folder=empty)
+    assert missing.code != 0 and "no session yet" in missing.err
+    run("import", talk, folder=empty)
+    say(empty, "hi", "hello", session="later")
+    assert "hello" in run("history", folder=empty).out
+    with nexus.open(empty) as nx:
+        call_id = next(call.id for message in nx.history("talk") for call in message.calls())
+    assert "read_file" in run("history", "--call", call_id, folder=empty).out
+    unknown = run("history", "--call", "call_x", folder=empty)
+    assert unknown.code != 0 and "not found in any session" in unknown.err

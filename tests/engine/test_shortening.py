@@ -52,7 +52,7 @@ def test_large_result_is_truncated_once_to_the_same_bytes() -> None:
     with opened(strategy="oldest_first") as nx:
         first = work(nx, 2, 400, 16_000)[1]
         assert "1 tool result truncated to 2,048 tokens" in str(first.warnings)
-        assert "`nexus history SESSION --call call_0`" in shown(first, "call_0")
+        assert "`nexus history --call call_0`" in shown(first, "call_0")
         later = nx.assemble([tool("call_1", "done", "run")], budget=16_000, profile="bare")
         assert shown(later, "call_0") == shown(first, "call_0")
         assert later.accounting.prefix.state == "extends"

@@ -65,7 +65,11 @@ class Call:
         self.opening, self.tail = ctx.messages[:count], ctx.messages[count:]
         plain_until = self.cut.strip_thinking_until_seq if self.cut else self.mark_plain
         self.expected = Pairing(
-            plain_until, bool(self.opening), noted=self.is_noted, hides_start=self.first > MessageRef(1, 0)
+            plain_until,
+            bool(self.opening),
+            noted=self.is_noted,
+            has_tools=bool(ctx.tools),
+            hides_start=self.first > MessageRef(1, 0),
         )
         self.expected.follows([*self.lead, *self.hidden_pins])
         for row in self.path.talk(self.first):

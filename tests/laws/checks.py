@@ -142,7 +142,7 @@ def _result(call: Call, mine: Atom, wanted: Atom, place: MessageRef | None) -> N
         broken("results", f"{tokens(shown)} tokens, the limit is {limit}")
     if place is not None and place in call.verbatim:
         broken("pins word for word", f"the pinned result at {place} is shortened")
-    if "nexus history SESSION" not in shown and tokens(shown) + 30 < limit:
+    if not call.ctx.tools and "`nexus history" not in shown and tokens(shown) + 30 < limit:
         broken("results", f"the way to the whole is not named: {shown!r}")
 
 

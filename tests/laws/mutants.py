@@ -73,8 +73,8 @@ MUTANTS = (
     ),
     Mutant(
         "a result is shortened again from the shortened text",
-        "nexus.assembly.fit.window:Window._truncated", "message = truncate_results(row.message, limit,",
-        "message = truncate_results(truncate_results(row.message, limit * 2, counter, keeps_images=True), limit,", ("results",),
+        "nexus.assembly.fit.window:Window._truncated", "message = truncate_results(\n            row.message, limit,",
+        "message = truncate_results(\n            truncate_results(row.message, limit * 2, counter, keeps_images=True), limit,", ("results",),
         Script("gpt-4o", 600, "oldest_first", None, 0, (*[ASK] * 5, Step("work"))),
     ),
     Mutant(

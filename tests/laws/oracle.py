@@ -29,7 +29,10 @@ A result whose pictures are notes has two more: its text with the notes in their
 """
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_GAP = re.compile(r"\[… ([\d,]+) characters left out here(?:; the whole: (`nexus history SESSION[^`]*`))? …\]")
+_GAP = re.compile(
+    r"\[… ([\d,]+) characters left out here"
+    r"(?:; the whole: (`nexus history(?: --call [\w.:-]+)?`|recall\(reference=\"[\w.:-]+\"\)))? …\]"
+)
 _PICTURED = re.compile(r"(?:\n|\A)\[[\w/+.-]+(?: \d+x\d+)? was shown here before; it is in the ledger\]\Z")
 
 
@@ -65,6 +68,8 @@ class Pairing:
     met: set[str] = field(default_factory=set[str])
     """Ids of the calls so far, as they are stored."""
     noted: Callable[[MessageRef], bool] = field(default=lambda _: False)
+    has_tools: bool = False
+    """Whether tools are offered, so that notes name no command."""
 
     def follows(self, rows: Iterable[StoredMessage]) -> None:
         """Reads the messages shown before these: their calls are met, and their results are shown or may come late."""
@@ -104,10 +109,20 @@ class Pairing:
         else:
             self._user(message, [part for part in others if not isinstance(part, (ToolCall, Thinking))], place)
 
+    def _noted_content(self, result: ToolResult) -> tuple[str, tuple[str, ...]]:
+        """A result's text with notes in the places of its pictures, and these notes."""
+        notes = {
+            at: note_of(item, result.call_id, has_tools=self.has_tools)
+            for at, item in enumerate(result.content)
+            if isinstance(item, Image)
+        }
+        told = [seen(i.text) if isinstance(i, Text) else notes[at] for at, i in enumerate(result.content)]
+        return "\n".join(told), tuple(notes.values())
+
     def _answered(self, result: ToolResult, place: MessageRef | None) -> None:
         number, _ = self.waiting.pop(result.call_id)
         self.answered.add(result.call_id)
-        noted = _noted_content(result) if self._is_noted(place) and _content(result)[1] else ()
+        noted = self._noted_content(result) if self._is_noted(place) and _content(result)[1] else ()
         self._said(("result", number, *_content(result), *noted), place)
 
     def _displaced(self, result: ToolResult, place: MessageRef | None) -> bool:
@@ -121,7 +136,7 @@ class Pairing:
         kind = "error" if result.is_error else "result"
         name = name or (_name(result.name) if result.name else "a tool")
         noted = self._is_noted(place) and _content(result)[1] > 0
-        text = _noted_content(result)[0] if noted else _content(result)[0]
+        text = self._noted_content(result)[0] if noted else _content(result)[0]
         heading = f"[Late {kind} of {name} ({_safe(result.call_id)}): it came after the conversation went on]\n"
         self.pending.append((("late", heading, text, 0 if noted else _content(result)[1]), place))
         return True
@@ -175,7 +190,7 @@ class Pairing:
             self._said(("user", SYSTEM), place)
         for part in parts:
             if isinstance(part, Image):
-                self._said(("user", note_of(part, "")) if self._is_noted(place) else ("image",), place)
+                self._said(("user", note_of(part, "", has_tools=self.has_tools)) if self._is_noted(place) else ("image",), place)
             else:
                 self._said(("user", seen(part.text)), place)
 
@@ -233,18 +248,13 @@ def _content(result: ToolResult) -> tuple[str, int]:
     return "\n".join(texts), sum(isinstance(item, Image) for item in result.content)
 
 
-def note_of(image: Image, call_id: str) -> str:
-    """What stands where the image of an older turn was."""
+def note_of(image: Image, call_id: str, *, has_tools: bool) -> str:
+    """What stands where the image of an older turn was. A model with other tools than `recall` is told no command."""
     kind = image.media_type if re.fullmatch(r"[\w/+.-]{1,40}", image.media_type, re.ASCII) else "an image"
     size = f" {image.width}x{image.height}" if image.width > 0 and image.height > 0 else ""
     call = f" --call {call_id}" if re.fullmatch(r"[\w.:-]{1,80}", call_id, re.ASCII) else ""
-    return f"[{kind}{size} was shown here before; to see it again: `nexus history SESSION{call} --images FOLDER`]"
-
-
-def _noted_content(result: ToolResult) -> tuple[str, tuple[str, ...]]:
-    """A result's text with notes in the places of its pictures, and these notes."""
-    told = [seen(i.text) if isinstance(i, Text) else note_of(i, result.call_id) for i in result.content]
-    return "\n".join(told), tuple(note_of(i, result.call_id) for i in result.content if isinstance(i, Image))
+    again = "" if has_tools else f"; to see it again: `nexus history{call} --images FOLDER`"
+    return f"[{kind}{size} was shown here before{again}]"
 
 
 def atoms_shown(messages: Iterable[Message]) -> list[Atom]:

@@ -43,6 +43,7 @@ _LATER_KEYS = frozenset(
         "whole_new_results",
         "content",
         "cached_settings",
+        "lookup",
     }
 )
 """Stored keys that came later than the id, or that follow from the others."""
@@ -102,6 +103,7 @@ def build_manifest(
         max_tool_result_tokens=inputs.view.max_tool_result_tokens,
         pin_first_message=inputs.view.pin_first_message,
         whole_new_results=inputs.view.whole_new_results,
+        lookup=window.rules.lookup,
         pin_kinds=tuple(pin.kind for pin in window.hidden_pins()),
         persona=request.identity.persona,
         images=inputs.view.images,

@@ -25,7 +25,7 @@ from nexus.ledger.store import LedgerStore
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.image_price import ImagePrice
 from nexus.tokens.model_names import base_model_name
-from nexus.types.history import HistoryHeader, PreviousTurns
+from nexus.types.history import HistoryHeader, Lookup, PreviousTurns
 from nexus.types.ledger_entries import Cut, Entry, MessageRef
 from nexus.types.message import Message
 from nexus.types.profile import MessageFormatName
@@ -39,8 +39,8 @@ WINDOWS = 64
 MAX_WINDOWS, MAX_MESSAGES = 1_024, 20_000
 """Cached windows while their messages are no more than this: a server has many sessions, most of them short."""
 
-_Key: TypeAlias = tuple[int, str, str, str, MessageFormatName]
-"""Thread, view, model (see `_thinking_key`), rule of image prices, message format."""
+_Key: TypeAlias = tuple[int, str, str, str, MessageFormatName, Lookup]
+"""Thread, view, model (see `_thinking_key`), rule of image prices, message format, lookup."""
 
 
 @dataclass(slots=True)
@@ -116,7 +116,8 @@ class WindowCache:
         """
         model, manifest, state = ctx.accounting.model_info, ctx.provenance.manifest, engine_state(ctx)
         model_key = _thinking_key(model.provider_format, model.name)
-        cached = self._windows.get((thread, cut.view, model_key, _price_key(manifest.images), manifest.message_format))
+        key = (thread, cut.view, model_key, _price_key(manifest.images), manifest.message_format, manifest.lookup)
+        cached = self._windows.get(key)
         before, after = (state.cut_windows if state is not None else None) or (None, None)
         if cached is not None and cached.window is before:
             cached.window, cached.cut = cast("Window", after), cut
@@ -124,7 +125,7 @@ class WindowCache:
     def _cached(self, store: LedgerStore, thread: int, view: View, header: HeaderSource) -> CachedWindow:
         """Return the whole history's window, extended if that is enough, else made again."""
         model_key = _thinking_key(view.provider_format, view.model)
-        key = (thread, view.name, model_key, _price_key(view.images), view.message_format.name)
+        key = (thread, view.name, model_key, _price_key(view.images), view.message_format.name, view.lookup)
         cut = store.last_cut(thread, view.name)
         cached = self._windows.get(key)
         if isinstance(store, PathOverlay) and not (

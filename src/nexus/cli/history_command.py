@@ -32,7 +32,7 @@ from nexus.cli._output import (
 )
 from nexus.cli._parameters import Choice
 from nexus.engine import Engine
-from nexus.errors import BadReference, UnreadableFile
+from nexus.errors import BadReference, NoSuchSession, UnreadableFile
 from nexus.ledger.replay import visible_start
 from nexus.ledger.search_text import parse_query
 from nexus.ledger.sessions import SearchHit
@@ -49,7 +49,7 @@ FILE_SUFFIXES = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "i
 
 
 @nexus_command("history")
-@click.argument("session", type=SESSION)
+@click.argument("session", type=SESSION, default="")
 @click.option(
     "--as",
     "output_format",
@@ -87,7 +87,7 @@ def command(
     refs: bool,
     options: CommandOptions,
 ) -> None:
-    """Show SESSION as a conversation of user, assistant and tools.
+    """Show SESSION as a conversation of user, assistant and tools; without it the newest, or with --call the newest with it.
 
     Messages that calls no longer contain are shown too. Long results are cut with a note; --full shows them.
 
@@ -97,7 +97,8 @@ def command(
         raise click.UsageError("--strict requires --as turnlog")
     if ascii_only and output_format not in ("conversation", "console"):
         raise click.UsageError("--ascii requires --as conversation or --as console")
-    with options.session(session) as (nx, label):
+    with options.open(reads_stored=True, needs_config=False) as nx:
+        label = resolve_session(nx, session) if session else _newest_session(nx, call_id)
         entries = _from_summary(nx, label) if from_summary else _verified_entries(nx, label)
         if call_id:
             entries = _entries_of_call(entries, call_id, label)
@@ -121,6 +122,19 @@ def command(
             lines = _displayed(entries, output_format, ascii_only=ascii_only, numbered=refs, full=full or bool(call_id))
             first = next(lines, f"Session {quoted(label)} has no messages yet.")
             print_lines(chain([first], lines))
+
+
+def _newest_session(nx: Engine, call_id: str) -> str:
+    """Return the session that changed last, of those with a tool call. Raises NoSuchSession and BadReference."""
+    sessions = sorted(nx.ledger.sessions(), key=lambda info: info.last_ms, reverse=True)
+    if not sessions:
+        raise NoSuchSession("no session yet (create one: nexus import FILE or nexus record)")
+    if not call_id:
+        return sessions[0].label
+    for info in sessions:
+        if any(_has_call(row, call_id) for entry in nx.ledger.iter_entries(info.label) for row in entry.rows):
+            return info.label
+    raise BadReference(f"tool call {call_id!r} not found in any session (list the calls: nexus session calls)")
 
 
 def _displayed(
@@ -164,12 +178,7 @@ def _entries_of_call(entries: Iterator[Entry], call_id: str, label: str) -> Iter
     """Return the messages with a tool call or its result. Raises BadReference if there are none."""
     matching: list[Entry] = []
     for entry in entries:
-        rows = tuple(
-            row
-            for row in entry.rows
-            if call_id
-            in (*(call.id for call in row.message.calls()), *(part.call_id for part in row.message.results()))
-        )
+        rows = tuple(row for row in entry.rows if _has_call(row, call_id))
         if rows:
             matching.append(replace(entry, rows=rows))
     if not matching:
@@ -177,6 +186,14 @@ def _entries_of_call(entries: Iterator[Entry], call_id: str, label: str) -> Iter
             f"tool call {call_id!r} not found in session {label!r} (list the calls: nexus session calls)"
         )
     return iter(matching)
+
+
+def _has_call(row: StoredMessage, call_id: str) -> bool:
+    """Return True if a message has a tool call or its result."""
+    message = row.message
+    return any(call.id == call_id for call in message.calls()) or any(
+        result.call_id == call_id for result in message.results()
+    )
 
 
 def _signs(wanted: Signs) -> Signs:

@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from nexus.assembly.assemble import assemble, assemble_fitted, plan_compaction_for
 from nexus.assembly.continuity import frozen_blocks, history_header, last_blocks
 from nexus.assembly.fit.cut import Strategy
+from nexus.assembly.fit.lookup import lookup_with
 from nexus.assembly.fit.view import build_view
 from nexus.assembly.formats.registry import add_formats, find_format
 from nexus.assembly.inputs import AssemblyInputs, as_event, build_request, plan_budget
@@ -456,7 +457,12 @@ class Engine:
         with self.store.snapshot():
             factor = calibration_factor(model, self._calibration(model, self.counter.name))
             factor, correction = provisional_factor(model, factor)
-            view = replace(view, pin_first_message=self.pin_first_message, images=image_price(model, factor))
+            view = replace(
+                view,
+                pin_first_message=self.pin_first_message,
+                images=image_price(model, factor),
+                lookup=lookup_with(request.tools),
+            )
             thread = store.thread_of(request.routing.session)
             last = manifest_of(store.last_assembly(thread, view.name)) if thread is not None else None
             header = partial(history_header, profile, store, thread, last, sources=sources)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from nexus.context import AssembledContext, PrefixReport, engine_state
 from nexus.types.message import Message
 
@@ -49,7 +51,9 @@ def _omitted(ctx: AssembledContext) -> list[str]:
             f"  {notice.strip('[]')} ({'by a truncation in this call' if new else 'by an earlier truncation'})"
         )
     if cut is not None and cut.reason == "old images":
-        lines.append("  images of older turns, each replaced by a note (`nexus history SESSION --images FOLDER`)")
+        lines.append(
+            f"  images of older turns, each replaced by a note (`nexus history {shlex.quote(ctx.session_label)} --images FOLDER`)"
+        )
     if manifest.mark and not cut:
         lines.append("  messages before the session's last compaction or clear (shown by `nexus history`)")
     if (memory := ctx.provenance.memory) is not None:

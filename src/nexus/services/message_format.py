@@ -107,7 +107,9 @@ class TaggedFormat:
             MessageRef(turn_start, 0),
             view.render,
         )
-        rules = DisplayRules(view.provider_format, view.model, view.images, path_format=FRAMED, render=view.render)
+        rules = DisplayRules(
+            view.provider_format, view.model, view.images, path_format=FRAMED, lookup=view.lookup, render=view.render
+        )
         window = Window.open(rules, counter, view.limits, cut=turn_cut, pins=merge_pins(*pins))
         window.path.first = first
         window.cut = cut if cut is not None and (turn_cut or cut.reason == OLDER_ENTRIES) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, overload
+from typing import Any, Literal, TypeAlias, overload
 
 from msgspec import Struct
 
@@ -14,6 +14,11 @@ from nexus.types.message import Message
 
 OLDER_ENTRIES = "older entries"
 """Reason of a cut by which the oldest entries leave a block that reports earlier turns."""
+
+
+Lookup: TypeAlias = Literal["", "command", "recall", "none"]
+"""Where notices say that the whole of a shortened part can be read: a command, the tool `recall`, or nowhere. Empty in
+calls recorded before there was a choice: their commands contain the word SESSION."""
 
 
 class Memory(Struct, frozen=True):

@@ -22,12 +22,12 @@ def tokens(text: str) -> int:
 
 
 def test_truncated_log_keeps_whole_head_and_tail_lines_and_notice() -> None:
-    short = truncate_text(LOG, 500, COUNTER, "`nexus history SESSION --call call_7`")
+    short = truncate_text(LOG, 500, COUNTER, "`nexus history --call call_7`")
     lines, whole = short.split("\n"), LOG.split("\n")
     marker = next(index for index, line in enumerate(lines) if line.startswith("[…"))
     assert lines[:marker] == whole[:marker]
     assert lines[marker + 1 :] == whole[-(len(lines) - marker - 1) :]
-    assert "characters left out here; the whole: `nexus history SESSION --call call_7` …]" in lines[marker]
+    assert "characters left out here; the whole: `nexus history --call call_7` …]" in lines[marker]
     assert 400 <= tokens(short) <= 500
     left_out = int(lines[marker].split()[1].replace(",", ""))
     assert left_out == len(LOG) - (len(short) - len(lines[marker]) - 2)
@@ -63,9 +63,9 @@ def test_truncated_json_numbers_keep_their_digits() -> None:
     st.integers(0, 600),
 )
 def test_truncation_is_within_limit_and_deterministic(text: str, limit: int) -> None:
-    short = truncate_text(text, limit, COUNTER, "`nexus history SESSION --call call_1`")
+    short = truncate_text(text, limit, COUNTER, "`nexus history --call call_1`")
     assert tokens(short) <= max(limit, LEAST_TOKENS)
-    assert short == truncate_text(text, limit, COUNTER, "`nexus history SESSION --call call_1`")
+    assert short == truncate_text(text, limit, COUNTER, "`nexus history --call call_1`")
     if tokens(text) <= limit:
         assert short == text
 
@@ -132,7 +132,7 @@ def test_head_and_tail_stay_from_100_to_200_percent_of_the_limit(piece: str, lim
     chars_a_token = len(numbered) / tokens(numbered)
     for percent in range(100, 201, 3):
         text = numbered[: int(limit * percent / 100 * chars_a_token)]
-        short = truncate_text(text, limit, COUNTER, "`nexus history SESSION --call call_1`")
+        short = truncate_text(text, limit, COUNTER, "`nexus history --call call_1`")
         if short == text:
             continue
         head, tail = short.split("\n[… ")[0], short.rpartition(" …]\n")[2]

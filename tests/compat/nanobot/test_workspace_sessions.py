@@ -150,7 +150,7 @@ def test_large_results_are_truncated_in_history_but_not_in_ledger(sessions: Sess
     assert first == "x" * 500
     assert len(second) <= 500 and len(third) <= 500
     assert third.startswith("line 0\nline 1\n") and third.endswith("line 99\n")
-    assert "characters left out here; the whole: `nexus history SESSION --call call_123`" in third
+    assert "characters left out here; the whole: `nexus history --call call_123`" in third
     assert session.get_history() == session.get_history()
     kept = [result.content for message in sessions.engine.history(session.key) for result in message.results()]
     assert kept[2] == (Text(long),)

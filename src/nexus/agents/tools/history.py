@@ -1,7 +1,7 @@
 """Tools for the history of the agent's own session: `recall` searches and opens it, `compact` asks for a summary.
 
-A context shows part of a session. Cuts, compactions and truncated results leave notes with a command for people, such as
-`nexus history SESSION --call ID`; `recall` takes that command, or its id, as a reference. It reads the ledger, which has
+A context shows part of a session. Cuts, compactions and truncated results leave notes that name `recall` with a
+reference; it also takes a command for people, such as `nexus history --call ID`. It reads the ledger, which has
 every message in full, and never another session.
 """
 
@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from msgspec import Struct
 
 from nexus.agents.tools.context import ToolContext
+from nexus.assembly.fit.lookup import RECALL
 from nexus.assembly.fit.truncate import images_of
 from nexus.assembly.fit.view import LARGEST_PART, size_class
 from nexus.errors import ToolCallFailed
@@ -28,7 +29,6 @@ from nexus.types.compaction_plan import CompactionPlan
 from nexus.types.ledger_entries import Entry, MessageRef, StoredMessage
 from nexus.types.message import Image, Message, Note, Part, Text, Thinking, ToolCall, ToolResult, Unknown
 
-RECALL = "recall"
 HITS = 10
 FETCHED = 50
 """Messages that a search ranks; fewer are shown."""
@@ -64,7 +64,7 @@ class HistoryTools:
     def recall(self, query: str = "", reference: str = "", page: int = 1) -> ToolResult:
         """Search this conversation's whole history, or open a part of it in full.
 
-        Use it for earlier messages that were left out or summarized, and for results that were shortened. Where a note has a command such as `nexus history SESSION --call ID`, open reference="ID".
+        Use it for earlier messages that were left out or summarized, and for results that were shortened. Where a note names a reference, open it.
 
         Args:
             query: Words to search for; words in double quotes are a phrase. With a reference, opens its page with them.

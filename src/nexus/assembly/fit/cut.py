@@ -290,7 +290,6 @@ class _Cutter:
         window, rules, available = self.window, self.window.rules, self.available
         limits, plain_until = rules.limits, self._plain_until()
         images_until = image_notes_until(window, self.context.image_turns)
-        notice_tokens = omission_notice_tokens(self.context.session, rules.wire, self.counter)
         clip_until, clip_tokens = limits.until, limits.tokens
         current = sums = projected_sums(window, clip_until, clip_tokens, plain_until, images_until)
         fresh_index = first_group_within(window, current, int(NEWEST_RESULTS * available))
@@ -313,12 +312,25 @@ class _Cutter:
             plain_until,
             sums,
             window.groups[-1] if window.groups else 0,
-            notice_tokens + rules.path_format.framing_tokens,
+            self._notice_tokens() + rules.path_format.framing_tokens,
             images_until,
             self.before.current_tokens,
             sum(self._result_sizes()),
         )
         return self._with_event_limit(estimates) if limits.whole_new else estimates
+
+    def _notice_tokens(self) -> int:
+        """Return an upper bound of the base tokens of the cut's omission notice."""
+        window, current = self.window, self.window.cut
+        return omission_notice_tokens(
+            self.context.session,
+            len(window.rows) + len(window.opening.lead) + (current.preceding_messages if current else 0),
+            window.sums[-1] + window.opening.tokens + (current.omitted_tokens if current else 0),
+            summary=self.context.mark is not None and bool(self.context.mark.body),
+            lookup=window.rules.lookup,
+            wire=window.rules.wire,
+            counter=self.counter,
+        )
 
     def _with_event_limit(self, estimates: CutEstimates) -> CutEstimates:
         """Return the estimates with a limit of the event's results if they do not fit whole beside what is never cut.
@@ -466,6 +478,7 @@ class _Cutter:
             pins=bool(hidden),
             excerpts=bool(note.pins),
             unshown=lost_turns(window) + len(hidden_turns),
+            lookup=window.rules.lookup,
         )
         stays = (keeps_summary or not opening.summary_tokens, shows_request, shows_task)
         stayed = (True,) * 3

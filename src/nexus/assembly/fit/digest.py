@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import Struct
 
+from nexus.assembly.fit.lookup import digest_heading
 from nexus.assembly.fit.pins import Pinned
 from nexus.assembly.fit.window import Window
 from nexus.tokens.counter import TokenCounter
@@ -23,9 +24,6 @@ CHUNK_SHARE, DIGEST_SHARE, REWRITTEN_SHARE = 0.068, 0.20, 0.08
 
 SOURCE = "nexus:digest"
 UNLIMITED = 1 << 30
-_HEADING = (
-    "[Record of earlier tool calls. Nothing is lost: `nexus history SESSION --call ID` shows a call with its result.]"
-)
 _ARGUMENT_CHARS, _LINE_CHARS = 120, 80
 _IDENTIFIER = re.compile(
     r"[A-Za-z_~.][\w~-]*(?:[/.:_-]+[\w~-]+)+|[a-z]+[A-Z]\w+|[A-Z][a-z]+[A-Z]\w+|\b\d[\d,.]*\d\d\b|\b[A-Z0-9]{6,}\b"
@@ -53,14 +51,17 @@ def grow_digest(
     """
     chunks = window.cut.digest if window.cut is not None else ()
     end = max(window.row_of[index], 0) if index < len(window.messages) else len(window.rows)
+    heading = digest_heading(window.rules.lookup)
     lines = [line for line in _lines(window.rows[:end]) if line.place not in reserved]
     identifiers = {name for chunk in chunks for name in _IDENTIFIER.findall(chunk.text)}
-    new = _chunk(lines, min(limit, int(CHUNK_SHARE * available)), identifiers, counter, escape)
+    new = _chunk(lines, min(limit, int(CHUNK_SHARE * available)), identifiers, counter, escape, heading)
     tokens = [text_tokens_json(chunk.text, counter) for chunk in (*chunks, *new)]
     if sum(tokens) <= min(limit, int(DIGEST_SHARE * available)):
         return (*chunks, *new)
     every = [_Line(chunk.place, text) for chunk in chunks for text in chunk.text.split("\n")[1:]]
-    return _chunk([*every, *lines], min(limit, int(REWRITTEN_SHARE * available)), set(), counter, escape, newest=True)
+    return _chunk(
+        [*every, *lines], min(limit, int(REWRITTEN_SHARE * available)), set(), counter, escape, heading, newest=True
+    )
 
 
 def digest_pins(chunks: Sequence[DigestChunk], counter: TokenCounter) -> list[Pinned]:
@@ -79,6 +80,7 @@ def _chunk(
     identifiers: set[str],
     counter: TokenCounter,
     escape: Callable[[str], str],
+    heading: str,
     *,
     newest: bool = False,
 ) -> tuple[DigestChunk, ...]:
@@ -94,7 +96,7 @@ def _chunk(
     order = (
         range(len(lines) - 1, -1, -1) if newest else sorted(range(len(lines)), key=lambda at: -gains[at] / sizes[at])
     )
-    remaining = limit - text_tokens_json(_HEADING, counter)
+    remaining = limit - text_tokens_json(heading, counter)
     chosen: list[int] = []
     for at in order:
         if sizes[at] <= remaining and (newest or gains[at]):
@@ -103,7 +105,7 @@ def _chunk(
     if not chosen:
         return ()
     texts = [escape(lines[at].text) for at in sorted(chosen)]
-    return (DigestChunk(lines[min(chosen)].place, "\n".join([_HEADING, *texts])),)
+    return (DigestChunk(lines[min(chosen)].place, "\n".join([heading, *texts])),)
 
 
 def _lines(rows: Sequence[StoredMessage]) -> Iterator[_Line]:

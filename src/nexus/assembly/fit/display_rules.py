@@ -9,7 +9,7 @@ from nexus.assembly.formats.path_format import UNFORMATTED, PathFormat
 from nexus.text.message_text import RENDER_VERSION
 from nexus.tokens.image_price import ANY_MODEL, ImagePrice
 from nexus.tokens.model_names import same_model
-from nexus.types.history import PLAIN, HistoryHeader
+from nexus.types.history import PLAIN, HistoryHeader, Lookup
 from nexus.types.ledger_entries import MessageRef
 from nexus.types.message import Message, ProviderFormat, TokenSize
 
@@ -37,6 +37,9 @@ class DisplayRules:
 
     keeps_images: frozenset[MessageRef] = frozenset()
     """Positions of messages whose images are never replaced by notes."""
+
+    lookup: Lookup = "command"
+    """What notices say about where the whole can be read."""
 
     render: int = RENDER_VERSION
     """Render version; replay uses the recorded one."""

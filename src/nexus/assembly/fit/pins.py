@@ -17,6 +17,8 @@ import msgspec
 from msgspec import Struct
 
 from nexus.assembly.fit import repair
+from nexus.assembly.fit.display_rules import DisplayRules
+from nexus.assembly.fit.lookup import message_lookup
 from nexus.assembly.fit.truncate import HEAD_PERCENT, LEAST_TOKENS, shorten, truncate_text
 from nexus.assembly.formats.path_format import PathFormat
 from nexus.ledger.replay import conversation_rows
@@ -36,7 +38,7 @@ LABEL_TOKENS = 4
 REPLY_PART, LEAST_REPLY = 4, 30
 """An excerpt of a reply shows this part of a user turn's limit, and at least so many base tokens."""
 
-NOTE_FRAME_TOKENS = 60
+NOTE_FRAME_TOKENS = 48
 """Upper bound of the base tokens of a note's frame and heading."""
 
 EXCERPTS_SOURCE = "nexus:excerpts"
@@ -174,7 +176,7 @@ def with_note(
     else:
         return result
     lines = [
-        _heading(unshown),
+        _heading(excerpts, unshown),
         *(excerpt_line(row, pin.limit, counter, path_format) for pin in excerpts for row in pin.rows),
     ]
     hidden = {pin.place for pin in excerpts}
@@ -190,9 +192,14 @@ def with_note(
     ]
 
 
-def _heading(unshown: int) -> str:
+def _heading(excerpts: Collection[Pinned], unshown: int) -> str:
+    """Return the heading of a note: short, because small windows have it too."""
+    if not excerpts:
+        return f"[{unshown:,} earlier user turns are not shown]"
+    has_endings = any(row.message.role == "assistant" for pin in excerpts for row in pin.rows)
+    endings = " and how some ended" if has_endings else ""
     more = f"; {unshown:,} more user turns are not shown" if unshown else ""
-    return f"[What the user said in earlier turns, oldest first, and how some of them ended; long texts are shortened{more}]"
+    return f"[Earlier user turns{endings}, oldest first; long texts are shortened{more}]"
 
 
 def excerpt_line(row: StoredMessage, limit: int, counter: TokenCounter, path_format: PathFormat) -> str:
@@ -227,23 +234,21 @@ def excerpt_text(message: Message) -> str:
     return f"{text.strip()} [with {', '.join(extras)}]" if extras else text.strip()
 
 
-def within_limits(
-    pins: Iterable[Pinned], counter: TokenCounter, path_format: PathFormat, render: int = RENDER_VERSION
-) -> list[list[StoredMessage]]:
+def within_limits(pins: Iterable[Pinned], counter: TokenCounter, rules: DisplayRules) -> list[list[StoredMessage]]:
     """Return the rows of pins, each within its pin's limit."""
-    return [[_truncated(row, pin.limit, counter, path_format, render) for row in pin.rows] for pin in pins]
+    return [[_truncated(row, pin.limit, counter, rules) for row in pin.rows] for pin in pins]
 
 
-def _truncated(
-    row: StoredMessage, limit: int, counter: TokenCounter, path_format: PathFormat, render: int
-) -> StoredMessage:
+def _truncated(row: StoredMessage, limit: int, counter: TokenCounter, rules: DisplayRules) -> StoredMessage:
     """Return the row with its text within a limit (0: none) and its images as a line; unchanged if it is small."""
     if not limit or row.size.tokens <= limit + FRAME_TOKENS:
         return row
     images = sum(isinstance(part, Image) for part in row.message.parts)
     image_line = f"\n[{images} images were shown here; they are in the ledger]" if images else ""
+    path_format = rules.path_format
     original, limit = path_format.unformatted(row.message), max(limit - path_format.framing_tokens, LEAST_TOKENS)
-    text = truncate_text(_user_text(original, has_images=images > 0), limit, counter, "`nexus history SESSION`", render)
+    where = message_lookup(rules.lookup, row.ref)
+    text = truncate_text(_user_text(original, has_images=images > 0), limit, counter, where, rules.render)
     message = with_parts(row.message, (Text(path_format.with_text(row.message, text + image_line)),))
     return StoredMessage(row.ref, message, message_tokens(message, counter))
 

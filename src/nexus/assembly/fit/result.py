@@ -68,7 +68,9 @@ def with_event(window: Window, event: tuple[Message, ...], counter: TokenCounter
         truncated = tuple(
             message
             if render >= 7 and message_tokens(message, counter).tokens <= limit  # as the history will show it
-            else truncate_results(message, limit, counter, keeps_images=keeps_images, render=render)
+            else truncate_results(
+                message, limit, counter, keeps_images=keeps_images, lookup=window.rules.lookup, render=render
+            )
             for message in event
         )
     verbatim: tuple[int, ...] = ()

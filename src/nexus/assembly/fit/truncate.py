@@ -16,10 +16,13 @@ from typing import Any, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nexus.assembly.fit.lookup import call_lookup, image_lookup
 from nexus.text.message_text import RENDER_VERSION
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.image_price import ANY_MODEL, ImagePrice
 from nexus.tokens.measure import text_tokens_json
+from nexus.types.history import Lookup
+from nexus.types.ledger_entries import MessageRef
 from nexus.types.message import Image, Message, Text, ToolResult, with_parts
 
 LEAST_TOKENS = 64
@@ -37,8 +40,6 @@ LARGEST_JSON_CHARS = 2_000_000
 _CHARS_A_TOKEN = 4
 _JSON_LIMITS = ((40, 2_000), (20, 800), (10, 400), (6, 200), (4, 120), (2, 80), (2, 40), (1, 24))
 """Items per list and characters per string that stay, in the order to try."""
-
-_PLAIN_ID = re.compile(r"[A-Za-z0-9_.:-]{1,80}\Z")
 
 
 class TruncationLimits(Struct, frozen=True):
@@ -73,7 +74,13 @@ class TruncationLimits(Struct, frozen=True):
 
 
 def truncate_results(
-    message: Message, limit: int, counter: TokenCounter, *, keeps_images: bool, render: int = RENDER_VERSION
+    message: Message,
+    limit: int,
+    counter: TokenCounter,
+    *,
+    keeps_images: bool,
+    lookup: Lookup = "command",
+    render: int = RENDER_VERSION,
 ) -> Message:
     """Return the message with each result within `limit` base tokens; the same object if none is too large.
 
@@ -83,7 +90,7 @@ def truncate_results(
     def truncated(result: ToolResult) -> ToolResult:
         images: list[Text | Image] = [item for item in result.content if isinstance(item, Image)]
         text = _text_of(result)
-        short = truncate_text(text, limit, counter, _history_command(result.call_id), render) if limit else text
+        short = truncate_text(text, limit, counter, call_lookup(lookup, result.call_id), render) if limit else text
         if short == text and (keeps_images or not images):
             return result
         shown = (
@@ -119,7 +126,7 @@ def truncate_chars(message: Message, limit: int) -> Message:
     limit = max(limit, LEAST_CHARS)
 
     def truncated(result: ToolResult) -> ToolResult:
-        text, where = _text_of(result), _history_command(result.call_id)
+        text, where = _text_of(result), call_lookup("command", result.call_id)
         if len(text) <= limit:
             return result
         available = limit - len(_omission_line(len(text), where)) - 2
@@ -169,11 +176,6 @@ def _fits(text: str, limit: int, counter: TokenCounter, render: int = RENDER_VER
 
 def _text_of(result: ToolResult) -> str:
     return "\n".join(item.text for item in result.content if isinstance(item, Text))
-
-
-def _history_command(call_id: str) -> str:
-    """Return the command for the full result. The session's name may change, so the command omits it."""
-    return f"`nexus history SESSION --call {call_id}`" if _PLAIN_ID.match(call_id) else "`nexus history SESSION`"
 
 
 def _image_line(image: Image) -> str:
@@ -283,19 +285,20 @@ NOTE_TOKENS = 120
 _PLAIN_TYPE = re.compile(r"[A-Za-z0-9/+.-]{1,40}\Z")
 
 
-def with_image_notes(message: Message) -> Message:
-    """Return the message with each image, also in results, replaced by a note; the same object if it has none."""
+def with_image_notes(message: Message, ref: MessageRef, lookup: Lookup = "command") -> Message:
+    """Return the message at `ref` with each image, also in results, replaced by a note; the same object if it has none."""
     if next(images_of(message), None) is None:
         return message
     parts = (
         replace(
             part,
             content=tuple(
-                _image_note(item, part.call_id) if isinstance(item, Image) else item for item in part.content
+                _image_note(item, image_lookup(lookup, part.call_id, ref)) if isinstance(item, Image) else item
+                for item in part.content
             ),
         )
         if isinstance(part, ToolResult)
-        else _image_note(part, "")
+        else _image_note(part, image_lookup(lookup, "", ref))
         if isinstance(part, Image) and (part.data or part.url)
         else part
         for part in message.parts
@@ -318,9 +321,9 @@ def images_of(message: Message) -> Iterator[Image]:
             yield from (item for item in part.content if isinstance(item, Image))
 
 
-def _image_note(image: Image, call_id: str) -> Text:
-    """Return type, size and the command for the image. The session's name may change, so the note omits it."""
+def _image_note(image: Image, where: str) -> Text:
+    """Return type and size of the image, and where it can be seen."""
     kind = image.media_type if _PLAIN_TYPE.match(image.media_type) else "an image"
     size = f" {image.width}x{image.height}" if image.width > 0 and image.height > 0 else ""
-    call = f" --call {call_id}" if _PLAIN_ID.match(call_id) else ""
-    return Text(f"[{kind}{size} was shown here before; to see it again: `nexus history SESSION{call} --images FOLDER`]")
+    again = f"; to see it again: {where}" if where else ""
+    return Text(f"[{kind}{size} was shown here before{again}]")

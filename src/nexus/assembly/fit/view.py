@@ -95,7 +95,15 @@ def fill_window(
         begin = visible_start(mark)
         rows = (row for entry in reading.entries(begin.seq - 1, cut.head.seq) for row in conversation_rows(entry))
         lead = tuple(row for row in rows if begin <= row.ref < cut.head)
-    rules = DisplayRules(view.provider_format, view.model, view.images, view.header, path_format, render=view.render)
+    rules = DisplayRules(
+        view.provider_format,
+        view.model,
+        view.images,
+        view.header,
+        path_format,
+        lookup=view.lookup,
+        render=view.render,
+    )
     window = Window.open(rules, counter, view.limits, mark=mark, cut=cut, pins=pins, lead=lead)
     window.extend(reading.entries(window.first.seq - 1, None), counter, window.first)
     if not window.path.seqs:

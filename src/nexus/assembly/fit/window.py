@@ -344,9 +344,7 @@ class Window:
         return bool(wanted) and any(r.call_id in wanted for row in entry.rows for r in row.message.results())
 
     def _append_pins(self, pins: Sequence[Pinned], counter: TokenCounter) -> None:
-        messages, tokens = self._append_opening(
-            within_limits(pins, counter, self.rules.path_format, self.rules.render), counter
-        )
+        messages, tokens = self._append_opening(within_limits(pins, counter, self.rules), counter)
         self.opening.pinned_messages += messages
         self.opening.pinned_tokens += tokens
 
@@ -456,7 +454,8 @@ class Window:
         if row.message.role == "assistant" or not limit or row.size.tokens <= limit:
             return row.message
         keeps_images = not limits.aged(seq) or seq <= limits.images  # images up to `images` become notes anyway
-        message = truncate_results(row.message, limit, counter, keeps_images=keeps_images, render=self.rules.render)
+        lookup, render = self.rules.lookup, self.rules.render
+        message = truncate_results(row.message, limit, counter, keeps_images=keeps_images, lookup=lookup, render=render)
         if message is not row.message and row.ref in self.rules.verbatim:
             self.reductions.untruncated.append(row.ref)
             return row.message
@@ -466,7 +465,7 @@ class Window:
         """Return the message with notes for images, if the cut says so and it is not a pin that keeps them."""
         if row.ref.seq > self.rules.limits.images or row.message.role == "assistant":
             return message
-        noted = with_image_notes(message)
+        noted = with_image_notes(message, row.ref, self.rules.lookup)
         if noted is not message and row.ref in self.rules.keeps_images:
             self.reductions.untruncated.append(row.ref)
             return message

@@ -15,7 +15,7 @@ from nexus.assembly.formats.path_format import LedgerView, PathFormat
 from nexus.text.message_text import RENDER_VERSION
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.image_price import ANY_MODEL, ImagePrice
-from nexus.types.history import PLAIN, HistoryHeader, Memory, PreviousTurns
+from nexus.types.history import PLAIN, HistoryHeader, Lookup, Memory, PreviousTurns
 from nexus.types.ledger_entries import Cut, MessageRef
 from nexus.types.message import Message, ProviderFormat
 from nexus.types.profile import MessageFormatName
@@ -44,6 +44,9 @@ class View(Struct, frozen=True):
     images: ImagePrice = ANY_MODEL
     header: HistoryHeader = PLAIN
     render: int = RENDER_VERSION
+
+    lookup: Lookup = "command"
+    """What notices say about where the whole can be read. It depends on the tools, and is no part of the name."""
 
     whole_new_results: bool = False
     """True if new results are whole, and only cuts truncate them to `max_tool_result_tokens`."""

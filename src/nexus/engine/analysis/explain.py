@@ -5,6 +5,7 @@ The tokens of the lines add up to the context's token breakdown, line by line, a
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -333,7 +334,7 @@ class _HistoryExplainer:
         if not truncated:
             return message_line("included", row, reason, tokens, tokens)
         full_tokens = max(self.to_provider_tokens(self.window.rules.weight(row.message, row.size)), tokens)
-        command = f"nexus history SESSION{_call_option(row)}"
+        command = f"nexus history {shlex.quote(self.ctx.session_label)}{_call_option(row)}"
         return message_line("truncated", row, f"{reason}; truncated (all of it: {command})", tokens, full_tokens)
 
     def _is_truncated(self, row: StoredMessage) -> bool:
@@ -345,7 +346,7 @@ class _HistoryExplainer:
         """Yield the images of a message that are replaced by placeholders."""
         if row.ref not in self.window.reductions.image_notes:
             return
-        command = f"nexus history SESSION{_call_option(row)} --images FOLDER"
+        command = f"nexus history {shlex.quote(self.ctx.session_label)}{_call_option(row)} --images FOLDER"
         reason = f"{self._cut_name()}: replaced by a placeholder, as it belongs to an older turn (view it: {command})"
         for image in images_of(row.message):
             tokens = self.to_provider_tokens(self.window.rules.images.tokens(image))

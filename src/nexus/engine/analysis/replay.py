@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from nexus.assembly.assemble import assemble_fitted
 from nexus.assembly.continuity import history_header
 from nexus.assembly.fit.cut import Strategy
+from nexus.assembly.fit.lookup import lookup_with
 from nexus.assembly.fit.result import FitResult
 from nexus.assembly.fit.view import build_view
 from nexus.assembly.formats.protocol import View
@@ -155,6 +156,7 @@ def _replay(inputs: RecordedCallInputs) -> ReplayedCall:
         header=inputs.history_header(),
         render=inputs.stored.render,
         whole_new_results=bool(inputs.manifest.get("whole_new_results")),
+        lookup=inputs.manifest.get("lookup", ""),
     )
     with inputs.deps.store.snapshot():
         entry = inputs.entry(inputs.call.row.seq)
@@ -219,6 +221,7 @@ def _assemble_changed(inputs: RecordedCallInputs, change: ReplayOverrides) -> Re
             pin_first_message=bool(inputs.manifest.get("task", True)),
             images=image_price(model, inputs.token_factor(model)[0]),
             header=header,
+            lookup=lookup_with(request.tools),
         )
         # Only cuts made before the call: later ones are no part of its past.
         cuts = [cut for cut in deps.store.cuts(inputs.call.thread, view.name) if cut.at_seq < inputs.head]

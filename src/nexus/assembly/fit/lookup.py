@@ -1,0 +1,111 @@
+"""Where the whole of a shortened or omitted part can be read: what notices tell the model.
+
+A model with the tool `recall` is told to call it, a model with other tools nothing, because it would try the command in
+a shell. Without tools it is the command, which the model can pass on to a person. Commands in messages name no session,
+because a session's name may change.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nexus.types.history import Lookup
+from nexus.types.ledger_entries import MessageRef
+from nexus.types.tool_definition import definition_name, iter_definitions, read_definition
+
+RECALL = "recall"
+"""Name of the tool that searches and opens the history (see `nexus.agents.tools.history`)."""
+
+LONGEST_NAME = 60
+"""Longest session name, in characters, that a command contains. The command must be safe to copy."""
+
+_PLAIN_ID = re.compile(r"[A-Za-z0-9_.:-]{1,80}\Z")
+
+
+def lookup_with(tools: Sequence[Mapping[str, Any]]) -> Lookup:
+    """Return what a model that is offered these tools can be told. Another program's tool `recall` does not count."""
+    if any(_opens_history(tool) for tool in iter_definitions(tools)):
+        return "recall"
+    return "none" if tools else "command"
+
+
+def _opens_history(definition: Mapping[str, Any]) -> bool:
+    if definition_name(definition) != RECALL:
+        return False
+    return any("reference" in schema.get("properties", ()) for _, _, schema in read_definition(definition))
+
+
+def call_lookup(lookup: Lookup, call_id: str) -> str:
+    """Return how to read a tool call's result; empty if the model is told nothing."""
+    is_plain = _PLAIN_ID.match(call_id) is not None
+    match lookup:
+        case "recall":
+            return _recall(call_id if is_plain else "turns")
+        case "command":
+            return f"`nexus history --call {call_id}`" if is_plain else "`nexus history`"
+        case "":
+            return f"`nexus history SESSION --call {call_id}`" if is_plain else "`nexus history SESSION`"
+        case _:
+            return ""
+
+
+def message_lookup(lookup: Lookup, ref: MessageRef) -> str:
+    """Return how to read a message that is not shown in full; empty if the model is told nothing."""
+    match lookup:
+        case "recall":
+            return _recall(f"{ref.seq}.{ref.ord}")
+        case "command":
+            return "`nexus history`"
+        case "":
+            return "`nexus history SESSION`"
+        case _:
+            return ""
+
+
+def image_lookup(lookup: Lookup, call_id: str, ref: MessageRef) -> str:
+    """Return how to see an image of a call's result, or of a message if `call_id` is empty."""
+    is_plain = _PLAIN_ID.match(call_id) is not None
+    call = f" --call {call_id}" if is_plain else ""
+    match lookup:
+        case "recall":
+            return _recall(call_id if is_plain else f"{ref.seq}.{ref.ord}")
+        case "command":
+            return f"`nexus history{call} --images FOLDER`"
+        case "":
+            return f"`nexus history SESSION{call} --images FOLDER`"
+        case _:
+            return ""
+
+
+def session_lookup(lookup: Lookup, session: str) -> str:
+    """Return the sentence of an omission notice on where the session's messages are; empty if the model is told nothing."""
+    if lookup == "none":
+        return ""
+    if lookup == "recall":
+        return " Nothing is lost: the tool recall searches and opens all of them."
+    is_plain = session.isascii() and session.isprintable() and len(session) <= LONGEST_NAME
+    command = (
+        f"`nexus history {shlex.quote(session)}` shows" if is_plain else "`nexus sessions` and `nexus history` show"
+    )
+    return f" Nothing is lost: {command} the whole conversation."
+
+
+def digest_heading(lookup: Lookup) -> str:
+    """Return the heading of a digest of tool calls."""
+    match lookup:
+        case "recall":
+            where = f" Nothing is lost: {_recall('ID')} opens a call with its result."
+        case "command":
+            where = " Nothing is lost: `nexus history --call ID` shows a call with its result."
+        case "":
+            where = " Nothing is lost: `nexus history SESSION --call ID` shows a call with its result."
+        case _:
+            where = ""
+    return f"[Record of earlier tool calls.{where}]"
+
+
+def _recall(reference: str) -> str:
+    return f'{RECALL}(reference="{reference}")'
