@@ -39,7 +39,10 @@ def fill(nx: nexus.Engine, tools: list[dict[str, Any]]) -> dict[str, Any]:
         ctx = nx.assemble(event, session="log", tools=tools, budget=BUDGET, profile="bare")
         call = ToolCall(f"call_{step}", "bash", json.dumps({"command": f"cat {step}.log"}))
         nx.record(ctx, nexus.AgentResult((assistant("", call),)))
-        content = (Text(f"step {step}\n" + LINE * (600 if step == 5 else 100)), Image("image/png", PNG, width=1, height=1))
+        content = (
+            Text(f"step {step}\n" + LINE * (600 if step == 5 else 100)),
+            Image("image/png", PNG, width=1, height=1),
+        )
         event = [Message("tool", (ToolResult(f"call_{step}", content, "bash"),))]
     ctx = nx.assemble(event, session="log", tools=tools, budget=BUDGET, profile="bare")
     nx.record(ctx, nexus.AgentResult((assistant("The third one."),)))

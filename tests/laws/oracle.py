@@ -190,7 +190,10 @@ class Pairing:
             self._said(("user", SYSTEM), place)
         for part in parts:
             if isinstance(part, Image):
-                self._said(("user", note_of(part, "", has_tools=self.has_tools)) if self._is_noted(place) else ("image",), place)
+                self._said(
+                    ("user", note_of(part, "", has_tools=self.has_tools)) if self._is_noted(place) else ("image",),
+                    place,
+                )
             else:
                 self._said(("user", seen(part.text)), place)
 
