@@ -13,6 +13,8 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from nexus.assembly.fit.call_names import safe_id
+from nexus.assembly.fit.repair import LATE_SOURCE
 from nexus.assembly.fit.result import FitResult
 from nexus.assembly.fit.truncate import images_of
 from nexus.assembly.fit.window import Window
@@ -356,6 +358,8 @@ class _HistoryExplainer:
     def _dropped_line(self, row: StoredMessage) -> ExplainedLine:
         """Return the line of a message that the repair omits."""
         parts = row.message.parts
+        if self._is_late_text(row):
+            return message_line("included", row, "late result: as text, after the results of its turn's open calls", 0, 0)
         reason = "empty"
         if any(row.message.results()):
             reason = "a result without a call, or a second result: rejected by every provider"
@@ -364,6 +368,12 @@ class _HistoryExplainer:
         return message_line(
             "not applicable", row, reason, 0, self.to_provider_tokens(row.size.on(self.window.rules.wire))
         )
+
+    def _is_late_text(self, row: StoredMessage) -> bool:
+        """Return True if a later message shows the row's results as text."""
+        late_texts = [message.text() for message in self.window.messages if message.source == LATE_SOURCE]
+        headings = [f" ({safe_id(result.call_id)}): it came after" for result in row.message.results()]
+        return bool(headings) and all(any(heading in text for text in late_texts) for heading in headings)
 
     def _hidden_line(self, row: StoredMessage) -> ExplainedLine:
         """Return the line of a message before the visible ones: summarized, cleared, or omitted by a cut."""
