@@ -142,6 +142,8 @@ def _result(call: Call, mine: Atom, wanted: Atom, place: MessageRef | None) -> N
         broken("results", f"{tokens(shown)} tokens, the limit is {limit}")
     if place is not None and place in call.verbatim:
         broken("pins word for word", f"the pinned result at {place} is shortened")
+    if call.ctx.tools and "nexus history" in shown:
+        broken("results", f"a command is named to a model with other tools: {shown!r}")
     if not call.ctx.tools and "`nexus history" not in shown and tokens(shown) + 30 < limit:
         broken("results", f"the way to the whole is not named: {shown!r}")
 

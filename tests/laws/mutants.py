@@ -72,9 +72,14 @@ MUTANTS = (
         Script("gpt-4o", 450, "oldest_first", None, 0, (Step("loop", 1), Step("pin", 0, 1), *[ASK] * 4)),
     ),
     Mutant(
+        "a model with other tools is told a command",
+        "nexus.assembly.fit.window:Window._truncated", "lookup=lookup", 'lookup="command"', ("results",),
+        Script("gpt-4o", 600, "oldest_first", None, 2, (*[ASK] * 5, Step("work"))),
+    ),
+    Mutant(
         "a result is shortened again from the shortened text",
-        "nexus.assembly.fit.window:Window._truncated", "message = truncate_results(\n            row.message, limit,",
-        "message = truncate_results(\n            truncate_results(row.message, limit * 2, counter, keeps_images=True), limit,", ("results",),
+        "nexus.assembly.fit.window:Window._truncated", "row.message, limit, counter,",
+        "truncate_results(row.message, limit * 2, counter, keeps_images=True), limit, counter,", ("results",),
         Script("gpt-4o", 600, "oldest_first", None, 0, (*[ASK] * 5, Step("work"))),
     ),
     Mutant(
