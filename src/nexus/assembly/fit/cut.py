@@ -451,21 +451,22 @@ class _Cutter:
         request, lead = pending_request(window, index), opening.lead
         note = self._excerpts(index, estimates, shows_request=shows_request, shows_task=shows_task)
         chunks = self._digest(index, estimates, note.tokens)
-        digest = digest_pins(chunks, self.counter)
         lead_start = lead[0].ref if lead else window.first
         omitted_kinds = {kind for kind, is_shown in (("asked", shows_request), ("task", shows_task)) if not is_shown}
         hidden = [
             pin
-            for pin in merge_pins(*lasting_pins(window), *((request,) if request else ()), *note.pins, *digest)
+            for pin in merge_pins(
+                *lasting_pins(window), *((request,) if request else ()), *note.pins, *digest_pins(chunks, self.counter)
+            )
             if pin.place < first
             and pin.kind not in omitted_kinds
             and not (head_end is not None and lead_start <= pin.place < head_end)
         ]
         passed = begin + (current.preceding_messages if current else 0)
-        visible_start_ref = visible_start(context.mark)
         stored = [row for pin in hidden if pin.kind != "digest" for row in pin.rows]
-        hidden_turns = note.hidden_turns({row.ref for row in stored})
-        pinned = sum(visible_start_ref <= row.ref < first for row in stored)
+        withheld = note.hidden_turns({row.ref for row in stored})
+        unshown = lost_turns(window) + len(withheld)
+        pinned = sum(visible_start(context.mark) <= row.ref < first for row in stored)
         omitted = passed - pinned - (window.row_of[head] if head else len(opening.lead))
         tokens = window.sums[index] - window.sums[head] + opening.pinned_tokens
         tokens += current.omitted_tokens if current else 0
@@ -474,18 +475,14 @@ class _Cutter:
             context.session,
             max(omitted, 0),
             tokens,
+            lookup=window.rules.lookup,
             summary=bool(context.mark and context.mark.body) and not keeps_summary,
             pins=bool(hidden),
             excerpts=bool(note.pins),
-            unshown=lost_turns(window) + len(hidden_turns),
-            lookup=window.rules.lookup,
+            unshown=unshown,
         )
         stays = (keeps_summary or not opening.summary_tokens, shows_request, shows_task)
-        stayed = (True,) * 3
-        if current:
-            keeps = current.keeps_summary or not opening.summary_tokens
-            stayed = (keeps, current.shows_pending_request, current.shows_first_message)
-        if index == 0 and stays == stayed and omitted == (current.omitted_messages if current else 0):
+        if index == 0 and stays == self._shows_now() and omitted == (current.omitted_messages if current else 0):
             # Nothing more is omitted than before, so the old notice stays and the prefix with it.
             notice = current.omission_notice if current else ""
         return Cut(
@@ -508,8 +505,8 @@ class _Cutter:
             images_until_seq=estimates.images_until,
             excerpts=tuple(pin.place for pin in note.pins),
             excerpt_tokens=note.limit,
-            unshown_turns=lost_turns(window) + len(hidden_turns),
-            withheld_turns=hidden_turns[-MOST_WITHHELD:],
+            unshown_turns=unshown,
+            withheld_turns=withheld[-MOST_WITHHELD:],
             digest=chunks,
         )
 
@@ -524,6 +521,14 @@ class _Cutter:
         limit = max(estimates.digest_tokens - excerpt_tokens, 0)
         escape = window.rules.path_format.late_text
         return grow_digest(window, index, self.available, limit, self.counter, reserved, escape)
+
+    def _shows_now(self) -> tuple[bool, bool, bool]:
+        """Return whether summary, pending request and first message are shown before the cut."""
+        current = self.window.cut
+        if current is None:
+            return True, True, True
+        keeps_summary = current.keeps_summary or not self.window.opening.summary_tokens
+        return keeps_summary, current.shows_pending_request, current.shows_first_message
 
     def _excerpts(self, index: int, estimates: CutEstimates, *, shows_request: bool, shows_task: bool) -> Excerpts:
         """Return the excerpts of a cut at message `index`: the current ones where it omits nothing more."""

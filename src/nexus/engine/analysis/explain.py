@@ -336,8 +336,8 @@ class _HistoryExplainer:
         if not truncated:
             return message_line("included", row, reason, tokens, tokens)
         full_tokens = max(self.to_provider_tokens(self.window.rules.weight(row.message, row.size)), tokens)
-        command = f"nexus history {shlex.quote(self.ctx.session_label)}{_call_option(row)}"
-        return message_line("truncated", row, f"{reason}; truncated (all of it: {command})", tokens, full_tokens)
+        reason = f"{reason}; truncated (all of it: {self._history_command(row)})"
+        return message_line("truncated", row, reason, tokens, full_tokens)
 
     def _is_truncated(self, row: StoredMessage) -> bool:
         """Return whether a result in the message is truncated; without it, placeholders for images saved the tokens."""
@@ -348,7 +348,7 @@ class _HistoryExplainer:
         """Yield the images of a message that are replaced by placeholders."""
         if row.ref not in self.window.reductions.image_notes:
             return
-        command = f"nexus history {shlex.quote(self.ctx.session_label)}{_call_option(row)} --images FOLDER"
+        command = f"{self._history_command(row)} --images FOLDER"
         reason = f"{self._cut_name()}: replaced by a placeholder, as it belongs to an older turn (view it: {command})"
         for image in images_of(row.message):
             tokens = self.to_provider_tokens(self.window.rules.images.tokens(image))
@@ -357,42 +357,37 @@ class _HistoryExplainer:
 
     def _dropped_line(self, row: StoredMessage) -> ExplainedLine:
         """Return the line of a message that the repair omits."""
-        parts = row.message.parts
         if self._is_late_text(row):
-            return message_line("included", row, "late result: as text, after the results of its turn's open calls", 0, 0)
+            return message_line("included", row, "late result: as text, after the results of open calls", 0, 0)
         reason = "empty"
         if any(row.message.results()):
             reason = "a result without a call, or a second result: rejected by every provider"
-        elif parts and all(isinstance(part, Thinking) for part in parts):
+        elif row.message.parts and all(isinstance(part, Thinking) for part in row.message.parts):
             reason = "thinking only"
-        return message_line(
-            "not applicable", row, reason, 0, self.to_provider_tokens(row.size.on(self.window.rules.wire))
-        )
+        tokens = self.to_provider_tokens(row.size.on(self.window.rules.wire))
+        return message_line("not applicable", row, reason, 0, tokens)
 
     def _is_late_text(self, row: StoredMessage) -> bool:
         """Return True if a later message shows the row's results as text."""
-        late_texts = [message.text() for message in self.window.messages if message.source == LATE_SOURCE]
-        headings = [f" ({safe_id(result.call_id)}): it came after" for result in row.message.results()]
-        return bool(headings) and all(any(heading in text for text in late_texts) for heading in headings)
+        late_text = "\n".join(message.text() for message in self.window.messages if message.source == LATE_SOURCE)
+        results = tuple(row.message.results())
+        return bool(results) and all(f" ({safe_id(result.call_id)}): it came" in late_text for result in results)
 
     def _hidden_line(self, row: StoredMessage) -> ExplainedLine:
         """Return the line of a message before the visible ones: summarized, cleared, or omitted by a cut."""
-        window, mark = self.window, self._checkpoint()
+        window, mark, memory = self.window, self._checkpoint(), self.ctx.provenance.memory
         tokens = self.to_provider_tokens(window.rules.weight(row.message, row.size))
-        memory = self.ctx.provenance.memory
         if memory is not None and row.ref in self.ctx.provenance.covered_by_blocks:
             return message_line("included", row, f"as text in the {memory.name}", 0, 0)
-        summarized = False
         if mark is not None and mark.body:
             start, last = visible_start(mark), int(mark.body["covers_to"])
             # The first kept message may be inside an entry: rows before it in the same entry are covered too.
             covered = row.ref.seq <= last or row.ref.seq == start.seq
-            summarized = int(mark.body["covers_from"]) <= row.ref.seq and row.ref < start and covered
-        if mark is not None and summarized:
-            if window.opening.summary_tokens or memory is not None:
-                return message_line("summarized", row, f"by the compaction at entry {mark.seq}", 0, tokens)
-            reason = f"{self._cut_name()} omitted the summary (compaction at entry {mark.seq})"
-            return message_line("omitted", row, reason, 0, tokens)
+            if int(mark.body["covers_from"]) <= row.ref.seq and row.ref < start and covered:
+                if window.opening.summary_tokens or memory is not None:
+                    return message_line("summarized", row, f"by the compaction at entry {mark.seq}", 0, tokens)
+                reason = f"{self._cut_name()} omitted the summary (compaction at entry {mark.seq})"
+                return message_line("omitted", row, reason, 0, tokens)
         clear = next((other.seq for other in self.marks if other.kind == "clear" and other.seq > row.ref.seq), 0)
         if clear:
             return message_line("not applicable", row, f"cleared at entry {clear}", 0, tokens)
@@ -415,6 +410,11 @@ class _HistoryExplainer:
         seq = self.ctx.provenance.manifest.mark
         return next((mark for mark in self.marks if mark.seq == seq), None)
 
+    def _history_command(self, row: StoredMessage) -> str:
+        """Return the command that shows a message's first result in full, or without results the session."""
+        call = next((f" --call {result.call_id}" for result in row.message.results() if result.call_id), "")
+        return f"nexus history {shlex.quote(self.ctx.session_label)}{call}"
+
     def _cut_name(self) -> str:
         cut = self.window.cut
         assert cut is not None  # messages are omitted only by a cut
@@ -423,11 +423,6 @@ class _HistoryExplainer:
 
 def _notice_line(kind: Literal["summary", "marker"], reason: str, tokens: int, text: str) -> ExplainedLine:
     return ExplainedLine("included", kind, "history", kind, reason, tokens, tokens, text=text)
-
-
-def _call_option(row: StoredMessage) -> str:
-    """Return the option of `nexus history` that selects a message's first result; empty without results."""
-    return next((f" --call {result.call_id}" for result in row.message.results() if result.call_id), "")
 
 
 def _is_session_instruction(row: StoredMessage) -> bool:
