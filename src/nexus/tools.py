@@ -413,7 +413,7 @@ def _decode_arguments(entry: Tool, kind: type[Struct] | None, arguments: str | M
         text = arguments if isinstance(arguments, str) else msgspec.json.encode(json_copy(arguments))
         text = text if text.strip() else "{}"
         if kind is not None:
-            decoded = msgspec.json.decode(text, type=kind)
+            decoded = _decode_as(text, kind)
             fields = {key: getattr(decoded, key) for key in kind.__struct_fields__}
             return {key: value for key, value in fields.items() if value is not msgspec.UNSET}
         values = _OBJECT.decode(text)
@@ -423,6 +423,30 @@ def _decode_arguments(entry: Tool, kind: type[Struct] | None, arguments: str | M
     if missing := [key for key in required if key not in values]:
         raise BadArguments(f"{entry.name} was not called: its argument {missing[0]!r} is missing")
     return values
+
+
+def _decode_as(text: str | bytes, kind: type[Struct]) -> Struct:
+    """Return the arguments as their type, with `1.0` for an integer, as JSON Schema has it. Raises ValueError."""
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.ValidationError as error:
+        try:
+            return msgspec.convert(_with_integers(msgspec.json.decode(text)), kind)
+        except msgspec.ValidationError:
+            raise error from None
+
+
+_MOST_EXACT = 2**53
+
+
+def _with_integers(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer() and abs(value) <= _MOST_EXACT:
+        return int(value)
+    if isinstance(value, list):
+        return [_with_integers(item) for item in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        return {name: _with_integers(item) for name, item in cast("dict[str, Any]", value).items()}
+    return value
 
 
 @contextmanager
