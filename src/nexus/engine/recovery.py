@@ -24,7 +24,7 @@ from nexus.context import AssembledContext
 from nexus.engine import Engine
 from nexus.engine.async_engine import AsyncEngine, AsyncTurn
 from nexus.engine.turn import CANCELED, Turn, begin_turn, event_of_context, options_of
-from nexus.errors import BudgetTooSmall, CompactionSuperseded, ContextOverflow, HeadMoved, LedgerError
+from nexus.errors import BadReply, BudgetTooSmall, CompactionSuperseded, ContextOverflow, HeadMoved, LedgerError
 from nexus.ledger.lease import WAIT_S, async_session_lease, session_lease
 from nexus.ledger.replay import ABORTED
 from nexus.providers.errors import OverflowVerdict, classify, detect_silent_overflow, learned_window
@@ -310,7 +310,7 @@ def recover(
     """
     check_options("recover", options, RequestOptions)
     recovery = _Recovery(nx, event_of_context(ctx), ctx.session_label, {**options_of(ctx), **options})
-    verdict = classify(error, provider=ctx.provider, window=ctx.accounting.model_info.context_tokens)
+    verdict = _classify(ctx, error)
     if verdict.kind != "overflow":
         if isinstance(error, BaseException):
             raise error
@@ -409,13 +409,17 @@ class _Recovery:
             used, available = ctx.token_budget.used.total, ctx.token_budget.available
             outcome = yield ctx
             reply, self.error, result = outcome.reply, outcome.error, AgentResult(())
-            if outcome.error is not None:
-                verdict = classify(self.error, provider=ctx.provider, window=ctx.accounting.model_info.context_tokens)
+            if self.error is None:
+                try:
+                    result = read_reply(reply)
+                except BadReply as error:  # may be the provider's error, in place of a reply
+                    self.error = error
+            if self.error is not None:
+                verdict = _classify(ctx, self.error)
                 if verdict.kind != "overflow":
-                    raise outcome.error
+                    raise self.error
             else:
-                result = read_reply(reply)
-                verdict = _silent_overflow(ctx, result)
+                verdict = _reported_overflow(ctx, result)
             self.attempts.append(Attempt(used, available, self.step, verdict))
             if verdict is not None:
                 try:
@@ -458,8 +462,7 @@ class _Recovery:
             smaller = self._refit(ctx, self.least_budget) or self._refit(ctx, int(SMALLER * budget.used.total))
         if smaller is None:
             raise ContextOverflow(self.attempts, f"nothing more can be omitted, {_parts(ctx)}") from self.error
-        # Limits in bytes, and usage without cached tokens, are no token limits.
-        if verdict.part != "bytes" and verdict.source != _LESS_THAN_SENT:
+        if verdict.part != "bytes":  # a limit in bytes is no token limit
             self.limit_to_learn = limit
         return smaller
 
@@ -566,8 +569,14 @@ def _parts(ctx: AssembledContext) -> str:
     return f"of the last one {parts}"
 
 
-def _silent_overflow(ctx: AssembledContext, result: AgentResult) -> OverflowVerdict | None:
-    """Return a verdict if the usage or the stop reason of a reply shows that the prompt did not fit."""
+def _classify(ctx: AssembledContext, error: object) -> OverflowVerdict:
+    return classify(error, provider=ctx.provider, window=ctx.accounting.model_info.context_tokens)
+
+
+def _reported_overflow(ctx: AssembledContext, result: AgentResult) -> OverflowVerdict | None:
+    """Return a verdict if the error, the usage or the stop reason of a reply shows that the prompt did not fit."""
+    if result.error is not None and (reported := _classify(ctx, result.error)).kind == "overflow":
+        return reported
     verdict = detect_silent_overflow(
         result.usage,
         window=ctx.accounting.model_info.context_tokens,
@@ -576,9 +585,7 @@ def _silent_overflow(ctx: AssembledContext, result: AgentResult) -> OverflowVerd
         sent_tokens=ctx.token_budget.used.total,
     )
     # Gateways that omit cached tokens from the usage report less than was sent, although the prompt fit.
-    if verdict is not None and verdict.source == _LESS_THAN_SENT and _has_content(result):
-        return None
-    return verdict
+    return None if verdict is not None and verdict.source == _LESS_THAN_SENT else verdict
 
 
 def _has_content(result: AgentResult) -> bool:

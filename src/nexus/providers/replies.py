@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from nexus.errors import BadReply, NexusError
 from nexus.providers import anthropic, gemini, openai, openai_responses
+from nexus.providers.errors import error_text
 from nexus.providers.received import as_mapping, items_of, text_of, without_nulls
 from nexus.types.request import AgentResult, TokenUsage
 from nexus.types.validation import checked
@@ -57,6 +58,8 @@ def read_reply(reply: object) -> AgentResult:
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise BadReply(f"reply not readable: {why} (give the client's whole response; nothing was stored)") from error
+    if error := error_text(body.get("error")):
+        raise BadReply(f"no reply: the provider reported: {error} (nothing was stored)")
     keys = ", ".join(sorted(map(str, body))[:8]) or "no keys"
     raise BadReply(
         f"reply not readable: {name} with {keys} is not a response of OpenAI (chat completions, Responses), Anthropic or "

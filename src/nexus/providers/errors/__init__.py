@@ -4,6 +4,12 @@
 and detects overflows that came without an error. No provider's package is imported: errors are read by their field names.
 """
 
-from nexus.providers.errors.classifier import OverflowVerdict, classify, detect_silent_overflow, learned_window
+from nexus.providers.errors.classifier import (
+    OverflowVerdict,
+    classify,
+    detect_silent_overflow,
+    error_text,
+    learned_window,
+)
 
-__all__ = ["OverflowVerdict", "classify", "detect_silent_overflow", "learned_window"]
+__all__ = ["OverflowVerdict", "classify", "detect_silent_overflow", "error_text", "learned_window"]

@@ -19,6 +19,7 @@ from nexus.providers.errors.messages import (
     parse_number,
     parse_token_numbers,
 )
+from nexus.providers.received import mapping, text_of
 from nexus.types.request import TokenUsage
 from nexus.types.sanitize import sanitize_text
 
@@ -147,6 +148,20 @@ def classify(error: object, *, provider: str = "", window: int = 0) -> OverflowV
             return verdict
         first_text = first_text or next(iter(details.texts), "")
     return OverflowVerdict("other", "none", text=_truncated(first_text))
+
+
+def error_text(error: object) -> str:
+    """Return the text of a provider's error, with its code or the text within it where its own does not say the kind.
+
+    `classify` gives the same kind for the text as for the error. Empty without a text and a code.
+    """
+    fields = mapping(error)
+    text = text_of(fields.get("message")) or text_of(error) or str(fields.get("code") or fields.get("type") or "")
+    verdict = classify({"error": error}) if fields else OverflowVerdict("other", "none")
+    if verdict.kind == classify(text).kind:
+        return text
+    rule, _, code = verdict.source.partition(":")
+    return f"{text}: {verdict.text}" if rule == "text" else f'{text} ("code": "{code}")'
 
 
 def _by_code(details: ErrorDetails, plain: list[str], company: str, window: int) -> OverflowVerdict | None:
