@@ -39,7 +39,7 @@ from nexus.providers.received import (
 from nexus.providers.settings import body_settings
 from nexus.providers.turns import ConversationParts, Fragment, owned, turns
 from nexus.text.as_received import received_items
-from nexus.text.message_text import text_of_result, visible_parts
+from nexus.text.message_text import RENDER_VERSION, text_of_result, visible_parts
 from nexus.tokens.model import cache_rules
 from nexus.tokens.model_names import same_model
 from nexus.types.message import (
@@ -55,6 +55,7 @@ from nexus.types.message import (
     is_reasoning_item,
 )
 from nexus.types.request import AgentResult, TokenUsage
+from nexus.types.sanitize import arguments_as_object
 from nexus.types.stop_reasons import stop_reason
 
 CACHE_CONTROL: dict[str, str] = {"type": "ephemeral"}
@@ -120,9 +121,70 @@ def conversation_parts(ctx: AssembledContext) -> ConversationParts:
     """Return the conversation in turns, read only and without breakpoints."""
     # Gemini's signatures have the same fields, and mean nothing to Anthropic.
     signer = ctx.model if ctx.accounting.model_info.provider_format != "gemini" else ""
-    return turns(
-        ctx.history, f"anthropic:{ctx.model}", ctx.current, lambda message: fragment(message, signer), "content"
-    )
+    render, cached = ctx.provenance.manifest.render, ctx.history.fragments
+
+    def blocks(message: Message) -> Fragment:
+        sent = fragment(message, signer, render=render)
+        if any(_use_of(block) or _answered_by(block) for block in sent["content"]):
+            cached[_SERVER_TOOLS] = [True]
+        return sent
+
+    parts = turns(ctx.history, f"anthropic:{ctx.model}", ctx.current, blocks, "content")
+    if render < VALID_BLOCKS_RENDER or _SERVER_TOOLS not in cached:
+        return parts
+    return ConversationParts(with_paired_server_tools(parts.fragments), parts.settled)
+
+
+VALID_BLOCKS_RENDER = 7
+"""Render version from which on received blocks get what a request must have."""
+
+_SERVER_TOOLS = "anthropic:server-tools"
+"""Key of the history's cache, set if a message has blocks of server tools."""
+
+_NO_SERVER_RESULT = "[server tool: no result recorded]"
+
+
+def _use_of(block: dict[str, Any]) -> str:
+    """Return the id of a call of a server's tool; empty text for any other block."""
+    kind = text_of(block.get("type"))
+    return text_of(block.get("id")) if kind in ("server_tool_use", "mcp_tool_use") else ""
+
+
+def _answered_by(block: dict[str, Any]) -> str:
+    """Return the id of the call that a server tool's result answers; empty text for any other block."""
+    kind = text_of(block.get("type"))
+    return text_of(block.get("tool_use_id")) if kind.endswith("_tool_result") else ""
+
+
+def with_paired_server_tools(fragments: list[Fragment]) -> list[Fragment]:
+    """Return the turns without server tools' calls that have no result, and without results that have no call.
+
+    A call may wait for its result at the end, where the provider goes on with it, and while a program that it runs calls
+    the client's tools.
+    """
+    shown: list[Fragment] = []
+    uses: set[str] = set()
+    for index, fragment in enumerate(fragments):
+        content: list[dict[str, Any]] = fragment["content"]
+        if fragment["role"] != "assistant" or not any(_use_of(block) or _answered_by(block) for block in content):
+            shown.append(fragment)
+            continue
+        is_last = index == len(fragments) - 1
+        answered = {_answered_by(block): place for place, block in enumerate(content)}
+        callers = {text_of(mapping(block.get("caller")).get("tool_id")) for block in content}
+        blocks: list[dict[str, Any]] = []
+        for place, block in enumerate(content):
+            use, answer = _use_of(block), _answered_by(block)
+            if use and not (is_last or use in callers or answered.get(use, -1) > place):
+                continue
+            if answer and answer not in uses:
+                continue
+            uses = uses | {use} if use else uses - {answer}
+            blocks.append(block)
+        if all(block["type"] in ("thinking", "redacted_thinking") for block in blocks):
+            blocks.append({"type": "text", "text": _NO_SERVER_RESULT})
+        shown.append(fragment if blocks == content else {**fragment, "content": blocks})
+    return shown
 
 
 def cache_breakpoints(ctx: AssembledContext, conversation: list[Fragment]) -> list[tuple[int, int]]:
@@ -154,15 +216,33 @@ def cache_breakpoints(ctx: AssembledContext, conversation: list[Fragment]) -> li
     return breakpoints
 
 
-def fragment(message: Message, model: str) -> Fragment:
+def fragment(message: Message, model: str, *, render: int = RENDER_VERSION) -> Fragment:
     """Return one message in this format, as received if it was, with thinking only if the same model wrote it.
 
     A message of a request may have no author. Its thinking is returned to whom the request is for.
     """
     with_thinking = bool(model) and (not message.model or same_model(message.model, model))
-    if (received := received_items(message, "anthropic", with_thinking=with_thinking)) is not None:
+    received = received_items(message, "anthropic", with_thinking=with_thinking)
+    if received is None:
+        return _neutral_item(message, model)
+    if render < VALID_BLOCKS_RENDER or message.role != "assistant":
         return received[0]
-    return _neutral_item(message, model)
+    blocks = [_with_input(block) for block in received[0]["content"] if not _is_nameless(block)]
+    return {**received[0], "content": blocks}
+
+
+_CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
+
+
+def _is_nameless(block: dict[str, Any]) -> bool:
+    return block.get("type") in _CALLS and not (text_of(block.get("id")) and text_of(block.get("name")))
+
+
+def _with_input(block: dict[str, Any]) -> dict[str, Any]:
+    """Return a received call with an input that is an object: some servers give none, or its JSON text."""
+    if block.get("type") not in _CALLS or isinstance(block.get("input"), dict):
+        return block
+    return {**block, "input": _json.decode(arguments_as_object(arguments_text(block.get("input"))))}
 
 
 def _neutral_item(message: Message, model: str) -> Fragment:

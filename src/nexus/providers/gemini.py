@@ -37,12 +37,14 @@ from nexus.providers.received import (
     text_part,
 )
 from nexus.providers.settings import body_settings
+from nexus.providers.signatures import SIGNED_CALLS_RENDER, call_signatures
 from nexus.providers.turns import ConversationParts, Fragment, owned, turns
 from nexus.text.as_received import received_items
-from nexus.text.message_text import text_of_result, visible_parts
+from nexus.text.message_text import RENDER_VERSION, text_of_result, visible_parts
 from nexus.tokens.model_names import same_model
 from nexus.types.message import Image, Message, Part, Role, Text, Thinking, ToolCall, ToolResult, Unknown
 from nexus.types.request import AgentResult, TokenUsage
+from nexus.types.sanitize import arguments_as_object
 from nexus.types.stop_reasons import stop_reason
 
 _json = msgspec.json.Decoder(dict[str, Any])
@@ -84,18 +86,54 @@ def body_without_messages(ctx: AssembledContext) -> dict[str, Any]:
 
 def conversation_parts(ctx: AssembledContext) -> ConversationParts:
     """Return the conversation in turns, read only; responses are not in the order of their calls yet."""
-    return turns(ctx.history, f"gemini:{ctx.model}", ctx.current, lambda message: fragment(message, ctx.model), "parts")
+    render = ctx.provenance.manifest.render
+    return turns(
+        ctx.history,
+        f"gemini:{ctx.model}",
+        ctx.current,
+        lambda message: fragment(message, ctx.model, render=render),
+        "parts",
+    )
 
 
-def fragment(message: Message, model: str) -> Fragment:
+def fragment(message: Message, model: str, *, render: int = RENDER_VERSION) -> Fragment:
     """Return one message in this format, as received if it was, with thoughts and signatures only for their author.
 
-    The parts of a message give no thinking: other providers' is not accepted.
+    The parts of a message give no thoughts: other providers' are not accepted. Calls have their signatures, or the
+    placeholder where the model requires one.
     """
     with_thinking = not message.model or same_model(message.model, model)
-    if (received := received_items(message, "gemini", with_thinking=with_thinking)) is not None:
-        return received[0]
-    return _neutral_item(message)
+    received = received_items(message, "gemini", with_thinking=with_thinking, render=render)
+    item = _neutral_item(message) if received is None else received[0]
+    if render < SIGNED_CALLS_RENDER or message.role != "assistant":
+        return item
+    item = {**item, "parts": [_with_arguments(part) for part in item["parts"]]}
+    return _with_signatures(item, call_signatures(message, model))
+
+
+def _with_arguments(part: dict[str, Any]) -> dict[str, Any]:
+    """Return a received call with arguments that are an object."""
+    call = part.get("function_call")
+    if not isinstance(call, dict) or isinstance(mapping(call).get("args", {}), dict):
+        return part
+    arguments = arguments_as_object(arguments_text(mapping(call)["args"]))
+    return {**part, "function_call": {**mapping(call), "args": _json.decode(arguments)}}
+
+
+def _with_signatures(item: Fragment, signatures: list[str]) -> Fragment:
+    """Return a model's content in which calls without a signature have theirs."""
+    calls = [part for part in item["parts"] if "function_call" in part]
+    if not any(signatures) or len(signatures) != len(calls):
+        return item
+    unsigned = {
+        id(part): signature
+        for part, signature in zip(calls, signatures, strict=True)
+        if signature and not part.get("thought_signature")
+    }
+    parts = [
+        {**part, "thought_signature": unsigned[id(part)]} if id(part) in unsigned else part for part in item["parts"]
+    ]
+    return {**item, "parts": parts}
 
 
 def _neutral_item(message: Message) -> Fragment:

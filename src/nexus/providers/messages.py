@@ -85,7 +85,7 @@ def write_messages(messages: Iterable[Message], provider: ReceivedFormat, *, mod
     _check_provider(provider)
     match provider:
         case "openai":
-            return [item for message in messages for item in openai.fragment(message)]
+            return [item for message in messages for item in openai.fragment(message, model)]
         case "responses":
             fragments = (
                 openai_responses.fragment(message, model or message.model, is_stored=True) for message in messages
@@ -94,7 +94,7 @@ def write_messages(messages: Iterable[Message], provider: ReceivedFormat, *, mod
         case "anthropic":
             # Without a name it would be for a model that takes no thinking.
             joined = (anthropic.fragment(message, model or message.model or "any") for message in messages)
-            return joined_turns([], joined, "content")
+            return anthropic.with_paired_server_tools(joined_turns([], joined, "content"))
         case "gemini":
             joined = (gemini.fragment(message, model or message.model) for message in messages)
             return joined_turns([], joined, "parts")

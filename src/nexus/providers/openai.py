@@ -1,7 +1,9 @@
 """OpenAI chat completions: request bodies, and messages and completions read back; also for compatible servers.
 
 Requests: system first, real roles, one tool message for each result; prompts are cached automatically. Keys that vary
-little come first and `messages` last, so that the serialized body of the next call extends this one.
+little come first and `messages` last, so that the serialized body of the next call extends this one. Thinking of
+compatible servers (`reasoning_content`, `reasoning`, `reasoning_details`, Mistral's blocks, Google's signatures) goes back
+as it came, to the model that wrote it.
 
 Reading: reasoning first, then text, then calls, as the model produced them. Calls without an id (the older
 `function_call`, some servers) get `call_<n>`, listed in `meta` under `made_ids`. Other fields (a participant's name,
@@ -17,6 +19,7 @@ from msgspec.structs import replace
 
 from nexus.context import AssembledContext
 from nexus.errors import BadReply
+from nexus.providers.errors import error_text
 from nexus.providers.received import (
     CallIndex,
     arguments_text,
@@ -34,9 +37,11 @@ from nexus.providers.received import (
     text_part,
 )
 from nexus.providers.settings import body_settings
+from nexus.providers.signatures import call_signatures, must_sign_calls
 from nexus.providers.turns import ConversationParts, items, owned
-from nexus.text.as_received import received_items
-from nexus.text.message_text import text_of_result, visible_parts
+from nexus.text.as_received import REASONING_FIELDS, REASONING_RENDER, received_items
+from nexus.text.message_text import RENDER_VERSION, text_of_result, visible_parts
+from nexus.tokens.model_names import base_model_name, same_model
 from nexus.types.message import Image, Message, Part, Role, Text, Thinking, ToolCall, ToolResult, Unknown
 from nexus.types.request import AgentResult, TokenUsage
 from nexus.types.stop_reasons import stop_reason
@@ -58,7 +63,7 @@ _REQUEST_FIELDS = {
     "assistant": _MESSAGE_FIELDS
     | {"tool_calls", "function_call", "refusal", "audio"}
     # Compatible servers take these too.
-    | {"reasoning_content", "reasoning", "reasoning_details", "prefix"},
+    | {*REASONING_FIELDS, "prefix"},
 }
 """Fields that a request may have in a message of this role, `_MESSAGE_FIELDS` in one of any other."""
 _TEXT_TYPES = ("text", "input_text", "output_text")
@@ -90,14 +95,58 @@ def body_without_messages(ctx: AssembledContext) -> dict[str, Any]:
 def conversation_parts(ctx: AssembledContext) -> ConversationParts:
     """Return the system slot and the conversation, read only."""
     system = [{"role": "system", "content": ctx.system_prompt}] if ctx.system_prompt else []
-    return items(ctx.history, "openai", ctx.current, fragment, leading=system)
+    render = ctx.provenance.manifest.render
+    if render < REASONING_RENDER:
+        return items(ctx.history, "openai", ctx.current, lambda m: fragment(m, render=render), leading=system)
+    key = f"openai:{ctx.model}"
+    return items(ctx.history, key, ctx.current, lambda message: fragment(message, ctx.model), leading=system)
 
 
-def fragment(message: Message) -> list[dict[str, Any]]:
-    """Return one message in this format, as received if it was; several for several results."""
-    if (received := received_items(message, "openai")) is not None:
-        return received
-    return _neutral_items(message)
+def fragment(message: Message, model: str = "", *, render: int = RENDER_VERSION) -> list[dict[str, Any]]:
+    """Return one message in this format, as received if it was; several for several results.
+
+    Thinking is sent only to the model that wrote it; without a name, or if the author is unknown, to any.
+    """
+    with_thinking = not (model and message.model) or same_model(message.model, model)
+    received = received_items(message, "openai", with_thinking=with_thinking, render=render)
+    sent = _neutral_items(message) if received is None else received
+    if render < REASONING_RENDER or message.role != "assistant":
+        return sent
+    if received is not None:
+        sent = [_with_sendable_calls(item, message) for item in received]
+    return [_with_required_thinking(item, message, model) for item in sent]
+
+
+_MUST_HAVE_REASONING = ("deepseek", "kimi")
+"""Beginnings of models that refuse calls without `reasoning_content` while they think, also calls of other models:
+https://github.com/anomalyco/opencode/issues/24722, https://github.com/MoonshotAI/kimi-cli/issues/2141."""
+
+
+def must_have_reasoning(model: str) -> bool:
+    """Return True if the model refuses calls without `reasoning_content`."""
+    return base_model_name(model).startswith(_MUST_HAVE_REASONING)
+
+
+def _with_required_thinking(item: dict[str, Any], message: Message, model: str) -> dict[str, Any]:
+    """Return an assistant's item with what the model requires of calls: a thought, empty if there is none, or a signature."""
+    calls = items_of(item.get("tool_calls"))
+    if not calls:
+        return item
+    if must_have_reasoning(model) and not REASONING_FIELDS & item.keys():
+        is_author = same_model(message.model, model)
+        thoughts = [part.text for part in message.parts if isinstance(part, Thinking) and not part.signature]
+        return {**item, "reasoning_content": "\n".join(thoughts) if is_author else ""}
+    signatures = call_signatures(message, model) if must_sign_calls(model) else []
+    # Gateways keep the signatures in the details.
+    if len(signatures) != len(calls) or item.get("reasoning_details"):
+        return item
+    signed = [
+        {**call, "extra_content": {"google": {"thought_signature": signature}}}
+        if signature and "extra_content" not in call
+        else call
+        for call, signature in zip(calls, signatures, strict=True)
+    ]
+    return {**item, "tool_calls": signed}
 
 
 def _neutral_items(message: Message) -> list[dict[str, Any]]:
@@ -140,8 +189,11 @@ def received_message(item: Any, calls: CallIndex, author: str = "") -> tuple[Mes
     return tuple(as_sent_or_received(m, "openai", [received], lambda m=m: _neutral_items(m)) for m in read)
 
 
-def message(item: Any, calls: CallIndex) -> tuple[Message, ...]:
-    """Return one item as one message; `calls` are the calls before it. Raises BadReply if it is not a message."""
+def message(item: Any, calls: CallIndex, *, in_reply: bool = False) -> tuple[Message, ...]:
+    """Return one item as one message; `calls` are the calls before it. Raises BadReply if it is not a message.
+
+    In a reply, calls with equal ids get other ones: their results are still to come.
+    """
     fields, role, content = read_role_and_content(item, _ROLES)
     written_role = text_of(fields.get("role"))
     notes: dict[str, Any] = {"role": written_role} if written_role in ("developer", "function") else {}
@@ -149,16 +201,15 @@ def message(item: Any, calls: CallIndex) -> tuple[Message, ...]:
         parts: tuple[Part, ...] = (_read_result(fields, calls),)
         known_fields = _TOOL_FIELDS
     elif role == "assistant":
-        thought = text_of(fields.get("reasoning_content")) or text_of(fields.get("reasoning"))
         refusal = text_of(fields.get("refusal"))
-        texts: list[Part] = [*([Thinking(thought)] if thought else ()), *_read_content(content, notes)]
+        texts: list[Part] = [*_read_thinking(fields), *_read_content(content, notes)]
         if refusal:
             texts.append(Text(refusal))
             notes["refusal"] = True
         if not content and (audio := mapping(fields.get("audio"))):
             transcript = text_of(audio.get("transcript"))
             texts.append(Text(transcript) if transcript else Unknown("audio", compact_json({"audio": audio})))
-        parts = (*texts, *_read_calls(fields, calls, notes))
+        parts = (*texts, *_read_calls(fields, calls, notes, in_reply=in_reply))
         known_fields = _ASSISTANT_FIELDS
     else:
         parts, known_fields = tuple(_read_content(content, notes)), _COMMON_FIELDS
@@ -185,21 +236,56 @@ def reply(body: dict[str, Any]) -> AgentResult:
     item["id"] = item.get("id") or text_of(body.get("id"))
     model = text_of(body.get("model"))
     reason = text_of(first.get("finish_reason"))
-    (read,) = message(item, CallIndex())
+    (read,) = message(item, CallIndex(), in_reply=True)
     read = as_sent_or_received(read, "openai", [_as_input(item)], lambda: _neutral_items(read))
     return AgentResult(
         messages=(replace(read, model=model),),
         usage=usage(body.get("usage")),
-        stop_reason=stop_reason(reason),
+        stop_reason=stop_reason(reason or "stop", has_calls=any(True for _ in read.calls())),
         provider_stop_reason=reason,
-        error=text_of(mapping(body.get("error")).get("message")) or None,
+        error=error_text(body.get("error") or first.get("error")) or None,
         model=model,
     )
 
 
+def _with_sendable_calls(item: dict[str, Any], message: Message) -> dict[str, Any]:
+    """Return a received message with the calls of its parts: with an id, a type, a name, and arguments as text.
+
+    Other fields of the calls are as received. A custom tool's input is free text, which the parts may have as an object.
+    """
+    listed = items_of(item.get("tool_calls"))
+    named = [call for call in map(mapping, listed) if _function_of(call)]
+    calls: list[dict[str, Any]] = []
+    for call, part in zip(named, message.calls(), strict=False):
+        kind = "custom" if call.get("type") == "custom" else "function"
+        function = {**call[kind], "name": part.name, "arguments": part.arguments}
+        if kind == "custom":
+            function = {**call[kind], "input": text_of(call[kind].get("input"))}
+        fields = {name: value for name, value in call.items() if name != "index"}
+        calls.append({**fields, "id": part.id, "type": kind, kind: function})
+    if legacy := mapping(item.get("function_call")):
+        item = {**item, "function_call": {**legacy, "arguments": arguments_text(legacy.get("arguments"))}}
+    if not listed or calls == listed:
+        return item
+    return {
+        name: calls if name == "tool_calls" else value for name, value in item.items() if name != "tool_calls" or calls
+    }
+
+
+def _function_of(call: dict[str, Any]) -> dict[str, Any]:
+    """Return the name and the arguments of a call; nothing of one without a name."""
+    function = mapping(call.get("custom" if call.get("type") == "custom" else "function"))
+    return function if isinstance(function.get("name"), str) else {}
+
+
 def _as_input(item: dict[str, Any]) -> dict[str, Any]:
     """Return a reply's message with the fields that a request may have; servers reject those of an answer alone."""
-    fields = {name: item[name] for name in ("role", "content", "refusal", "tool_calls") if item.get(name)}
+    names = ("role", "content", "refusal", "tool_calls", "reasoning_content", "reasoning", "reasoning_details")
+    fields = {name: item[name] for name in names if item.get(name)}
+    if "tool_calls" in fields:
+        fields.setdefault("content", None)
+        if item.get("reasoning_content") == "":
+            fields["reasoning_content"] = ""  # some servers refuse calls without the field
     if audio_id := text_of(mapping(item.get("audio")).get("id")):
         fields["audio"] = {"id": audio_id}
     return fields
@@ -222,7 +308,17 @@ def usage(value: Any, prompt: str = "prompt", completion: str = "completion") ->
     )
 
 
-def _read_content(content: Any, notes: dict[str, Any]) -> Iterator[Text | Image | Unknown]:
+def _read_thinking(fields: dict[str, Any]) -> Iterator[Thinking]:
+    """Yield the thinking of an assistant's message. It may be empty: that of a call, or encrypted details."""
+    details = [mapping(detail) for detail in items_of(fields.get("reasoning_details"))]
+    of_details = "".join(text_of(detail.get("text")) or text_of(detail.get("summary")) for detail in details)
+    text = text_of(fields.get("reasoning_content")) or text_of(fields.get("reasoning")) or of_details
+    is_empty = details or (fields.get("tool_calls") and isinstance(fields.get("reasoning_content"), str))
+    if text or is_empty:
+        yield Thinking(text)
+
+
+def _read_content(content: Any, notes: dict[str, Any]) -> Iterator[Text | Image | Thinking | Unknown]:
     for index, item in enumerate([content] if isinstance(content, str) else items_of(content)):
         fields = mapping(item)
         kind, image = text_of(fields.get("type")), fields.get("image_url")
@@ -233,6 +329,8 @@ def _read_content(content: Any, notes: dict[str, Any]) -> Iterator[Text | Image 
         elif kind == "refusal" and isinstance(fields.get("refusal"), str):
             notes["refusal"] = True
             yield from text_part(fields["refusal"])
+        elif kind == "thinking" and (thought := text_of_thinking(fields)):  # Mistral's
+            yield Thinking(thought)
         elif kind in _IMAGE_TYPES and (url := text_of(image) or text_of(mapping(image).get("url"))):
             yield data_or_url(url)
             fields = {**fields, **{name: value for name, value in mapping(image).items() if name != "url"}}
@@ -243,24 +341,28 @@ def _read_content(content: Any, notes: dict[str, Any]) -> Iterator[Text | Image 
             notes.setdefault("blocks", {})[str(index)] = more
 
 
-def _read_calls(fields: dict[str, Any], calls: CallIndex, notes: dict[str, Any]) -> Iterator[Part]:
+def _read_calls(fields: dict[str, Any], calls: CallIndex, notes: dict[str, Any], *, in_reply: bool) -> Iterator[Part]:
     listed = items_of(fields.get("tool_calls"))
     if isinstance(fields.get("function_call"), dict):
         listed = [*listed, {"type": "function", "function": fields["function_call"]}]
     made_ids: list[str] = []
+    used_ids: set[str] = set()
     for index, item in enumerate(listed):
         call = mapping(item)
-        custom = call.get("type") == "custom"
-        function = mapping(call.get("custom" if custom else "function"))
-        if not isinstance(function.get("name"), str):
+        custom, function = call.get("type") == "custom", _function_of(call)
+        if not function:
             yield Unknown("tool_call", compact_json(item))
             continue
         call_id = text_of(call.get("id"))
-        if not call_id:
+        if not call_id or (in_reply and call_id in used_ids):
             call_id = calls.made_id(index)
             made_ids.append(call_id)
+        used_ids.add(call_id)
         if custom:
             notes.setdefault("custom_calls", []).append(call_id)
+        google = mapping(mapping(call.get("extra_content")).get("google"))
+        if signature := text_of(google.get("thought_signature")):
+            yield Thinking("", signature=signature)
         yield ToolCall(call_id, function["name"], arguments_text(function.get("input" if custom else "arguments")))
     if made_ids:
         notes["made_ids"] = made_ids
@@ -270,5 +372,13 @@ def _read_result(fields: dict[str, Any], calls: CallIndex) -> ToolResult:
     name = text_of(fields.get("name"))
     call_id = text_of(fields.get("tool_call_id")) or calls.oldest_open(name)
     parts = _read_content(fields.get("content"), {})
-    content = (Text(part.raw) if isinstance(part, Unknown) else part for part in parts)
+    content = (
+        Text(part.raw) if isinstance(part, Unknown) else part for part in parts if not isinstance(part, Thinking)
+    )
     return ToolResult(call_id, tuple(content), name or calls.name_of(call_id))
+
+
+def text_of_thinking(fields: dict[str, Any]) -> str:
+    """Return the text of a block of thinking: a text, or a list of texts."""
+    thinking = fields.get("thinking")
+    return text_of(thinking) or "".join(text_of(mapping(part).get("text")) for part in items_of(thinking))

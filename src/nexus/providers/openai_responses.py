@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from nexus.context import AssembledContext
 from nexus.errors import BadReply
 from nexus.providers import openai
+from nexus.providers.errors import error_text
 from nexus.providers.received import (
     CallIndex,
     arguments_text,
@@ -40,7 +41,7 @@ from nexus.providers.received import (
 from nexus.providers.settings import body_settings
 from nexus.providers.turns import ConversationParts, items, owned
 from nexus.text.as_received import received_items
-from nexus.text.message_text import image_note, visible_parts
+from nexus.text.message_text import RENDER_VERSION, image_note, visible_parts
 from nexus.tokens.model_names import same_model
 from nexus.types.message import (
     PHASES,
@@ -112,7 +113,7 @@ def conversation_parts(ctx: AssembledContext) -> ConversationParts:
         ctx.history,
         f"responses:{ctx.model}:{is_stored}",
         ctx.current,
-        lambda message: fragment(message, ctx.model, is_stored=is_stored),
+        lambda message: fragment(message, ctx.model, is_stored=is_stored, render=ctx.provenance.manifest.render),
     )
 
 
@@ -121,7 +122,28 @@ def cache_key(session: str) -> str:
     return hashlib.sha256(session.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def fragment(message: Message, model: str, *, is_stored: bool = False) -> list[dict[str, Any]]:
+VALID_CALLS_RENDER = 7
+"""Render version from which on received calls get what a request must have."""
+
+_INPUTS = {"function_call": ("arguments", "{}"), "custom_tool_call": ("input", "")}
+
+
+def _is_nameless(item: dict[str, Any]) -> bool:
+    return item.get("type") in _INPUTS and not _is_call(item)
+
+
+def _with_text_input(item: dict[str, Any]) -> dict[str, Any]:
+    """Return a received call with its input as text, which it may lack."""
+    if item.get("type") not in _INPUTS:
+        return item
+    name, empty = _INPUTS[item["type"]]
+    value = item.get(name)
+    return item if isinstance(value, str) else {**item, name: empty if value is None else arguments_text(value)}
+
+
+def fragment(
+    message: Message, model: str, *, is_stored: bool = False, render: int = RENDER_VERSION
+) -> list[dict[str, Any]]:
     """Return one message as items, as received if it was, with reasoning only if the same model wrote it.
 
     A message of a request may have no author. Its reasoning is returned to whom the request is for, without its encrypted
@@ -131,6 +153,8 @@ def fragment(message: Message, model: str, *, is_stored: bool = False) -> list[d
     received = received_items(message, "responses", with_thinking=with_reasoning)
     if received is None:
         return _neutral_items(message, model)
+    if render >= VALID_CALLS_RENDER:
+        received = [_with_text_input(item) for item in received if not _is_nameless(item)]
     return _with_followed_reasoning(
         [i for i in received if i.get("type") != "reasoning" or is_stored or i.get("encrypted_content")]
     )
@@ -271,7 +295,7 @@ def reply(body: dict[str, Any]) -> AgentResult:
         usage=usage(body.get("usage")),
         stop_reason=stop_reason(ending, has_calls=any(True for m in messages for _ in m.calls())),
         provider_stop_reason=ending,
-        error=text_of(failure.get("message")) or text_of(failure.get("code")) or (status if failed else None),
+        error=error_text(failure) or (status if failed else None),
         model=model,
     )
 

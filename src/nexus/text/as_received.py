@@ -15,8 +15,19 @@ import msgspec
 from msgspec.structs import replace
 
 from nexus.text.frames.escaping import escape
-from nexus.text.message_text import visible_parts
-from nexus.types.message import Image, Message, Note, Text, Thinking, ToolResult
+from nexus.text.message_text import RENDER_VERSION, visible_parts
+from nexus.types.message import (
+    Image,
+    Message,
+    Note,
+    Part,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    with_neutral_parts,
+    with_parts,
+)
 from nexus.types.sanitize import sanitize_text
 
 ReceivedFormat: TypeAlias = Literal["openai", "responses", "anthropic", "gemini"]
@@ -74,7 +85,12 @@ def received_format(message: Message) -> str:
 
 
 def received_items(
-    message: Message, provider_format: ReceivedFormat, *, with_thinking: bool = True, with_images: bool = True
+    message: Message,
+    provider_format: ReceivedFormat,
+    *,
+    with_thinking: bool = True,
+    with_images: bool = True,
+    render: int = RENDER_VERSION,
 ) -> list[Item] | None:
     """Return new items to send in this format; None if the message has none, so that its parts are sent.
 
@@ -95,7 +111,7 @@ def received_items(
             _set(received.items, place, _get(received.items, place) + image.data)
     items = received.items
     if not (with_thinking and any(isinstance(part, Thinking) for part in message.parts)):
-        items = _without_thinking(items, provider_format)
+        items = _without_thinking(items, provider_format, is_author=with_thinking, render=render)
     notes = [part for part in message.parts if isinstance(part, Note)]
     return _with_notes(items, notes, provider_format) if any(note.text for note in notes) else items
 
@@ -107,8 +123,73 @@ def images_with_data(message: Message) -> Iterator[Image]:
         yield from (image for image in images if isinstance(image, Image) and image.data)
 
 
-def _without_thinking(items: list[Item], provider_format: ReceivedFormat) -> list[Item]:
+def with_changed_calls(message: Message, parts: tuple[Part, ...]) -> Message:
+    """Return the message with its calls changed, which is sent from its parts.
+
+    A chat completion with reasoning is sent as received, with the calls of the parts. Other formats have their thinking
+    among the parts.
+    """
+    before, after = ([p for p in listed if not isinstance(p, ToolCall)] for listed in (message.parts, parts))
+    is_same = before == after and len(message.parts) == len(parts)
+    return with_neutral_parts(message, parts) if is_same and has_reasoning(message) else with_parts(message, parts)
+
+
+_REASONING_SIGNS = ('"reasoning', '"extra_content"', '"thinking"')
+
+
+def has_reasoning(message: Message) -> bool:
+    """Return True if the message may be a chat completion with thinking or signatures, which return to its model."""
+    return any(sign in message.received for sign in _REASONING_SIGNS) and received_format(message) == "openai"
+
+
+REASONING_FIELDS = frozenset({"reasoning_content", "reasoning", "reasoning_details"})
+"""Fields of a chat completion's message with the model's thinking, as compatible servers name them."""
+
+REASONING_RENDER = 7
+"""Render version from which on they return to the model that wrote them alone."""
+
+
+def reasoning_json(message: Message) -> str:
+    """Return the JSON of a chat completion's fields with thinking; empty text without any."""
+    if not has_reasoning(message):
+        return ""
+    items = _decode(sanitize_text(message.received)).items
+    fields = [{name: value for name, value in item.items() if name in REASONING_FIELDS} for item in items]
+    blocks = [part for item in items for part in _content_parts(item) if _is_thinking(part)]
+    return json.dumps([*fields, *blocks], ensure_ascii=False, separators=(",", ":"))
+
+
+def _content_parts(item: Item) -> list[Any]:
+    content = item.get("content")
+    return cast("list[Any]", content) if isinstance(content, list) else []
+
+
+def _is_thinking(part: Any) -> bool:
+    return isinstance(part, dict) and cast("Item", part).get("type") == "thinking"
+
+
+def _without_reasoning(item: Item, *, is_author: bool) -> Item:
+    """Return a chat completion's message without thinking.
+
+    Its author may refuse calls that lack the field (DeepSeek, Kimi), so it stays, empty. Other models get no signatures.
+    """
+    kept = {name: value for name, value in item.items() if name not in REASONING_FIELDS}
+    if parts := _content_parts(item):
+        kept["content"] = [part for part in parts if not _is_thinking(part)] or None
+    if is_author:
+        return {**kept, "reasoning_content": ""} if "reasoning_content" in item and "tool_calls" in item else kept
+    kept.pop("extra_content", None)
+    if "tool_calls" in item:
+        kept["tool_calls"] = [{k: v for k, v in call.items() if k != "extra_content"} for call in item["tool_calls"]]
+    return kept
+
+
+def _without_thinking(
+    items: list[Item], provider_format: ReceivedFormat, *, is_author: bool, render: int
+) -> list[Item]:
     match provider_format:
+        case "openai" if render >= REASONING_RENDER:
+            return [_without_reasoning(item, is_author=is_author) for item in items]
         case "openai":
             return [{k: v for k, v in item.items() if k not in ("reasoning_content", "reasoning")} for item in items]
         case "responses":

@@ -18,7 +18,7 @@ from typing import Any, assert_never
 
 import msgspec
 
-from nexus.text.as_received import ReceivedFormat, images_with_data, received_items
+from nexus.text.as_received import ReceivedFormat, images_with_data, reasoning_json, received_items
 from nexus.text.message_text import escape_message
 from nexus.tokens.counter import TokenCounter, without_surrogates
 from nexus.tokens.images import max_image_tokens
@@ -84,10 +84,11 @@ def message_tokens(message: Message, counter: TokenCounter) -> TokenSize:
     if not optional:
         return TokenSize(openai, anthropic, gemini)
     blocks = ",".join(_block(part) for part in optional)
+    reasoning = _reasoning_tokens(message, counter)
     # Next to a note, OpenAI's format has blocks instead of a plain string.
     texts = sum(isinstance(part, (Text, Note)) for part in parts)
     block = _BLOCK if texts == 1 and any(isinstance(part, Note) for part in optional) else 0
-    return TokenSize(openai, anthropic, gemini, counter.count(blocks) + _SLACK + block)
+    return TokenSize(openai, anthropic, gemini, max(counter.count(blocks), reasoning) + _SLACK + block)
 
 
 _RECEIVED_FORMATS: tuple[ReceivedFormat, ...] = ("openai", "responses", "anthropic", "gemini")
@@ -104,6 +105,13 @@ def _received_tokens(message: Message, provider_format: ReceivedFormat, counter:
     runs = sum(len(match[0]) for match in _BASE64.finditer(text))
     encoded = -(-runs // _BASE64_CHARS_PER_TOKEN)
     return counter.count(_BASE64.sub("", text)) + _SLACK * (1 + len(items)) + images + addresses + encoded
+
+
+def _reasoning_tokens(message: Message, counter: TokenCounter) -> int:
+    """Return the count of a chat completion's fields with thinking; what is encrypted in them counts by its length."""
+    text = reasoning_json(message)
+    sealed = sum(len(match[0]) for match in _BASE64.finditer(text))
+    return counter.count(_BASE64.sub("", text)) - (-sealed // _SEALED_CHARS_PER_TOKEN) if text else 0
 
 
 def text_tokens_json(text: str, counter: TokenCounter) -> int:

@@ -6,12 +6,18 @@ from dataclasses import dataclass, field
 
 from nexus.assembly.fit.truncate import TruncationLimits
 from nexus.assembly.formats.path_format import UNFORMATTED, PathFormat
+from nexus.providers.openai import must_have_reasoning
+from nexus.providers.signatures import must_sign_calls
+from nexus.text.as_received import REASONING_RENDER, has_reasoning
 from nexus.text.message_text import RENDER_VERSION
 from nexus.tokens.image_price import ANY_MODEL, ImagePrice
 from nexus.tokens.model_names import same_model
 from nexus.types.history import PLAIN, HistoryHeader, Lookup
 from nexus.types.ledger_entries import MessageRef
 from nexus.types.message import Message, ProviderFormat, TokenSize
+
+_REQUIRED_OF_CALLS = 24
+"""Tokens of the field that some models require of a message with calls: a placeholder signature, or an empty thought."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +52,26 @@ class DisplayRules:
 
     def weight(self, message: Message, size: TokenSize) -> int:
         """Return the base tokens of a message under these rules, without its optional tokens."""
-        return size.on(self.wire) + self.images.more_in(message)
+        return size.on(self.wire) + self.images.more_in(message) + self._required_tokens(message)
+
+    def _required_tokens(self, message: Message) -> int:
+        if message.role != "assistant" or self.wire == "anthropic" or self.render < REASONING_RENDER:
+            return 0
+        is_required = must_sign_calls(self.model) or (self.wire == "openai" and must_have_reasoning(self.model))
+        return _REQUIRED_OF_CALLS if is_required and any(message.calls()) else 0
 
     def optional_tokens_of(self, message: Message, size: TokenSize) -> int:
         """Return the base tokens of a message's thinking and memory notes that count under these rules.
 
-        Thinking counts in the Anthropic format only, and only if it returns to the model that wrote it.
+        Thinking counts only if it returns to the model that wrote it: in the Anthropic format, and in chat completions that
+        came with it.
         """
         if message.role != "assistant" or not size.optional:
             return size.optional
-        returned = self.wire == "anthropic" and same_model(message.model, self.model)
+        is_author = same_model(message.model, self.model)
+        if self.wire == "openai" and self.render >= REASONING_RENDER:
+            returned = has_reasoning(message) and (is_author or not message.model)
+            returned = returned or (is_author and must_have_reasoning(self.model))
+        else:
+            returned = is_author and self.wire == "anthropic"
         return size.optional if returned else 0

@@ -29,6 +29,7 @@ from msgspec.structs import replace
 from nexus.assembly.fit.call_names import safe_id, safe_name, short_name, unique_id
 from nexus.context import RepairReport
 from nexus.errors import BadEvent
+from nexus.text.as_received import REASONING_RENDER, with_changed_calls
 from nexus.text.frames import escape
 from nexus.text.message_text import RENDER_VERSION, kind_line, unsendable_kind, with_unsendable_as_notes
 from nexus.types.history import UNANSWERED
@@ -57,7 +58,6 @@ LATE_RESULTS_RENDER = 3
 """Render version from which on late and early results are shown. Earlier ones omit them."""
 
 STORED_IDS_RENDER = 5  # from this render version on, a second result has the stored id of a call, not its id as shown
-
 LATE_SOURCE = "nexus:late-result"
 """Source of a message that shows late results."""
 
@@ -87,7 +87,6 @@ class Fold:
     """Call ids that the conversation shows, with the number of the last suffix."""
 
     stored_ids: set[str] = field(default_factory=set[str])  # of the calls that the conversation shows
-
     last_assistant: Message | None = None
     """The last message, if it is an assistant message that a later piece may join."""
 
@@ -323,7 +322,8 @@ def _assistant(fold: Fold, message: Message, parts: tuple[Part, ...]) -> list[Sh
     shown_parts, altered = _calls(fold, parts)
     view = message
     if shown_parts != message.parts:
-        keeps = with_neutral_parts if _same_calls(message, parts, shown_parts) else with_parts
+        changes = with_changed_calls if fold.render >= REASONING_RENDER else with_parts
+        keeps = with_neutral_parts if _same_calls(message, parts, shown_parts) else changes
         view = keeps(message, shown_parts)
     fold.last_assistant = view
     shown_messages.append((view, True, altered))
