@@ -8,13 +8,17 @@ events is limited there too.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+import json
+import re
+from codecs import getincrementaldecoder
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from importlib.util import find_spec
 from threading import Lock
 from typing import Any, Protocol
 
 from nexus.context import AssembledContext
 from nexus.errors import PackageMissing
+from nexus.providers.streams import DONE
 from nexus.text.as_received import ReceivedFormat
 from nexus.text.redact import redact
 from nexus.tokens.model_table import provider_table
@@ -114,7 +118,7 @@ class OpenAIEndpoint(_PackageEndpoint):
             path, body = "/chat/completions", _without_route(ctx.to_openai(), ctx.provider)
             body["stream_options"] = {**body.get("stream_options", {}), "include_usage": True}
         async with await _post(client, path, body, openai.AsyncStream) as stream:
-            async for event in stream:
+            async for event in _events(stream):
                 yield event
 
     async def aclose(self) -> None:
@@ -149,7 +153,7 @@ class AnthropicEndpoint(_PackageEndpoint):
 
         body = _without_route(ctx.to_anthropic(), ctx.provider)
         async with await _post(client, "/v1/messages", body, anthropic.AsyncStream) as stream:
-            async for event in stream:
+            async for event in _events(stream):
                 yield event
 
     async def aclose(self) -> None:
@@ -226,6 +230,54 @@ async def _post(client: Any, path: str, body: dict[str, Any], kind: Any) -> Any:
     options = {option: body[name] for name, option in _OPTIONS.items() if name in body}
     request = {**fields, "stream": True}
     return await client.post(path, cast_to=object, body=request, options=options, stream=True, stream_cls=kind[object])
+
+
+async def _events(stream: Any) -> AsyncGenerator[object, None]:
+    """Yield the events of a package's stream, then `[DONE]` if the server sent it; or its plain JSON answer, as one event."""
+    body = _AnswerBody(stream.response.aiter_bytes)
+    stream.response.aiter_bytes = body.events
+    async for event in stream:
+        yield event
+    if body.plain:
+        yield json.loads(body.plain)
+    elif body.is_done:
+        yield DONE
+
+
+class _AnswerBody:
+    """The body of an answer as valid UTF-8, with U+FFFD for invalid bytes, which the packages reject.
+
+    Some servers answer a streaming request with plain JSON, in which the packages find no event.
+    """
+
+    def __init__(self, read: Callable[[], AsyncIterator[bytes]]) -> None:
+        self.plain = ""
+        """The body, if it is plain JSON."""
+        self._read, self._tail = read, ""
+
+    @property
+    def is_done(self) -> bool:
+        """True if the stream ended with `[DONE]`."""
+        return _DONE_LINE.search(self._tail) is not None
+
+    async def events(self) -> AsyncIterator[bytes]:
+        """Yield the bytes of a stream of events; nothing of plain JSON."""
+        decoder = getincrementaldecoder("utf-8-sig")("replace")
+        is_plain: bool | None = None
+        async for data in self._read():
+            text = decoder.decode(data)
+            if is_plain is None and text.strip():
+                is_plain = text.lstrip().startswith("{")
+            if is_plain:
+                self.plain += text
+            else:
+                self._tail = (self._tail + text)[-_TAIL_CHARS:]
+                yield text.encode()
+        self.plain += decoder.decode(b"", final=True) if is_plain else ""
+
+
+_TAIL_CHARS = 200
+_DONE_LINE = re.compile(r"^data: ?\[DONE\]", re.MULTILINE)
 
 
 def _limits(kind: Any) -> Any:

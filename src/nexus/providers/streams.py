@@ -9,19 +9,20 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
 from typing import Any, NamedTuple, Protocol, TypeVar, get_args
 
-import msgspec
 from msgspec.structs import replace
 
 from nexus.errors import BadReply, BadSetting
 from nexus.providers import anthropic, gemini, openai, openai_responses
+from nexus.providers.chat_deltas import decoded_object, join_delta, joined_message
+from nexus.providers.errors import error_text
 from nexus.providers.received import as_mapping, items_of, mapping, text_of, without_nulls
 from nexus.text.as_received import ReceivedFormat
+from nexus.types.message import Text, Thinking
 from nexus.types.request import AgentResult
 from nexus.types.stream_events import Reasoning, Token
 
 EventT = TypeVar("EventT")
 Fields = dict[str, Any]
-_object = msgspec.json.Decoder(Fields)
 
 
 class _Piece(NamedTuple):
@@ -42,6 +43,10 @@ class _Events(Protocol):
         """Add the next event, and return the pieces in it."""
         ...
 
+    def end(self) -> None:
+        """Set `has_ended` if what arrived is a whole reply, although it has no end event: the server said it was all."""
+        ...
+
     def result(self, *, partial: bool) -> AgentResult:
         """Return the reply; with `partial` without the calls that are not complete."""
         ...
@@ -55,6 +60,8 @@ class StreamReader:
         if provider not in _FORMATS:
             raise BadSetting(f"provider {provider!r} unknown: use {', '.join(get_args(ReceivedFormat))}")
         self._events: _Events = _FORMATS[provider]()
+        self._provider: ReceivedFormat = provider
+        self._whole: Fields | None = None
         self._error = ""
         self._last_parts: dict[type[Token | Reasoning], tuple[int, int]] = {}
 
@@ -62,8 +69,12 @@ class StreamReader:
         """Add the next event, and return the pieces of the reply's text and thinking in it.
 
         The joined pieces are the text of the reply's message, and its thinking with a newline between two parts. An event is
-        an object of the provider's package, or its fields as a dict. Raises BadReply.
+        an object of the provider's package, or its fields as a dict; the text `[DONE]` ends a stream without an end event.
+        A complete reply, which some servers give to a streaming request, is the whole stream. Raises BadReply.
         """
+        if isinstance(event, str) and event.removeprefix("data:").strip() == DONE:
+            self._events.end()
+            return ()
         fields = as_mapping(event)
         if fields is None:
             raise BadReply(
@@ -73,10 +84,13 @@ class StreamReader:
         try:
             failure = fields.get("error") or (fields if fields.get("type") == "error" else None)
             if failure:
-                self._error = text_of(mapping(failure).get("message")) or text_of(failure) or "error event"
-            return tuple(
-                map(self._continued, [piece for piece in self._events.add(without_nulls(fields)) if piece.text])
-            )
+                self._error = error_text(failure) or "error event"
+            fields = without_nulls(fields)
+            is_whole = _is_whole_reply(fields, self._provider)
+            if is_whole:
+                self._whole = fields
+            pieces = _pieces_of(_READERS[self._provider].reply(fields)) if is_whole else self._events.add(fields)
+            return tuple(map(self._continued, [piece for piece in pieces if piece.text]))
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise BadReply(
                 f"stream event not readable: {type(error).__name__}: {error} (make a new reader for each reply, for the "
@@ -108,7 +122,7 @@ class StreamReader:
     @property
     def is_complete(self) -> bool:
         """True if the stream had its end and no error, so that `reply` returns the whole reply."""
-        return self._events.has_ended and not self._error
+        return (self._events.has_ended or self._whole is not None) and not self._error
 
     def reply(self, *, partial: bool = False) -> AgentResult:
         """Return the whole reply, or with `partial` the part that arrived before the stream broke off.
@@ -117,7 +131,11 @@ class StreamReader:
         stream had an error. Raises BadReply if the stream did not end.
         """
         if self.is_complete:
-            return self._events.result(partial=False)
+            return (
+                self._events.result(partial=False)
+                if self._whole is None
+                else _READERS[self._provider].reply(self._whole)
+            )
         if not partial:
             why = f"the provider reported: {self._error}" if self._error else "it has no end event"
             raise BadReply(
@@ -128,6 +146,24 @@ class StreamReader:
         messages = tuple(message for message in result.messages if message.parts)
         reason = "error" if self._error else "aborted"
         return replace(result, messages=messages, stop_reason=reason, error=self._error or None)
+
+
+DONE = "[DONE]"
+"""The text behind the events of a stream, as OpenAI and others end it."""
+
+_READERS = {"openai": openai, "responses": openai_responses, "anthropic": anthropic}
+
+
+def _is_whole_reply(fields: Fields, provider: ReceivedFormat) -> bool:
+    """Return True for a complete reply among the events. Those of Gemini have no other form."""
+    reader = _READERS.get(provider)
+    return reader is not None and fields.get("object") != "chat.completion.chunk" and reader.is_reply(fields)
+
+
+def _pieces_of(result: AgentResult) -> Iterator[_Piece]:
+    for number, part in enumerate(part for message in result.messages for part in message.parts):
+        if isinstance(part, (Text, Thinking)):
+            yield _Piece(Token if isinstance(part, Text) else Reasoning, part.text, (number, 0))
 
 
 class _ChatEvents:
@@ -149,11 +185,9 @@ class _ChatEvents:
             index = choice.get("index") or 0
             state = self._choices.setdefault(index, {"index": index, "message": {"role": "assistant", "content": None}})
             delta = mapping(choice.get("delta"))
-            _join_delta(state["message"], delta)
+            join_delta(state["message"], delta)
             if index == 0:
-                thought = text_of(delta.get("reasoning_content")) or text_of(delta.get("reasoning"))
-                texts = enumerate((text_of(delta.get("content")), text_of(delta.get("refusal"))))
-                pieces += (_Piece(Reasoning, thought), *(_Piece(Token, text, (0, part)) for part, text in texts))
+                pieces += _chat_pieces(delta)
             if choice.get("finish_reason"):
                 state["finish_reason"] = choice["finish_reason"]
                 self.has_ended = self.has_ended or index == 0
@@ -162,55 +196,52 @@ class _ChatEvents:
                     state.setdefault("logprobs", {}).setdefault(name, []).extend(items_of(tokens))
         return pieces
 
+    def end(self) -> None:
+        """Take the reply as whole if it has no call with incomplete arguments."""
+        message = mapping(self._choices.get(0)).get("message", {})
+        calls = message.get("tool_calls")
+        self.has_ended = self.has_ended or (bool(self._choices) and (calls is None or calls.is_whole))
+
     def result(self, *, partial: bool) -> AgentResult:
         choices = [self._choices[index] for index in sorted(self._choices)] or [{"message": {"role": "assistant"}}]
-        choices = [{**choice, "message": _joined_message(choice["message"], partial=partial)} for choice in choices]
+        choices = [{**choice, "message": joined_message(choice["message"], partial=partial)} for choice in choices]
         return openai.reply({**self._body, "choices": choices})
 
 
-def _join_delta(message: Fields, delta: Fields) -> None:
-    """Add a delta to a message: texts are continued, calls by their index."""
-    for name, value in delta.items():
-        if value is None or name in ("role", "index", "type"):
-            if name == "type" and value:
-                message[name] = value
-        elif name == "tool_calls":
-            calls = message.setdefault(name, {})
-            for call in map(mapping, items_of(value)):
-                _join_delta(calls.setdefault(call.get("index", len(calls)), {"type": "function"}), call)
-        elif name == "id":
-            message[name] = value
-        elif isinstance(value, str):
-            message[name] = (message.get(name) or "") + value
-        elif isinstance(value, dict):
-            _join_delta(message.setdefault(name, {}), mapping(value))
-        elif isinstance(value, list):
-            message.setdefault(name, []).extend(items_of(value))
-        else:
-            message[name] = value
+def _chat_pieces(delta: Fields) -> list[_Piece]:
+    """Return the pieces of thinking and text in a delta, whose content may be a list of parts."""
+    details = [mapping(detail) for detail in items_of(delta.get("reasoning_details"))]
+    thought = text_of(delta.get("reasoning_content")) or text_of(delta.get("reasoning"))
+    thought = thought or "".join(text_of(detail.get("text")) or text_of(detail.get("summary")) for detail in details)
+    pieces = [_Piece(Reasoning, thought), _Piece(Token, text_of(delta.get("content")))]
+    for part in map(mapping, items_of(delta.get("content"))):
+        is_thinking = part.get("type") == "thinking"
+        text = openai.text_of_thinking(part) if is_thinking else text_of(part.get("text"))
+        pieces.append(_Piece(Reasoning if is_thinking else Token, text))
+    return [*pieces, _Piece(Token, text_of(delta.get("refusal")), (0, 1))]
 
 
-def _joined_message(message: Fields, *, partial: bool) -> Fields:
-    indexed = mapping(message.get("tool_calls"))
-    calls = [indexed[index] for index in sorted(indexed)]
-    legacy = message.get("function_call")
-    if partial:
-        # A call is complete when the next one begins. The last one is, if its arguments are a whole JSON object.
-        calls = [call for index, call in enumerate(calls) if index < len(calls) - 1 or _is_whole(call.get("function"))]
-        legacy = legacy if _is_whole(legacy) else None
-    joined = {name: value for name, value in message.items() if name not in ("tool_calls", "function_call")}
-    return {**joined, **({"tool_calls": calls} if calls else {}), **({"function_call": legacy} if legacy else {})}
+class _Places:
+    """Numbers of blocks or items in their order, also if a server gives several the same index, or none."""
 
+    def __init__(self) -> None:
+        self._numbers: dict[object, int] = {}
+        self._count = 0
 
-def _is_whole(function: Any) -> bool:
-    return _decoded(text_of(mapping(function).get("arguments"))) is not None
+    def begin(self, index: object, item_id: object = None) -> int:
+        """Return the number of the block or item that begins."""
+        number, self._count = self._count, self._count + 1
+        self._numbers.update({("index", index): number, ("id", item_id): number, "last": number})
+        return number
 
-
-def _decoded(text: str) -> Fields | None:
-    try:
-        return _object.decode(text)
-    except msgspec.MsgspecError:
-        return None
+    def of(self, index: object, item_id: object = None) -> int:
+        """Return the number of the block or item that an event belongs to; one that has not begun begins."""
+        if item_id is not None and ("id", item_id) in self._numbers:
+            return self._numbers["id", item_id]
+        if index is None and self._count and item_id is None:
+            return self._numbers["last"]
+        known = self._numbers.get(("index", index))
+        return self.begin(index, item_id) if known is None else known
 
 
 class _AnthropicEvents:
@@ -222,21 +253,25 @@ class _AnthropicEvents:
         self._blocks: dict[int, Fields] = {}
         self._json: dict[int, str] = {}
         self._complete: set[int] = set()
+        self._places = _Places()
 
     def add(self, event: Fields) -> Iterable[_Piece]:
-        index = event.get("index", -1)
+        number = event.get("index")
         match event.get("type"):
             case "message_start":
                 self._message = {**mapping(event["message"])}
-                self._blocks = dict(enumerate(items_of(self._message.get("content"))))
+                for block in items_of(self._message.get("content")):
+                    self._blocks[self._places.begin(len(self._blocks))] = block
             case "content_block_start":
+                index = self._places.begin(number)
                 self._blocks[index] = {**mapping(event["content_block"])}
                 return _block_pieces(self._blocks[index], index)
             case "content_block_delta":
+                index = self._places.of(number)
                 self._join(index, mapping(event["delta"]))
                 return _block_pieces(mapping(event["delta"]), index)
             case "content_block_stop":
-                self._complete.add(index)
+                self._complete.add(self._places.of(number))
             case "message_delta":
                 usage = {**mapping(self._message.get("usage")), **_present(event.get("usage"))}
                 self._message = {**self._message, **_present(event.get("delta")), "usage": usage}
@@ -245,6 +280,10 @@ class _AnthropicEvents:
             case _:
                 pass
         return ()
+
+    def end(self) -> None:
+        """Take the reply as whole if it has its stop reason."""
+        self.has_ended = self.has_ended or bool(self._message.get("stop_reason"))
 
     def _join(self, index: int, delta: Fields) -> None:
         block = self._blocks[index]
@@ -273,7 +312,7 @@ class _AnthropicEvents:
                     continue
             if index in self._json:
                 text = self._json[index]
-                value = _decoded(text or "{}")
+                value = decoded_object(text) if text else mapping(block.get("input"))
                 block = {**block, "input": text if value is None else value}
             blocks.append(block)
         return anthropic.reply({**self._message, "content": blocks})
@@ -300,9 +339,11 @@ class _ResponsesEvents:
         self._done: set[int] = set()
         self._streamed: set[int] = set()
         """Items whose pieces were returned."""
+        self._places = _Places()
 
     def add(self, event: Fields) -> Iterable[_Piece]:
-        kind, index, delta = text_of(event.get("type")), event.get("output_index", -1), text_of(event.get("delta"))
+        kind, delta = text_of(event.get("type")), text_of(event.get("delta"))
+        number, item_id = event.get("output_index"), event.get("item_id") or mapping(event.get("item")).get("id")
         match kind:
             case "response.completed" | "response.incomplete" | "response.failed":
                 self._response, self.has_ended = {**mapping(event["response"])}, True
@@ -311,12 +352,16 @@ class _ResponsesEvents:
             case "response.created" | "response.in_progress" | "response.queued":
                 self._response = {**mapping(event["response"])}
             case "response.output_item.added":
-                self._items[index] = {**mapping(event["item"])}
+                self._items[self._places.begin(number, item_id)] = {**mapping(event["item"])}
             case "response.output_item.done":
+                index = self._places.of(number, item_id)
+                if index in self._done and self._items[index].get("id") != item_id:
+                    index = self._places.begin(number, item_id)
                 self._items[index] = {**mapping(event["item"])}
                 self._done.add(index)
                 return self._whole_item(index, self._items[index])
             case "response.output_text.delta" | "response.refusal.delta":
+                index = self._places.of(number, item_id)
                 key = "refusal" if "refusal" in kind else "text"
                 texts = self._items[index].setdefault("_texts", {})
                 empty = {"type": key if key == "refusal" else "output_text", key: ""}
@@ -326,12 +371,17 @@ class _ResponsesEvents:
                 self._streamed.add(index)
                 return (_Piece(Token, delta, (index, part)),)
             case "response.reasoning_text.delta" | "response.reasoning_summary_text.delta":
+                index = self._places.of(number, item_id)
                 part = event.get("content_index", event.get("summary_index", 0))
                 self._streamed.add(index)
                 return (_Piece(Reasoning, delta, (index, part)),)
             case _:
                 pass
         return ()
+
+    def end(self) -> None:
+        """Take the reply as whole if all of its items are."""
+        self.has_ended = self.has_ended or (bool(self._items) and self._done == self._items.keys())
 
     def _whole_item(self, index: int, item: Fields) -> list[_Piece]:
         """Return the pieces of an item that came without deltas, as some servers send reasoning."""
@@ -357,7 +407,9 @@ class _ResponsesEvents:
             body = {**self._response, "object": "response", "status": "incomplete", "output": items}
             return openai_responses.reply({**body, "incomplete_details": {"reason": "aborted"}})
         # Some servers leave the items out of their last event.
-        return openai_responses.reply({**self._response, "output": self._response.get("output") or items})
+        output = self._response.get("output") or items
+        status = {"status": "completed"} if self._response.get("status") in (None, "queued", "in_progress") else {}
+        return openai_responses.reply({"object": "response", **self._response, **status, "output": output})
 
 
 class _GeminiEvents:
@@ -393,6 +445,10 @@ class _GeminiEvents:
             if candidate.get("finish_reason"):
                 self.has_ended = self.has_ended or index == 0
         return pieces
+
+    def end(self) -> None:
+        """Take what arrived as the whole reply."""
+        self.has_ended = self.has_ended or bool(self._candidates)
 
     def result(self, *, partial: bool) -> AgentResult:
         del partial  # calls arrive whole

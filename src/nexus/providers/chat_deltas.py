@@ -1,0 +1,218 @@
+"""Deltas of chat completions, joined into the message that a reply without a stream has.
+
+Compatible servers number the fragments of calls in many ways: all with one index, without one, with the id and the name in
+each fragment, or with whole calls. A new id, or a name behind complete arguments, begins a call. A fragment without an id
+continues the last call of its index, or the last one. A repeated name replaces the one before it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from nexus.providers.received import arguments_text, items_of, mapping, text_of
+
+Fields = dict[str, Any]
+_object = msgspec.json.Decoder(Fields)
+
+
+def decoded_object(text: str) -> Fields | None:
+    """Return the JSON object in the text; None if it is none."""
+    try:
+        return _object.decode(text)
+    except msgspec.MsgspecError:
+        return None
+
+
+class CallDeltas:
+    """The tool calls of one message so far."""
+
+    def __init__(self) -> None:
+        self._calls: list[Fields] = []
+        self._last: Fields | None = None
+        self._repeated: Fields | None = None
+        """A fragment that names a complete call again: it begins another call if arguments follow."""
+
+    def add(self, fragment: Fields) -> None:
+        """Add a fragment of a call."""
+        repeated, self._repeated = self._repeated, None
+        call = self._continued(fragment)
+        if call is not None and _is_complete(call) and not text_of(fragment.get("id")):
+            if _arguments(fragment).strip() and (_name(fragment) or repeated):
+                fragment = {**(repeated or {}), **fragment, "function": {**_function(repeated), **_function(fragment)}}
+                call = None
+            elif _name(fragment) and not _arguments(fragment):
+                if _name(fragment) != _name(call):
+                    call = None
+                else:
+                    self._repeated = fragment
+        if call is None:
+            call = {"type": "function"}
+            self._calls.append(call)
+        _join_call(call, fragment)
+        self._last = call
+
+    def _continued(self, fragment: Fields) -> Fields | None:
+        """Return the call that a fragment continues; None if it begins one."""
+        call_id, index = text_of(fragment.get("id")), fragment.get("index")
+        of_index = [call for call in self._calls if index is None or call.get("index") in (index, None)]
+        if call_id:
+            same = next((call for call in reversed(of_index) if call.get("id") == call_id), None)
+            if same is not None:
+                begins = _name(fragment) and _arguments(fragment).strip() and _is_complete(same)
+                return None if begins else same
+            last = of_index[-1] if of_index else None
+            # The id may come behind the beginning of its call, and some servers make one for each fragment.
+            continues = last is not None and not _is_complete(last) and (not last.get("id") or not _name(fragment))
+            return last if continues else None
+        if index is None:
+            last = self._last
+        else:
+            last = of_index[-1] if of_index else None
+            if last is None and not _name(fragment) and self._last is not None and not _is_complete(self._last):
+                last = self._last
+        # Another name behind the beginning of arguments is another call's.
+        is_other = last is not None and _name(fragment) and _arguments(last) and _name(fragment) != _name(last)
+        return None if is_other else last
+
+    def joined(self, *, partial: bool) -> list[Fields]:
+        """Return the calls in their order, with `partial` those that are complete, and with each id once."""
+        calls = self._calls
+        indexes = [call.get("index") for call in calls]
+        if all(isinstance(index, int) for index in indexes) and len({*indexes}) == len(calls):
+            calls = sorted(calls, key=lambda call: call["index"])
+        if partial:
+            # A call is complete when the next one begins. The last one is, if its arguments are a whole JSON object.
+            calls = [call for index, call in enumerate(calls) if index < len(calls) - 1 or _is_complete(call)]
+        return [{name: value for name, value in call.items() if name != "index"} for call in calls]
+
+    @property
+    def is_whole(self) -> bool:
+        """True if the last call has complete arguments, or there is none."""
+        return self._last is None or _is_complete(self._last) or not _arguments(self._last)
+
+
+def _key(call: Fields) -> str:
+    return "custom" if isinstance(call.get("custom"), dict) else "function"
+
+
+def _function(call: Fields | None) -> Fields:
+    return mapping((call or {}).get(_key(call or {})))
+
+
+def _name(call: Fields) -> str:
+    return text_of(_function(call).get("name"))
+
+
+def _arguments(call: Fields) -> str:
+    function = _function(call)
+    value = function.get("input" if _key(call) == "custom" else "arguments")
+    return "" if value is None else arguments_text(value)
+
+
+def _is_complete(call: Fields) -> bool:
+    """Return True if the call's arguments are a whole JSON object; free text of a custom tool may go on."""
+    return _key(call) == "function" and decoded_object(_arguments(call)) is not None
+
+
+def _join_call(call: Fields, fragment: Fields) -> None:
+    for name, value in fragment.items():
+        if name in ("function", "custom") and isinstance(value, dict):
+            join_function(call.setdefault(name, {}), mapping(value))
+        elif value not in (None, "") and not (name == "id" and call.get("id")):
+            call[name] = value
+
+
+def join_function(function: Fields, delta: Fields) -> None:
+    """Add a fragment of a call's name and arguments to the function so far."""
+    for name, value in delta.items():
+        if value is None:
+            continue
+        before = text_of(function.get(name))
+        if name in ("arguments", "input"):
+            function[name] = before + arguments_text(value)
+        elif name == "name" and isinstance(value, str):
+            # A name comes in pieces, or again in each fragment, sometimes longer each time.
+            function[name] = before if value == before else value if value.startswith(before) else before + value
+        else:
+            function[name] = value
+
+
+def join_delta(message: Fields, delta: Fields) -> None:
+    """Add a delta to a message: texts are continued, calls joined by `CallDeltas`."""
+    for name, value in delta.items():
+        if value is None or name in ("role", "index"):
+            continue
+        before = message.get(name)
+        if name == "tool_calls":
+            calls = message.setdefault(name, CallDeltas())
+            for fragment in map(mapping, items_of(value)):
+                calls.add(fragment)
+        elif name == "function_call":
+            join_function(message.setdefault(name, {}), mapping(value))
+        elif name == "reasoning_details":
+            message[name] = _joined_parts(items_of(before), items_of(value))
+        elif name == "content" and (isinstance(value, list) or isinstance(before, list)):
+            message[name] = _joined_parts(_content_parts(before), _content_parts(value))
+        elif name in ("id", "type"):
+            message[name] = value
+        elif isinstance(value, str):
+            message[name] = text_of(before) + value
+        elif isinstance(value, dict):
+            join_delta(message.setdefault(name, {}), mapping(value))
+        elif isinstance(value, list):
+            message.setdefault(name, []).extend(items_of(value))
+        else:
+            message[name] = value
+
+
+def joined_message(message: Fields, *, partial: bool) -> Fields:
+    """Return the message with its calls, with `partial` those that are complete."""
+    deltas = message.get("tool_calls")
+    calls = deltas.joined(partial=partial) if isinstance(deltas, CallDeltas) else list[Fields]()
+    legacy = message.get("function_call")
+    if partial and decoded_object(text_of(mapping(legacy).get("arguments"))) is None:
+        legacy = None
+    joined = {name: value for name, value in message.items() if name not in ("tool_calls", "function_call")}
+    return {**joined, **({"tool_calls": calls} if calls else {}), **({"function_call": legacy} if legacy else {})}
+
+
+def _content_parts(content: Any) -> list[Any]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) and content else items_of(content)
+
+
+_PIECES = ("text", "summary", "data", "thinking")
+
+
+def _joined_parts(parts: list[Any], more: list[Any]) -> list[Any]:
+    """Return a list with further parts, of which pieces of the last one continue it."""
+    joined = [*parts]
+    for part in more:
+        last = mapping(joined[-1]) if joined else {}
+        if not _continues(last, mapping(part)):
+            joined.append(part)
+            continue
+        fields = {**last}
+        for name, value in mapping(part).items():
+            if name in _PIECES and isinstance(value, str):
+                fields[name] = text_of(last.get(name)) + value
+            elif name in _PIECES and isinstance(value, list):
+                fields[name] = _joined_parts(items_of(last.get(name)), items_of(value))
+            elif value is not None:
+                fields[name] = value
+        joined[-1] = fields
+    return joined
+
+
+def _continues(last: Fields, part: Fields) -> bool:
+    """Return True for a piece of the same part: of one kind, and of the same index and id, if both have one."""
+    if not last or last.get("type") != part.get("type") or part.get("type") == "reasoning.encrypted":
+        return False
+    same = all(last[name] == part[name] for name in ("index", "id") if name in last and name in part)
+    # A signature ends a text, where no index tells the parts apart.
+    return (
+        same
+        and ("index" in last or not last.get("signature"))
+        and any(name in part for name in (*_PIECES, "signature"))
+    )

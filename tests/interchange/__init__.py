@@ -1,0 +1,1 @@
+"""Situations from public reports: what comes in, from whom, and what must go out."""
