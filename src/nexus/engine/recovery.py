@@ -462,7 +462,8 @@ class _Recovery:
             smaller = self._refit(ctx, self.least_budget) or self._refit(ctx, int(SMALLER * budget.used.total))
         if smaller is None:
             raise ContextOverflow(self.attempts, f"nothing more can be omitted, {_parts(ctx)}") from self.error
-        if verdict.part != "bytes":  # a limit in bytes is no token limit
+        # Limits in bytes, and usage without cached tokens, are no token limits.
+        if verdict.part != "bytes" and verdict.source != _LESS_THAN_SENT:
             self.limit_to_learn = limit
         return smaller
 
@@ -585,7 +586,8 @@ def _reported_overflow(ctx: AssembledContext, result: AgentResult) -> OverflowVe
         sent_tokens=ctx.token_budget.used.total,
     )
     # Gateways that omit cached tokens from the usage report less than was sent, although the prompt fit.
-    return None if verdict is not None and verdict.source == _LESS_THAN_SENT else verdict
+    is_full = result.stop_reason == "max_tokens" and not _has_content(result)
+    return verdict if verdict is None or verdict.source != _LESS_THAN_SENT or is_full else None
 
 
 def _has_content(result: AgentResult) -> bool:

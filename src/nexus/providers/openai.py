@@ -280,15 +280,27 @@ def _function_of(call: dict[str, Any]) -> dict[str, Any]:
 
 def _as_input(item: dict[str, Any]) -> dict[str, Any]:
     """Return a reply's message with the fields that a request may have; servers reject those of an answer alone."""
-    names = ("role", "content", "refusal", "tool_calls", "reasoning_content", "reasoning", "reasoning_details")
+    names = ("role", "content", "refusal", "reasoning_content", "reasoning", "reasoning_details")
     fields = {name: item[name] for name in names if item.get(name)}
-    if "tool_calls" in fields:
+    if calls := [_as_input_call(mapping(call)) for call in items_of(item.get("tool_calls"))]:
         fields.setdefault("content", None)
         if item.get("reasoning_content") == "":
             fields["reasoning_content"] = ""  # some servers refuse calls without the field
+        fields["tool_calls"] = calls
     if audio_id := text_of(mapping(item.get("audio")).get("id")):
         fields["audio"] = {"id": audio_id}
     return fields
+
+
+def _as_input_call(call: dict[str, Any]) -> dict[str, Any]:
+    """Return a call with its fields in the same order, whether they came in a stream or not."""
+    function = mapping(call.get("function"))
+    ordered = {name: function[name] for name in ("name", "arguments") if name in function}
+    known = {"id": call.get("id"), "type": call.get("type"), "function": {**ordered, **function}}
+    return {
+        **{name: value for name, value in known.items() if name in call},
+        **rest_of(call, frozenset({*known, "index"})),
+    }
 
 
 def usage(value: Any, prompt: str = "prompt", completion: str = "completion") -> TokenUsage:
