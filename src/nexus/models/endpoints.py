@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from nexus.context import AssembledContext
 from nexus.errors import PackageMissing
-from nexus.providers.streams import DONE
+from nexus.providers.streams import END_OF_STREAM
 from nexus.text.as_received import ReceivedFormat
 from nexus.text.redact import redact
 from nexus.tokens.model_table import provider_table
@@ -241,7 +241,7 @@ async def _events(stream: Any) -> AsyncGenerator[object, None]:
     if body.plain:
         yield json.loads(body.plain)
     elif body.is_done:
-        yield DONE
+        yield END_OF_STREAM
 
 
 class _AnswerBody:

@@ -124,10 +124,10 @@ def conversation_parts(ctx: AssembledContext) -> ConversationParts:
     render, cached = ctx.provenance.manifest.render, ctx.history.fragments
 
     def blocks(message: Message) -> Fragment:
-        sent = fragment(message, signer, render=render)
-        if any(_use_of(block) or _answered_by(block) for block in sent["content"]):
+        item = fragment(message, signer, render=render)
+        if any(_use_of(block) or _answered_by(block) for block in item["content"]):
             cached[_SERVER_TOOLS] = [True]
-        return sent
+        return item
 
     parts = turns(ctx.history, f"anthropic:{ctx.model}", ctx.current, blocks, "content")
     if render < VALID_BLOCKS_RENDER or _SERVER_TOOLS not in cached:
@@ -162,12 +162,12 @@ def with_paired_server_tools(fragments: list[Fragment]) -> list[Fragment]:
     A call may wait for its result at the end, where the provider goes on with it, and while a program that it runs calls
     the client's tools.
     """
-    shown: list[Fragment] = []
+    paired: list[Fragment] = []
     uses: set[str] = set()
     for index, fragment in enumerate(fragments):
         content: list[dict[str, Any]] = fragment["content"]
         if fragment["role"] != "assistant" or not any(_use_of(block) or _answered_by(block) for block in content):
-            shown.append(fragment)
+            paired.append(fragment)
             continue
         is_last = index == len(fragments) - 1
         answered = {_answered_by(block): place for place, block in enumerate(content)}
@@ -183,8 +183,8 @@ def with_paired_server_tools(fragments: list[Fragment]) -> list[Fragment]:
             blocks.append(block)
         if all(block["type"] in ("thinking", "redacted_thinking") for block in blocks):
             blocks.append({"type": "text", "text": _NO_SERVER_RESULT})
-        shown.append(fragment if blocks == content else {**fragment, "content": blocks})
-    return shown
+        paired.append(fragment if blocks == content else {**fragment, "content": blocks})
+    return paired
 
 
 def cache_breakpoints(ctx: AssembledContext, conversation: list[Fragment]) -> list[tuple[int, int]]:

@@ -109,12 +109,12 @@ def fragment(message: Message, model: str = "", *, render: int = RENDER_VERSION)
     """
     with_thinking = not (model and message.model) or same_model(message.model, model)
     received = received_items(message, "openai", with_thinking=with_thinking, render=render)
-    sent = _neutral_items(message) if received is None else received
+    output = _neutral_items(message) if received is None else received
     if render < REASONING_RENDER or message.role != "assistant":
-        return sent
+        return output
     if received is not None:
-        sent = [_with_sendable_calls(item, message) for item in received]
-    return [_with_required_thinking(item, message, model) for item in sent]
+        output = [_with_sendable_calls(item, message) for item in received]
+    return [_with_required_thinking(item, message, model) for item in output]
 
 
 _MUST_HAVE_REASONING = ("deepseek", "kimi")
@@ -254,9 +254,9 @@ def _with_sendable_calls(item: dict[str, Any], message: Message) -> dict[str, An
     Other fields of the calls are as received. A custom tool's input is free text, which the parts may have as an object.
     """
     listed = items_of(item.get("tool_calls"))
-    named = [call for call in map(mapping, listed) if _function_of(call)]
+    entries = [call for call in map(mapping, listed) if _function_of(call)]
     calls: list[dict[str, Any]] = []
-    for call, part in zip(named, message.calls(), strict=False):
+    for call, part in zip(entries, message.calls(), strict=False):
         kind = "custom" if call.get("type") == "custom" else "function"
         function = {**call[kind], "name": part.name, "arguments": part.arguments}
         if kind == "custom":
@@ -296,10 +296,10 @@ def _as_input_call(call: dict[str, Any]) -> dict[str, Any]:
     """Return a call with its fields in the same order, whether they came in a stream or not."""
     function = mapping(call.get("function"))
     ordered = {name: function[name] for name in ("name", "arguments") if name in function}
-    known = {"id": call.get("id"), "type": call.get("type"), "function": {**ordered, **function}}
+    fields = {"id": call.get("id"), "type": call.get("type"), "function": {**ordered, **function}}
     return {
-        **{name: value for name, value in known.items() if name in call},
-        **rest_of(call, frozenset({*known, "index"})),
+        **{name: value for name, value in fields.items() if name in call},
+        **rest_of(call, frozenset({*fields, "index"})),
     }
 
 

@@ -72,7 +72,7 @@ class StreamReader:
         an object of the provider's package, or its fields as a dict; the text `[DONE]` ends a stream without an end event.
         A complete reply, which some servers give to a streaming request, is the whole stream. Raises BadReply.
         """
-        if isinstance(event, str) and event.removeprefix("data:").strip() == DONE:
+        if isinstance(event, str) and event.removeprefix("data:").strip() == END_OF_STREAM:
             self._events.end()
             return ()
         fields = as_mapping(event)
@@ -148,7 +148,7 @@ class StreamReader:
         return replace(result, messages=messages, stop_reason=reason, error=self._error or None)
 
 
-DONE = "[DONE]"
+END_OF_STREAM = "[DONE]"
 """The text behind the events of a stream, as OpenAI and others end it."""
 
 _READERS = {"openai": openai, "responses": openai_responses, "anthropic": anthropic}
@@ -240,8 +240,8 @@ class _Places:
             return self._numbers["id", item_id]
         if index is None and self._count and item_id is None:
             return self._numbers["last"]
-        known = self._numbers.get(("index", index))
-        return self.begin(index, item_id) if known is None else known
+        indexed = self._numbers.get(("index", index))
+        return self.begin(index, item_id) if indexed is None else indexed
 
 
 class _AnthropicEvents:

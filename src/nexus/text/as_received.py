@@ -173,15 +173,15 @@ def _without_reasoning(item: Item, *, is_author: bool) -> Item:
 
     Its author may refuse calls that lack the field (DeepSeek, Kimi), so it stays, empty. Other models get no signatures.
     """
-    kept = {name: value for name, value in item.items() if name not in REASONING_FIELDS}
+    others = {name: value for name, value in item.items() if name not in REASONING_FIELDS}
     if parts := _content_parts(item):
-        kept["content"] = [part for part in parts if not _is_thinking(part)] or None
+        others["content"] = [part for part in parts if not _is_thinking(part)] or None
     if is_author:
-        return {**kept, "reasoning_content": ""} if "reasoning_content" in item and "tool_calls" in item else kept
-    kept.pop("extra_content", None)
+        return {**others, "reasoning_content": ""} if "reasoning_content" in item and "tool_calls" in item else others
+    others.pop("extra_content", None)
     if "tool_calls" in item:
-        kept["tool_calls"] = [{k: v for k, v in call.items() if k != "extra_content"} for call in item["tool_calls"]]
-    return kept
+        others["tool_calls"] = [{k: v for k, v in call.items() if k != "extra_content"} for call in item["tool_calls"]]
+    return others
 
 
 def _without_thinking(
