@@ -1,1 +1,1 @@
-"""Situations from public reports: what comes in, from whom, and what must go out."""
+"""What comes in from other programs, from whom, and what must go out: a table of situations for each area."""

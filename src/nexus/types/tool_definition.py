@@ -12,7 +12,11 @@ from msgspec import Struct
 
 from nexus.errors import BadTool
 from nexus.types.sanitize import sanitize_text
-from nexus.types.validation import json_copy
+from nexus.types.tool_schemas import usable_schema
+from nexus.types.validation import check_json, json_copy
+
+SCHEMA_KEYS = ("parameters", "input_schema", "inputSchema", "parameters_json_schema", "parametersJsonSchema")
+"""Keys of a definition for the schema of its parameters: OpenAI's, Anthropic's, MCP's, and both of Gemini's."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}\Z")
 """Names that all three providers accept."""
@@ -66,7 +70,7 @@ def usable_definitions(definitions: Iterable[object]) -> tuple[tuple[dict[str, A
         pass
     usable: list[dict[str, Any]] = []
     problems: list[str] = []
-    for single in _singles(mappings):
+    for single in single_definitions(mappings):
         try:
             usable.append(_checked_definition(single))
         except BadTool as error:
@@ -80,14 +84,14 @@ def usable_definitions(definitions: Iterable[object]) -> tuple[tuple[dict[str, A
 def _problems_of_json(definitions: bytes) -> bool:
     """Return whether one of the definitions is unusable."""
     try:
-        for definition in _singles(msgspec.json.decode(definitions)):
+        for definition in single_definitions(msgspec.json.decode(definitions)):
             _checked_definition(definition)
     except BadTool:
         return True
     return False
 
 
-def _singles(definitions: Iterable[Mapping[str, Any]]) -> Iterator[object]:
+def single_definitions(definitions: Iterable[Mapping[str, Any]]) -> Iterator[object]:
     """Yield definitions of one tool each, unchecked."""
     for definition in definitions:
         declared = definition.get("function_declarations") or definition.get("functionDeclarations")
@@ -102,7 +106,7 @@ def _checked_definition(definition: object) -> dict[str, Any]:
     name = definition_name(definition)
     try:
         plain = json_copy(definition)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadTool(
             f"tool {name!r} cannot be sent as JSON: {error}" if name else f"tool definition: {error}"
         ) from error
@@ -130,15 +134,32 @@ def read_definition(definition: Mapping[str, Any]) -> Iterator[tuple[str, str, M
         if not isinstance(name, str) or not _NAME.match(name):
             text = f"tool definition {str(definition)[:80]!r} needs a name of letters, digits, '_' and '-', at most 64"
             raise BadTool(text)
-        schema: Any = (
-            function.get("parameters") or function.get("input_schema") or function.get("parameters_json_schema") or {}
-        )
-        fields = cast("Mapping[str, Any]", schema) if isinstance(schema, Mapping) else {"properties": schema}
-        properties: Any = fields.get("properties") or {}
-        required: Any = fields.get("required") or ()
-        if not isinstance(properties, Mapping) or not isinstance(required, (list, tuple)):
-            raise BadTool(f"parameters of tool {name!r} are not a JSON schema: {str(cast('object', schema))[:60]!r}")
-        yield name, str(function.get("description") or ""), cast("Mapping[str, Any]", schema)
+        schema, note = _parameters(name, function)
+        text = str(function.get("description") or "")
+        yield name, f"{text}\n\n{note}".strip() if note else text, schema
+
+
+def _parameters(name: str, function: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
+    """Return the schema of a tool's parameters as providers accept it, and a note about what it cannot say."""
+    declared: object = next((function[key] for key in SCHEMA_KEYS if function.get(key)), None)
+    fields = cast("Mapping[str, Any]", declared) if isinstance(declared, Mapping) else {"properties": declared}
+    properties: Any = fields.get("properties") or {}
+    required: Any = fields.get("required") or ()
+    is_list = isinstance(properties, (list, tuple)) and all(map(_has_name, cast("Sequence[object]", properties)))
+    if (not isinstance(properties, Mapping) and not is_list) or not isinstance(required, (list, tuple, str, bool)):
+        raise BadTool(f"parameters of tool {name!r} are not a JSON schema: {str(cast('object', declared))[:60]!r}")
+    try:
+        schema, note = usable_schema(json_copy(fields))
+        check_json(schema)
+    except BadTool as error:
+        raise BadTool(f"tool {name!r} cannot be sent: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise BadTool(f"tool {name!r} cannot be sent as JSON: {error}") from error
+    return schema, note
+
+
+def _has_name(value: object) -> bool:
+    return isinstance(value, Mapping) and isinstance(cast("Mapping[str, object]", value).get("name"), str)
 
 
 METADATA_KEY = "x-nexus"
@@ -242,7 +263,7 @@ def offers_shell(definitions: Iterable[Mapping[str, Any]]) -> bool:
         if metadata is not None and _bare_name(metadata) in _SHELL_NAMES:
             return True
         function = function_schema(definition)
-        schemas = (function.get(key) for key in ("input_schema", "parameters", "parameters_json_schema"))
+        schemas = (function.get(key) for key in SCHEMA_KEYS)
         for schema in schemas:
             properties = cast("Mapping[str, Any]", schema).get("properties") if isinstance(schema, Mapping) else None
             if isinstance(properties, Mapping) and not _COMMAND_PARAMETERS.isdisjoint(

@@ -44,8 +44,16 @@ from nexus.services.persistence import PersistenceService, check_owner
 from nexus.services.tagged import HUMAN, LIMIT, DialogueRow, merge_rows, mood_block
 from nexus.services.topics import Topics
 from nexus.types.block import ContextWarning
+from nexus.types.request import TOOLS_ORIGIN
 from nexus.types.sanitize import sanitize_text
-from nexus.types.tool_definition import ToolSource, canonical, check_definitions, iter_definitions, tool_definitions
+from nexus.types.tool_definition import (
+    ToolSource,
+    check_definitions,
+    definition_name,
+    single_definitions,
+    tool_definitions,
+    usable_definitions,
+)
 from nexus.types.user_profile import FIELDS, friend_text, user_profile_text
 from nexus.workspace.sources.session_blocks import USER_PROFILE_SOURCE
 
@@ -206,8 +214,7 @@ class ContextBuilder:
         tools: Sequence[dict[str, Any]] = (),
     ) -> Dialogue:
         """The same with the tools' definitions and a report. `tools` are offered besides those of the registry."""
-        warned: list[ContextWarning] = []
-        tools = self._tools(tools)
+        tools, warned = self._tools(tools)
         omitted: dict[str, int] = {}
         rows = await self._rows(owner_key, current_run_id)
         if not current_run_id and (repeated := _repeated_input(rows, current_input)) is not None:
@@ -243,7 +250,8 @@ class ContextBuilder:
         profile = {FIELDS[0]: friend_text(self._profile(user_profile, warned))}
         rows = await self._rows(run.owner_key, run.id) if self._detector() is not None else []
         mood = await self._mood(run.current_input, rows, warned)
-        definitions = self._tools(tools)
+        definitions, unusable = self._tools(tools)
+        warned += unusable
         options = {
             **call.options,
             "tools": definitions,
@@ -260,19 +268,18 @@ class ContextBuilder:
             history is None or (isinstance(history, PersistenceService) and history.nx is self.nx)
         )
 
-    def _tools(self, tools: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return definitions with the registry's, which replace others of the same name."""
+    def _tools(self, tools: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[ContextWarning]]:
+        """Return definitions with the registry's, which replace others of the same name, and a warning for each omitted one."""
         registry = self.tool_registry
-        if registry is None:
-            return list(tools)
-        registered = (
-            tool_definitions(registry) if tools else check_definitions(registry.get_all_tool_definitions(), registry)
-        )
-        names = {tool.name for tool in canonical(registered)}
-        return [
-            *registered,
-            *(dict(tool) for tool in iter_definitions(tools) if canonical([tool])[0].name not in names),
-        ]
+        registered: tuple[dict[str, Any], ...] = ()
+        if registry is not None and tools:
+            registered = tool_definitions(registry)
+        elif registry is not None:
+            registered = check_definitions(registry.get_all_tool_definitions(), registry)
+        names = {definition_name(tool) for tool in single_definitions(registered)}
+        own = (tool for tool in single_definitions(tools) if definition_name(tool) not in names) if names else tools
+        usable, problems = usable_definitions((*registered, *own))
+        return list(usable), [ContextWarning(TOOLS_ORIGIN, text) for text in problems]
 
     async def _rows(self, owner_key: str, current_run_id: str) -> list[dict[str, Any]]:
         """Return the newest rows: all of them, or enough for more entries than are shown."""
