@@ -129,7 +129,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "google": ("models.endpoints",),
     "starlette": ("server.app",),
     "uvicorn": ("server.connections", "server.http"),
-    "httpx2": ("agents.mcp_tools", "models.endpoints"),
+    "httpx2": ("agents.mcp_http", "models.endpoints"),
     "xllamacpp": ("models.llama_process",),
 }
 """What comes from other distributions, and the only places that know it. A provider's package is known where models are

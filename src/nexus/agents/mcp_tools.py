@@ -12,15 +12,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import re
 import tempfile
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any, Self, TextIO, cast
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import msgspec
 from msgspec import Struct
 
+from nexus.agents.mcp_messages import ANSWER_LOST, DESCRIPTION_CHARS, ENCODING, MAX_ANSWER_BYTES, WatchedStream
 from nexus.agents.mcp_servers import NAME_CHARS, CannotStart, ResolvedServer, resolve_server, tool_name
 from nexus.engine import Engine
 from nexus.errors import BadTool, CredentialError, PackageMissing, ToolCallFailed
@@ -40,7 +40,6 @@ if TYPE_CHECKING:  # the package is optional and takes half a second to import
     from mcp.client import Transport
 
 CATEGORY = "mcp"
-DESCRIPTION_CHARS = 2_000
 PARAMETER_CHARS = 500
 SCHEMA_CHARS = 20_000
 RESULT_CHARS = 1_000_000
@@ -55,7 +54,13 @@ STREAM_S = 300.0
 """Seconds without any data after which a stream of events is opened again."""
 
 IMAGE_TYPES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
-_KEY = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+IMAGE_NAMES = {
+    "image/jpg": "image/jpeg",
+    "image/pjpeg": "image/jpeg",
+    "image/x-png": "image/png",
+    "image/apng": "image/png",
+}
+"""Other names of them."""
 
 
 class McpTools(Struct, frozen=True):
@@ -143,38 +148,6 @@ async def open_mcp_tools(
 # connections --------------------------------------------------------------------------------------------------------
 
 
-class _WatchedStream:
-    """A server's messages, the package's `ReadStream`; `ended` is set when there will be no more."""
-
-    def __init__(self, stream: Any, ended: asyncio.Event) -> None:
-        self._stream, self._ended = stream, ended
-
-    @property
-    def last_context(self) -> Any:
-        """Context of the sender."""
-        return getattr(self._stream, "last_context", None)
-
-    async def receive(self) -> Any:
-        return await self._stream.receive()
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-    def __aiter__(self) -> _WatchedStream:
-        return self
-
-    async def __anext__(self) -> Any:
-        return await self._stream.__anext__()
-
-    async def __aenter__(self) -> Self:
-        await self._stream.__aenter__()
-        return self
-
-    async def __aexit__(self, *error: object) -> bool | None:
-        self._ended.set()
-        return await self._stream.__aexit__(*error)
-
-
 class _Connection:
     """One server. The package's client is entered and left in a task of its own, as its task groups require."""
 
@@ -186,6 +159,7 @@ class _Connection:
         self._client: Client | None = None
         self._ended, self._stopped = asyncio.Event(), asyncio.Event()
         self._tools: list[mcp_types.Tool] = []
+        self._problems: list[str] = []
         self.read_only: set[str] = set()
         # A program writes its errors to this file; nobody else may read it.
         self._errors: TextIO = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - closed in `close`
@@ -193,6 +167,7 @@ class _Connection:
     async def start(self) -> None:
         """Connect and list the tools. Raises CannotStart."""
         self._ended, self._stopped = asyncio.Event(), asyncio.Event()
+        self._problems.clear()
         _clear(self._errors)
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         task = self._task = asyncio.create_task(self._serve(ready))
@@ -230,7 +205,9 @@ class _Connection:
         try:
             transport = cast("Transport", self._streams())
             async with Client(transport, read_timeout_seconds=self._connect_timeout_s) as client:
-                self._tools = await _all_tools(client)
+                self._tools, does_repeat = await _all_tools(client)
+                if does_repeat:
+                    self._problems.append("its list of tools repeats itself; the rest of it is left out")
                 self._client = client
                 ready.set_result(None)
                 waits = [asyncio.create_task(event.wait()) for event in (self._ended, self._stopped)]
@@ -249,25 +226,35 @@ class _Connection:
         server = self.server
         async with AsyncExitStack() as stack:
             if server.url:
-                import httpx2
                 from mcp.client.streamable_http import streamable_http_client
 
-                timeout = httpx2.Timeout(self._connect_timeout_s, read=max(self._call_timeout_s, STREAM_S))
-                http = await stack.enter_async_context(httpx2.AsyncClient(headers=server.headers, timeout=timeout))
-                transport = streamable_http_client(server.url, http_client=http)
+                from nexus.agents.mcp_http import open_http
+
+                read_timeout_s = max(self._call_timeout_s, STREAM_S)
+                client = open_http(
+                    server.headers, connect_timeout_s=self._connect_timeout_s, read_timeout_s=read_timeout_s
+                )
+                http = await stack.enter_async_context(client)
+                transport = streamable_http_client(
+                    server.url, http_client=http, max_sse_event_size=2 * MAX_ANSWER_BYTES
+                )
             else:
                 from mcp import StdioServerParameters, stdio_client
 
                 program = StdioServerParameters(
-                    command=server.command, args=list(server.args), env=dict(server.env), cwd=server.cwd or None
+                    command=server.command,
+                    args=list(server.args),
+                    env=dict(server.env),
+                    cwd=server.cwd or None,
+                    encoding=ENCODING,
                 )
                 transport = stdio_client(program, errlog=self._errors)
             read, write = await stack.enter_async_context(transport)
-            yield _WatchedStream(read, self._ended), write
+            yield WatchedStream(read, self._ended, self._problems), write
 
     def register(self, registry: ToolRegistry) -> list[str]:
         """Add the server's tools to a registry; return a warning for each that is left out."""
-        warnings: list[str] = []
+        warnings = [f"MCP server {self.server.name!r}: {self._line(problem)}" for problem in self._problems]
         if len(self._tools) > MAX_TOOLS:
             warnings.append(f"MCP server {self.server.name!r} has over {MAX_TOOLS} tools; the others are left out")
         for tool in self._tools[:MAX_TOOLS]:
@@ -286,15 +273,8 @@ class _Connection:
     def _definition(self, tool: mcp_types.Tool) -> dict[str, Any]:
         """Return the definition that a model is given. Raises BadTool for a schema that providers reject."""
         schema = cast("dict[str, Any]", self._clean(tool.input_schema))
-        properties = cast("object", schema.get("properties") or {})
-        if schema.get("type", "object") != "object" or not isinstance(properties, dict):
-            raise BadTool("its parameters are not an object")
-        keys = cast("dict[str, Any]", properties)
-        if wrong := next((key for key in keys if not _KEY.fullmatch(key)), None):
-            raise BadTool(f"parameter name {wrong[:80]!r} is rejected by providers")
         if len(msgspec.json.encode(schema)) > SCHEMA_CHARS:
             raise BadTool(f"its schema has over {SCHEMA_CHARS:,} characters")
-        schema.pop("$schema", None)
         lines = self._resolved.masked(tool.description or tool.title or "").split("\n")
         text = "\n".join(map(printable_line, lines)).strip()
         short = text if len(text) <= DESCRIPTION_CHARS else f"{text[:DESCRIPTION_CHARS]}…"
@@ -337,6 +317,8 @@ class _Connection:
                 raise ToolCallFailed(f"{text} (ask for less at once)") from None
             except Exception as error:  # noqa: BLE001 - the package lets errors of its transports through
                 await asyncio.sleep(0)  # the end of the connection may be noticed in this moment
+                if not ended.is_set() and _code_of(error) == ANSWER_LOST:
+                    raise ToolCallFailed(f"MCP server {name!r}: {self._reason(error)}") from None
                 if not ended.is_set() and not _is_closed(error):
                     raise ToolCallFailed(f"MCP server {name!r} refused the call: {self._reason(error)}") from None
                 ended.set()
@@ -428,17 +410,25 @@ async def _started(connection: _Connection) -> str:
     return ""
 
 
-async def _all_tools(client: Client) -> list[mcp_types.Tool]:
-    """Return a server's tools, page by page, a few more than are used at most."""
-    tools: list[mcp_types.Tool] = []
+async def _all_tools(client: Client) -> tuple[list[mcp_types.Tool], bool]:
+    """Return a server's tools, page by page, a few more than are used at most, and whether its pages repeat themselves."""
+    tools: dict[str, mcp_types.Tool] = {}
+    cursors: set[str | None] = {None}
     cursor: str | None = None
     for _ in range(MAX_TOOLS):
         page = await client.list_tools(cursor=cursor)
-        tools += page.tools
+        names = {tool.name for tool in page.tools}
+        if cursor is not None and names and names <= tools.keys():
+            return list(tools.values()), True
+        for tool in page.tools:
+            tools.setdefault(tool.name, tool)
         cursor = page.next_cursor
         if cursor is None or len(tools) > MAX_TOOLS:
             break
-    return tools
+        if cursor in cursors:
+            return list(tools.values()), True
+        cursors.add(cursor)
+    return list(tools.values()), False
 
 
 def _clear(file: TextIO) -> None:
@@ -449,16 +439,24 @@ def _clear(file: TextIO) -> None:
 
 def _is_closed(error: Exception) -> bool:
     """Return whether an error of the package says that the connection has ended."""
-    from mcp import MCPError
     from mcp_types import CONNECTION_CLOSED
 
-    return isinstance(error, MCPError) and error.code == CONNECTION_CLOSED
+    return _code_of(error) == CONNECTION_CLOSED
+
+
+def _code_of(error: Exception) -> int | None:
+    """Return the code of an error that answers a request."""
+    from mcp import MCPError
+
+    return error.code if isinstance(error, MCPError) else None
 
 
 def _image(media_type: str, data: str) -> Text | Image:
     """Return an image, or a note for data that no model is shown."""
-    if media_type in IMAGE_TYPES and len(data) <= IMAGE_CHARS:
-        image = with_dimensions(Image(media_type, data))
+    name = media_type.partition(";")[0].strip().lower()
+    name = IMAGE_NAMES.get(name, name)
+    if name in IMAGE_TYPES and len(data) <= IMAGE_CHARS:
+        image = with_dimensions(Image(name, data))
         if image.width:
             return image
     return Text(f"[{printable_line(media_type)[:80] or 'data'}, {len(data) * 3 // 4:,} bytes, cannot be shown]")

@@ -127,8 +127,9 @@ async def send(call: Call, params: forms.Send) -> forms.SendResult:
 
 async def cancel(call: Call, params: forms.Cancel) -> forms.CancelResult:
     """Cancel a request under way: it ends as interrupted, with its partial reply."""
-    rows = await call.tenant.nx.run(call.tenant.nx.engine.store.events_with_id, event_id(call.label, params.request_id))
-    if any([await _cancel(call, row, params.request_id) for row in rows]):
+    request_id = _request_id(params.request_id)
+    rows = await call.tenant.nx.run(call.tenant.nx.engine.store.events_with_id, event_id(call.label, request_id))
+    if any([await _cancel(call, row, request_id) for row in rows]):
         return forms.CancelResult(cancelled=True, request_id=params.request_id)
     return forms.CancelResult(cancelled=False, request_id=params.request_id, reason="not found or completed")
 
@@ -424,7 +425,9 @@ async def _cancel_all(call: Call, label: str) -> None:
 
 
 def _request_id(request_id: forms.RequestKey | None) -> forms.RequestKey:
-    if isinstance(request_id, str) and not 0 < len(request_id) <= MAX_REQUEST_ID_CHARS:
+    if isinstance(request_id, str) and not request_id.strip():
+        raise BadSetting(f"request_id is empty (use 1 to {MAX_REQUEST_ID_CHARS} characters, or leave it out)")
+    if isinstance(request_id, str) and len(request_id) > MAX_REQUEST_ID_CHARS:
         raise BadSetting(f"request_id has {len(request_id):,} characters (use 1 to {MAX_REQUEST_ID_CHARS})")
     if isinstance(request_id, int) and abs(request_id) >= _INTEGER_BOUND:
         raise BadSetting("request_id is larger than 64 bits (use a text)")

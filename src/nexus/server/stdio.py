@@ -21,12 +21,14 @@ from nexus.server.forms import Case
 from nexus.server.jsonrpc import INVALID_PARAMS, PARSE_ERROR, Params, RpcError, answer, refusal
 from nexus.server.security import LOCAL_TENANT
 from nexus.server.service import Service
+from nexus.types.validation import repair_json
 
 MAX_LINE_BYTES = 10 * 2**20
 MAX_RUNNING = 1_000
 """Messages that are answered at the same time; further lines are not read meanwhile."""
 
 _LINES_AHEAD = 16
+_SEPARATORS = tuple((chr(code).encode(), f"\\u{code:04x}".encode()) for code in (0x85, 0x2028, 0x2029))
 
 ReadLine: TypeAlias = Callable[[], Awaitable[bytes]]
 """Returns the next line with its end, at most `MAX_LINE_BYTES` and one more of it; empty at the end of the input."""
@@ -89,7 +91,7 @@ class StdioServer:
         if len(line) > MAX_LINE_BYTES + 1:
             response = refusal(RpcError(PARSE_ERROR, f"line has more than {MAX_LINE_BYTES:,} bytes"))
         else:
-            response = await answer(line, self._call)
+            response = await answer(repair_json(line), self._call)
         if response.body:
             await self._send(response.body)
 
@@ -125,7 +127,14 @@ class StdioServer:
 
     async def _send(self, body: bytes) -> None:
         async with self._write_lock:
-            await self._write(body + b"\n")
+            await self._write(_escaped(body) + b"\n")
+
+
+def _escaped(body: bytes) -> bytes:
+    """Return JSON without line separators that it need not escape, at which some readers split lines."""
+    for separator, escape in _SEPARATORS:
+        body = body.replace(separator, escape)
+    return body
 
 
 @contextmanager

@@ -149,6 +149,29 @@ def _clean(value: Any) -> Any:
     return sanitize_text(value) if isinstance(value, str) else value
 
 
+def repair_json(body: bytes, *, nan_as_null: bool = False) -> bytes:
+    """Return a JSON text that other readers accept: without a byte order mark, lone surrogates and invalid bytes.
+
+    Valid JSON is returned unchanged, and what is no JSON with its invalid bytes replaced.
+    """
+    try:
+        msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    else:
+        return body
+    text = body.decode("utf-8", "replace").lstrip("\ufeff \t\r\n")
+    try:
+        value = json.loads(text, strict=False, parse_constant=(lambda _: None) if nan_as_null else _refuse_constant)
+        return msgspec.json.encode(_clean(value))
+    except (ValueError, OverflowError, RecursionError):
+        return text.encode()
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a JSON number")
+
+
 def parse_json(text: str) -> Any:
     """Return the value of a JSON text. Raises ValueError."""
     return _parsed(json.loads, text)

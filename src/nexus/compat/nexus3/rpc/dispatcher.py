@@ -42,6 +42,8 @@ class Dispatcher:
 
         Raises as `Session.send`, and BadSetting for the id of a request under way.
         """
+        if isinstance(request_id, str) and not request_id.strip():
+            raise BadSetting("request_id is empty (give it characters, or leave it out)")
         request_id = uuid.uuid4().hex if request_id is None else request_id
         if request_id in self._running:
             raise BadSetting(f"request {request_id!r} is under way (use another id, or cancel it)")
