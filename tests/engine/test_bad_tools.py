@@ -10,6 +10,7 @@ import pytest
 import nexus
 from nexus.errors import BadTool
 from nexus.tools import ToolRegistry
+from nexus.types import tool_definition
 
 BAD: dict[str, Any] = {
     "name": {"name": "no name!"},
@@ -82,3 +83,21 @@ def test_registry_call_accepts_arguments_by_name() -> None:
         return 2 * a
 
     assert registry.call("double", {"a": 4}) == registry.call("double", '{"a": 4}') == "8"
+
+
+def test_a_call_with_a_schema_of_before_is_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Schemas that are rewritten today went out as they were."""
+    listing = {"type": "object", "properties": {"names": {"type": "array"}}}
+    with nexus.open(ledger=":memory:", model="gpt-4o") as nx:
+        with monkeypatch.context() as before:
+            before.setattr(tool_definition, "usable_schema", _unchanged)
+            tool_definition._specs_from_json.cache_clear()
+            ctx = nx.assemble("hi", tools=[{"name": "list_them", "parameters": listing}], profile="bare")
+            nx.record(ctx, nexus.AgentResult((nexus.assistant("hello"),)))
+        tool_definition._specs_from_json.cache_clear()
+        assert "items" not in ctx.tools[0].schema["properties"]["names"]
+        assert nx.replay("main", 1).to_openai() == ctx.to_openai()
+
+
+def _unchanged(schema: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    return dict(schema), ""

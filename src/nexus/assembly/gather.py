@@ -64,7 +64,8 @@ def gather_system(request: Request, profile: Profile, inputs: AssemblyInputs) ->
         blocks, warnings = merge_frozen_blocks(frozen, blocks, warnings, request.skills, volatile)
     if request.system:
         blocks.insert(0, Block("Workspace", "system", request.system, SYSTEM_SOURCE, trust="system"))
-    text, tools = "\n\n".join(sanitize_text(block.text) for block in blocks), canonical(request.tools)
+    text = "\n\n".join(sanitize_text(block.text) for block in blocks)
+    tools = canonical(request.tools) if inputs.tools is None else inputs.tools
     fixed = FixedTokens(
         system=text_tokens_json(text, inputs.counter) + REQUEST_TOKENS,
         tools=tools_tokens([spec.definition() for spec in tools], inputs.counter) if tools else 0,

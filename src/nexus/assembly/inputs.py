@@ -27,7 +27,7 @@ from nexus.types.message import Image, Message, Text
 from nexus.types.options import RequestOptions
 from nexus.types.request import Event, Identity, Permissions, Request, Routing
 from nexus.types.settings import is_neutral, output_limit, request_settings
-from nexus.types.tool_definition import tool_definitions
+from nexus.types.tool_definition import ToolSpec, tool_definitions
 from nexus.workspace.source_context import Source, SourceContext
 
 ROUNDING_TOKENS = 3
@@ -65,6 +65,9 @@ class AssemblyInputs:
     thread: int
     workspace: str
     renderers: Renderers
+
+    tools: tuple[ToolSpec, ...] | None = None
+    """The tools of a recorded call, as they were sent; None for the request's."""
 
     content_factor: float = 1.0
     """The part of `factor` that the prompt's content decided."""

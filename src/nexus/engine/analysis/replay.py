@@ -168,7 +168,9 @@ def _replay(inputs: RecordedCallInputs) -> ReplayedCall:
         marks = inputs.marks()
     profile = stored_profile(request.profile, inputs.message_format())
     try:
-        ctx, fitted = assemble_fitted(request, profile, dataclasses.replace(assembly_inputs, sources=sources))
+        ctx, fitted = assemble_fitted(
+            request, profile, dataclasses.replace(assembly_inputs, sources=sources, tools=tuple(inputs.tools))
+        )
     except NexusError as error:
         raise CannotReplay(inputs.call.label, (*inputs.missing, str(error))) from error
     omitted = tuple(stored_block(note, "") for note in inputs.stored.notes if note.state == "left out")
