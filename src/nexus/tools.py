@@ -7,7 +7,7 @@ import types
 import typing
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
-from typing import Annotated, Any, TypedDict, TypeVar, Unpack, cast, get_args, overload
+from typing import Annotated, Any, Protocol, TypedDict, TypeVar, Unpack, cast, get_args, overload, runtime_checkable
 from weakref import WeakKeyDictionary
 
 import docstring_parser
@@ -478,6 +478,7 @@ def _run(name: str, result: Any) -> Any:
 
 def _as_result(call: ToolCall, value: Any) -> ToolResult:
     """Return a function's value as the result of a call: a ToolResult as it is, other values as text."""
+    value = _plain_value(value)
     if isinstance(value, ToolResult):
         return replace(value, call_id=call.id, name=call.name)
     return ToolResult(call.id, (Text(_text(value)),), call.name)
@@ -487,7 +488,21 @@ def _failed(call: ToolCall, error: ToolCallFailed) -> ToolResult:
     return ToolResult(call.id, (Text(str(error)),), call.name, is_error=True)
 
 
+@runtime_checkable
+class ResultValue(Protocol):
+    """A value of another interface that says what result of a tool it is."""
+
+    def as_tool_result(self) -> ToolResult:
+        """Return the result, whose call and name are set by the caller."""
+        ...
+
+
+def _plain_value(value: Any) -> Any:
+    return value.as_tool_result() if isinstance(value, ResultValue) else value
+
+
 def _text(value: Any) -> str:
+    value = _plain_value(value)
     if isinstance(value, str):
         return value
     if isinstance(value, ToolResult):

@@ -15,6 +15,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 from nexus.tokens.model_table import local_vocabulary
 
 Encoding: TypeAlias = Literal["o200k_base", "cl100k_base"]
+OlderEncoding: TypeAlias = Literal["p50k_base", "r50k_base"]
 
 BASE_COUNTER = "o200k_base"
 """Name of the counter of base tokens. Other ways to count by its vocabulary have names that begin with it."""
@@ -73,7 +74,7 @@ class ToktokCounter:
 class TiktokenCounter:
     """Exact counts with `tiktoken` and a local vocabulary. Raises ImportError or FileNotFoundError without them."""
 
-    def __init__(self, encoding: Encoding = "o200k_base") -> None:
+    def __init__(self, encoding: Encoding | OlderEncoding = "o200k_base") -> None:
         import tiktoken
 
         if local_vocabulary(encoding) is None:

@@ -175,6 +175,14 @@ _VOCABULARIES = {
         "fb374d419588a4632f3f557e76b4b70aebbca790",
         "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
     ),
+    "p50k_base": (
+        "ec7223a39ce59f226a68acc30dc1af2788490e15",
+        "94b5ca7dff4d00767bc256fdd1b27e5b17361d7b8a5f968547f9f23eb70d2069",
+    ),
+    "r50k_base": (
+        "0ea1e91bbb3a60f729a8dc8f777fd2fc07cd8df4",
+        "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930",
+    ),
 }
 
 

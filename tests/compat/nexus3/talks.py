@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nexus.compat.nexus3.context import ContextConfig, ContextManager, SimpleTokenCounter
+from nexus.compat.nexus3.context.messages import stored_messages
 from support.validity import check_openai
 
 AT = 1_768_314_600_000
@@ -43,7 +44,7 @@ class Listener:
         self.told.append(("assistant", content, tuple(call.name for call in tool_calls)))
 
     def log_tool_result(self, tool_call_id: str, name: str, result: Any) -> None:
-        self.told.append(("tool", tool_call_id, name, result.content[0].text))
+        self.told.append(("tool", tool_call_id, name, result.output))
 
 
 def manager(max_tokens: int = 8_000, reserve_tokens: int = 2_000, strategy: str = "oldest_first", **more: Any) -> Any:
@@ -60,7 +61,7 @@ def call(call_id: str, name: str = "read", arguments: str = "{}") -> dict[str, A
 def texts(messages: list[Any]) -> list[str]:
     """What each of some messages says: its text, `name?` for a call, `!text` for a result."""
     said: list[str] = []
-    for message in messages:
+    for message in stored_messages(messages):
         said += [message.text()] if message.text() else []
         said += [f"{one.name}?" for one in message.calls()]
         said += [f"!{one.content[0].text}" for one in message.results()]

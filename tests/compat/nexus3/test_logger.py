@@ -14,6 +14,7 @@ from compat.nexus3.test_truncation import STEPS, take
 from nexus.assembly.record import with_sizes
 from nexus.compat.nexus3.context import ContextConfig, ContextManager, create_summary_message
 from nexus.compat.nexus3.context.logger import LedgerLogger, MessageLogger
+from nexus.compat.nexus3.context.messages import stored_messages
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.tokens.counter import get_counter
 from nexus.types.message import Message, Text, ToolResult, user
@@ -74,7 +75,7 @@ def test_clear_and_compaction_are_stored_as_entries() -> None:
     assert (body["covers_from"], body["covers_to"], body["first_kept"]) == (3, 5, 6)
     assert body["tokens_before"] > 0 and body["summary_tokens"] > 0
     visible = context.log.ledger.visible("main")
-    assert (visible.summary, [row.message for row in visible.rows]) == ("They read a.py.", recent)
+    assert (visible.summary, [row.message for row in visible.rows]) == ("They read a.py.", stored_messages(recent))
     context.clear_messages()
     assert kinds(context.log)[-1] == "clear"
     assert texts(context.log.history()) == [

@@ -123,7 +123,7 @@ def test_tool_calls_are_taken_in_every_usual_form() -> None:
     sent = [one["function"]["arguments"] for one in body[-4]["tool_calls"]]
     assert sent == ['{"path": "x"}', '{"path": "x"}', '{"path":"x"}']
     assert [one["content"] for one in body[-3:]] == ["text", "failed", '{"lines":3}']
-    assert next(context.messages[-2].results()).is_error
+    assert next(context.log.history()[-2].results()).is_error
 
 
 def test_tool_calls_of_the_providers_own_package_are_taken_as_they_are() -> None:
@@ -265,7 +265,7 @@ def test_strange_text_is_stored_as_it_is_and_sent_as_a_body_can_carry_it() -> No
     context = manager()
     context.set_system_prompt("a\ud800b")
     context.add_user_message("\ud800\x00")
-    assert context.messages[-1].text() == "\ud800\x00"
+    assert context.log.history()[-1].text() == "\ud800\x00"
     body = context.build_messages()
     assert body[-1]["content"] == "\ufffd\x00"
     assert "\ud800" not in body[0]["content"]
@@ -274,4 +274,4 @@ def test_strange_text_is_stored_as_it_is_and_sent_as_a_body_can_carry_it() -> No
 def test_the_time_that_is_stored_is_that_of_the_clock() -> None:
     context = manager()
     context.add_user_message("Hello!")
-    assert [message.at_ms for message in context.messages] == [AT, AT]
+    assert [message.at_ms for message in context.log.history()] == [AT, AT]

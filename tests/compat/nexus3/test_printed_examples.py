@@ -187,12 +187,19 @@ def test_with_agent_pool() -> None:
 
 def test_core_has_the_values_of_messages() -> None:
     """Document 004, "Dependencies": `Message`, `Role`, `ToolCall`, `ToolResult`."""
-    message = Message(Role.ASSISTANT, (ToolCall("c1", "read", "{}"),))
+    message = Message(Role.ASSISTANT, "I look.", (ToolCall("c1", "read", {"path": "a.py"}),))
     assert message.role == "assistant" == Role.ASSISTANT
     context = ContextManager()
-    context.add_assistant_message(None, list(message.calls()))
-    context.add_tool_result("c1", "read", ToolResult("c1", ()))
-    assert [Role(said.role) for said in context.messages] == [Role.USER, Role.ASSISTANT, Role.TOOL]
+    context.add_user_message("Read a.py.")
+    context.add_assistant_message(message.content, message.tool_calls)
+    context.add_tool_result("c1", "read", ToolResult("print(1)"))
+    assert [said.role for said in context.messages] == [Role.USER, Role.USER, Role.ASSISTANT, Role.TOOL]
+    assert [said.content for said in context.messages[1:]] == ["Read a.py.", "I look.", "print(1)"]
+    assert context.messages[2] == message and context.messages[2].tool_calls[0].arguments == {"path": "a.py"}
+    sent = context.build_messages()
+    assert sent[-1].role is Role.TOOL and (sent[-1].tool_call_id, sent[-1].content) == ("c1", "print(1)")
+    assert sent[-2]["tool_calls"][0]["function"] == {"name": "read", "arguments": '{"path":"a.py"}'}
+    assert get_token_counter().count_messages(sent) == context.get_token_usage()["messages"]
 
 
 def test_agents_of_one_ledger_have_each_a_history_of_its_own() -> None:
@@ -382,7 +389,7 @@ def test_integration_with_context_manager() -> None:
 
     assert context.system_prompt == "You are helpful."
     assert context.messages[1] == result.summary_message
-    assert context.messages[1].text().startswith("[CONTEXT SUMMARY]\nThe following is a summary")
+    assert context.messages[1].content.startswith("[CONTEXT SUMMARY]\nThe following is a summary")
     assert result.original_token_count == before
     assert result.new_token_count == context.token_counter.count_messages(context.messages)
 

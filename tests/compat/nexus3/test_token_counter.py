@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import sys
-from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compat.nexus3.talks import manager
+from nexus.compat.nexus3 import core
 from nexus.compat.nexus3.context import SimpleTokenCounter, TiktokenCounter, TokenCounter, get_token_counter
 from nexus.compat.nexus3.context.token_counter import OVERHEAD_PER_MESSAGE
 from nexus.errors import BadSetting
@@ -100,8 +100,11 @@ def test_the_exact_counter_uses_tiktoken_where_its_file_is_local(
 
 
 def test_encoding_without_offline_vocabulary_is_rejected_with_choices() -> None:
-    with pytest.raises(BadSetting, match="cl100k_base or o200k_base"):
-        TiktokenCounter("p50k_base")
+    for name in ("p50k_base", "r50k_base"):
+        with pytest.raises(BadSetting, match=f"'{name}' not available offline .*TIKTOKEN_CACHE_DIR, or choose cl100k_base"):
+            TiktokenCounter(name)
+    with pytest.raises(BadSetting, match="'gpt9' unknown"):
+        TiktokenCounter("gpt9")
 
 
 def test_counter_factory_prefers_exact_and_falls_back_to_simple(
@@ -123,17 +126,19 @@ def test_a_counter_of_ones_own_decides_what_fits() -> None:
         def count(self, text: str) -> int:
             return len(text.split())
 
-        def count_messages(self, messages: Iterable[Message]) -> int:
-            return sum(self.count(message.text()) for message in messages)
+        def count_messages(self, messages: list[core.Message]) -> int:
+            return sum(self.count(message.content) for message in messages)
 
     own: TokenCounter = Words()
-    context = manager(20, 0, token_counter=own, clock="message")
+    context = manager(40, 0, token_counter=own, clock="message")
     for number in range(10):
         context.add_user_message(f"word-{number} " * 4)
-    assert context.get_token_usage()["messages"] == 5 + 40, "the session's first line, and ten messages"
+    assert context.get_token_usage()["messages"] == 5 + 10 * (4 + 7), (
+        "the session's first line, and ten messages with their time"
+    )
     context.build_messages()
-    assert [message.text().split()[0] for message in context.messages[1:]] == ["word-7", "word-8", "word-9"]
-    assert context.get_token_usage()["total"] == 17
+    assert [message.content.split()[0] for message in context.messages[1:]] == ["word-7", "word-8", "word-9"]
+    assert context.get_token_usage()["total"] == 5 + 3 * 11
 
 
 @given(HISTORIES, st.integers(0, 14))

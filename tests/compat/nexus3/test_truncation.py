@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from compat.nexus3.talks import Clock, call, manager, problems, texts
 from nexus.compat.nexus3.context import SimpleTokenCounter, create_summary_message
+from nexus.compat.nexus3.context.messages import stored_messages
 from nexus.compat.nexus3.context.truncation import (
     flatten_groups,
     identify_message_groups,
@@ -107,7 +108,7 @@ def test_building_truncates_and_messages_is_then_what_was_sent(strategy: str, le
     assert [text[0] for text in texts(context.messages)[1:]] == left
     assert [one["content"] for one in body[1:]] == texts(context.messages)
     assert not context.is_over_budget()
-    assert context.log.history() == everything, "the ledger has what the view has not"
+    assert context.log.history() == stored_messages(everything), "the ledger has what the view has not"
 
 
 def test_each_call_fills_the_budget_again() -> None:
@@ -214,7 +215,7 @@ def check_build(context: Any) -> None:
     start, *rest = context.messages
     after = identify_message_groups(rest)
     assert problems(body) == []
-    assert start.text().startswith("[Session started")
+    assert start.content.startswith("[Session started")
     if before:
         assert after[-1][: len(before[-1])] == before[-1], "the most recent group is there, with a new stamp at most"
         remaining = iter(before)
@@ -252,7 +253,7 @@ def test_truncation_keeps_whole_groups_and_the_last_one_for_any_history(
     context = manager(max_tokens, reserve_tokens, strategy, clock=clock_in, clock_ms=clock)
     said: list[Message] = []
     for step in steps:
-        said += take(context, step, clock)
+        said += stored_messages(take(context, step, clock))
     check_build(context)
     stored = iter(context.log.history())
     assert all(any(message == other for other in stored) for message in said)

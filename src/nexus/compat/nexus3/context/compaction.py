@@ -6,10 +6,12 @@ are those of `nexus.compaction`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from nexus.compaction import FallbackSummarizer, SummaryReply, SummaryRequest, prompt
+from nexus.compat.nexus3 import core
+from nexus.compat.nexus3.context.messages import AnyMessage, M, sent_messages, shown_messages, stored_messages
 from nexus.compat.nexus3.context.token_counter import TokenCounter, get_token_counter
 from nexus.compat.nexus3.context.truncation import flatten_groups, identify_message_groups, newest_within
 from nexus.compat.nexus3.context.view import stamp, system_clock_ms, visible_messages
@@ -32,33 +34,38 @@ CALL_TOKENS = 24_000
 class CompactionResult:
     """A summary message, the preserved messages, and document 004's token counts before and after."""
 
-    summary_message: Message
-    preserved_messages: list[Message]
+    summary_message: core.Message
+    preserved_messages: list[core.Message]
     original_token_count: int
     new_token_count: int
 
 
 def select_messages_for_compaction(
-    messages: Sequence[Message],
+    messages: Sequence[M],
     token_counter: TokenCounter,
     available_budget: int,
     recent_preserve_ratio: float = RECENT_PRESERVE_RATIO,
-) -> tuple[list[Message], list[Message]]:
+) -> tuple[list[M], list[M]]:
     """Return the messages to summarize and those to preserve: the newest whole groups in a share of the budget.
 
     The newest group and the message with the session's start are always preserved.
     """
-    start = [message for message in messages if message.source == SESSION_SOURCE]
-    groups = identify_message_groups(message for message in messages if message.source != SESSION_SOURCE)
-    budget = int(available_budget * recent_preserve_ratio)
-    recent = newest_within(
-        groups, budget, lambda group: token_counter.count_messages(visible_messages(group, started=True))
+    starts = [message.source == SESSION_SOURCE for message in stored_messages(messages)]
+    start = [message for message, is_start in zip(messages, starts, strict=True) if is_start]
+    groups = identify_message_groups(
+        message for message, is_start in zip(messages, starts, strict=True) if not is_start
     )
-    recent = recent or groups[-1:]
+    budget = int(available_budget * recent_preserve_ratio)
+    recent = newest_within(groups, budget, lambda group: count_group(token_counter, group)) or groups[-1:]
     return flatten_groups(groups[: len(groups) - len(recent)]), [*start, *flatten_groups(recent)]
 
 
-def build_summarize_prompt(messages: Sequence[Message], *, focus: str = "") -> str:
+def count_group(token_counter: TokenCounter, group: Iterable[AnyMessage]) -> int:
+    """Return the tokens of a group as it is sent."""
+    return token_counter.count_messages(sent_messages(visible_messages(stored_messages(group), started=True)))
+
+
+def build_summarize_prompt(messages: Sequence[AnyMessage], *, focus: str = "") -> str:
     """Return the prompt that asks a model for a summary of the messages, without secrets.
 
     An earlier summary among the messages is to be updated. `focus` is the topic that the summary should keep above all.
@@ -67,16 +74,21 @@ def build_summarize_prompt(messages: Sequence[Message], *, focus: str = "") -> s
     return prompt.build_summarize_prompt(rest, focus=focus, previous=previous)
 
 
-def create_summary_message(summary_text: str, *, at_ms: int | None = None, timezone: str = "") -> Message:
+def create_summary_message(summary_text: str, *, at_ms: int | None = None, timezone: str = "") -> core.Message:
     """Return the summary as a user message, after the documented heading and its time (default: now)."""
+    return shown_messages([stored_summary(summary_text, at_ms, timezone)])[0]
+
+
+def stored_summary(summary_text: str, at_ms: int | None, timezone: str) -> Message:
+    """Return the message of `create_summary_message` as the ledger has it."""
     at_ms = system_clock_ms() if at_ms is None else at_ms
     text = f"{CONTEXT_SUMMARY}{GENERATED}{stamp(at_ms, timezone)}\n{escape(summary_text)}"
     return Message("user", (Text(text),), at_ms=at_ms, source=SUMMARY_SOURCE)
 
 
-def summary_text(message: Message) -> str:
+def summary_text(message: AnyMessage) -> str:
     """Return the summary that a summary message contains; the whole text of any other message."""
-    text = message.text()
+    text = stored_messages([message])[0].text()
     if not text.startswith(CONTEXT_SUMMARY):
         return text
     first, _, rest = text.removeprefix(CONTEXT_SUMMARY).partition("\n")
@@ -84,7 +96,7 @@ def summary_text(message: Message) -> str:
 
 
 def generate_summary(
-    messages: Sequence[Message],
+    messages: Sequence[AnyMessage],
     *,
     limit_tokens: int = SUMMARY_TOKENS,
     ask: Callable[[str], str] | None = None,
@@ -102,7 +114,7 @@ def generate_summary(
 
 
 def compact_messages(
-    messages: Sequence[Message],
+    messages: Sequence[AnyMessage],
     token_counter: TokenCounter | None = None,
     available_budget: int = 6_000,
     recent_preserve_ratio: float = RECENT_PRESERVE_RATIO,
@@ -117,7 +129,7 @@ def compact_messages(
 
     Returns None if there are no messages to summarize, or if the conversation would not become smaller.
     """
-    counter = token_counter or get_token_counter()
+    counter, messages = token_counter or get_token_counter(), shown_messages(stored_messages(messages))
     older, preserved = select_messages_for_compaction(messages, counter, available_budget, recent_preserve_ratio)
     text = generate_summary(older, limit_tokens=limit_tokens, ask=ask, focus=focus) if older else ""
     if not text:
@@ -149,8 +161,9 @@ class _FunctionSummarizer:
         return SummaryReply(self._ask(text))
 
 
-def _parts(messages: Sequence[Message]) -> tuple[str, list[Message]]:
+def _parts(messages: Sequence[AnyMessage]) -> tuple[str, list[Message]]:
     """Return the text of earlier summaries, and the other messages without the session's first line."""
-    summaries = [summary_text(message) for message in messages if message.source == SUMMARY_SOURCE]
-    rest = [message for message in messages if message.source not in (SUMMARY_SOURCE, SESSION_SOURCE)]
+    stored = stored_messages(messages)
+    summaries = [summary_text(message) for message in stored if message.source == SUMMARY_SOURCE]
+    rest = [message for message in stored if message.source not in (SUMMARY_SOURCE, SESSION_SOURCE)]
     return "\n\n".join(summaries), rest

@@ -14,9 +14,16 @@ import msgspec
 from msgspec import Struct
 
 from nexus.assembly.record import with_sizes
-from nexus.compat.nexus3.context.compaction import SUMMARY_SOURCE, create_summary_message, summary_text
+from nexus.compat.nexus3 import core
+from nexus.compat.nexus3.context.compaction import SUMMARY_SOURCE, stored_summary, summary_text
+from nexus.compat.nexus3.context.messages import (
+    calls_of,
+    documented_calls,
+    documented_result,
+    result_message,
+    text_with_notes,
+)
 from nexus.compat.nexus3.context.truncation import MOMENT_SOURCE
-from nexus.compat.nexus3.context.view import calls_of, result_message, text_with_notes
 from nexus.ledger.operations import Ledger
 from nexus.ledger.recorded_calls import last_call
 from nexus.ledger.store import LedgerStore
@@ -42,11 +49,11 @@ class MessageLogger(Protocol):
         """Log a user message, or another one in the user's role, as it is sent."""
         ...
 
-    def log_assistant(self, content: str, tool_calls: Sequence[ToolCall] = ()) -> object:
+    def log_assistant(self, content: str, tool_calls: Sequence[core.ToolCall] = ()) -> object:
         """Log a model's message."""
         ...
 
-    def log_tool_result(self, tool_call_id: str, name: str, result: ToolResult) -> object:
+    def log_tool_result(self, tool_call_id: str, name: str, result: core.ToolResult) -> object:
         """Log a tool's result."""
         ...
 
@@ -71,10 +78,10 @@ def tell(logger: MessageLogger, message: Message) -> None:
     if message.role == "system":
         logger.log_system(message.text())
     elif message.role == "assistant":
-        logger.log_assistant(message.text(), tuple(message.calls()))
+        logger.log_assistant(message.text(), documented_calls(message.calls()))
     elif message.role == "tool":
         for result in message.results():
-            logger.log_tool_result(result.call_id, result.name, result)
+            logger.log_tool_result(result.call_id, result.name, documented_result(result))
     else:
         logger.log_user(text_with_notes(message))
 
@@ -101,11 +108,11 @@ class LedgerLogger:
         """Store a user message."""
         self.append(user(content))
 
-    def log_assistant(self, content: str, tool_calls: Sequence[ToolCall] = ()) -> None:
+    def log_assistant(self, content: str, tool_calls: Sequence[core.ToolCall | ToolCall] = ()) -> None:
         """Store a model's message."""
         self.append(assistant(content, *calls_of(tool_calls)))
 
-    def log_tool_result(self, tool_call_id: str, name: str, result: ToolResult) -> None:
+    def log_tool_result(self, tool_call_id: str, name: str, result: core.ToolResult | ToolResult) -> None:
         """Store a tool's result."""
         self.append(result_message(tool_call_id, name, result, 0))
 
@@ -208,7 +215,7 @@ class LedgerLogger:
             if row.message.source not in _FIELDS and not (row.message.role == "system" and row.ref.seq == 1)
         ]
         at_ms = mark.at_ms if mark is not None else 0
-        summary = [create_summary_message(visible.summary, at_ms=at_ms, timezone=timezone)] if has_summary else []
+        summary = [stored_summary(visible.summary, at_ms, timezone)] if has_summary else []
         request = [self._message_at(pending)] if pending is not None else []
         return (*summary, *request, *(message for _, message in self._visible))
 

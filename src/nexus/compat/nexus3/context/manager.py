@@ -8,24 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Literal
 
-from nexus.compat.nexus3.context.compaction import create_summary_message, summary_text
+from nexus.compat.nexus3 import core
+from nexus.compat.nexus3.context.compaction import count_group, stored_summary, summary_text
 from nexus.compat.nexus3.context.logger import LedgerLogger, MessageLogger, system_prompt, tell
-from nexus.compat.nexus3.context.token_counter import TokenCounter, get_token_counter
-from nexus.compat.nexus3.context.truncation import STRATEGIES, Group, flatten_groups, identify_message_groups
-from nexus.compat.nexus3.context.view import (
+from nexus.compat.nexus3.context.messages import (
+    AnyMessage,
     calls_of,
+    result_message,
+    shown_messages,
+    stored_messages,
+)
+from nexus.compat.nexus3.context.token_counter import TokenCounter, get_token_counter
+from nexus.compat.nexus3.context.truncation import STRATEGIES, flatten_groups, identify_message_groups
+from nexus.compat.nexus3.context.view import (
     chat_messages,
     check_zone,
     moment,
     moment_line,
     plain_definitions,
-    result_message,
     session_start,
     system_clock_ms,
-    visible_messages,
     wants_stamp,
     with_moment_line,
 )
@@ -35,23 +40,21 @@ from nexus.ledger.text_encoding import to_json
 from nexus.types.message import Message, Note, Text, ToolResult
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ContextConfig:
-    """Token budget and truncation strategy. Raises BadBudget, BadSetting."""
+    """Token budget and truncation strategy. Raises BadBudget, BadSetting, also for a field that is set later."""
 
     max_tokens: int = 8000
     reserve_tokens: int = 2000
     truncation_strategy: str = "oldest_first"
 
-    def __post_init__(self) -> None:
-        amounts: dict[str, object] = {"max_tokens": self.max_tokens, "reserve_tokens": self.reserve_tokens}
-        for name, amount in amounts.items():
-            if not isinstance(amount, int) or amount < 0:
-                raise BadBudget(f"{name} invalid: {amount!r} (give a whole number of tokens, 0 or more)")
-        if self.truncation_strategy not in tuple(STRATEGIES):
-            raise BadSetting(
-                f"truncation strategy {self.truncation_strategy!r} unknown (choose {' or '.join(STRATEGIES)})"
-            )
+    def __setattr__(self, name: str, value: object) -> None:
+        if name == "truncation_strategy":
+            if value not in tuple(STRATEGIES):
+                raise BadSetting(f"truncation strategy {value!r} unknown (choose {' or '.join(STRATEGIES)})")
+        elif not isinstance(value, int) or value < 0:
+            raise BadBudget(f"{name} invalid: {value!r} (give a whole number of tokens, 0 or more)")
+        object.__setattr__(self, name, value)
 
 
 class ContextManager:
@@ -100,7 +103,7 @@ class ContextManager:
         self._messages = list(restored.messages)
         self._system_prompt = restored.system_prompt
         self._tools: list[dict[str, Any]] = []
-        self._count = lru_cache(maxsize=4096)(self._count_group_tokens)
+        self._count = lru_cache(maxsize=4096)(partial(count_group, self.token_counter))
 
     @property
     def system_prompt(self) -> str:
@@ -108,9 +111,9 @@ class ContextManager:
         return self._system_prompt
 
     @property
-    def messages(self) -> list[Message]:
+    def messages(self) -> list[core.Message]:
         """All messages in view, as a copy; after `build_messages` those that were sent."""
-        return [*self._start, *self._messages]
+        return shown_messages([*self._start, *self._messages])
 
     def set_system_prompt(self, prompt: str) -> None:
         """Set the system prompt, and log it if it changed."""
@@ -141,8 +144,8 @@ class ContextManager:
         text = (Text(content),) if content else ()
         self._add(Message("assistant", (*text, *calls_of(tool_calls or ())), at_ms=self.clock_ms()))
 
-    def add_tool_result(self, tool_call_id: str, name: str, result: str | ToolResult) -> None:
-        """Add a tool's result."""
+    def add_tool_result(self, tool_call_id: str, name: str, result: str | core.ToolResult | ToolResult) -> None:
+        """Add a tool's result. A value of another type becomes JSON text."""
         self._add(result_message(tool_call_id, name, result, self.clock_ms()))
 
     def reload(self, after: int | None = None) -> None:
@@ -162,16 +165,19 @@ class ContextManager:
         self._messages = []
 
     def apply_compaction(
-        self, summary_message: Message, preserved_messages: Sequence[Message], new_system_prompt: str | None = None
+        self,
+        summary_message: AnyMessage,
+        preserved_messages: Sequence[AnyMessage],
+        new_system_prompt: str | None = None,
     ) -> None:
         """Replace all messages after the session's first line by the summary and the preserved messages.
 
         The summary follows the documented heading with its time in the user's zone, in whatever message it is passed.
         """
         self.begin()
-        at_ms = summary_message.at_ms or self.clock_ms()
-        summary = create_summary_message(summary_text(summary_message), at_ms=at_ms, timezone=self.timezone)
-        preserved = [message for message in preserved_messages if message not in self._start]
+        (given,) = stored_messages([summary_message])
+        summary = stored_summary(summary_text(given), given.at_ms or self.clock_ms(), self.timezone)
+        preserved = [message for message in stored_messages(preserved_messages) if message not in self._start]
         before, after = self._tokens(self._messages), self._tokens([summary, *preserved])
         if self._listener is not None:
             self._listener.log_user(summary.text())
@@ -180,25 +186,56 @@ class ContextManager:
         if new_system_prompt is not None:
             self.set_system_prompt(new_system_prompt)
 
-    def build_messages(self) -> list[dict[str, Any]]:
+    def build_messages(self) -> list[core.Message]:
         """Return the messages of the next call in OpenAI's chat format, truncated if they exceed the budget.
 
         They are always valid: calls without a result are answered as interrupted, here but not in `messages`.
         """
         self.begin()
         now = self.clock_ms()
-        usage = self.get_token_usage()
-        available = usage["available"] - usage["system"] - usage["tools"] - self._tokens(self._start)
         if self.clock == "message" and wants_stamp(self._messages, now):
             line = moment(now, self.timezone)
             # The newest group always stays, so the stamp must fit beside it: nothing else could make room for it.
-            if self._count((*identify_message_groups(self._messages)[-1], line)) <= available:
+            if self._count((*identify_message_groups(self._messages)[-1], line)) <= self._budget_for_messages():
                 self._add(line)
-        if self._tokens(self._messages) > available:
-            # Document 004 reduces `messages` too: what one call omits, later calls omit.
-            truncate = STRATEGIES[self.config.truncation_strategy]
-            self._messages = flatten_groups(truncate(identify_message_groups(self._messages), available, self._count))
-        return chat_messages(self.sent_system_prompt(), self.messages)
+        return chat_messages(self.sent_system_prompt(), stored_messages(self._get_context_messages()))
+
+    def _get_context_messages(self) -> list[core.Message]:
+        """Return the messages that fit. What one call omits, later calls omit (document 004)."""
+        if self.is_over_budget():
+            middle_out = self.config.truncation_strategy == "middle_out"
+            truncated = self._truncate_middle_out() if middle_out else self._truncate_oldest_first()
+            self._messages = stored_messages(truncated)[len(self._start) :]
+        return self.messages
+
+    def _identify_message_groups(self) -> list[tuple[core.Message, ...]]:
+        """Return the messages in view as groups, without the session's first line."""
+        return identify_message_groups(shown_messages(self._messages))
+
+    def _count_group_tokens(self, group: Iterable[AnyMessage]) -> int:
+        """Return the tokens of a group as it is sent."""
+        return self._count(tuple(stored_messages(group)))
+
+    def _flatten_groups(self, groups: Iterable[Iterable[core.Message]]) -> list[core.Message]:
+        """Return all messages of the groups, in order."""
+        return flatten_groups(groups)
+
+    def _truncate_oldest_first(self) -> list[core.Message]:
+        """Return the newest groups that fit, after the session's first line."""
+        return self._truncated("oldest_first")
+
+    def _truncate_middle_out(self) -> list[core.Message]:
+        """Return the first group, the newest that fit and the last, after the session's first line."""
+        return self._truncated("middle_out")
+
+    def _truncated(self, strategy: str) -> list[core.Message]:
+        groups = self._identify_message_groups()
+        groups = STRATEGIES[strategy](groups, self._budget_for_messages(), self._count_group_tokens)
+        return [*shown_messages(self._start), *self._flatten_groups(groups)]
+
+    def _budget_for_messages(self) -> int:
+        usage = self.get_token_usage()
+        return usage["available"] - usage["system"] - usage["tools"] - self._tokens(self._start)
 
     def get_token_usage(self) -> dict[str, int]:
         """Return the tokens of `system`, `tools`, `messages`, their `total`, the `budget`, and its `available` part."""
@@ -218,9 +255,6 @@ class ContextManager:
         """Return whether the total exceeds the available tokens."""
         usage = self.get_token_usage()
         return usage["total"] > usage["available"]
-
-    def _count_group_tokens(self, group: Group) -> int:
-        return self.token_counter.count_messages(visible_messages(group, started=True))
 
     def _tokens(self, messages: Sequence[Message]) -> int:
         return sum(map(self._count, identify_message_groups(messages)))

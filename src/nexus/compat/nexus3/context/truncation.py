@@ -7,23 +7,22 @@ does not fit.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
 from nexus.assembly.fit import repair
+from nexus.compat.nexus3.context.messages import M, stored_messages
 from nexus.types.message import Message
 
 MOMENT_SOURCE = "nexus:moment"
 """Source of a message that only contains a time stamp."""
 
-Group: TypeAlias = tuple[Message, ...]
+Group: TypeAlias = tuple[M, ...]
 """A message with the tool results and time stamps that follow it: one call group, or a single message."""
 
-Count: TypeAlias = Callable[[Group], int]
 
-
-def identify_message_groups(messages: Iterable[Message]) -> list[Group]:
+def identify_message_groups(messages: Iterable[M]) -> list[Group[M]]:
     """Return the messages as groups, in order; flattened they are the same messages again.
 
     A message that the repair would not show as a step (a result, an orphan, an empty message) joins the group before
@@ -31,15 +30,16 @@ def identify_message_groups(messages: Iterable[Message]) -> list[Group]:
     """
     # The rules before late results were shown: a late one joins the group before it, whatever precedes the messages.
     fold = repair.Fold(started=True, render=repair.LATE_RESULTS_RENDER - 1)
-    groups: list[list[Message]] = []
-    for message in messages:
+    groups: list[list[M]] = []
+    values = [*messages]
+    for value, message in zip(values, stored_messages(values), strict=True):
         answers = any(result.call_id in fold.waiting for result in message.results())
         steps = repair.step(fold, is_complete(message), plain=False)
         starts = any(is_start for _, is_start, _ in steps) and not answers and message.source != MOMENT_SOURCE
         if starts or not groups:
-            groups.append([message])
+            groups.append([value])
         else:
-            groups[-1].append(message)
+            groups[-1].append(value)
     return [tuple(group) for group in groups]
 
 
@@ -48,14 +48,14 @@ def is_complete(message: Message) -> Message:
     return replace(message, id="") if message.id else message
 
 
-def flatten_groups(groups: Iterable[Group]) -> list[Message]:
+def flatten_groups(groups: Iterable[Iterable[M]]) -> list[M]:
     """Return all messages of the groups, in order."""
     return [message for group in groups for message in group]
 
 
-def newest_within(groups: Sequence[Group], budget: int, count: Count) -> list[Group]:
+def newest_within(groups: Sequence[Group[M]], budget: int, count: Callable[[Group[M]], int]) -> list[Group[M]]:
     """Return the newest groups that fit into the budget, up to the first one that does not."""
-    newest: list[Group] = []
+    newest: list[Group[M]] = []
     for group in reversed(groups):
         budget -= count(group)
         if budget < 0:
@@ -64,12 +64,12 @@ def newest_within(groups: Sequence[Group], budget: int, count: Count) -> list[Gr
     return newest[::-1]
 
 
-def truncate_oldest_first(groups: Sequence[Group], budget: int, count: Count) -> list[Group]:
+def truncate_oldest_first(groups: Sequence[Group[M]], budget: int, count: Callable[[Group[M]], int]) -> list[Group[M]]:
     """Return the newest groups that fit, and at least the newest one."""
     return newest_within(groups, budget, count) or list(groups[-1:])
 
 
-def truncate_middle_out(groups: Sequence[Group], budget: int, count: Count) -> list[Group]:
+def truncate_middle_out(groups: Sequence[Group[M]], budget: int, count: Callable[[Group[M]], int]) -> list[Group[M]]:
     """Return the first and the last group, and between them the newest that fit.
 
     If these two alone are too large, it truncates like `truncate_oldest_first`.
@@ -83,7 +83,7 @@ def truncate_middle_out(groups: Sequence[Group], budget: int, count: Count) -> l
     return [first, *newest_within(middle, rest, count), last]
 
 
-STRATEGIES: Mapping[str, Callable[[Sequence[Group], int, Count], list[Group]]] = {
+STRATEGIES: Mapping[str, Callable[[Sequence[Group[Any]], int, Callable[[Group[Any]], int]], list[Group[Any]]]] = {
     "oldest_first": truncate_oldest_first,
     "middle_out": truncate_middle_out,
 }

@@ -11,16 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from msgspec.structs import replace
-
 from nexus.assembly.fit import repair
+from nexus.compat.nexus3 import core
+from nexus.compat.nexus3.context.messages import sent_messages
 from nexus.compat.nexus3.context.truncation import MOMENT_SOURCE, identify_message_groups, is_complete
-from nexus.errors import BadReply, BadSetting, BadTool
+from nexus.errors import BadSetting, BadTool
 from nexus.ledger.text_encoding import to_json
-from nexus.providers.openai import fragment
 from nexus.providers.received import as_mapping
 from nexus.types.history import SESSION_SOURCE
-from nexus.types.message import Message, Note, Text, ToolCall, ToolResult
+from nexus.types.message import Message, Note, Text
 from nexus.types.sanitize import sanitize_text
 from nexus.workspace.environment.machine import HEADING as ENVIRONMENT
 from nexus.workspace.times import FRESH_MS, now_text, parse_zone, session_start_text, stamp_text
@@ -39,10 +38,10 @@ def visible_messages(messages: Iterable[Message], *, started: bool = False) -> l
     return [*out, *repair.closing_messages(fold)]
 
 
-def chat_messages(system_prompt: str, messages: Iterable[Message]) -> list[dict[str, Any]]:
-    """Return the system prompt, if any, and the repaired messages as OpenAI's chat messages."""
-    system = [{"role": "system", "content": sanitize_text(system_prompt)}] if system_prompt else []
-    return [*system, *(item for message in visible_messages(messages) for item in fragment(message))]
+def chat_messages(system_prompt: str, messages: Iterable[Message]) -> list[core.Message]:
+    """Return the system prompt, if any, and the repaired messages as they are sent."""
+    system = [core.Message("system", sanitize_text(system_prompt))] if system_prompt else []
+    return [*system, *sent_messages(visible_messages(messages))]
 
 
 def wants_stamp(messages: Sequence[Message], now_ms: int) -> bool:
@@ -60,29 +59,6 @@ def wants_stamp(messages: Sequence[Message], now_ms: int) -> bool:
     return call_ids <= answered and now_ms - max(stamped, default=0) > FRESH_MS
 
 
-def calls_of(tool_calls: Iterable[object]) -> tuple[ToolCall, ...]:
-    """Return tool calls in Nexus's form.
-
-    They may be Nexus's, OpenAI's `{"id", "function": {"name", "arguments"}}` or `{"id", "name", "arguments"}`, as dicts
-    or objects of a client's library. Arguments that are values become JSON text. Raises BadReply for anything else.
-    """
-    calls: list[ToolCall] = []
-    for at, value in enumerate(tool_calls):
-        if isinstance(value, ToolCall):
-            calls.append(value)
-            continue
-        fields = as_mapping(value)
-        inner = as_mapping(fields.get("function") or fields) if fields is not None else None
-        if fields is None or inner is None:
-            raise BadReply(
-                f"tool call {at} invalid: {str(value)[:80]!r} (give nexus.ToolCall values, dicts with id, name and "
-                "arguments, or the client's own calls)"
-            )
-        name = str(inner.get("name") or "")
-        calls.append(ToolCall(str(fields.get("id") or ""), name, as_text(inner.get("arguments"))))
-    return tuple(calls)
-
-
 def plain_definitions(tools: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return tool definitions as dicts. Raises BadTool for one that is no mapping or has no JSON form."""
     definitions: list[dict[str, Any]] = []
@@ -96,28 +72,6 @@ def plain_definitions(tools: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]
             raise BadTool(f"tool definition {at} has no JSON form: {error}") from error
         definitions.append(definition)
     return definitions
-
-
-def result_message(tool_call_id: str, name: str, result: str | ToolResult, at_ms: int) -> Message:
-    """Return a tool's result as a message; a result that is neither text nor a ToolResult becomes JSON text."""
-    if isinstance(result, ToolResult):
-        part = replace(result, call_id=tool_call_id, name=name)
-    else:
-        part = ToolResult(tool_call_id, (Text(as_text(result)),), name)
-    return Message("tool", (part,), at_ms=at_ms)
-
-
-def as_text(value: object) -> str:
-    """Return a text unchanged, None as empty text, any other value as JSON."""
-    if isinstance(value, str):
-        return value
-    return "" if value is None else to_json(value)
-
-
-def text_with_notes(message: Message) -> str:
-    """Return the text of a message as it is sent, including time stamps."""
-    content: Sequence[dict[str, Any]] = fragment(message)
-    return "\n".join(as_text(item["content"]) for item in content)
 
 
 def system_clock_ms() -> int:
