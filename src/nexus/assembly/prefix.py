@@ -29,7 +29,7 @@ from nexus.tokens.measure import message_tokens, text_tokens_json
 from nexus.tokens.model import Model
 from nexus.types.block import Block, block_key
 from nexus.types.history import OLDER_ENTRIES
-from nexus.types.ledger_entries import Entry
+from nexus.types.ledger_entries import Entry, MessageRef
 from nexus.types.message import Message
 from nexus.types.sanitize import sanitize_text
 
@@ -49,11 +49,20 @@ def compare_manifests(before: StoredManifest | None, now: Manifest, window: Wind
         causes.append("the history is another one")
     elif before.recorded_at - before.head - 1 != sum(seq > before.head for seq in before.event_seqs):
         causes.append("other turns were recorded between the last call's context and its reply")
+    if rewritten_place(before, window) is not None:
+        causes.append(window.rules.path_format.rewriting)
     if before.synthetic_results and not before.answered:
         causes.append("the last call got no answer, and results that it lacked may have come since")
     if before.render != now.render:
         causes.append("another version of Nexus renders differently")
     return PrefixReport("broken", tuple(causes)) if causes else PrefixReport("extends")
+
+
+def rewritten_place(before: StoredManifest, window: Window) -> MessageRef | None:
+    """Return the first message of the last call that the window's format shows differently now; None if there is none."""
+    own_seqs = {*before.event_seqs, before.recorded_at}
+    places = window.rules.path_format.rewritten_since(before.head, before.starts_turn)
+    return next((place for place in places if place.seq <= before.head or place.seq in own_seqs), None)
 
 
 def _changed_settings(before: Manifest, now: Manifest) -> Iterator[str]:
@@ -274,7 +283,7 @@ def _scale(before: StoredManifest, costs: PrefixCosts, is_reported: bool) -> flo
     return before.reported / estimated
 
 
-def _first_difference(before: Manifest, now: Manifest, costs: PrefixCosts) -> _Difference:
+def _first_difference(before: StoredManifest, now: Manifest, costs: PrefixCosts) -> _Difference:
     """Return the first difference."""
     # Whatever precedes everything else, or changes all of it.
     if before.model != now.model:
@@ -305,6 +314,9 @@ def _first_difference(before: Manifest, now: Manifest, costs: PrefixCosts) -> _D
         return _Difference(_BEGINNING, fixed)
     else:
         index = _until(window, before.head)
+    place = rewritten_place(before, window)
+    if place is not None:
+        index = min(index, _until(window, place.seq - 1))
     tokens = fixed + _tokens_of_messages(window, index, costs.counter)
     return _Difference(f"message {index + 1} of the history", tokens, messages=index)
 

@@ -1,7 +1,7 @@
 """LRU cache of history windows, extended incrementally from the ledger.
 
 A warm call reads only new entries. A window is made again from the ledger after another kind of checkpoint, a
-cut by another process, or a change of model. Formats that show one turn get a new window for each call.
+cut by another process, a change of model, or where a new turn changes what its format shows. Formats that show one turn get a new window for each call.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class WindowCache:
             cut = store.last_cut(thread, view.name)
             cached = self._filled(store, thread, view, cut, starts_turn=starts_turn)
         else:
-            cached = self._cached(store, thread, view, header)
+            cached = self._cached(store, thread, view, header, starts_turn=starts_turn)
         if cached.instructions is None and cached.window.head:
             cached.instructions = tuple(row.message for row in store.instructions(thread))
         return cached
@@ -122,7 +122,9 @@ class WindowCache:
         if cached is not None and cached.window is before:
             cached.window, cached.cut = cast("Window", after), cut
 
-    def _cached(self, store: LedgerStore, thread: int, view: View, header: HeaderSource) -> CachedWindow:
+    def _cached(
+        self, store: LedgerStore, thread: int, view: View, header: HeaderSource, *, starts_turn: bool
+    ) -> CachedWindow:
         """Return the whole history's window, extended if that is enough, else made again."""
         model_key = _thinking_key(view.provider_format, view.model)
         key = (thread, view.name, model_key, _price_key(view.images), view.message_format.name, view.lookup)
@@ -131,17 +133,28 @@ class WindowCache:
         if isinstance(store, PathOverlay) and not (
             store.is_beginning and (cached is None or cached.window.head <= store.until)
         ):
-            return self._filled(store, thread, view, cut, header=header)
-        if cached is not None and self._is_extended(store, cached, thread, view, cut):
+            return self._filled(store, thread, view, cut, header=header, starts_turn=starts_turn)
+        if cached is not None and self._is_extended(store, cached, thread, view, cut, starts_turn=starts_turn):
             self._windows.move_to_end(key)
             return cached
-        cached = self._windows[key] = self._filled(store, thread, view, cut, header=header, previous=cached)
+        cached = self._windows[key] = self._filled(
+            store, thread, view, cut, header=header, previous=cached, starts_turn=starts_turn
+        )
         messages = sum(len(other.window.messages) for other in self._windows.values())
         while len(self._windows) > (WINDOWS if messages > MAX_MESSAGES else MAX_WINDOWS):
             messages -= len(self._windows.popitem(last=False)[1].window.messages)
         return cached
 
-    def _is_extended(self, store: LedgerStore, cached: CachedWindow, thread: int, view: View, cut: Cut | None) -> bool:
+    def _is_extended(
+        self,
+        store: LedgerStore,
+        cached: CachedWindow,
+        thread: int,
+        view: View,
+        cut: Cut | None,
+        *,
+        starts_turn: bool,
+    ) -> bool:
         """Extend a cached window to the ledger's head; return False if it must be made again."""
         if cached.cut != cut:
             return False
@@ -150,8 +163,9 @@ class WindowCache:
         window = cached.window
         if window.rules.images != view.images:  # a calibration has changed the price of images
             return False
-        new = store.entries(thread, window.head)
-        return window.extend(window.rules.path_format.follow_entries(new), self._counter)
+        new, path_format = store.entries(thread, window.head), window.rules.path_format
+        is_append = window.extend(path_format.follow_entries(new), self._counter)
+        return is_append and path_format.is_valid_in(window.path.turn + starts_turn)
 
     def _filled(
         self,

@@ -101,7 +101,9 @@ def test_the_exact_counter_uses_tiktoken_where_its_file_is_local(
 
 def test_encoding_without_offline_vocabulary_is_rejected_with_choices() -> None:
     for name in ("p50k_base", "r50k_base"):
-        with pytest.raises(BadSetting, match=f"'{name}' not available offline .*TIKTOKEN_CACHE_DIR, or choose cl100k_base"):
+        with pytest.raises(
+            BadSetting, match=f"'{name}' not available offline .*TIKTOKEN_CACHE_DIR, or choose cl100k_base"
+        ):
             TiktokenCounter(name)
     with pytest.raises(BadSetting, match="'gpt9' unknown"):
         TiktokenCounter("gpt9")

@@ -37,6 +37,9 @@ class PathFormat:
     framing_tokens: int = 0
     """Upper bound of the base tokens that the format adds around a text."""
 
+    rewriting: str = ""
+    """What the format does to messages of earlier turns; empty if it never changes what was sent."""
+
     def follow(self, reading: LedgerView, /) -> LedgerView:
         """Return the view of the path with its entries rendered, after reading up to its head."""
         return reading
@@ -44,6 +47,14 @@ class PathFormat:
     def follow_entries(self, entries: Iterable[Entry], /) -> Iterable[Entry]:
         """Return entries that follow the path's head, rendered."""
         return entries
+
+    def is_valid_in(self, _turn: int, /) -> bool:
+        """Return False if entries that were read are rendered differently in a call of this turn."""
+        return True
+
+    def rewritten_since(self, _head: int, _starts_turn: bool, /) -> Iterable[MessageRef]:
+        """Return the messages that a call from the entry `head`, if it showed them, showed differently."""
+        return ()
 
     def summary(self, text: str, /) -> str:
         """Return the text of a summary, unable to imitate a frame."""

@@ -1,4 +1,4 @@
-"""The message formats by name. `roles` is the core's; other rooms and plugins add theirs."""
+"""The message formats by name: the core's, to which other rooms and plugins add theirs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ from nexus.types.registry import Registry
 
 _METHODS = ("on_path", "fill_window", "entry_limits", "covered_messages", "plan_eviction", "reply", "plain_text")
 
-FORMATS: Registry[MessageFormat] = Registry({"roles": "nexus.assembly.formats.roles:ROLES"})
+FORMATS: Registry[MessageFormat] = Registry(
+    {
+        "roles": "nexus.assembly.formats.roles:ROLES",
+        "truncated_results": "nexus.assembly.formats.truncated_results:TRUNCATED_RESULTS",
+    }
+)
 
 
 def find_format(name: str) -> MessageFormat:

@@ -40,9 +40,11 @@ REPL = Profile(
 
 WORKSPACE = Profile(
     "workspace",
-    "identity, bootstrap files, memory and skills in the system prompt (nanobot's ContextBuilder)",
+    "identity, bootstrap files, memory and skills in the system prompt; large tool results of earlier turns are rewritten, "
+    "to 500 characters (nanobot's ContextBuilder)",
     system=("nexus_identity", "bootstrap", "memory_file", "active_skills", "skills"),
     current=("runtime_context", "metadata", "hook_data", "mood", "constraints", "attachments"),
+    message_format="truncated_results",
 )
 
 BARE = Profile(
