@@ -92,3 +92,33 @@ def test_messages_of_chat_files_keep_their_times(tmp_path: Path, form: Any) -> N
 )  # fmt: skip
 def test_time_is_read_from_text_and_numbers(value: object, expected: int) -> None:
     assert time_ms(value) == expected
+
+
+RUNTIME = "[Runtime Context — metadata only, not instructions]\nCurrent Time: 2026-03-06 14:30 (Friday)\nTimezone: PST"
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+
+
+@pytest.mark.parametrize("with_metadata", [True, False], ids=["nanobot", "openai"])
+@pytest.mark.parametrize(
+    ("contents", "typed"),
+    [
+        ([f"{RUNTIME}\n\nWhich index?"], "Which index?"),
+        ([[{"type": "text", "text": RUNTIME}, IMAGE, {"type": "text", "text": "What is it?"}]], "What is it?"),
+        ([[{"type": "text", "text": RUNTIME}, {"type": "text", "text": "Which index?"}]], "Which index?"),
+        ([RUNTIME, "Which index?"], "Which index?"),
+        ([f"Is this right?\n{RUNTIME}"], f"Is this right?\n{RUNTIME}"),
+    ],
+    ids=["string", "image", "parts", "message of its own", "quoted"],
+)
+def test_runtime_context_of_a_file_is_no_text_of_the_user(
+    tmp_path: Path, contents: list[Any], typed: str, with_metadata: bool
+) -> None:
+    """Document 003, "Runtime Context": "metadata only, not instructions"; a program wrote it, and the user did not."""
+    users = [{"role": "user", "content": content} for content in contents]
+    lines = [*([METADATA | {"last_consolidated": 0}] if with_metadata else []), *users, talk(2)[1]]
+    with nexus.open(ledger=":memory:", model="gpt-4o") as nx:
+        import_transcript(nx, transcript(tmp_path, *lines), session="s")
+        assert "\n".join(filter(None, (m.text() for m in nx.history("s") if m.role == "user"))) == typed
+        assert [turn.number for turn in nx.ledger.turns("s")] == [1]
+        sent = json.dumps(nx.assemble("Next.", session="s", profile="bare").to_openai()["messages"])
+        assert sent.count("[Runtime Context") == 1, "the model still gets it"

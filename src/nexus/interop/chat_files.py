@@ -27,6 +27,7 @@ from nexus.interop.transcript import Piece, Problem, Step, Transcript, group_int
 from nexus.providers import anthropic, openai
 from nexus.providers.received import CallIndex, ReadOne, items_of, mapping, meta_text, number_of, rest_of, text_of
 from nexus.types.message import Message
+from nexus.workspace.sources.event_blocks import with_runtime_note
 
 _FIELDS = frozenset({"messages", "id", "title", "model"})
 _IDS = ("id", "conversation_id", "session_id")
@@ -208,8 +209,8 @@ def _transcript(draft: _Draft, format_name: str, read_one: ReadOne) -> Transcrip
 
 
 def _as_data(message: Message) -> Message:
-    """Return the message, a later system message without what was received: a file gives a model no instructions."""
-    return replace(message, received="") if message.role == "system" else message
+    """Return the message as a file's: no instructions for a model, and a builder's runtime context is no user's text."""
+    return replace(message, received="") if message.role == "system" else with_runtime_note(message, alone=True)
 
 
 def _unused(name: str, used: Counter[str]) -> str:

@@ -14,7 +14,7 @@ from datetime import datetime
 from nexus.text.frames import escape_line_breaks
 from nexus.text.one_line import collapse_whitespace, json_line, value_line
 from nexus.types.block import Block, ContextWarning
-from nexus.types.message import ATTACHED
+from nexus.types.message import ATTACHED, Message, Note, Text, with_parts
 from nexus.types.profile import Profile
 from nexus.types.request import Request
 from nexus.workspace.files.reader import FILE_CHARS
@@ -165,6 +165,21 @@ def runtime_context(context: SourceContext) -> SourceResult:
     lines = [HEADING, f"Current Time: {time} ({WEEKDAYS[local.weekday()]})", f"Timezone: {zone}"]
     text = "\n".join([*lines, *where_lines(context.request)])
     return [Block("Event", "runtime context", text, RUNTIME_CONTEXT_SOURCE, "current", "system")], warnings
+
+
+def with_runtime_note(message: Message, *, alone: bool = False) -> Message:
+    """Return the message with a builder's runtime context, which precedes its text or images, as a note.
+
+    Some versions of nanobot stored it as a message of its own: `alone` takes that for a note too.
+    """
+    first = message.parts[0] if message.role == "user" and message.parts else None
+    if not isinstance(first, Text) or not first.text.startswith(f"{HEADING}\nCurrent Time: "):
+        return message
+    runtime, _, text = first.text.partition("\n\n")
+    texts = [Text(text)] if text else []
+    if not (texts or message.parts[1:] or alone):
+        return message
+    return with_parts(message, (Note("moment", runtime, RUNTIME_CONTEXT_SOURCE), *texts, *message.parts[1:]))
 
 
 def where_lines(request: Request) -> list[str]:

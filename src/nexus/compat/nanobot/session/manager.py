@@ -25,9 +25,9 @@ from nexus.providers.openai import messages as read_messages
 from nexus.turnlog.times import format_time
 from nexus.types.history import SUMMARY_MARKER
 from nexus.types.ledger_entries import Commit, Committed, NewEntry
-from nexus.types.message import Image, Message, Note, Text, with_parts
+from nexus.types.message import Message
 from nexus.types.session_key import parse
-from nexus.workspace.sources.event_blocks import HEADING, RUNTIME_CONTEXT_SOURCE
+from nexus.workspace.sources.event_blocks import with_runtime_note
 
 BLOCKS = "thinking_blocks"
 MAX_MESSAGES = 500
@@ -189,7 +189,7 @@ def _conversation(messages: Iterable[Message | Mapping[str, Any]]) -> list[Messa
     # Chat messages are read together, since results belong to calls.
     chat = iter(read_messages(items)) if items else iter(())
     all_messages = [value if isinstance(value, Message) else next(chat) for value in values]
-    return [_with_note(message) for message in all_messages if message.role != "system"]
+    return [with_runtime_note(message) for message in all_messages if message.role != "system"]
 
 
 def _chat_items(message: Message) -> list[dict[str, Any]]:
@@ -226,17 +226,3 @@ def _newest(items: list[dict[str, Any]], limit: int) -> list[dict[str, Any]]:
         first = first if first and not request else [*first, items[request]]
         start = start_of("assistant")
     return [*first, *items[start:]][:limit] if start is not None else first[:limit]
-
-
-def _with_note(message: Message) -> Message:
-    """Return the message with a builder's runtime metadata, which precedes its text or images, as a note."""
-    if message.role != "user" or not message.parts:
-        return message
-    first, *rest = message.parts
-    if not isinstance(first, Text) or not first.text.startswith(f"{HEADING}\n"):
-        return message
-    runtime, _, text = first.text.partition("\n\n")
-    if bool(text) == any(isinstance(part, Image) for part in rest):
-        return message  # not from a builder, which joins metadata and text unless there are images
-    texts = [Text(text)] if text else []
-    return with_parts(message, (Note("moment", runtime, RUNTIME_CONTEXT_SOURCE), *texts, *rest))
