@@ -12,6 +12,7 @@ import pytest
 import nexus
 from nexus.compat.nanobot.agent.context import ContextBuilder
 from nexus.compat.nanobot.agent.loop import AgentLoop
+from nexus.compat.nanobot.agent.memory import MemoryStore
 from nexus.compat.nanobot.bus.events import InboundMessage, OutboundMessage
 from nexus.compat.nanobot.bus.queue import MessageBus
 from nexus.compat.nanobot.providers.base import LLMProvider
@@ -248,3 +249,35 @@ def test_signed_thinking_of_recorded_replies_is_in_the_history(tmp_path: Path) -
     with SessionManager(tmp_path) as sessions:
         answer = sessions.get_or_create("cli:a").get_history()[-1]
     assert (answer["reasoning_content"], answer["thinking_blocks"]) == ("A greeting.", [BLOCK])
+
+
+def test_the_history_log_grows_with_sessions_and_compactions(tmp_path: Path, server: ModelServer) -> None:
+    """Document 003, "Memory Integration": "History log: Searchable conversation log in HISTORY.md"."""
+    server.script(*(reply(f"Answer {number}.") for number in range(6)))
+    log = tmp_path / "memory" / "HISTORY.md"
+
+    async def work(loop: AgentLoop, bus: MessageBus) -> None:
+        await bus.publish_inbound(InboundMessage("telegram", "ann", "12345", "Which index do we use?"))
+        await bus.consume_outbound()
+        assert "Session 'telegram:12345'" in log.read_text() and "Which index do we use?" in log.read_text()
+        for number in range(4):
+            await loop.process_direct(f"The port of server {number} is {8000 + number}. " + "It is taken. " * 200)
+        assert log.read_text().count("Session ") == 2, "each session once"
+        assert loop.sessions.engine.compact("cli:direct", profile="workspace", budget=3_000)
+        await loop.process_direct("And now?")
+        assert "Summary of session 'cli:direct' before entry" in log.read_text()
+        assert loop.history_error == ""
+        assert MemoryStore(tmp_path).search("index")[0].text.startswith("Session 'telegram:12345'")
+
+    run_loop(tmp_path, server, work)
+
+
+def test_a_history_log_that_cannot_be_written_fails_no_answer(tmp_path: Path, server: ModelServer) -> None:
+    server.script(reply("Hi."))
+    (tmp_path / "memory" / "HISTORY.md").mkdir(parents=True)
+
+    async def work(loop: AgentLoop, _: MessageBus) -> None:
+        assert await loop.process_direct("Hello") == "Hi."
+        assert "HISTORY.md" in loop.history_error
+
+    run_loop(tmp_path, server, work)

@@ -191,6 +191,21 @@ def consolidate(book: Notebook, ledger: Ledger, session: str, mode: Literal["pro
     return Consolidation(len(proposals))
 
 
+def log_session(book: Notebook, ledger: Ledger, session: str) -> None:
+    """Note a session in the log, unless it has these entries: its dates and first request, and its current summary.
+
+    Raises NexusError, OSError.
+    """
+    rows = (row for entry in ledger.entries(session) for row in conversation_rows(entry))
+    _log_sessions(book, {session: _log_text(rows, session)})
+    mark = ledger.live(session).checkpoint
+    if mark is None or mark.kind != "compaction":
+        return
+    head = f"Summary of session {session!r} before entry {mark.seq}:"
+    if not any(entry.text.startswith(head) for entry in book.entries()):
+        book.append(f"{head}\n{mark.body.get('summary', '')}", force=True)
+
+
 def _undecided(book: Notebook, store: _Store, proposals: Iterable[Proposal]) -> tuple[Proposal, ...]:
     """Return the proposals that are neither in memory nor declined, each with the fact that it replaces.
 

@@ -31,6 +31,7 @@ from nexus.types.message import Text
 from nexus.types.request import Event
 from nexus.types.stream_events import Retry, StreamError, Token, ToolStatus
 from nexus.workspace.attachments import media_parts
+from nexus.workspace.memory.consolidation import log_session
 
 OnProgress = Callable[[str], Awaitable[None]]
 """Takes what the model says next to tool calls."""
@@ -54,6 +55,7 @@ class AgentLoop:
         sessions: The sessions.
         context: A builder for the same workspace.
         agent: Runs the turns.
+        history_error: Why the last entry of HISTORY.md failed; empty if it did not.
     """
 
     def __init__(
@@ -84,6 +86,8 @@ class AgentLoop:
             model=self.model,
         )
         self._stopping = asyncio.Event()
+        self._noted: dict[str, int] = {}
+        self.history_error = ""
         self._answers: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
@@ -143,6 +147,7 @@ class AgentLoop:
                         return failure_text(item.text)
                     case _:
                         pass
+        await self._nx.run(self._note, session_key)
         return text
 
     async def close(self) -> None:
@@ -174,7 +179,22 @@ class AgentLoop:
     async def _answer(self, broker: Broker, event: QueuedEvent, empty: OutboundMessage) -> None:
         result = await broker.result(event)
         text = result.text if result.event.state == "done" else failure_text(result.event.reason)
+        await self._nx.run(self._note, event.session)
         await self.bus.publish_outbound(replace(empty, content=text))
+
+    def _note(self, session: str) -> None:
+        """Note a session in HISTORY.md: when it is new to this loop, and after each compaction."""
+        engine = self._nx.engine
+        try:
+            label = engine.ledger.resolve(session) or session
+            mark = engine.ledger.live(label).checkpoint
+            seq = mark.seq if mark is not None else 0
+            if self._noted.get(label) != seq:
+                log_session(engine.notebook(), engine.ledger, label)
+                self._noted[label] = seq
+            self.history_error = ""
+        except (NexusError, OSError) as error:  # no answer fails with it
+            self.history_error = str(error)
 
 
 def failure_text(error: str) -> str:
