@@ -321,3 +321,27 @@ def test_schema_of_output_breaks_the_cache_from_the_beginning(nx: Engine) -> Non
     talk(nx, "claude-opus-4-8")
     schema = {"output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}}
     assert talk(nx, "claude-opus-4-8", extra=schema).accounting.prefix.stable_tokens == 0
+
+
+@pytest.mark.parametrize(
+    ("model", "provider_format", "sent"),
+    [
+        ("gpt-4o", "openai", {"temperature": 0.5, "max_tokens": 4000}),
+        ("claude-sonnet-4-5", "anthropic", {"temperature": 0.5, "max_tokens": 4000}),
+    ],
+)
+def test_printed_model_config_of_the_layered_form_is_read(
+    model: str, provider_format: str, sent: dict[str, Any]
+) -> None:
+    """Document 002, "AssembledContext Output": `modelConfig`, "temperature, maxTokens, thinking, etc."."""
+    config = {"temperature": 0.5, "maxTokens": 4000, "thinking": False, "seed": 7}
+    body = body_of(model, provider_format, model_config=config)
+    assert body.get("seed", 7) == 7 and "maxTokens" not in body and body.get("thinking") in (None, {"type": "disabled"})
+    assert {name: body.get(name) for name in sent} == sent
+    assert NX.assemble("Hi", model=model, model_config=config).token_budget.reserve_response == 4000
+    assert body_of(model, provider_format, model_config=config, max_tokens=100)[list(sent)[1]] == 100
+
+
+def test_a_providers_own_thinking_setting_stays_its_own() -> None:
+    config = {"thinking": {"type": "enabled", "budget_tokens": 2000}, "temperature": 1}
+    assert body_of("claude-sonnet-4-5", "anthropic", model_config=config)["thinking"] == config["thinking"]

@@ -162,10 +162,19 @@ def build_request(event: Event, session: str | None, **options: Unpack[RequestOp
         ) from error
 
 
+_DICTS = (
+    "pass a text or a nexus.Event; a provider's whole message list goes to nx.mirror(…), and nexus.read_messages(…) makes "
+    "messages of tool results"
+)
+"""What to do with a provider's dicts."""
+
+
 def as_event(event: str | Event | Iterable[Message], images: Sequence[Image]) -> Event:
     """Return the event for a user's text, an Event, or results of tool calls, with images. Raises BadEvent."""
     try:
         parts = tuple(images)
+        if isinstance(event, Mapping):
+            raise BadEvent(f"event is a dict ({_DICTS})")
         messages = () if isinstance(event, (Event, str)) else tuple(event)
         if isinstance(event, Event):
             return replace(event, content=(*event.content, *parts)) if parts else event
@@ -174,10 +183,8 @@ def as_event(event: str | Event | Iterable[Message], images: Sequence[Image]) ->
     if isinstance(event, str):
         return Event(content=(Text(event), *parts))
     for other in (message for message in messages if not isinstance(message, Message)):
-        raise BadEvent(
-            f"event has {type(other).__name__} where messages are expected (pass a text, a nexus.Event, or results as "
-            "nexus.tool(…))"
-        )
+        advice = _DICTS if isinstance(other, Mapping) else "pass a text, a nexus.Event, or results as nexus.tool(…)"
+        raise BadEvent(f"event has {type(other).__name__} where messages are expected ({advice})")
     wrong = next((message for message in messages if message.role not in ("tool", "user")), None)
     if wrong is None and messages and messages[0].role != "tool":
         wrong = messages[0]

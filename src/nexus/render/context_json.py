@@ -34,6 +34,7 @@ from nexus.types.ledger_entries import Cut
 from nexus.types.message import Message
 from nexus.types.request import AgentRole, Identity, Routing
 from nexus.types.sanitize import MAX_LEVELS
+from nexus.types.settings import with_neutral_names
 from nexus.types.tool_definition import ToolSpec
 from nexus.types.validation import check_json
 
@@ -113,7 +114,7 @@ def from_json(saved: dict[str, Any]) -> AssembledContext:
             tools=msgspec.convert(saved["tools"], tuple[ToolSpec, ...]),
             model=saved["model"],
             provider=saved["provider"],
-            model_config=msgspec.convert(saved["modelConfig"], dict[str, Any]),
+            model_config=with_neutral_names(msgspec.convert(saved["modelConfig"], dict[str, Any])),
             token_budget=msgspec.convert(extra["budget"], TokenBudget),
             session_label=saved["sessionLabel"],
             parent_turn_id=msgspec.convert(saved["parentTurnId"], str | None),

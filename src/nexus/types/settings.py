@@ -22,6 +22,10 @@ _OUTPUT_NAMES = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 """The providers' names for the maximum tokens of a reply."""
 
 
+_PRINTED = {"temperature": "temperature", "maxTokens": "max_tokens", "thinking": "thinking"}
+"""The names of document 002's `modelConfig`, and the neutral ones."""
+
+
 class ModelSettings(TypedDict, total=False):
     """Settings of a request under one name for all providers; None is the provider's default."""
 
@@ -51,9 +55,21 @@ def extra_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     return dict(config[EXTRA]) if is_neutral(config) else dict(config)
 
 
+def with_neutral_names(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings in document 002's spelling (`temperature`, `maxTokens`, `thinking`) under neutral names.
+
+    A `thinking` that is an object is a provider's own, and so are all other settings.
+    """
+    printed = {name: value for name, value in config.items() if name in _PRINTED and not isinstance(value, Mapping)}
+    if is_neutral(config) or not printed.keys() - {"temperature"}:
+        return dict(config)
+    extra = {name: value for name, value in config.items() if name not in printed}
+    return {**{_PRINTED[name]: value for name, value in printed.items() if value is not None}, EXTRA: extra}
+
+
 def request_settings(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings among the arguments of `assemble`, as a request has them."""
-    config = dict(options.get("model_config") or {})
+    config = with_neutral_names(options.get("model_config") or {})
     settings = {name: options[name] for name in ModelSettings.__annotations__ if options.get(name) is not None}
     if not settings:
         return config
