@@ -97,9 +97,11 @@ def test_spawning_call_that_runs_again_finds_the_same_worker_and_its_answer(monk
 
 def test_workers_may_be_nested_as_deep_as_the_limit() -> None:
     depths: list[str] = []
+    contexts: list[AssembledContext] = []
 
     def answer(ctx: AssembledContext) -> list[Any]:
         depths.append(ctx.session_label)
+        contexts.append(ctx)
         if ctx.current_message.role == "tool":
             return said(next(iter(ctx.current_message.results())).content[0].text)
         return said("", spawn("deeper", "go deeper"))
@@ -108,7 +110,9 @@ def test_workers_may_be_nested_as_deep_as_the_limit() -> None:
         agent = Agent(nx, Scenario(answer), workers=WorkerLimits(depth=2))
         result = await agent.run("Go.", session="boss")
         assert len({name for name in depths if name.startswith("worker:")}) == 2
-        assert "nested 2 deep" in result.messages[-1].text()
+        assert result.error is None
+        offered = [[tool.name for tool in ctx.tools] for ctx in contexts if ctx.current_message.role == "user"]
+        assert ["spawn_worker" in names for names in offered] == [True, True, False], "none at the limit"
 
     run(work)
 

@@ -301,7 +301,7 @@ class Agent:
             confirm=self.confirm,
             seconds=self.limits.tool_seconds,
             spending=spending,
-            workers=self.workers,
+            workers=self.workers if self.workers and self.workers.allows(label, options) else None,
             hooks=hooks,
         )
 

@@ -81,6 +81,14 @@ class Workers:
         self._nx, self._run, self.limits = nx, run, limits
         self._slots: dict[int, asyncio.Semaphore] = {}
 
+    def allows(self, session: str, options: CallOptions) -> bool:
+        """Return True if a session may spawn workers: it is not nested as deep as the limit."""
+        engine, manager = self._nx.engine, options.get("manager", "")
+        depth = _depth_of(engine, session)
+        if manager and not depth:  # a worker's session is linked to its manager when its first turn is stored
+            depth = _depth_of(engine, manager) + 1
+        return depth < self.limits.depth
+
     async def spawn(
         self,
         context: ToolContext,

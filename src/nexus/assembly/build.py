@@ -59,7 +59,7 @@ def build_context(
         provider=inputs.model.provider,
         model_config=dict(request.model_config),
         token_budget=budget_with_usage(inputs.budget, preamble.fixed, result, inputs.factor),
-        session_label=request.routing.session,
+        session_label=inputs.session_label or request.routing.session,
         parent_turn_id=f"{inputs.thread}.{turn}" if (turn := result.window.path.turn) else None,
         role=request.routing.role,
         toolset_name=request.permissions.toolset,

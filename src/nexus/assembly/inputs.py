@@ -69,6 +69,9 @@ class AssemblyInputs:
     tools: tuple[ToolSpec, ...] | None = None
     """The tools of a recorded call, as they were sent; None for the request's."""
 
+    session_label: str = ""
+    """The session's own label where the request names an alias of it."""
+
     content_factor: float = 1.0
     """The part of `factor` that the prompt's content decided."""
 

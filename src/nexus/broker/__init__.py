@@ -20,6 +20,7 @@ from nexus.assembly.gather import event_messages
 from nexus.assembly.profiles.builtin import LAYERED
 from nexus.broker.broker import Broker
 from nexus.broker.events import EventResult, SessionEvent
+from nexus.broker.lookups import CompactionTurn, find_latest_compaction, get_compaction, get_messages_by_turn_id
 from nexus.broker.queue_modes import QueueMode
 from nexus.compaction import CompactionOutcome
 from nexus.context import AssembledContext
@@ -49,6 +50,7 @@ from nexus.workspace.sources.session_blocks import subagent_instructions
 __all__ = [
     "MODEL_LIMITS",
     "Broker",
+    "CompactionTurn",
     "EventResult",
     "PersonaContext",
     "QueueMode",
@@ -59,6 +61,9 @@ __all__ = [
     "build_system_prompt",
     "build_worker_system_prompt",
     "ensure_budget",
+    "find_latest_compaction",
+    "get_compaction",
+    "get_messages_by_turn_id",
     "get_model_limit",
     "handle_overflow",
     "retry_overflow",

@@ -463,6 +463,7 @@ class Engine:
                 images=image_price(model, factor),
                 lookup=lookup_with(request.tools),
             )
+            label = store.resolve(request.routing.session) or ""
             thread = store.thread_of(request.routing.session)
             last = manifest_of(store.last_assembly(thread, view.name)) if thread is not None else None
             header = partial(history_header, profile, store, thread, last, sources=sources)
@@ -493,6 +494,7 @@ class Engine:
             last_manifest=last,
             thread=thread or 0,
             workspace=str(self.workspace or ""),
+            session_label=label,
             renderers=RENDERERS,
             after_mark=cached.after_mark,
             may_compact=cached.window.head > cached.live.undone_at,
