@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import shutil
 import stat
 import sys
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
@@ -12,6 +13,7 @@ from contextlib import contextmanager, nullcontext, redirect_stderr
 from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Unpack, cast, get_args
 
 import click
@@ -355,6 +357,19 @@ def _by_prefix(nx: Engine, prefix: str) -> str:
 def is_stream(path: str) -> bool:
     """Return True for standard input and for pipes that the shell has opened: `-`, `/dev/stdin`, `<(…)`."""
     return path == "-" or path.startswith(("/dev/stdin", "/dev/fd/", "/proc/self/fd/"))
+
+
+@contextmanager
+def as_file(path: Path) -> Generator[Path]:
+    """Yield a file with the content of standard input or a pipe, which can be read only once; other paths unchanged."""
+    if not is_stream(str(path)):
+        yield path.expanduser()
+        return
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "input"
+        with file.open("wb") as copy, nullcontext(sys.stdin.buffer) if str(path) == "-" else path.open("rb") as stream:
+            shutil.copyfileobj(stream, copy)
+        yield file
 
 
 def read_text(path: str) -> str:

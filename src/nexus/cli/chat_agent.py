@@ -56,6 +56,7 @@ LOCAL_INSTALL = (
 
 AGENT_OPTIONS = (
     click.option("-s", "--session", default="", help="Session; a new name begins one [the policy's, else main]."),
+    click.option("--principal", default="", help="Who speaks, as named in the policy (telegram:42) [you]."),
     click.option("-m", "--model", default="", help="Model [of the configuration, else claude-sonnet-5-5]."),
     click.option("--base-url", default="", help="Address of an OpenAI-compatible server, such as …/v1."),
     click.option("--key-variable", default="", help="Variable with the key of the server at --base-url."),
@@ -75,6 +76,7 @@ class AgentSettings(Struct, frozen=True):
     """Values of the options with these names."""
 
     session: str = ""
+    principal: str = ""
     base_url: str = ""
     key_variable: str = ""
     local: bool = False
@@ -178,7 +180,8 @@ class ChatAgent:
             raise click.UsageError("--base-url needs the name of the server's model (add --model NAME)")
         self.model = self.nx.model
         self.session = self.nx.session_label(
-            resolve_id(self.nx, self.settings.session) if self.settings.session else None
+            resolve_id(self.nx, self.settings.session) if self.settings.session else None,
+            principal=self.settings.principal or None,
         )
         self.profile = options.profile_name or DEFAULT_PROFILE
         self._tools = ToolRegistry()
@@ -279,6 +282,8 @@ class ChatAgent:
     def options(self) -> CallOptions:
         """The arguments of each call."""
         options: CallOptions = {"model": self.model, "profile": self.profile}
+        if self.settings.principal:
+            options["principal"] = self.settings.principal
         if self.settings.toolset:
             options["toolset"] = self.settings.toolset
         return options

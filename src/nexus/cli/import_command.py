@@ -14,7 +14,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from nexus.cli._exit_codes import UNREADABLE, WRONG_INPUT
-from nexus.cli._options import CommandOptions, check_new_name, nexus_command
+from nexus.cli._options import CommandOptions, as_file, check_new_name, nexus_command
 from nexus.cli._output import emit, emit_with_list, print_lines
 from nexus.cli._parameters import nearest
 from nexus.engine import Engine
@@ -207,13 +207,18 @@ def _report_lines(report: ImportReport, added: str) -> Iterator[str]:
     help="Format of the file [detected, else turnlog].",
 )
 def validate(file: Path, file_format: str | None, options: CommandOptions) -> int:
-    """Check FILE, a turn log, against the requirements of its format, with entry, index and reason of each violation.
+    """Check FILE (`-`: standard input), a turn log, against the requirements of its format, with entry, index and reason of each violation.
 
     For a file in another format, show what an import would report. Nothing is stored.
 
     Example: nexus validate log.json
     """
-    file = file.expanduser()
+    name = "standard input" if str(file) == "-" else str(file.expanduser())
+    with as_file(file) as readable:
+        return _validate(readable, name, file_format, options)
+
+
+def _validate(file: Path, name: str, file_format: str | None, options: CommandOptions) -> int:
     counts: Counter[str] = Counter()
     with options.open(writes=False) as nx, _plugin_readers(nx, file_format):
         try:
@@ -228,16 +233,16 @@ def validate(file: Path, file_format: str | None, options: CommandOptions) -> in
                 entry = f"entry {violation.position}{index}, " if violation.position >= 0 else ""
                 number = f"requirement {violation.requirement}: " if violation.requirement else ""
                 click.echo(printable(f"{violation.level}: {entry}line {violation.line}: {number}{violation.reason}"))
-    errors, name = counts["error"], printable(str(file))
+    errors, printed_name = counts["error"], printable(name)
     if options.as_json:
-        head = {"file": str(file), "format": file_format, "valid": not errors}
+        head = {"file": name, "format": file_format, "valid": not errors}
         emit_with_list(head, "violations", _violations(file, file_format, Counter()))
     elif file_format != "turnlog":
         content = f"{counts['conversations']:,} conversations, {counts['messages']:,} messages"
-        click.echo(f"{name} is not a turn log but {file_format}: {content}, {errors:,} problems")
+        click.echo(f"{printed_name} is not a turn log but {file_format}: {content}, {errors:,} problems")
     else:
         validity = "not a valid" if errors else "a valid"
-        click.echo(f"{name} is {validity} turn log: {errors:,} errors, {counts['warning']:,} warnings")
+        click.echo(f"{printed_name} is {validity} turn log: {errors:,} errors, {counts['warning']:,} warnings")
     return INVALID if errors else 0
 
 

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nexus.bus import Bus as NexusBus
+    from nexus.bus import MemoryBus as NexusBus
     from nexus.services.client import RunClient
     from nexus.services.configuration import ConfigService
     from nexus.services.context import ContextBuilder
@@ -35,7 +35,7 @@ _MODULES = {
     "ToolRegistry": "tools",
     "Topics": "services.topics",
 }
-_ORIGINAL_NAMES = {"NexusBus": "Bus"}
+_ORIGINAL_NAMES = {"NexusBus": "MemoryBus"}
 
 __all__ = [
     "ConfigService",

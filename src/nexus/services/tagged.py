@@ -28,6 +28,7 @@ from msgspec import Struct
 from nexus.errors import BadContext
 from nexus.render.tool_list import capabilities_text
 from nexus.text.frames import escape, escape_line_breaks, unescape, unescape_line_breaks
+from nexus.text.frames.tags import HEADS
 from nexus.types.user_profile import FRIEND_HEADING
 
 LIMIT = 20
@@ -57,6 +58,7 @@ DOTS = "..."
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _HEAD = re.compile(rf"\[SHARED_MEMORY(?: count=([0-9]+))?\]\n{re.escape(HEADING)}\n\n")
+_TAG = re.compile("[A-Z][A-Z0-9_]*")
 _TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d"
 _ENTRY = re.compile(rf"(?:\A|(?<=\n))(?:\[({_TIME}|{UNKNOWN_TIME})\] (Human|Nexus): |  Nexus: )", re.ASCII)
 
@@ -438,6 +440,18 @@ def friends_block(text: str) -> str:
 def parse_friends(block: str) -> str:
     """Return the description of the user. Raises BadContext."""
     return _parse_block(_FRIENDS, block)
+
+
+def tag_block(tag: str, text: str) -> str:
+    """Return a block with your own tag, such as `WEATHER`. Raises BadContext for a tag of the format, or no tag."""
+    if not _TAG.fullmatch(tag) or f"[{tag}" in HEADS:
+        raise BadContext(f"tag {tag[:80]!r} invalid (use capitals, digits and _, and none of the format's own tags)")
+    return f"[{tag}]\n{escape(text)}"
+
+
+def parse_tag(tag: str, block: str) -> str:
+    """Return the text of `tag_block`. Raises BadContext."""
+    return _parse_block(f"[{tag}]\n", block)
 
 
 def mood_block(text: str) -> str:

@@ -141,8 +141,9 @@ class _Display:
         if entry.role == "assistant":
             yield from self._call(fields)
             return
-        for part in unit.message.parts if unit.message else ():
-            # A note is not the user's words.
+        # A note is not the user's words, which are the first lines below the time.
+        parts = unit.message.parts if unit.message else ()
+        for part in sorted(parts, key=lambda part: isinstance(part, Note)):
             notes = part.text.splitlines() if isinstance(part, Note) else None
             yield from part_lines(part) if notes is None else (f"  ({line})" for line in notes)
 
