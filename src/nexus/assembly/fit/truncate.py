@@ -118,7 +118,7 @@ def limit_within(sizes: Iterable[int], total: int) -> int:
     return limit
 
 
-def truncate_chars(message: Message, limit: int) -> Message:
+def truncate_chars(message: Message, limit: int, lookup: Lookup = "command") -> Message:
     """Return the message with each result's text in at most `limit` characters; the same object if none is longer.
 
     Images stay. For interfaces that limit characters; contexts are truncated by tokens.
@@ -126,7 +126,7 @@ def truncate_chars(message: Message, limit: int) -> Message:
     limit = max(limit, LEAST_CHARS)
 
     def truncated(result: ToolResult) -> ToolResult:
-        text, where = _text_of(result), call_lookup("command", result.call_id)
+        text, where = _text_of(result), call_lookup(lookup, result.call_id)
         if len(text) <= limit:
             return result
         available = limit - len(_omission_line(len(text), where)) - 2

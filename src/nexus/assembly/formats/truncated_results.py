@@ -18,6 +18,7 @@ from nexus.assembly.formats.protocol import FilledWindow, View
 from nexus.assembly.formats.roles import RolesFormat
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import message_tokens
+from nexus.types.history import Lookup
 from nexus.types.ledger_entries import Cut, Entry, MessageRef, StoredMessage
 from nexus.types.profile import MessageFormatName
 
@@ -49,7 +50,7 @@ class TruncatedResultsFormat(RolesFormat):
             reading.entries, reading.live.pins, MessageRef(reading.live.cleared_at + 1, 0), view.render
         )
         verbatim = frozenset(row.ref for pin in pins for row in pin.rows)
-        truncated = TruncatedResults(counter, newest_turn + starts_turn, verbatim)
+        truncated = TruncatedResults(counter, newest_turn + starts_turn, verbatim, view.lookup)
         return FilledWindow(*fill_window(truncated.follow(reading), view, cut, counter, truncated))
 
 
@@ -61,8 +62,8 @@ class TruncatedResults(PathFormat):
 
     rewriting = f"results of earlier turns were truncated to {RESULT_CHARS} characters"
 
-    def __init__(self, counter: TokenCounter, turn: int, verbatim: frozenset[MessageRef]) -> None:
-        self._counter, self._turn, self._verbatim = counter, turn, verbatim
+    def __init__(self, counter: TokenCounter, turn: int, verbatim: frozenset[MessageRef], lookup: Lookup) -> None:
+        self._counter, self._turn, self._verbatim, self._lookup = counter, turn, verbatim, lookup
         self._truncated: dict[MessageRef, int] = {}
         self._whole_turns: set[int] = set()
         self._first_seqs: dict[int, int] = {}
@@ -96,7 +97,7 @@ class TruncatedResults(PathFormat):
     def _rendered_row(self, row: StoredMessage, turn: int) -> StoredMessage:
         if row.ref in self._verbatim:
             return row
-        message = truncate_chars(row.message, RESULT_CHARS)
+        message = truncate_chars(row.message, RESULT_CHARS, self._lookup)
         if message is row.message:
             return row
         if turn >= self._turn:
