@@ -17,6 +17,7 @@ from nexus.errors import BadSetting
 from nexus.policy import DeniedTool
 from nexus.tokens.budget import TokenBudget
 from nexus.tokens.calibration import Anchor
+from nexus.tokens.image_limits import ImageLimits
 from nexus.tokens.image_price import ANY_MODEL, ImagePrice
 from nexus.tokens.model import Model
 from nexus.types.block import Block, ContextWarning
@@ -77,6 +78,9 @@ class Manifest(Struct, frozen=True):
     # Hashes of the settings that the prompt cache depends on: from the beginning, and from the first message on.
     cached_settings: tuple[str, str] = ("", "")
     lookup: Lookup = ""  # what notices say about where the whole can be read
+    image_limits: ImageLimits | None = None  # limits of images; None if they were sent as stored
+    image_edge: int = 0  # longest edge of the images because there were many; 0 if none was larger
+    image_notes: int = 0  # number of images that were notes because there were too many
 
 
 class PrefixReport(Struct, frozen=True):

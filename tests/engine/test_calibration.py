@@ -14,6 +14,7 @@ from nexus.engine import Engine
 from nexus.render.context_json import from_json
 from nexus.types.ledger_entries import StoredCalibration
 from nexus.types.message import Image, Message, Text, ToolCall, ToolResult, assistant, tool
+from support.hostile import PIXEL
 from support.recount import recount
 
 WINDOW = 12_000
@@ -141,7 +142,7 @@ def test_answer_of_other_model_calibrates_only_unknown_names() -> None:
 
 def test_prompt_with_images_does_not_change_calibration() -> None:
     nx = opened()
-    picture = Image("image/png", "iVBORw0KGgo=", width=500, height=500)
+    picture = Image("image/png", PIXEL, width=500, height=500)
     ctx = large(nx, images=[picture])
     nx.record(ctx, reply(2 * ctx.provenance.manifest.base))
     asks = nexus.AgentResult((assistant("", ToolCall("c", "look", "{}")),))

@@ -10,8 +10,9 @@ from nexus.engine.analysis.replay import ReplayOverrides
 from nexus.errors import BudgetTooSmall
 from nexus.types.message import Image, Text, assistant
 from nexus.types.request import AgentResult, TokenUsage
+from support.hostile import PIXEL
 
-SCREEN = Image("image/png", "AAAA", width=1920, height=1080)
+SCREEN = Image("image/png", PIXEL, width=1920, height=1080)
 DEAR, PLAIN = "gpt-4o-mini", "gpt-4o"
 DEAR_TOKENS = 2833 + 6 * 5667
 """What OpenAI's formula says of 1920 x 1080: fitted to 1365 x 768, that is 3 x 2 tiles."""

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 Json = dict[str, Any]
 
+OTHER_PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
 
@@ -270,7 +271,7 @@ _scalars = st.one_of(st.none(), st.booleans(), st.integers(-9, 9), _any_text)
 _objects = st.dictionaries(
     st.text("abc", min_size=1, max_size=3), st.one_of(_scalars, st.lists(_scalars, max_size=2)), max_size=3
 )
-_base64 = st.sampled_from(["AAAA", PNG, PNG[:40]])
+_base64 = st.sampled_from([PNG, OTHER_PNG])
 _urls = st.sampled_from(["https://example.org/a.png", f"data:image/png;base64,{PNG}"])
 _details = st.sampled_from([{}, {"detail": "low"}, {"detail": "auto"}])
 

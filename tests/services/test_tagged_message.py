@@ -22,6 +22,7 @@ from nexus.text.frames import escape
 from nexus.types.ledger_entries import Commit, Compaction, MessageRef, NewEntry
 from nexus.types.message import Image, Text, ToolCall, assistant, tool, user
 from nexus.types.request import Event
+from support.hostile import PIXEL
 from support.validity import CHECKS
 
 SEARCH = {
@@ -280,7 +281,7 @@ def test_session_of_other_profile_continues_in_any_format() -> None:
 
 
 def test_images_and_attachments_are_next_to_the_frame() -> None:
-    pixel = Image("image/png", "iVBORw0KGgo=", width=1, height=1)
+    pixel = Image("image/png", PIXEL, width=1, height=1)
     with opened() as nx:
         event = Event((Text("What is this?"), pixel), metadata={"ticket": 7})
         ctx = nx.assemble(event, profile="tagged", **ASK)

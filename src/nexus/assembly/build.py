@@ -12,6 +12,8 @@ from typing import Any
 from nexus.assembly.fit.choose import ChosenFit
 from nexus.assembly.fit.compaction_plan import Aim, plan_compaction
 from nexus.assembly.fit.cut import KEEP_USER_TURNS
+from nexus.assembly.fit.result import FitResult
+from nexus.assembly.fit.truncate import describe_image
 from nexus.assembly.fit.window import Window
 from nexus.assembly.gather import SystemPrompt
 from nexus.assembly.inputs import AssemblyInputs
@@ -24,6 +26,7 @@ from nexus.providers.settings import translate_settings
 from nexus.text.as_received import received_format
 from nexus.text.message_text import unsendable_kind
 from nexus.tokens.calibration import anchor_of
+from nexus.tokens.image_price import sent_images
 from nexus.types.block import Block, ContextWarning
 from nexus.types.compaction_plan import CompactionPlan, Trigger
 from nexus.types.environment import ORIGIN as ENVIRONMENT
@@ -32,6 +35,7 @@ from nexus.types.ledger_entries import TurnPosition
 from nexus.types.message import ATTACHED, Image, Message, Note, Part, Text, Unknown
 from nexus.types.profile import Profile
 from nexus.types.request import Request, system_record
+from nexus.workspace.sendable_images import sendable_image
 
 
 def build_context(
@@ -101,7 +105,7 @@ def build_context(
             (ContextWarning(n.source, "omitted from this call: it does not fit the budget") for n in notes.omitted),
             _fit_warnings(inputs, system, chosen),
         ),
-        repairs=RepairReport(dict(+(result.window.fold.changes + Counter(result.repairs)))),
+        repairs=_repairs(result),
         _engine=EngineState(
             renderers=inputs.renderers,
             planner=_planner(request, inputs, preamble.fixed.total, manifest.base - result.window.tokens),
@@ -113,6 +117,18 @@ def build_context(
             cut_windows=(inputs.window, result.window) if result.cut else None,
         ),
     )
+
+
+def _repairs(result: FitResult) -> RepairReport:
+    """Return the changes that made messages valid, and those that the number of images made."""
+    images = result.images
+    limited = Counter(
+        {
+            "image shown as a note because of the provider's limit": images.notes,
+            "image shrunk because there are many": sum(image.is_large for image in images.images[images.notes :]),
+        }
+    )
+    return RepairReport(dict(+(result.window.fold.changes + Counter(result.repairs) + limited)))
 
 
 def _starts_turn(request: Request, inputs: AssemblyInputs, window: Window) -> bool:
@@ -154,16 +170,36 @@ def compaction_planner(request: Request, inputs: AssemblyInputs, fixed_tokens: i
 
 def _history_and_current(chosen: ChosenFit) -> tuple[History, tuple[Message, ...]]:
     result, event, preamble = chosen.result, chosen.event, chosen.preamble
-    current = result.visible[result.closing_count :]
+    visible, count = result.visible, result.closing_count
+    if result.images.images:
+        first = len(result.window.opening.messages) + len(result.window.messages)
+        visible = tuple(result.images.shown(visible, first))
+    closing, current = visible[:count], visible[count:]
     answers = any(message.role == "tool" for message in event)
     if not current or not (answers or any(_has_content(part) for message in event for part in message.parts)):
         reason = "its tool results answer no open call" if answers else "it has no text, no image and no attached file"
         raise EmptyEvent(f"event is empty: {reason}; nothing was sent (pass text, an image or results of open calls)")
-    history = result.window.history(result.visible[: result.closing_count], result.closing_tokens)
+    history = _with_limited_images(result.window.history(closing, result.closing_tokens), result)
     if preamble.messages:
         opening, tokens = (*preamble.messages, *history.opening), history.tokens + preamble.fixed.preamble
         history = replace(history, opening=opening, tokens=tokens)
     return history, current
+
+
+def _with_limited_images(history: History, result: FitResult) -> History:
+    """Return the history after the changes that the number of the request's images makes."""
+    images, window = result.images, result.window
+    if not images.images:
+        return history
+    key = images.edge_px, images.notes
+    # A later call with the same changes extends these fragments.
+    fragments = window.limited_fragments.get(key)
+    if fragments is None:
+        fragments = {}
+        window.limited_fragments = {key: fragments}
+    opening = tuple(images.shown(history.opening, 0))
+    shared = images.shown(window.messages[: history.end], len(opening))
+    return replace(history, opening=opening, shared=shared, fragments=fragments)
 
 
 def _has_content(part: Part) -> bool:
@@ -196,6 +232,12 @@ def _fit_warnings(inputs: AssemblyInputs, system: SystemPrompt, chosen: ChosenFi
     own_formats = (
         ("openai", "responses") if inputs.model.provider_format == "openai" else (inputs.model.provider_format,)
     )
+    limits = inputs.view.image_limits
+    for image in (image for message in chosen.event for image in sent_images(message)):
+        sendable = sendable_image(image, limits) if limits is not None else image
+        if isinstance(sendable, str):
+            text = f"{describe_image(image)} shown as a note: {sendable}"
+            warnings.append(ContextWarning("nexus:event", text))
     noted = [message for message in chosen.event if received_format(message) not in own_formats]
     kinds = dict.fromkeys(unsendable_kind(part) for message in noted for part in message.parts)
     for kind in filter(None, kinds):

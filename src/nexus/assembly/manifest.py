@@ -16,6 +16,7 @@ from nexus.assembly.prefix import (
     PrefixCosts,
     block_tokens,
     compare_manifests,
+    image_change,
     locate_break,
     pinned_places,
     previously_visible,
@@ -44,6 +45,9 @@ _LATER_KEYS = frozenset(
         "content",
         "cached_settings",
         "lookup",
+        "image_limits",
+        "image_edge",
+        "image_notes",
     }
 )
 """Stored keys that came later than the id, or that follow from the others."""
@@ -115,6 +119,9 @@ def build_manifest(
         frame_tags=MARKS_VERSION,
         content_factor=inputs.content_factor,
         cached_settings=cached_settings(inputs.model, settings),
+        image_limits=inputs.view.image_limits,
+        image_edge=result.images.edge_px,
+        image_notes=result.images.notes,
     )
     return msgspec.structs.replace(manifest, id=_manifest_id(manifest, inputs))
 
@@ -134,7 +141,7 @@ def _manifest_id(manifest: Manifest, inputs: AssemblyInputs) -> str:
 def prefix_report(inputs: AssemblyInputs, manifest: Manifest, system: SystemPrompt, chosen: ChosenFit) -> PrefixReport:
     """Return whether this call extends the last one; if not, where it breaks and what that costs."""
     last, result, fixed = inputs.last_manifest, chosen.result, chosen.preamble.fixed
-    report = compare_manifests(last, manifest, result.window)
+    report = compare_manifests(last, manifest, result)
     if last is None or report.state != "broken":
         prefix_tokens = fixed.total + result.window.tokens
         stable_tokens = int(prefix_tokens * inputs.factor)
@@ -155,6 +162,7 @@ def prefix_report(inputs: AssemblyInputs, manifest: Manifest, system: SystemProm
         request=REQUEST_TOKENS,
         system_text=system.text,
         current=result.current_tokens,
+        image_change=image_change(last, result),
     )
     return locate_break(report, last, manifest, costs)
 

@@ -17,6 +17,8 @@ from itertools import chain
 
 from msgspec.structs import replace
 
+from nexus.assembly.fit.request_images import RequestImages
+from nexus.assembly.fit.result import FitResult
 from nexus.assembly.fit.window import Window
 from nexus.assembly.formats.registry import FORMATS
 from nexus.assembly.manifest_store import StoredManifest
@@ -34,10 +36,11 @@ from nexus.types.message import Message
 from nexus.types.sanitize import sanitize_text
 
 
-def compare_manifests(before: StoredManifest | None, now: Manifest, window: Window) -> PrefixReport:
+def compare_manifests(before: StoredManifest | None, now: Manifest, result: FitResult) -> PrefixReport:
     """Return the prefix report of a call; `before` is the manifest of the view's last recorded call."""
     if before is None:
         return PrefixReport("first")
+    window = result.window
     causes = [*_changed_blocks(before, now), *_changed_settings(before, now)]
     if before.mark != now.mark:
         causes.append("the history was compacted or cleared")
@@ -51,6 +54,10 @@ def compare_manifests(before: StoredManifest | None, now: Manifest, window: Wind
         causes.append("other turns were recorded between the last call's context and its reply")
     if rewritten_place(before, window) is not None:
         causes.append(window.rules.path_format.rewriting)
+    if not _moved(before, now) and image_change(before, result) is not None:
+        causes.append(_image_cause(before, result.images))
+    if before.image_limits not in (None, now.image_limits) and window.images:
+        causes.append("the limits of images changed")
     if before.synthetic_results and not before.answered:
         causes.append("the last call got no answer, and results that it lacked may have come since")
     if before.render != now.render:
@@ -63,6 +70,23 @@ def rewritten_place(before: StoredManifest, window: Window) -> MessageRef | None
     own_seqs = {*before.event_seqs, before.recorded_at}
     places = window.rules.path_format.rewritten_since(before.head, before.starts_turn)
     return next((place for place in places if place.seq <= before.head or place.seq in own_seqs), None)
+
+
+def image_change(before: Manifest, result: FitResult) -> int | None:
+    """Return the first message of the history whose images are sent in another form than in the last call.
+
+    None if none is: the number of images has not passed a provider's limit since.
+    """
+    if before.image_limits is None or result.images.limits != before.image_limits:
+        return None
+    end = len(result.window.opening.messages) + len(result.window.messages)
+    return result.images.first_change(before.image_edge, before.image_notes, end)
+
+
+def _image_cause(before: Manifest, images: RequestImages) -> str:
+    if images.notes != before.image_notes:
+        return "the oldest images became notes: the request has more images than the provider takes"
+    return f"images over {images.limits.many_edge_px:,} pixels were shrunk: there are more than {images.limits.many_images}"
 
 
 def _changed_settings(before: Manifest, now: Manifest) -> Iterator[str]:
@@ -149,6 +173,8 @@ class PrefixCosts:
 
     system_text: str
     current: int = 0
+    image_change: int | None = None
+    """First message whose images are sent in another form, by index; None without one."""
     content_factor: float = 1.0
     """The part of `factor` that was estimated by content."""
 
@@ -317,6 +343,7 @@ def _first_difference(before: StoredManifest, now: Manifest, costs: PrefixCosts)
     place = rewritten_place(before, window)
     if place is not None:
         index = min(index, _until(window, place.seq - 1))
+    index = index if costs.image_change is None else min(index, costs.image_change)
     tokens = fixed + _tokens_of_messages(window, index, costs.counter)
     return _Difference(f"message {index + 1} of the history", tokens, messages=index)
 

@@ -20,7 +20,7 @@ def sent_messages(
     window = chosen.result.window
     return (
         *_opening(window, history.opening),
-        *(_visible(window, index) for index in range(history.end)),
+        *(_visible(window, index, history.shared[index]) for index in range(history.end)),
         *(SentMessage(message, None, "synthetic") for message in history.closing),
         *_event(chosen.event, current, stored),
     )
@@ -56,13 +56,14 @@ def _opening(window: Window, messages: Sequence[Message]) -> Iterator[SentMessag
             yield SentMessage(message, ref, "truncated" if is_truncated else "repaired")
 
 
-def _visible(window: Window, index: int) -> SentMessage:
-    message, row = window.messages[index], window.rows[window.shown_by[index]]
+def _visible(window: Window, index: int, message: Message) -> SentMessage:
+    row = window.rows[window.shown_by[index]]
     if is_supplied(window, index):
         return SentMessage(message, None, "synthetic")
     if message == row.message:
         return SentMessage(message, row.ref, "unchanged")
-    return SentMessage(message, row.ref, "truncated" if row.ref in window.reductions.tokens_cut else "repaired")
+    is_reduced = row.ref in window.reductions.tokens_cut or message is not window.messages[index]
+    return SentMessage(message, row.ref, "truncated" if is_reduced else "repaired")
 
 
 def _event(event: Sequence[Message], current: Sequence[Message], stored: StoredEvent | None) -> Iterator[SentMessage]:

@@ -161,7 +161,8 @@ class WindowCache:
         if view.pin_first_message and cached.first_user_message is None:
             return False
         window = cached.window
-        if window.rules.images != view.images:  # a calibration has changed the price of images
+        # A calibration has changed the price of images, or the configuration their size.
+        if window.rules.images != view.images or window.rules.image_limits != view.image_limits:
             return False
         new, path_format = store.entries(thread, window.head), window.rules.path_format
         is_append = window.extend(path_format.follow_entries(new), self._counter)

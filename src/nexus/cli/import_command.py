@@ -193,7 +193,8 @@ def _report_lines(report: ImportReport, added: str) -> Iterator[str]:
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(report.counted.items()))
         yield f"  {report.lines:,} lines: {report.message_lines:,} with messages; others: {printable(kinds)}"
     for problem in report.problems[:SHOWN_PROBLEMS]:
-        yield f"  line {problem.line}: {printable(problem.text)}"
+        where = f"line {problem.line}" if problem.line else problem.kind
+        yield f"  {where}: {printable(problem.text)}"
     if len(report.problems) > SHOWN_PROBLEMS:
         yield f"  and {len(report.problems) - SHOWN_PROBLEMS:,} more problems (--json shows all)"
 

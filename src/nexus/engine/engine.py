@@ -83,6 +83,7 @@ from nexus.providers.replies import read_reply
 from nexus.render.context_json import RENDERERS
 from nexus.text.as_received import ReceivedFormat
 from nexus.tokens.counter import RememberingCounter, TokenCounter, get_counter
+from nexus.tokens.image_limits import image_limits
 from nexus.tokens.image_price import image_price
 from nexus.tokens.model import Model, newest_like, resolve, retirement_date
 from nexus.tokens.model_names import base_model_name
@@ -462,6 +463,7 @@ class Engine:
                 pin_first_message=self.pin_first_message,
                 images=image_price(model, factor),
                 lookup=lookup_with(request.tools),
+                image_limits=image_limits(model, settings.config.images),
             )
             label = store.resolve(request.routing.session) or ""
             thread = store.thread_of(request.routing.session)

@@ -26,8 +26,11 @@ from nexus.interop.differences import changed_keys, first_difference
 from nexus.interop.transcript import Problem, Step, Transcript
 from nexus.ledger.sessions import NewRefUpdate, SessionMetadata, SessionStatus
 from nexus.providers.received import mapping
+from nexus.tokens.image_limits import ImageLimits
+from nexus.tokens.image_price import sent_images
 from nexus.types.ledger_entries import Commit, Compaction, NewEntry
 from nexus.workspace.attachments import with_image_sizes
+from nexus.workspace.sendable_images import sendable_image
 
 ATTEMPTS = 5
 """Attempts to import a path when other writers change its session first."""
@@ -69,6 +72,7 @@ def import_transcript(
     Raises LedgerBusy if other writers keep changing a session.
     """
     name = _name(nx, transcript, session)
+    transcript = _with_image_problems(nx, transcript)
     if transcript.after in (nx.store.known_keys(name) if nx.store.thread_of(name) is not None else {}):
         problems = (
             other for other in transcript.problems if other.kind != "broken link" or transcript.after not in other.text
@@ -106,6 +110,15 @@ def import_transcript(
     for label in _agents_of(nx, transcript):
         _link(nx, label, reports[0].session, dry_run=dry_run)
     return reports
+
+
+def _with_image_problems(nx: Engine, transcript: Transcript) -> Transcript:
+    """Return the transcript with a problem for each image that no model can be shown. It is stored as it is in the file."""
+    limits = ImageLimits(decoded_px=nx.workspace_context.config.images.max_pixels, has_heic=True)
+    images = (image for step in transcript.steps for message in step.messages for image in sent_images(message))
+    reasons = (sendable_image(image, limits) for image in images)
+    problems = [Problem(0, "image not shown", reason) for reason in reasons if isinstance(reason, str)]
+    return replace(transcript, problems=(*transcript.problems, *problems)) if problems else transcript
 
 
 def _retitle(nx: Engine, transcript: Transcript, label: str, *, dry_run: bool) -> None:

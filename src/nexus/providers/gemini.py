@@ -339,7 +339,7 @@ def _read_part(part: dict[str, Any], calls: CallIndex, made_ids: list[str], answ
 def _read_image(part: dict[str, Any]) -> Image | None:
     blob, file = in_snake_case(part.get("inline_data")), in_snake_case(part.get("file_data"))
     media_type = text_of(blob.get("mime_type")) or text_of(file.get("mime_type"))
-    if not media_type.startswith("image/"):
+    if not media_type.lower().startswith("image/"):
         return None
     if blob:
         return Image(media_type, data=standard_base64(blob.get("data")))

@@ -222,7 +222,8 @@ def data_or_url(url: str, media_type: str = "") -> Image:
     """Return an image from a URL: base64 data URLs give their data, all others stay a URL."""
     match = _DATA_URL.match(url)
     if match and match[2].lower().endswith(";base64"):
-        return Image(match[1] or media_type, data=url[match.end() :])
+        parameters = match[2][: -len(";base64")]
+        return Image(f"{match[1]}{parameters}" or media_type, data=url[match.end() :])
     return Image(media_type, url=url)
 
 

@@ -108,7 +108,13 @@ class TaggedFormat:
             view.render,
         )
         rules = DisplayRules(
-            view.provider_format, view.model, view.images, path_format=FRAMED, lookup=view.lookup, render=view.render
+            view.provider_format,
+            view.model,
+            view.images,
+            path_format=FRAMED,
+            lookup=view.lookup,
+            render=view.render,
+            image_limits=view.image_limits,
         )
         window = Window.open(rules, counter, view.limits, cut=turn_cut, pins=merge_pins(*pins))
         window.path.first = first

@@ -8,7 +8,8 @@ own images is not in it: `images` has the place of each, and the text there is c
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import operator
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
@@ -114,6 +115,75 @@ def received_items(
         items = _without_thinking(items, provider_format, is_author=with_thinking, render=render)
     notes = [part for part in message.parts if isinstance(part, Note)]
     return _with_notes(items, notes, provider_format) if any(note.text for note in notes) else items
+
+
+def with_changed_images(message: Message, change: Callable[[Image, ToolResult | None], Image | Text]) -> Message:
+    """Return the message with each image changed, also in results and in the form in which it was received.
+
+    `change` gets each image that has data or an address, with the result that it is in. The same object if no image changes. Where that form has no place for the new part, the message is sent from its parts.
+    """
+    changes: list[tuple[Image, Image | Text]] = []
+
+    def changed(part: Part, result: ToolResult | None = None) -> Part:
+        if isinstance(part, ToolResult) and any(isinstance(item, Image) for item in part.content):
+            content = tuple(changed(item, part) for item in part.content)
+            is_same = all(map(operator.is_, content, part.content))
+            return part if is_same else replace(part, content=cast("tuple[Text | Image, ...]", content))
+        if not isinstance(part, Image) or not (part.data or part.url):
+            return part
+        changes.append((part, new := change(part, result)))
+        return new
+
+    parts = tuple(map(changed, message.parts))
+    if all(old is new for old, new in changes):
+        return message
+    text = _with_changed_places(message.received, changes) if message.received else ""
+    return replace(message, parts=parts, received=text)
+
+
+def _with_changed_places(text: str, changes: list[tuple[Image, Image | Text]]) -> str:
+    """Return a message's received form with changed images; empty if it has no place for one of them."""
+    try:
+        received = _decode(sanitize_text(text))
+    except msgspec.MsgspecError:
+        return ""
+    with_data = [pair for pair in changes if pair[0].data]
+    is_placed = len(received.images) == len(with_data) and all(old is new for old, new in changes if not old.data)
+    if not is_placed or not all(
+        place for place, (old, new) in zip(received.images, with_data, strict=True) if old is not new
+    ):
+        return ""
+    places: list[_Place] = []
+    for place, (old, new) in zip(received.images, with_data, strict=True):
+        if isinstance(new, Image):
+            places.append(place)
+            if old.media_type != new.media_type:
+                _set_media_type(received.items, place, new.media_type)
+        elif not _set_text(received.items, place, new.text, received.format):
+            return ""
+    fields = {"format": received.format, "items": received.items, **({"images": places} if any(places) else {})}
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+
+
+def _set_media_type(items: list[Item], place: _Place, media_type: str) -> None:
+    """Set the type next to an image's data, or in the address that its data completes."""
+    if place[-1] != "data":
+        _set(items, place, f"data:{media_type};base64,")
+        return
+    key = "mime_type" if place[-2] == "inline_data" else "media_type"
+    _set(items, [*place[:-1], key], media_type)
+
+
+_TEXT_BLOCKS: dict[str, dict[str, str]] = {"responses": {"type": "input_text"}, "gemini": {}}
+
+
+def _set_text(items: list[Item], place: _Place, text: str, provider_format: str) -> bool:
+    """Put a text block in the place of an image's; return False if no text may be there."""
+    last = max(index for index, step in enumerate(place) if isinstance(step, int))
+    if last == 0 or place[last - 1] not in ("content", "output", "parts") or "function_response" in place:
+        return False
+    _get(items, place[:last])[place[last]] = {**_TEXT_BLOCKS.get(provider_format, {"type": "text"}), "text": text}
+    return True
 
 
 def images_with_data(message: Message) -> Iterator[Image]:
@@ -223,8 +293,7 @@ def _with_notes(items: list[Item], notes: list[Note], provider_format: ReceivedF
     text = joined.text if isinstance(joined, Text) else ""
     if texts:
         return [{**first, key: text}, *items[1:]]
-    kinds = {"responses": {"type": "input_text"}, "gemini": dict[str, str]()}
-    block = {**kinds.get(provider_format, {"type": "text"}), "text": text}
+    block = {**_TEXT_BLOCKS.get(provider_format, {"type": "text"}), "text": text}
     others = [_escaped(item) for item in items]
     if isinstance(content, list):
         return [{**others[0], key: [block, *others[0][key]]}, *others[1:]]

@@ -61,6 +61,11 @@ def images_in(message: Message) -> Iterator[Image]:
             yield from (item for item in part.content if isinstance(item, Image))
 
 
+def sent_images(message: Message) -> Iterator[Image]:
+    """Yield the images of a message that have data or an address; no prompt contains the others."""
+    return (image for image in images_in(message) if image.data or image.url)
+
+
 def image_price(model: Model, factor: float = 1.0) -> ImagePrice:
     """Return how images count for a model; `factor` is its current number of tokens per base token."""
     if not has_image_rules(model.vendor):

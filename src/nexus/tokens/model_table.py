@@ -76,6 +76,22 @@ class CacheRules(Struct, frozen=True, forbid_unknown_fields=True):
     prefixes: tuple[str, ...] = ()
 
 
+class ImageLimitRow(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a provider accepts of images; 0 is unlimited. `nexus.tokens.image_limits` has the meaning of each figure."""
+
+    why: str
+    edge_px: int
+    file_bytes: int
+    max_images: int
+    total_bytes: int = 0
+    many_images: int = 0
+    many_edge_px: int = 0
+    has_gif: bool = True
+    has_animation: bool = True
+    has_heic: bool = False
+    has_error_images: bool = True  # In results that report an error
+
+
 class SettingRules(Struct, frozen=True, forbid_unknown_fields=True):
     """Settings of a request that models take or refuse."""
 
@@ -137,6 +153,7 @@ class ProviderTable(Struct, frozen=True, forbid_unknown_fields=True):
     simulated_cache: dict[str, CacheRules]
     """Rules that only the cache simulation uses, by who serves the model; they precede `cache`."""
     images: dict[str, tuple[ImageRule, ...]]
+    image_limits: dict[str, ImageLimitRow]
     settings: dict[str, tuple[SettingRules, ...]]
     routes: dict[str, Route]
     families: tuple[Family, ...]

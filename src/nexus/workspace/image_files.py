@@ -53,6 +53,16 @@ class Header(Struct, frozen=True):
     is_animated: bool = False
 
 
+class Inspection(Struct, frozen=True):
+    """What an image is; sizes in pixels."""
+
+    media_type: str
+    width: int
+    height: int
+    is_usual: bool  # whole, with pixels that every provider reads
+    is_animated: bool
+
+
 class Pixels(Struct, frozen=True):
     """An image as it is sent."""
 
@@ -75,35 +85,81 @@ def prepare_image(data: bytes, name: str, fits: Callable[[int, int], tuple[int, 
 
     Raises BadImage for another type, more pixels than `max_pixels` (by the header), or damaged data.
     """
-    # By the header, before any pixel is decoded: a small file can promise a huge image.
+    header = _checked_header(data, name, max_pixels)
+    image = _decoded(data, name)
+    upright = _upright(image)
+    size = fits(*upright.size)
+    size = scaled_size(*size, MAX_EDGE / max(size))
+    is_plain = image.mode in PLAIN_MODES and upright is image and not header.is_animated
+    if is_plain and size == upright.size and len(data) <= MAX_BYTES and _is_clean(data, header.format):
+        return Pixels(TYPES[header.format], data, *size)
+    return _encoded(upright, header, size, MAX_BYTES)
+
+
+def inspect_image(data: bytes, max_pixels: int, name: str = "the image") -> Inspection:
+    """Return what an image is, after decoding all of it.
+
+    Raises BadImage for another type, more pixels than `max_pixels` (by the header), or damaged data.
+    """
+    header = _checked_header(data, name, max_pixels)
+    image = _decoded(data, name)
+    is_usual = image.mode in PLAIN_MODES and _is_complete(data, header.format)
+    # A PNG with frames is a still image for programs that know only PNG.
+    is_animated = header.is_animated and header.format != "PNG"
+    return Inspection(TYPES[header.format], *image.size, is_usual=is_usual, is_animated=is_animated)
+
+
+def shrink_image(data: bytes, edge_px: int, max_bytes: int, name: str = "the image") -> Pixels:
+    """Return the first frame of an image, upright, without metadata, within an edge and a number of bytes (0: any)."""
     header = read_header(data, name)
-    if header.width * header.height > max_pixels:
+    upright = _upright(_decoded(data, name))
+    longest = max(upright.size)
+    size = scaled_size(*upright.size, (edge_px or longest) / longest)
+    return _encoded(upright, header, size, max_bytes or MAX_BYTES)
+
+
+def _checked_header(data: bytes, name: str, max_pixels: int) -> Header:
+    """Return the header. It is read before any pixel is decoded: a small file can promise a huge image."""
+    header = read_header(data, name)
+    if max_pixels and header.width * header.height > max_pixels:
         raise BadImage(f"{name} has {header.width}x{header.height} pixels, over {max_pixels:,}: make it smaller")
-    with _open_image(data, name) as image:
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                image.load()
-                is_rotated = image.getexif().get(_ROTATED, 1) != 1
-                upright = PIL.ImageOps.exif_transpose(image) if is_rotated else image
-        except _DECODING as error:
-            raise BadImage(f"{name} is damaged or cut short: {error}") from error
-        size = fits(*upright.size)
-        size = scaled_size(*size, MAX_EDGE / max(size))
-        kind = "JPEG" if header.format == "JPEG" else "PNG"
-        is_plain = image.mode in PLAIN_MODES and not is_rotated and not header.is_animated
-        if is_plain and size == upright.size and len(data) <= MAX_BYTES and _is_clean(data, header.format):
-            return Pixels(TYPES[header.format], data, *size)
-        bare = _bare_image(upright, kind)
+    return header
+
+
+def _decoded(data: bytes, name: str) -> PIL.Image.Image:
+    image = _open_image(data, name)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            image.load()
+    except _DECODING as error:
+        raise BadImage(f"{name} is damaged or cut short: {error}") from error
+    return image
+
+
+def _upright(image: PIL.Image.Image) -> PIL.Image.Image:
+    """Return the image rotated as its metadata says; the same object if they say nothing, or cannot be read."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return PIL.ImageOps.exif_transpose(image) if image.getexif().get(_ROTATED, 1) != 1 else image
+    except _DECODING:
+        return image
+
+
+def _encoded(image: PIL.Image.Image, header: Header, size: tuple[int, int], max_bytes: int) -> Pixels:
+    """Return the pixels as JPEG if they were one, else as PNG, in this size or a smaller one with few enough bytes."""
+    kind = "JPEG" if header.format == "JPEG" else "PNG"
+    bare = _bare_image(image, kind)
     while True:
         # Pillow's own types name numpy's, which is not needed here.
         scaled = bare if size == bare.size else bare.resize(size, PIL.Image.Resampling.LANCZOS)  # pyright: ignore[reportUnknownMemberType]
         target = BytesIO()
         scaled.save(target, kind, **({"quality": JPEG_QUALITY} if kind == "JPEG" else {}))
-        if target.tell() <= MAX_BYTES:
+        if target.tell() <= max_bytes:
             return Pixels(TYPES[kind], target.getvalue(), *size, header.is_animated)
         # The size of a file grows with its area; 0.95 leaves room for what compresses worse.
-        size = scaled_size(*size, min(0.9, 0.95 * math.sqrt(MAX_BYTES / target.tell())))
+        size = scaled_size(*size, min(0.9, 0.95 * math.sqrt(max_bytes / target.tell())))
 
 
 def _open_image(data: bytes, name: str) -> PIL.Image.Image:
@@ -128,6 +184,19 @@ def _bare_image(image: PIL.Image.Image, kind: str) -> PIL.Image.Image:
     bare = image.convert("L" if gray else "RGBA" if is_transparent else "RGB")
     bare.info = {}
     return bare
+
+
+def _is_complete(data: bytes, kind: str) -> bool:
+    """Return True if a file has its end. Decoders read some files without it that a provider refuses."""
+    match kind:
+        case "PNG":
+            return b"IEND" in data
+        case "JPEG":
+            return data.rfind(b"\xff\xd9") > data.rfind(b"\xff\xda")
+        case "WEBP":
+            return int.from_bytes(data[4:8], "little") + 8 <= len(data)
+        case _:
+            return data.rstrip(b"\0").endswith(b";")
 
 
 def _is_clean(data: bytes, kind: str) -> bool:

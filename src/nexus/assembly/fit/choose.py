@@ -177,6 +177,7 @@ def _choose_notes(
         share.floor or LEAST_HISTORY,
         share.ceiling,
         inputs.view.image_turns,
+        keeps_fitting=inputs.mirrored is not None,
         rewrites_prefix=inputs.last_manifest is None or inputs.last_manifest.mark != inputs.mark_seq,
     )
     repeated = [note for note in notes if window.memory.get(note.source) == note.text]

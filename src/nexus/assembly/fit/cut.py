@@ -41,6 +41,7 @@ from nexus.assembly.fit.excerpts import (
 )
 from nexus.assembly.fit.omission_notice import omission_notice, omission_notice_tokens
 from nexus.assembly.fit.pins import merge_pins
+from nexus.assembly.fit.request_images import request_images
 from nexus.assembly.fit.result import FitResult, FixedTokens, total_tokens, with_event
 from nexus.assembly.fit.token_sums import (
     CutEstimates,
@@ -126,6 +127,9 @@ class CutContext(Struct, frozen=True):
     image_turns: int = 0
     """Number of the newest turns that keep their images; 0 is unlimited."""
 
+    keeps_fitting: bool = False
+    """True if a history that fits is shown as it is, such as a caller's own list."""
+
     rewrites_prefix: bool = False
     """True if the provider has none of the history in its cache."""
 
@@ -155,14 +159,14 @@ def fit(
             # The parts that are never cut take precedence over a ceiling.
             if total > available:
                 result = _Cutter(result, available, fixed, context, counter, event).fit()
-    else:
+    elif not context.keeps_fitting:
         until = image_notes_until(window, context.image_turns)
         if until > window.rules.limits.images and image_eviction_pays_off(
             window, until, available, rewrites_prefix=context.rewrites_prefix
         ):
             noted = _Cutter(result, available, fixed, context, counter, event).with_image_notes(until)
             result = noted if total_tokens(noted, fixed) < total else result
-    return structs.replace(result, whole_tokens=total)
+    return structs.replace(result, whole_tokens=total, images=request_images(result.window, result.visible))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
+from nexus.assembly.fit.images import with_sendable_images
 from nexus.assembly.fit.truncate import TruncationLimits
 from nexus.assembly.formats.path_format import UNFORMATTED, PathFormat
 from nexus.providers.openai import must_have_reasoning
 from nexus.providers.signatures import must_sign_calls
 from nexus.text.as_received import REASONING_RENDER, has_reasoning
 from nexus.text.message_text import RENDER_VERSION
+from nexus.tokens.counter import TokenCounter
+from nexus.tokens.image_limits import ImageLimits
 from nexus.tokens.image_price import ANY_MODEL, ImagePrice
+from nexus.tokens.measure import message_tokens
 from nexus.tokens.model_names import same_model
 from nexus.types.history import PLAIN, HistoryHeader, Lookup
-from nexus.types.ledger_entries import MessageRef
+from nexus.types.ledger_entries import MessageRef, StoredMessage
 from nexus.types.message import Message, ProviderFormat, TokenSize
 
 _REQUIRED_OF_CALLS = 24
@@ -49,6 +56,14 @@ class DisplayRules:
 
     render: int = RENDER_VERSION
     """Render version; replay uses the recorded one."""
+
+    image_limits: ImageLimits | None = None
+    """Limits of images; None if they are sent as they are stored, as up to render version 6."""
+
+    def with_sendable_images(self, row: StoredMessage, counter: TokenCounter, changes: Counter[str]) -> StoredMessage:
+        """Return the row with its images as they may be sent, counted in that form; the same object if they are."""
+        message = with_sendable_images(row.message, self.image_limits, changes)
+        return row if message is row.message else replace(row, message=message, size=message_tokens(message, counter))
 
     def weight(self, message: Message, size: TokenSize) -> int:
         """Return the base tokens of a message under these rules, without its optional tokens."""

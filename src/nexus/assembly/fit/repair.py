@@ -27,6 +27,7 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from nexus.assembly.fit.call_names import safe_id, safe_name, short_name, unique_id
+from nexus.assembly.fit.images import with_images_for_all
 from nexus.context import RepairReport
 from nexus.errors import BadEvent
 from nexus.text.as_received import REASONING_RENDER, with_changed_calls
@@ -109,7 +110,6 @@ class Fold:
     """True if earlier messages are not shown, so that the call of a result may be among them."""
 
     render: int = RENDER_VERSION
-
     late_text: Callable[[str], str] = escape
     """Makes a late result safe to show as text."""
 
@@ -131,7 +131,7 @@ def repaired(messages: Iterable[Message]) -> tuple[list[Message], RepairReport]:
         raise BadEvent(f"messages invalid: {error} (make them with nexus.user(…), assistant(…) and tool(…))") from error
     fold, visible = Fold(), list[Message]()
     last_changes: Counter[str] = Counter()
-    for message in messages:
+    for message in map(with_images_for_all, messages):
         before = fold.changes.copy()
         try:
             new = [view for view, _, _ in step(fold, message, plain=False)]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from msgspec import Struct
 
 from nexus.assembly.fit import repair
+from nexus.assembly.fit.images import with_sendable_images
+from nexus.assembly.fit.request_images import RequestImages
 from nexus.assembly.fit.truncate import truncate_results
 from nexus.assembly.fit.window import Window
 from nexus.tokens.counter import TokenCounter
@@ -58,9 +62,14 @@ class FitResult(Struct, frozen=True):
     repairs: dict[str, int] = {}
     """Changes of the repair to `visible`, by kind."""
 
+    images: RequestImages = RequestImages()
+    """Changes because of the number of images; `visible` and the window are without them."""
+
 
 def with_event(window: Window, event: tuple[Message, ...], counter: TokenCounter, cut: Cut | None) -> FitResult:
     """Return the result with the event as this window's history will show it, counted in that form."""
+    changes = Counter[str]()
+    event = tuple(with_sendable_images(message, window.rules.image_limits, changes) for message in event)
     seq, limits, render = window.head + 1, window.rules.limits, window.rules.render
     limit, keeps_images = limits.limit(seq), not limits.aged(seq)
     truncated = event
@@ -92,7 +101,7 @@ def with_event(window: Window, event: tuple[Message, ...], counter: TokenCounter
         sum(short is not message for short, message in zip(truncated, event, strict=True)),
         verbatim_indexes=verbatim,
         event=event,
-        repairs=dict(repairs),
+        repairs=dict(repairs + changes),
     )
 
 

@@ -321,9 +321,13 @@ def images_of(message: Message) -> Iterator[Image]:
             yield from (item for item in part.content if isinstance(item, Image))
 
 
+def describe_image(image: Image) -> str:
+    """Return an image's type and size in pixels, as far as they are known."""
+    kind = image.media_type if _PLAIN_TYPE.match(image.media_type) else "an image"
+    return f"{kind} {image.width}x{image.height}" if image.width > 0 and image.height > 0 else kind
+
+
 def _image_note(image: Image, where: str) -> Text:
     """Return type and size of the image, and where it can be seen."""
-    kind = image.media_type if _PLAIN_TYPE.match(image.media_type) else "an image"
-    size = f" {image.width}x{image.height}" if image.width > 0 and image.height > 0 else ""
     again = f"; to see it again: {where}" if where else ""
-    return Text(f"[{kind}{size} was shown here before{again}]")
+    return Text(f"[{describe_image(image)} was shown here before{again}]")

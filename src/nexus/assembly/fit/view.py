@@ -103,6 +103,7 @@ def fill_window(
         path_format,
         lookup=view.lookup,
         render=view.render,
+        image_limits=view.image_limits,
     )
     window = Window.open(rules, counter, view.limits, mark=mark, cut=cut, pins=pins, lead=lead)
     window.extend(reading.entries(window.first.seq - 1, None), counter, window.first)

@@ -22,10 +22,11 @@ from nexus.assembly.fit.truncate import TruncationLimits, freed_tokens, truncate
 from nexus.ledger.replay import conversation_rows, visible_start
 from nexus.tokens.content import MeasuredContent
 from nexus.tokens.counter import TokenCounter
+from nexus.tokens.image_price import sent_images
 from nexus.tokens.measure import message_tokens
 from nexus.types.history import History
 from nexus.types.ledger_entries import Cut, Entry, MessageRef, StoredMessage
-from nexus.types.message import Message, Note, Text
+from nexus.types.message import Image, Message, Note, Text
 from nexus.types.sanitize import sanitize_text
 
 MAX_SEQ = 1 << 62
@@ -127,7 +128,6 @@ class Window:
     """Base tokens of thinking and memory notes in each message, which a cut removes."""
 
     rows: list[StoredMessage] = field(default_factory=list[StoredMessage])
-
     row_of: list[int] = field(default_factory=list[int])
     """Index of each message's source row, or -1."""
 
@@ -139,12 +139,16 @@ class Window:
 
     turns: list[int] = field(default_factory=list[int])
     """Indexes of the user messages that start a turn."""
-
     memory: dict[str, str] = field(default_factory=dict[str, str])
     """Text of the newest visible memory note, by source."""
 
     fragments: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
     """The renderers' cache of the messages, by provider format."""
+
+    limited_fragments: dict[tuple[int, int], dict[str, list[Any]]] = field(default_factory=dict)  # see `RequestImages`
+
+    images: list[tuple[int, int, Image, bool]] = field(default_factory=list[tuple[int, int, Image, bool]])
+    """Images: index of the message, number in it, and whether a pin keeps it."""
 
     content: MeasuredContent | None = None
     """Content of opening and messages as it was last measured."""
@@ -380,6 +384,7 @@ class Window:
             self._show_text(row)
             return True
         plain = row.ref.seq <= self.rules.plain_until
+        stored, row = row, self.rules.with_sendable_images(row, counter, self.fold.changes)
         truncated = self._truncated(row, counter)
         reduced = self._with_image_notes(row, truncated)
         if reduced is not truncated:
@@ -393,7 +398,7 @@ class Window:
             optional_tokens = 0 if plain else self.rules.optional_tokens_of(row.message, row.size)
             self.optional_tokens[-1] += optional_tokens
             self.sums[-1] += self.rules.weight(row.message, row.size) + optional_tokens
-        self.rows.append(row)
+        self.rows.append(stored)
         for message, starts_group, altered in shown_messages:
             as_stored = (
                 not altered
@@ -443,8 +448,10 @@ class Window:
         if any(isinstance(part, Note) and part.kind == "memory" for part in message.parts):
             parts = self.rules.path_format.unformatted(message).parts
             self.memory.update({p.origin: p.text for p in parts if isinstance(p, Note) and p.kind == "memory"})
+        is_pinned = self.row_of[index] >= 0 and self.row_at(index).ref in self.rules.keeps_images
+        self.images.extend((index, number, image, is_pinned) for number, image in enumerate(sent_images(message)))
         tokens_freed = freed_tokens(message, self.rules.images)
-        if tokens_freed and self.row_at(index).ref not in self.rules.keeps_images:
+        if tokens_freed and not is_pinned:
             self.reductions.image_savings.append((index, tokens_freed))
 
     def _truncated(self, row: StoredMessage, counter: TokenCounter) -> Message:

@@ -14,6 +14,7 @@ from nexus.assembly.fit.window import Window
 from nexus.assembly.formats.path_format import LedgerView, PathFormat
 from nexus.text.message_text import RENDER_VERSION
 from nexus.tokens.counter import TokenCounter
+from nexus.tokens.image_limits import ImageLimits
 from nexus.tokens.image_price import ANY_MODEL, ImagePrice
 from nexus.types.history import PLAIN, HistoryHeader, Lookup, Memory, PreviousTurns
 from nexus.types.ledger_entries import Cut, MessageRef
@@ -44,6 +45,7 @@ class View(Struct, frozen=True):
     images: ImagePrice = ANY_MODEL
     header: HistoryHeader = PLAIN
     render: int = RENDER_VERSION
+    image_limits: ImageLimits | None = None
 
     lookup: Lookup = "command"
     """What notices say about where the whole can be read. It depends on the tools, and is no part of the name."""

@@ -74,14 +74,14 @@ def diff_prompts(old: Side, new: Side, counter: TokenCounter) -> Difference:
     elif byte >= len(old_body) - len(b"]}"):
         state = "extends"
     manifest = new.ctx.provenance.manifest
-    report = compare_manifests(old.manifest, manifest, new.fitted.window)
+    report = compare_manifests(old.manifest, manifest, new.fitted)
     causes = report.causes
     if old.manifest.view != manifest.view:
         # Each view has its own cuts: a difference between cuts of two views is no cause.
         same_cut = replace(
             old.manifest, cut=manifest.cut, first=manifest.first, pins=manifest.pins, pin_kinds=manifest.pin_kinds
         )
-        causes = compare_manifests(same_cut, manifest, new.fitted.window).causes
+        causes = compare_manifests(same_cut, manifest, new.fitted).causes
         causes = (f"the view changed: {manifest.view} after {old.manifest.view}", *causes)
     total = new.ctx.token_budget.used.total
     stable_tokens, lost_tokens, price, at = total, 0, None, ""

@@ -36,6 +36,7 @@ from nexus.ledger.recorded_calls import RecordedCall
 from nexus.policy.authorization import AuthorizedRequest
 from nexus.text.frames import MARKS_VERSION
 from nexus.text.message_text import RENDER_VERSION
+from nexus.tokens.image_limits import image_limits
 from nexus.tokens.image_price import image_price
 from nexus.tokens.model import resolve
 from nexus.types.block import ContextWarning
@@ -152,6 +153,7 @@ def _replay(inputs: RecordedCallInputs) -> ReplayedCall:
         inputs.max_tool_result_tokens(),
         pin_first_message=bool(inputs.manifest.get("task", True)),
         images=inputs.image_price(),
+        image_limits=inputs.stored.image_limits,
         message_format=FORMATS[inputs.message_format()],
         header=inputs.history_header(),
         render=inputs.stored.render,
@@ -224,6 +226,7 @@ def _assemble_changed(inputs: RecordedCallInputs, change: ReplayOverrides) -> Re
             images=image_price(model, inputs.token_factor(model)[0]),
             header=header,
             lookup=lookup_with(request.tools),
+            image_limits=image_limits(model, deps.workspace_context.config.images),
         )
         # Only cuts made before the call: later ones are no part of its past.
         cuts = [cut for cut in deps.store.cuts(inputs.call.thread, view.name) if cut.at_seq < inputs.head]

@@ -1,0 +1,142 @@
+"""All images of a request together: above a provider's limits larger ones are shrunk, and the oldest become notes.
+
+How many images there are is known only when the request is. Both changes depend on the images that are shown alone. Notes
+come in batches, so that most calls extend the last one; a call that changes earlier images says so in its prefix report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nexus.assembly.fit.images import unsent_note
+from nexus.assembly.fit.window import Window
+from nexus.text.as_received import with_changed_images
+from nexus.tokens.image_limits import ImageLimits
+from nexus.tokens.image_price import sent_images
+from nexus.types.message import Image, Message, Text, ToolResult
+from nexus.workspace.sendable_images import longest_edge, sendable_image
+
+STAYING_PERCENT = 80
+"""Percentage of the allowed number, or bytes, of images that stay when the limit is passed."""
+
+
+class ShownImage(Struct, frozen=True, gc=False):
+    """One image of a request, by the index of its message and its number in it."""
+
+    message: int
+    number: int
+    is_large: bool
+
+
+class RequestImages(Struct, frozen=True):
+    """What the number of a request's images means for them."""
+
+    limits: ImageLimits = ImageLimits()
+
+    edge_px: int = 0
+    """Longest edge because there are many images; 0 if no image is larger."""
+
+    notes: int = 0
+    """Number of images that are notes because there are too many."""
+
+    images: tuple[ShownImage, ...] = ()
+    """The images in the order in which they become notes: the oldest first, pinned ones last. Empty if none changes."""
+
+    def first_change(self, edge_px: int, notes: int, end: int) -> int | None:
+        """Return the first message before index `end` that another edge and number of notes show differently."""
+        low, high = sorted((notes, self.notes))
+        changed = (
+            shown.message
+            for order, shown in enumerate(self.images)
+            if shown.message < end
+            and (low <= order < high or (order >= high and shown.is_large and edge_px != self.edge_px))
+        )
+        return min(changed, default=None)
+
+    def shown(self, messages: Sequence[Message], first_index: int) -> list[Message]:
+        """Return messages as they are sent; `first_index` is the index of the first of them."""
+        large = set[int]() if not self.edge_px else {shown.message for shown in self.images if shown.is_large}
+        noted = {(shown.message, shown.number) for shown in self.images[: self.notes]}
+        indexes = large | {message for message, _ in noted}
+        limits = replace(self.limits, edge_px=self.edge_px or self.limits.edge_px)
+        shown_messages = [*messages]
+        for index in indexes:
+            place = index - first_index
+            if 0 <= place < len(messages):
+                shown_messages[place] = _with_limited(messages[place], index, noted, limits)
+        return shown_messages
+
+
+def _with_limited(message: Message, index: int, noted: set[tuple[int, int]], limits: ImageLimits) -> Message:
+    numbers = count()
+
+    def limited(image: Image, _result: ToolResult | None) -> Image | Text:
+        if (index, next(numbers)) in noted:
+            reason = f"a request may have {limits.max_images} images, and they may not be too large together"
+            return Text(unsent_note(image, f"{reason}; the newest are shown"))
+        sendable = sendable_image(image, limits) if limits.edge_px else image
+        return sendable if isinstance(sendable, Image) else Text(unsent_note(image, sendable))
+
+    return with_changed_images(message, limited)
+
+
+def request_images(window: Window, visible: Sequence[Message]) -> RequestImages:
+    """Return what becomes of the images of a window, and of the messages after it."""
+    limits = window.rules.image_limits
+    opening = window.opening.messages
+    if limits is None or not (window.images or any(map(_has_image, (*opening, *visible)))):
+        return RequestImages()
+    first, end = len(opening), len(opening) + len(window.messages)
+    pinned = [*_images(opening, 0), *((first + index, n, image) for index, n, image, is_pin in window.images if is_pin)]
+    others = [
+        *((first + index, number, image) for index, number, image, is_pin in window.images if not is_pin),
+        *_images(visible, end),
+    ]
+    if len(pinned) > limits.max_images // 2:  # pins give up their images like all others
+        pinned, others = [], [*pinned, *others]
+    notes = _note_count(
+        [len(image.data) for _, _, image in others],
+        limits.max_images - len(pinned) if limits.max_images else 0,
+        limits.total_bytes - sum(len(image.data) for _, _, image in pinned) if limits.total_bytes else 0,
+    )
+    edge_px = limits.many_edge_px if len(pinned) + len(others) - notes > limits.many_images > 0 else 0
+    images = tuple(
+        ShownImage(index, number, bool(edge_px) and longest_edge(image, limits) > edge_px)
+        for index, number, image in (*others, *pinned)
+    )
+    if not any(shown.is_large for shown in images[notes:]):
+        edge_px = 0
+    return RequestImages(limits, edge_px, notes, images if edge_px or notes else ())
+
+
+def _note_count(sizes: Sequence[int], max_images: int, total_bytes: int) -> int:
+    """Return how many of the oldest images become notes.
+
+    It is found image by image, as they came, so that it stays the same until a limit is passed again. The newest image
+    stays.
+    """
+    first = total = 0
+    for index, size in enumerate(sizes):
+        total += size
+        if not (0 < max_images <= index - first or 0 < total_bytes < total):
+            continue
+        while first < index and (
+            index + 1 - first > max_images * STAYING_PERCENT // 100 > 0
+            or total > total_bytes * STAYING_PERCENT // 100 > 0
+        ):
+            total -= sizes[first]
+            first += 1
+    return first
+
+
+def _has_image(message: Message) -> bool:
+    return next(sent_images(message), None) is not None
+
+
+def _images(messages: Iterable[Message], first_index: int) -> Iterator[tuple[int, int, Image]]:
+    for index, message in enumerate(messages, first_index):
+        yield from ((index, number, image) for number, image in enumerate(sent_images(message)))
