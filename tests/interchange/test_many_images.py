@@ -252,6 +252,23 @@ def test_mirrored_list_that_fits_keeps_its_images() -> None:
             items.append(reply)
 
 
+@pytest.mark.parametrize(("model", "count"), [("gpt-4o", 0), ("some-served-model", 1)])
+def test_image_in_a_result_of_a_chat_list_is_a_note_for_openai_alone(model: str, count: int) -> None:
+    """OpenAI takes text alone in messages of role `tool`; compatible servers take images."""
+    image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{shot(1).data}"}}
+    call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    items = [
+        {"role": "user", "content": "go"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "seen"}, image]},
+    ]
+    with opened(model) as nx:
+        ctx = nx.mirror(items, provider="openai")
+        assert len(list(sent_images(ctx.to_openai()))) == count
+        assert (CHECKS["openai"](ctx.to_openai()) == []) == (count == 0)
+        assert len(judged(ctx, "responses")) == 1
+
+
 def test_image_of_an_error_result_is_a_note_on_anthropic() -> None:
     """https://github.com/vellum-ai/vellum-assistant/issues/18387"""
     source = {"type": "base64", "media_type": "image/png", "data": shot(1).data}

@@ -276,6 +276,14 @@ _urls = st.sampled_from(["https://example.org/a.png", f"data:image/png;base64,{P
 _details = st.sampled_from([{}, {"detail": "low"}, {"detail": "auto"}])
 
 
+def _results(call: str) -> st.SearchStrategy[Any]:
+    """A result with any content; one that reports an error has text alone."""
+    return st.one_of(
+        (_texts | _blocks | st.just("")).map(lambda content: result(call, content)),
+        (_texts | st.just("")).map(lambda content: result(call, content, is_error=True)),
+    )
+
+
 def _some(*kinds: st.SearchStrategy[Any], most: int = 3) -> st.SearchStrategy[list[Any]]:
     return st.lists(st.one_of(*kinds), min_size=1, max_size=most)
 
@@ -393,10 +401,7 @@ def _round(draw: st.DrawFn, provider: str, ids: list[str]) -> list[Json]:
                 )
                 for one in ids
             ]
-            results = [
-                result(one, draw(_texts | _blocks | st.just("")), **draw(st.sampled_from([{}, {"is_error": True}])))
-                for one in ids
-            ]
+            results = [draw(_results(one)) for one in ids]
             return [answer([*draw(st.sampled_from([[], [text("I look.")]])), *made]), user(results)]
         case _:
             named = draw(st.booleans())

@@ -138,7 +138,7 @@ def with_changed_images(message: Message, change: Callable[[Image, ToolResult | 
     if all(old is new for old, new in changes):
         return message
     text = _with_changed_places(message.received, changes) if message.received else ""
-    return replace(message, parts=parts, received=text)
+    return with_neutral_parts(message, parts, received=text)
 
 
 def _with_changed_places(text: str, changes: list[tuple[Image, Image | Text]]) -> str:

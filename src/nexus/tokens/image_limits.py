@@ -41,14 +41,19 @@ class ImageLimits(Struct, frozen=True, omit_defaults=True):
     has_animation: bool = True
     has_heic: bool = False
     has_error_images: bool = True
+    has_chat_result_images: bool = True
 
 
 def image_limits(model: Model, config: ImagesConfig) -> ImageLimits:
-    """Return the limits for a model: of its maker and of the format in which it is called, whichever is smaller."""
+    """Return the limits for a model: its maker's, and of a format that is another maker's own, whichever is smaller.
+
+    OpenAI's format says nothing about the server: a model of an unknown maker has the limits of compatible servers.
+    """
     rows = provider_table().image_limits
-    by_maker = rows.get(model.vendor, rows["other"] if model.provider_format == "openai" else None)
+    if model.provider_format == "openai":
+        return _limits(rows.get(model.vendor, rows["other"]), config)
     limits = _limits(rows[model.provider_format], config)
-    return _smaller(limits, _limits(by_maker, config)) if by_maker is not None else limits
+    return _smaller(limits, _limits(rows[model.vendor], config)) if model.vendor in rows else limits
 
 
 @cache
@@ -73,6 +78,7 @@ def _limits(row: ImageLimitRow, config: ImagesConfig) -> ImageLimits:
         has_animation=row.has_animation,
         has_heic=row.has_heic,
         has_error_images=row.has_error_images,
+        has_chat_result_images=row.has_chat_result_images,
     )
 
 
@@ -89,6 +95,7 @@ def _smaller(first: ImageLimits, second: ImageLimits) -> ImageLimits:
         has_animation=first.has_animation and second.has_animation,
         has_heic=first.has_heic and second.has_heic,
         has_error_images=first.has_error_images and second.has_error_images,
+        has_chat_result_images=first.has_chat_result_images and second.has_chat_result_images,
     )
 
 

@@ -90,6 +90,7 @@ class ImageLimitRow(Struct, frozen=True, forbid_unknown_fields=True):
     has_animation: bool = True
     has_heic: bool = False
     has_error_images: bool = True  # In results that report an error
+    has_chat_result_images: bool = True  # In results of chat completions
 
 
 class SettingRules(Struct, frozen=True, forbid_unknown_fields=True):

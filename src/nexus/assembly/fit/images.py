@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 from nexus.assembly.fit.truncate import describe_image
-from nexus.text.as_received import with_changed_images
+from nexus.text.as_received import received_format, with_changed_images
 from nexus.text.message_text import image_note, unsendable_kind
 from nexus.tokens.image_limits import ImageLimits, shared_limits
-from nexus.types.message import Image, Message, Text, ToolResult
+from nexus.tokens.image_price import sent_images
+from nexus.types.message import Image, Message, Text, ToolResult, with_parts
 from nexus.workspace.sendable_images import sendable_image
 
 CHANGED = "image made valid or smaller"
@@ -22,6 +23,10 @@ def with_sendable_images(message: Message, limits: ImageLimits | None, changes: 
     """
     if limits is None or (message.role == "assistant" and not message.received):
         return message
+
+    if not limits.has_chat_result_images and message.role == "tool" and received_format(message) == "openai":
+        # The parts of a result with images are sent as text there; compatible servers take images.
+        message = with_parts(message, message.parts) if next(sent_images(message), None) else message
 
     def changed(image: Image, result: ToolResult | None) -> Image | Text:
         if unsendable_kind(image) and image.url[:5].lower() != "data:":
