@@ -173,7 +173,7 @@ def _history_and_current(chosen: ChosenFit) -> tuple[History, tuple[Message, ...
     visible, count = result.visible, result.closing_count
     if result.images.images:
         first = len(result.window.opening.messages) + len(result.window.messages)
-        visible = tuple(result.images.shown(visible, first))
+        visible = tuple(result.images.applied_to(visible, first))
     closing, current = visible[:count], visible[count:]
     answers = any(message.role == "tool" for message in event)
     if not current or not (answers or any(_has_content(part) for message in event for part in message.parts)):
@@ -197,8 +197,8 @@ def _with_limited_images(history: History, result: FitResult) -> History:
     if fragments is None:
         fragments = {}
         window.limited_fragments = {key: fragments}
-    opening = tuple(images.shown(history.opening, 0))
-    shared = images.shown(window.messages[: history.end], len(opening))
+    opening = tuple(images.applied_to(history.opening, 0))
+    shared = images.applied_to(window.messages[: history.end], len(opening))
     return replace(history, opening=opening, shared=shared, fragments=fragments)
 
 

@@ -67,7 +67,7 @@ def shared_limits() -> ImageLimits:
 
 def _limits(row: ImageLimitRow, config: ImagesConfig) -> ImageLimits:
     return ImageLimits(
-        edge_px=_least(row.edge_px, config.longest_edge),
+        edge_px=_tighter(row.edge_px, config.longest_edge),
         file_bytes=row.file_bytes,
         decoded_px=config.max_pixels,
         many_images=row.many_images,
@@ -84,13 +84,13 @@ def _limits(row: ImageLimitRow, config: ImagesConfig) -> ImageLimits:
 
 def _smaller(first: ImageLimits, second: ImageLimits) -> ImageLimits:
     return ImageLimits(
-        edge_px=_least(first.edge_px, second.edge_px),
-        file_bytes=_least(first.file_bytes, second.file_bytes),
-        decoded_px=_least(first.decoded_px, second.decoded_px),
-        many_images=_least(first.many_images, second.many_images),
-        many_edge_px=_least(first.many_edge_px, second.many_edge_px),
-        max_images=_least(first.max_images, second.max_images),
-        total_bytes=_least(first.total_bytes, second.total_bytes),
+        edge_px=_tighter(first.edge_px, second.edge_px),
+        file_bytes=_tighter(first.file_bytes, second.file_bytes),
+        decoded_px=_tighter(first.decoded_px, second.decoded_px),
+        many_images=_tighter(first.many_images, second.many_images),
+        many_edge_px=_tighter(first.many_edge_px, second.many_edge_px),
+        max_images=_tighter(first.max_images, second.max_images),
+        total_bytes=_tighter(first.total_bytes, second.total_bytes),
         has_gif=first.has_gif and second.has_gif,
         has_animation=first.has_animation and second.has_animation,
         has_heic=first.has_heic and second.has_heic,
@@ -99,6 +99,6 @@ def _smaller(first: ImageLimits, second: ImageLimits) -> ImageLimits:
     )
 
 
-def _least(first: int, second: int) -> int:
+def _tighter(first: int, second: int) -> int:
     """Return the smaller of two limits, where 0 is unlimited."""
     return min(first, second) if first and second else first or second

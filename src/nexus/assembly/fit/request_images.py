@@ -50,17 +50,17 @@ class RequestImages(Struct, frozen=True):
         """Return the first message before index `end` that another edge and number of notes show differently."""
         low, high = sorted((notes, self.notes))
         changed = (
-            shown.message
-            for order, shown in enumerate(self.images)
-            if shown.message < end
-            and (low <= order < high or (order >= high and shown.is_large and edge_px != self.edge_px))
+            entry.message
+            for order, entry in enumerate(self.images)
+            if entry.message < end
+            and (low <= order < high or (order >= high and entry.is_large and edge_px != self.edge_px))
         )
         return min(changed, default=None)
 
-    def shown(self, messages: Sequence[Message], first_index: int) -> list[Message]:
+    def applied_to(self, messages: Sequence[Message], first_index: int) -> list[Message]:
         """Return messages as they are sent; `first_index` is the index of the first of them."""
-        large = set[int]() if not self.edge_px else {shown.message for shown in self.images if shown.is_large}
-        noted = {(shown.message, shown.number) for shown in self.images[: self.notes]}
+        large = set[int]() if not self.edge_px else {entry.message for entry in self.images if entry.is_large}
+        noted = {(entry.message, entry.number) for entry in self.images[: self.notes]}
         indexes = large | {message for message, _ in noted}
         limits = replace(self.limits, edge_px=self.edge_px or self.limits.edge_px)
         shown_messages = [*messages]
@@ -108,7 +108,7 @@ def request_images(window: Window, visible: Sequence[Message]) -> RequestImages:
         ShownImage(index, number, bool(edge_px) and longest_edge(image, limits) > edge_px)
         for index, number, image in (*others, *pinned)
     )
-    if not any(shown.is_large for shown in images[notes:]):
+    if not any(entry.is_large for entry in images[notes:]):
         edge_px = 0
     return RequestImages(limits, edge_px, notes, images if edge_px or notes else ())
 
