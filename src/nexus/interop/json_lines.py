@@ -1,16 +1,20 @@
 """Tolerant JSON reader: one value a line, or the complete file as one value, decided by its content.
 
 Lines are read one at a time, so memory depends on the longest line. Traces of crashes and editors are tolerated: a byte
-order mark, CRLF, runs of NUL, several objects on one line, a last line that was cut off, bytes that are not UTF-8 (kept
-as lone surrogates). A line that is not JSON has a problem instead of a value.
+order mark, UTF-16, CRLF, runs of NUL, several objects on one line, a broken copy before a whole record, raw line breaks
+in strings, a last line that was cut off, bytes that are not UTF-8 (kept as lone surrogates). A line that is not JSON has
+a problem instead of a value.
 """
 
 from __future__ import annotations
 
 import codecs
+import io
 import json
 import re
+from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias, cast
 
@@ -26,11 +30,31 @@ MAX_LINE_BYTES = 256 * 2**20
 MAX_SKIPPED_BYTES = 2**30
 """A line that goes on for so long is no session's: the file is a disk image or sparse."""
 
+MAX_JOINED_LINES = 10_000
+"""Lines of a file that are joined with a record whose strings contain raw line breaks, and most lines of one record."""
+
+MAX_CANDIDATES = 2_000
+"""Objects on a damaged line that may be the whole record behind a broken copy."""
+
 _decode = msgspec.json.Decoder().decode
-_decode_first = json.JSONDecoder().raw_decode
-_SPACE = re.compile("[\\x00 \\t]*")
+_permissive = json.JSONDecoder(strict=False)
+"""Accepts control characters in strings."""
+
+_SPACE = re.compile("[\\x00 \\t\\r\\n]*")
 _UNPARSED = ("(torn last line)", "(not JSON)")
 _EDGES = b"\x00 \t\r\n"
+
+_FIRST_KEY = re.compile(r'\{(?=\s*"((?:[^"\\]|\\.)*))')
+_TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"(\s*:)?|[{}\[\]]', re.DOTALL)
+
+_BYTE_ORDER_MARKS = {
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+_NUL_PLACES = {(False, True, False, True): "utf-16-le", (True, False, True, False): "utf-16-be"}
+"""Encodings without a mark by the places of NUL among the first four bytes, which are ASCII in JSON."""
 
 
 class JsonLine(Struct, frozen=True):
@@ -49,12 +73,14 @@ OnRead: TypeAlias = Callable[[int], None]
 def read_json_lines(path: Path, on_read: OnRead | None = None) -> Iterator[JsonLine]:
     """Yield all lines of a JSON Lines file, blank ones included; a file that is one JSON value is one row.
 
+    Lines that are one record are one row, with the number of the first.
     Raises UnreadableFile if the path is not a regular file, cannot be opened or read, or is empty.
     """
     try:
         if not path.is_file():
             raise UnreadableFile(f"{path} not found or not a regular file (give the path of a session file)")
-        with path.open("rb") as file:
+        with path.open("rb") as opened:
+            file = as_utf8(opened)
             head = next((raw for raw in _lines(file) if raw is None or raw.strip(_EDGES)), b"")
             if head == b"":
                 raise UnreadableFile(f"{path} is empty")
@@ -66,16 +92,51 @@ def read_json_lines(path: Path, on_read: OnRead | None = None) -> Iterator[JsonL
                 document = _value(data)
                 if isinstance(document, _Parsed) and isinstance(document.value, (dict, list)):
                     if on_read is not None:
-                        on_read(file.tell())
-                    yield JsonLine(1, cast("Any", document.value))
+                        on_read(opened.tell())
+                    yield JsonLine(1, cast("Any", document.value), problem=document.problem_at(1))
                     return
             file.seek(0)
-            for number, raw in enumerate(_lines(file), 1):
+            lines = _LineReader(file)
+            while lines.has_more():
+                number, raw = lines.take()
+                rows = [*_rows(number, raw)]
+                if raw is not None and rows[-1].kind in _UNPARSED and (joined := lines.take_rest_of(raw)) is not None:
+                    problem = Problem(number, "several lines", "the record has several lines: they were joined")
+                    rows = [*rows[:-1], JsonLine(number, joined, problem=problem)]
                 if on_read is not None:
-                    on_read(file.tell())
-                yield from _rows(number, raw)
+                    on_read(opened.tell())
+                yield from rows
     except OSError as error:
         raise UnreadableFile(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def as_utf8(file: BinaryIO) -> BinaryIO:
+    """Return the file, or its text as UTF-8 if it has another encoding of Unicode, as PowerShell writes."""
+    start = file.read(4)
+    file.seek(0)
+    encoding = next((name for mark, name in _BYTE_ORDER_MARKS.items() if start.startswith(mark)), "")
+    encoding = encoding or _NUL_PLACES.get(tuple(not byte for byte in start), "")  # pyright: ignore[reportArgumentType]
+    return cast("BinaryIO", _Transcoded(file, encoding)) if encoding else file
+
+
+class _Transcoded:
+    """A file in UTF-16 or UTF-32, read as UTF-8. Characters that are not valid become U+FFFD."""
+
+    def __init__(self, file: BinaryIO, encoding: str) -> None:
+        self._file = file
+        self._text = io.TextIOWrapper(file, encoding, "replace", newline="\n")
+
+    def readline(self, size: int) -> bytes:
+        return self._text.readline(size).encode(errors="replace")
+
+    def read(self, size: int) -> bytes:
+        return self._text.read(size).encode(errors="replace")
+
+    def seek(self, offset: int) -> None:
+        self._text.seek(offset)
+
+    def tell(self) -> int:
+        return self._file.tell()
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes | None]:
@@ -92,22 +153,136 @@ def _lines(file: BinaryIO) -> Iterator[bytes | None]:
         yield None
 
 
+class _LineReader:
+    """Numbered lines of a file, some of which are read ahead to complete a record."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._source = enumerate(_lines(file), 1)
+        self._waiting = deque[tuple[int, bytes | None]]()
+        self._joins_left = MAX_JOINED_LINES * 10
+
+    def has_more(self) -> bool:
+        """Return True if there is another line."""
+        if not self._waiting and (line := next(self._source, None)) is not None:
+            self._waiting.append(line)
+        return bool(self._waiting)
+
+    def take(self) -> tuple[int, bytes | None]:
+        """Return the next line with its number."""
+        return self._waiting.popleft()
+
+    def take_rest_of(self, raw: bytes) -> Any | None:
+        """Take the lines that complete a record, and return it; None, and no line taken, if they do not."""
+        if not _is_open(raw):
+            return None
+        joined, taken, start = bytearray(raw), list[tuple[int, bytes | None]](), _first_key(raw)
+        while len(taken) < MAX_JOINED_LINES and self._joins_left and self.has_more():
+            self._joins_left -= 1
+            taken.append(self.take())
+            line = taken[-1][1]
+            if line is None or len(joined) + len(line) > MAX_LINE_BYTES or (start and _first_key(line) == start):
+                break  # the next record begins: this one was cut off
+            joined += line
+            if line.rstrip(_EDGES).endswith(b"}"):
+                value = _value(bytes(joined).strip(_EDGES))
+                if isinstance(value, _Parsed):
+                    return value.value
+                if not _is_open(joined):
+                    break
+        self._waiting.extendleft(reversed(taken))
+        return None
+
+
+def _first_key(raw: bytes) -> str:
+    """Return the first key of the object that a line begins; empty if it begins none."""
+    match = _FIRST_KEY.match(raw[:200].decode(errors="replace"))
+    return match[1] if match else ""
+
+
+def _is_open(raw: bytes | bytearray) -> bool:
+    """Return True if a text begins a JSON object that ends later: it lacks nothing else so far."""
+    text = raw.strip(_EDGES).decode(errors="surrogateescape")
+    if not text.startswith("{"):
+        return False
+    try:
+        _permissive.raw_decode(text)
+    except json.JSONDecodeError as error:
+        return error.msg.startswith("Unterminated string") or error.pos >= len(text)
+    except (ValueError, RecursionError):
+        return False
+    return False
+
+
 def _rows(number: int, raw: bytes | None) -> Iterator[JsonLine]:
-    """Yield a line's value. Programs that write at the same time may leave several objects on one line."""
+    """Yield a line's values. Programs that write at the same time may leave several objects on one line.
+
+    A program that failed to write a record and tried again left a broken copy before the whole one.
+    """
     row = _row(number, raw)
     text = raw.strip(_EDGES).decode(errors="surrogateescape") if row.kind in _UNPARSED and raw is not None else ""
     end = 0
-    while text.startswith("{", end):
-        try:
-            value, after = _decode_first(text, end)
-        except (ValueError, RecursionError):
+    problem: Problem | None = None
+    while end < len(text):
+        record = _record_at(text, end)
+        if record is None:
+            record = _behind_fragment(text, end)
+            problem = Problem(number, "broken copy", "a broken copy of the record before it was skipped")
+        if record is None:
             break
-        problem = Problem(number, "several values", "several JSON objects on this line: each was read") if end else None
+        value, after = record
         yield JsonLine(number, value, problem=problem)
-        space = _SPACE.match(text, after)
-        end = space.end() if space else after
+        end = _skip_space(text, after)
+        problem = Problem(number, "several values", "several JSON objects on this line: each was read")
     if not end or end < len(text):
         yield row
+
+
+def _record_at(text: str, start: int) -> tuple[dict[str, Any], int] | None:
+    """Return the JSON object that begins at a position, and where it ends; None if there is none."""
+    if not text.startswith("{", start):
+        return None
+    try:
+        return _permissive.raw_decode(text, start)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _skip_space(text: str, start: int) -> int:
+    space = _SPACE.match(text, start)
+    return space.end() if space else start
+
+
+def _behind_fragment(text: str, start: int) -> tuple[dict[str, Any], int] | None:
+    """Return the whole record behind a fragment of it that begins at `start`, and where it ends; None without one.
+
+    An object inside of the fragment is no record: a record has all the fragment's own fields, and the line ends with it.
+    """
+    fragment = _FIRST_KEY.match(text, start)
+    first_key = fragment[1].partition("{")[0] if fragment else ""
+    starts = (match.start() for match in _FIRST_KEY.finditer(text, start + 1) if match[1].startswith(first_key))
+    own_keys: set[str] | None = None
+    for candidate in islice(starts, MAX_CANDIDATES):
+        own_keys = _own_keys(text[start:candidate]) if own_keys is None else own_keys
+        record = _record_at(text, candidate)
+        if record is None or not own_keys <= record[0].keys():
+            continue
+        rest = _skip_space(text, record[1])
+        if rest == len(text) or text.startswith("{", rest):
+            return record
+    return None
+
+
+def _own_keys(fragment: str) -> set[str]:
+    """Return the keys of a broken object's own fields, which are not those of the objects in it."""
+    depth, keys = 0, set[str]()
+    for token in _TOKENS.finditer(fragment):
+        if token[0][0] in "{[":
+            depth += 1
+        elif token[0] in ("}", "]"):
+            depth -= 1
+        elif token[1] and depth == 1:
+            keys.add(token[0].partition('"')[2].rpartition('"')[0])
+    return keys
 
 
 def _row(number: int, raw: bytes | None) -> JsonLine:
@@ -123,9 +298,7 @@ def _row(number: int, raw: bytes | None) -> JsonLine:
     parsed = _value(stripped)
     if isinstance(parsed, _Parsed):
         problem = Problem(number, "NUL bytes", "NUL bytes around the line were skipped") if padded else None
-        if parsed.damaged:
-            problem = Problem(number, "not UTF-8", "bytes that are not UTF-8 were kept as lone surrogates")
-        return JsonLine(number, parsed.value, problem=problem)
+        return JsonLine(number, parsed.value, problem=parsed.problem_at(number) or problem)
     if not raw.endswith(b"\n"):
         return _bad(number, "(torn last line)", "last line incomplete (import the file again when it is complete)")
     return _bad(number, "(not JSON)", f"skipped: not JSON ({parsed})")
@@ -135,11 +308,22 @@ def _bad(number: int, kind: str, text: str) -> JsonLine:
     return JsonLine(number, kind=kind, problem=Problem(number, kind.strip("()"), text))
 
 
+_DAMAGES = {
+    "not UTF-8": "bytes that are not UTF-8 were kept as lone surrogates",
+    "raw characters": "line breaks or other control characters inside strings were not escaped",
+}
+"""What was wrong with a value that was read nevertheless, by kind."""
+
+
 class _Parsed(Struct, frozen=True):
-    """A parsed value; `damaged` if its bytes were not UTF-8."""
+    """A parsed value, and the kind of its damage."""
 
     value: Any
-    damaged: bool = False
+    damage: str = ""
+
+    def problem_at(self, line: int) -> Problem | None:
+        """Return the damage as a problem of a line; None without one."""
+        return Problem(line, self.damage, _DAMAGES[self.damage]) if self.damage else None
 
 
 def _value(raw: bytes) -> _Parsed | str:
@@ -149,12 +333,16 @@ def _value(raw: bytes) -> _Parsed | str:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass
     try:
-        text, damaged = raw.decode(), False
+        text, damage = raw.decode(), ""
     except UnicodeDecodeError:
-        text, damaged = raw.decode("utf-8", "surrogateescape"), True
+        text, damage = raw.decode("utf-8", "surrogateescape"), "not UTF-8"
     try:
-        return _Parsed(json.loads(text), damaged)
+        return _Parsed(json.loads(text), damage)
     except RecursionError:
         return "nested too deeply"
     except ValueError as error:
-        return str(error)[:80]
+        reason = str(error)[:80]
+    try:
+        return _Parsed(_permissive.decode(text), damage or "raw characters")
+    except (ValueError, RecursionError):
+        return reason
