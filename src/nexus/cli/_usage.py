@@ -61,6 +61,7 @@ def reported_usage(nx: Engine, label: str) -> ReportedUsage:
     """Return the usage that providers reported for the calls of a session."""
     sums: dict[str, ModelUsage] = {}
     summaries: dict[str, ModelUsage] = {}
+    calls: dict[str, tuple[str, TokenUsage]] = {}
     model, last_model, last_tokens, is_imported, has_file = "", "", 0, False, False
     for entry in nx.ledger.iter_entries(label):
         if entry.kind == "compaction":
@@ -74,7 +75,11 @@ def reported_usage(nx: Engine, label: str) -> ReportedUsage:
         if usage.input_tokens:
             last_model, last_tokens = model, usage.input_tokens
             is_imported = has_file and "model" not in entry.body  # recorded calls name theirs
-            _add_call(nx, sums, model, usage)
+            # Parts of one reply that were imported one after the other are one call, with the usage of the last part.
+            reply_id = entry.rows[0].message.id if is_imported and entry.rows else ""
+            calls[reply_id or f"entry {entry.seq}"] = (model, usage)
+    for of_model, usage in calls.values():
+        _add_call(nx, sums, of_model, usage)
     return ReportedUsage(last_model, last_tokens, tuple(sums.values()), is_imported, tuple(summaries.values()))
 
 

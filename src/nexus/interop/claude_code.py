@@ -27,7 +27,7 @@ from nexus.interop.claude_code_queue import MessageQueue, content_text, user_eve
 from nexus.interop.claude_code_tree import START, Chain, Link, paths
 from nexus.interop.json_lines import JsonLine, OnRead, read_json_lines
 from nexus.interop.readers import FileReader
-from nexus.interop.transcript import Piece, Problem, Step, Transcript, time_ms
+from nexus.interop.transcript import FileTimes, Piece, Problem, Step, Transcript
 from nexus.providers import anthropic
 from nexus.providers.errors.failures import failure_of
 from nexus.providers.received import (
@@ -68,6 +68,7 @@ _TITLES = {"custom-title": "customTitle", "ai-title": "aiTitle"}
 class _File:
     """State of one pass over the file."""
 
+    path: Path
     main: Chain = field(default_factory=Chain)
     sides: dict[str, Chain] = field(default_factory=dict[str, Chain])
     # by the id of a line: where its children attach
@@ -82,6 +83,7 @@ class _File:
     counted: Counter[str] = field(default_factory=Counter[str])
     omitted: Counter[str] = field(default_factory=Counter[str])
     problems: list[Problem] = field(default_factory=list[Problem])
+    times: FileTimes = field(init=False)
     about: dict[str, Any] = field(default_factory=dict[str, Any])
     sessions: dict[str, None] = field(default_factory=dict[str, None])
     queue: MessageQueue = field(default_factory=MessageQueue)
@@ -94,10 +96,13 @@ class _File:
     ended: bool = False
     lines: int = 0
 
-    def link(self, uuid: str, chain: Chain, link: Link) -> None:
+    def __post_init__(self) -> None:
+        self.times = FileTimes(self.path, self.problems)
+
+    def link(self, uuid: str, chain: Chain, link: Link, *, is_hook: bool = False) -> None:
         """Store where the children of a line attach; the first line of an id counts."""
         if uuid:
-            self.links.setdefault(uuid, (chain, link))
+            self.links.setdefault(uuid, (chain, Link(link.node, link.cleared, link.boundary, uuid, is_hook)))
 
     def note(self, record: dict[str, Any]) -> None:
         """Store the fields of a message line that describe the session, and count those that are not imported."""
@@ -114,7 +119,7 @@ class _File:
 
 def read(path: Path, on_read: OnRead | None = None) -> Iterator[Transcript]:
     """Yield the file's conversation. Raises UnreadableFile if no line is an event of Claude Code."""
-    file = _File()
+    file = _File(path)
     for row in read_json_lines(path, on_read):
         file.lines += 1
         _take(file, row)
@@ -175,7 +180,7 @@ def _take(file: _File, row: JsonLine) -> None:
             file.boundaries.setdefault(uuid, record)
             file.contents.setdefault(uuid, "")
             link = Link(link.node, boundary=uuid)
-        file.link(uuid, chain, link)
+        file.link(uuid, chain, link, is_hook=kind == "progress" or link.is_hook)
 
 
 def _take_agent_messages(file: _File, line: int, record: dict[str, Any]) -> bool:
@@ -207,7 +212,7 @@ def _take_agent_messages(file: _File, line: int, record: dict[str, Any]) -> bool
             file.unlined += len(file.contents) + file.counted.total() - before
     _take_message(file, line, {**event, **side}, kind)
     chain, link = _place(file, line, record)
-    file.link(text_of(record.get("uuid")), chain, link)
+    file.link(text_of(record.get("uuid")), chain, link, is_hook=True)
     return True
 
 
@@ -229,7 +234,8 @@ def _add_sent(file: _File, chain: Chain, link: Link) -> Link:
     for queued in file.queue.take_sent():
         key = _key(file, "", queued.record)
         try:
-            messages = _messages_of(queued.event, "user", key, chain.calls)
+            at_ms = file.times.read(queued.line, queued.record.get("timestamp"))
+            messages = _messages_of(queued.event, "user", key, chain.calls, at_ms)
         except (BadReply, RecursionError) as error:
             file.trouble(queued.line, "damaged message", str(error) or "nested too deeply")
             continue
@@ -279,11 +285,12 @@ def _take_message(file: _File, line: int, record: dict[str, Any], kind: str) -> 
     uuid, body = text_of(record.get("uuid")), mapping(record.get("message"))
     chain, link = _place(file, line, record)
     if kind == "assistant" and (record.get("isApiErrorMessage") is True or body.get("model") == SYNTHETIC):
-        _take_notice(file, record, uuid, chain, link)
+        _take_notice(file, line, record, uuid, chain, link)
         return
     try:
         key = _key(file, uuid, record)
-        messages = _messages_of(record, kind, key, chain.calls) if key else ()
+        at_ms = file.times.read(line, record.get("timestamp")) if key else 0
+        messages = _messages_of(record, kind, key, chain.calls, at_ms) if key else ()
     except (BadReply, RecursionError) as error:
         file.trouble(line, "damaged message", str(error) if isinstance(error, BadReply) else "nested too deeply")
         file.counted["(damaged message)"] += 1
@@ -321,7 +328,7 @@ def _take_message(file: _File, line: int, record: dict[str, Any], kind: str) -> 
     file.link(uuid, chain, Link(place))
 
 
-def _take_notice(file: _File, record: dict[str, Any], uuid: str, chain: Chain, link: Link) -> None:
+def _take_notice(file: _File, line: int, record: dict[str, Any], uuid: str, chain: Chain, link: Link) -> None:
     """Count a notice that the tool wrote in the model's place; an error of the API is the failure of a turn."""
     is_error = record.get("isApiErrorMessage") is True
     file.counted["assistant/api_error" if is_error else "assistant/synthetic"] += 1
@@ -330,7 +337,7 @@ def _take_notice(file: _File, record: dict[str, Any], uuid: str, chain: Chain, l
         text = content_text(mapping(record.get("message")).get("content"))
         facts = {"error": text, "kind": failure_of(RuntimeError(text)).kind}
         pieces = (Piece(uuid or f"line-{_digest(record)}"),)
-        step = Step("failed", pieces, at_ms=time_ms(text_of(record.get("timestamp"))), facts=facts)
+        step = Step("failed", pieces, at_ms=file.times.read(line, record.get("timestamp")), facts=facts)
         link = Link(chain.add(link, step), boundary=link.boundary)
     file.link(uuid, chain, link)
 
@@ -405,11 +412,14 @@ def _conversation(file: _File, chain: Chain, source_id: str) -> Transcript:
         call_id=call,
         model=next(filter(None, models), ""),
         cwd=text_of(file.about.get("cwd")),
+        undated_ms=file.times.undated_ms,
     )
 
 
-def _messages_of(record: dict[str, Any], kind: str, key: str, calls: CallIndex) -> tuple[Message, ...]:
-    """Return the line's messages with id, time (UTC without a zone), source and meta. Raises BadReply without one."""
+def _messages_of(
+    record: dict[str, Any], kind: str, key: str, calls: CallIndex, at_ms: int
+) -> tuple[Message, ...]:
+    """Return the line's messages with id, time, source and meta. Raises BadReply without one."""
     body = mapping(record.get("message"))
     if not body:
         raise BadReply("event without `message`")
@@ -419,7 +429,6 @@ def _messages_of(record: dict[str, Any], kind: str, key: str, calls: CallIndex) 
     meta = {name: record[name] for name in _IN_META if record.get(name)}
     if kind == "assistant" and body.get("stop_reason"):
         meta["stop_reason"] = body["stop_reason"]
-    at_ms = time_ms(text_of(record.get("timestamp")))
     # Lines of one assistant's message share its id.
     ids = (messages[0].id or key,) if kind == "assistant" else (key, f"{key}:rest")
     joined: list[Message] = []

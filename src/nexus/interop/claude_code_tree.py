@@ -2,7 +2,9 @@
 
 Each line names its parent. An assistant's message is spread over lines that share an id, with the results of parallel
 calls between them, so parents often have several children without any going back. Here all lines of a message, with the
-results of its calls, are one node; if a node still has two children, the user went back and continued differently.
+results of its calls, are one node; if a node still has two children, the user went back and continued differently. Lines
+of hooks and of parallel results branch off on their own while the conversation goes on: a message after them follows the
+newest one.
 Parents precede their children in the file, so the tree is built in one pass and has no cycles.
 """
 
@@ -12,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
+from nexus.interop.differences import is_beginning
 from nexus.interop.transcript import Fork, Piece, Step, group_into_turns
 from nexus.providers.received import CallIndex
 from nexus.types.message import Message
@@ -19,6 +22,9 @@ from nexus.types.request import TokenUsage
 
 START = -1
 """Index before the first node."""
+
+_MOVED = "(moved)"
+"""Stands for the line that a child names which was moved to a node from another one."""
 
 
 @dataclass(slots=True)
@@ -39,11 +45,16 @@ class Node:
 
 @dataclass(slots=True)
 class Link:
-    """Attachment of a line: the node, a clear in between, and the compaction boundary."""
+    """Attachment of a line: the node, a clear in between, the compaction boundary, and the line that it names.
+
+    `is_hook`: that line is a hook's, or follows one without a message between them.
+    """
 
     node: int
     cleared: bool = False
     boundary: str = ""
+    line: str = ""
+    is_hook: bool = False
 
 
 @dataclass(slots=True)
@@ -55,6 +66,8 @@ class Chain:
     calls: CallIndex = field(default_factory=CallIndex)
     by_message: dict[str, int] = field(default_factory=dict[str, int])
     by_call: dict[str, int] = field(default_factory=dict[str, int])
+    # by the index of a node: the lines that its children name as their parent
+    child_lines: dict[int, set[str]] = field(default_factory=dict[int, set[str]])
 
     @property
     def last(self) -> int:
@@ -63,9 +76,34 @@ class Chain:
 
     def add(self, link: Link, step: Step, *, inserted: bool = False) -> int:
         """Add a node after the link's; return its index."""
-        self.nodes.append(Node(link.node, link.cleared, step, inserted=inserted))
+        self.child_lines.setdefault(link.node, set())
+        parent = self._newest_after(link.node) if self._is_side_branch(link) else link.node
+        self.child_lines[link.node].add(link.line)
+        if parent != link.node:
+            self.child_lines.setdefault(parent, set()).add(_MOVED)
+        self.nodes.append(Node(parent, link.cleared, step, inserted=inserted))
         self.calls.add(step.messages)
         return self.last
+
+    def _is_side_branch(self, link: Link) -> bool:
+        """Return True if the conversation went on elsewhere, although nobody went back to the link's node.
+
+        A message that replaces another one names the same line as its parent.
+        """
+        lines = self.child_lines.get(link.node)
+        if link.node == START or link.cleared or link.boundary or not lines or link.line in lines:
+            return False
+        return link.is_hook or lines == {_MOVED} or bool(self.nodes[link.node].results)
+
+    def _newest_after(self, place: int) -> int:
+        """Return the newest node that follows a node, directly or not."""
+        for newest in range(self.last, place, -1):
+            ancestor = newest
+            while ancestor > place:
+                ancestor = self.nodes[ancestor].parent
+            if ancestor == place:
+                return newest
+        return place
 
     def add_assistant(self, link: Link, message: Message, key: str, usage: TokenUsage | None, stop: str) -> int:
         """Add a piece of an assistant's message to the node with its id or as a new one; return the index."""
@@ -76,6 +114,8 @@ class Chain:
         else:
             step = self.nodes[place].first
             pieces = (*step.pieces, Piece(key, (message,)))
+            if is_beginning(step.messages, (message,)):  # the line has all of the message so far, and more
+                pieces = (*(Piece(other) for other in step.keys), Piece(key, (message,)))
             usage, stop = usage or step.usage, stop or step.stop_reason
             self.nodes[place].first = Step(pieces=pieces, at_ms=step.at_ms, usage=usage, stop_reason=stop)
             self.calls.add((message,))

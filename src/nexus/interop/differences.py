@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from nexus.interop.transcript import Step
 from nexus.ledger.store import LedgerStore
-from nexus.types.message import Image, Message, Text, ToolResult
+from nexus.types.message import Image, Message, Part, Text, Thinking, ToolCall, ToolResult
 
 
 def changed_keys(store: LedgerStore, label: str, steps: tuple[Step, ...], stored: Mapping[str, int]) -> set[str]:
@@ -26,10 +26,13 @@ def changed_keys(store: LedgerStore, label: str, steps: tuple[Step, ...], stored
     changed: set[str] = set()
     for step, piece in pieces:
         entry = entries[stored[piece.key]]
+        stored_content = _content(row.message for row in entry.rows)
         if step.kind == "compaction":
             is_same = entry.body.get("summary") == step.summary
-        else:
-            is_same = _content(piece.messages) <= _content(row.message for row in entry.rows)
+        elif piece.messages:
+            is_same = _content(piece.messages) <= stored_content
+        else:  # another piece of the step has its content
+            is_same = stored_content <= _content(step.messages)
         if not is_same:
             changed.add(piece.key)
     return changed
@@ -46,6 +49,47 @@ def _content(messages: Iterable[Message]) -> Counter[object]:
             elif not isinstance(part, Image):
                 parts[message.role, part] += 1
     return parts
+
+
+def is_beginning(old: Iterable[Message], new: Iterable[Message]) -> bool:
+    """Return True if messages are others that were still being written: the last part of each may be incomplete."""
+    rest = iter(new)
+    has_more = False
+    for message in old:
+        whole = next(rest, None)
+        if whole is None or whole.role != message.role or len(message.parts) > len(whole.parts):
+            return False
+        pairs = [*zip(message.parts, whole.parts, strict=False)]
+        if not all(_is_same(part, complete) for part, complete in pairs[:-1]):
+            return False
+        if pairs and not _begins(*pairs[-1]):
+            return False
+        has_more = has_more or len(pairs) < len(whole.parts) or not all(_is_same(*pair) for pair in pairs)
+    return has_more
+
+
+def _is_same(part: Part, other: Part) -> bool:
+    """Return True for equal parts; images are stored in another form and not compared."""
+    return part == other or (isinstance(part, Image) and isinstance(other, Image))
+
+
+def _begins(part: Part, whole: Part) -> bool:
+    match part, whole:
+        case Text(text), Text(complete):
+            return complete.startswith(text)
+        case Thinking(text, signature), Thinking(complete, final):
+            return complete.startswith(text) and signature in ("", final)
+        case ToolCall(call_id, name, arguments), ToolCall(other_id, other_name, complete):
+            is_same = (call_id, name) == (other_id, other_name)
+            return is_same and (complete.startswith(arguments) or arguments in ("", "{}"))
+        case ToolResult(), ToolResult():
+            return part.call_id == whole.call_id and _result_text(whole).startswith(_result_text(part))
+        case _:
+            return _is_same(part, whole)
+
+
+def _result_text(result: ToolResult) -> str:
+    return "\n".join(item.text for item in result.content if isinstance(item, Text))
 
 
 def first_difference(steps: tuple[Step, ...], stored: Mapping[str, int], head: int, changed: set[str]) -> int:

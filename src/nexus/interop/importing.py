@@ -22,8 +22,8 @@ from msgspec.structs import replace
 from nexus.assembly.record import with_sizes
 from nexus.engine import Engine
 from nexus.errors import BadReference, HeadMoved, LedgerBusy
-from nexus.interop.differences import changed_keys, first_difference
-from nexus.interop.transcript import Problem, Step, Transcript
+from nexus.interop.differences import changed_keys, first_difference, is_beginning
+from nexus.interop.transcript import Problem, Step, Transcript, with_known_times
 from nexus.ledger.sessions import NewRefUpdate, SessionMetadata, SessionStatus
 from nexus.providers.received import mapping
 from nexus.tokens.image_limits import ImageLimits
@@ -71,6 +71,7 @@ def import_transcript(
     Each session is one transaction. A report counts what this import added, not what a concurrent one did.
     Raises LedgerBusy if other writers keep changing a session.
     """
+    transcript = with_known_times(transcript)
     name = _name(nx, transcript, session)
     transcript = _with_image_problems(nx, transcript)
     if transcript.after in (nx.store.known_keys(name) if nx.store.thread_of(name) is not None else {}):
@@ -326,11 +327,15 @@ def _move(
             f"messages were missing between others and have been added; the session without them is {old!r} (archived)"
         )
     added = _new_steps(steps, stored)
+    was_incomplete = pointer is not None and _was_incomplete(nx, pointer.thread or 0, at, _new_steps(steps, first_keys))
+    if was_incomplete:
+        note = f"a message was incomplete at the last import and has been completed; {old!r} (deleted) has the session before"
     if not dry_run and pointer is not None:
         nx.store.fork(old, label, at, facts=_facts(transcript), expected_number=0)
         entries = tuple(ledger_entries(nx, steps, first_keys, at))
         nx.store.commit(old, Commit(entries, expected_head=at), _facts(transcript))
-        former = replace(_facts(transcript), status="active" if abandoned_keys else "archived")
+        status = "deleted" if was_incomplete else "active" if abandoned_keys else "archived"
+        former = replace(_facts(transcript), status=status)
         thread, reason = nx.store.thread_of(old), f"import: {note}"
         moves = [
             NewRefUpdate(label, thread, reason, None, pointer.number),
@@ -343,6 +348,12 @@ def _move(
             nx.store.update_refs(moves)
             undo.pop_all()
     return _report(transcript, label, steps, added, status=_status(nx, label), note=note, dry_run=dry_run)
+
+
+def _was_incomplete(nx: Engine, thread: int, at: int, steps: list[Step]) -> bool:
+    """Return True if a thread's messages after the entry `at` are beginnings of those that replace them."""
+    abandoned = [row.message for entry in nx.store.entries(thread, at) for row in entry.rows]
+    return is_beginning(abandoned, (message for step in steps for message in step.messages))
 
 
 def _report(

@@ -10,7 +10,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Container, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
@@ -45,8 +48,11 @@ _GREETING = re.compile(
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST_SECONDS = 100_000_000_000
-"""Larger numbers are milliseconds: as seconds they would be later than the year 5000."""
-_MOST_MS = _MOST_SECONDS * 1000
+"""Larger numbers are milliseconds, micro- or nanoseconds: as seconds they would be later than the year 5000."""
+
+_SECONDS = re.compile(r"[0-9]{9,}(?:\.[0-9]+)?")
+_ZONE_NAME = re.compile(r"\s*(?:UTC|GMT|Z)\Z", re.IGNORECASE)
+_SLASHED_DATE = re.compile(r"\A(\d{4})[/.](\d{1,2})[/.](\d{1,2})(?!\d)")
 
 
 class Problem(Struct, frozen=True):
@@ -139,6 +145,8 @@ class Transcript(Struct, frozen=True):
     meta: str = ""  # JSON text of other metadata
     unique_keys: bool = False
     """True if keys identify messages across files, so that a resumed copy of a session is recognized."""
+    undated_ms: int = 0
+    """Time of steps if the file has none that is understood; 0 for the time of the import."""
 
     @property
     def shown_title(self) -> str:
@@ -176,17 +184,70 @@ def _request_words(message: Message) -> str:
 
 
 def time_ms(value: object) -> int:
-    """Return the milliseconds since 1970 of an ISO 8601 text (UTC without a zone), or of seconds or milliseconds; else 0."""
+    """Return the milliseconds since 1970 of a time; 0 if it is not understood.
+
+    Times are ISO 8601 texts, with slashes or a zone's name too (UTC without a zone), dates of mail and HTTP, and numbers
+    of seconds, milliseconds, microseconds or nanoseconds.
+    """
     if isinstance(value, str):
-        try:
-            time = datetime.fromisoformat(value.strip())
-            time = time if time.tzinfo else time.replace(tzinfo=UTC)
-            return max(0, (time - _EPOCH) // timedelta(milliseconds=1))
-        except (ValueError, OverflowError):
-            return 0
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < _MOST_MS:
+        text = value.strip()
+        if _SECONDS.fullmatch(text):
+            return time_ms(float(text))
+        time = _parse_time(text)
+        return max(0, (time - _EPOCH) // timedelta(milliseconds=1)) if time else 0
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < _MOST_SECONDS * 10**9:
         return 0
-    return int(value if value > _MOST_SECONDS else value * 1000)
+    if value <= _MOST_SECONDS:
+        return int(value * 1000)
+    while value > _MOST_SECONDS * 1000:
+        value /= 1000
+    return int(value)
+
+
+def _parse_time(text: str) -> datetime | None:
+    iso = _SLASHED_DATE.sub(lambda date: f"{date[1]}-{date[2]:0>2}-{date[3]:0>2}", text)
+    iso = _ZONE_NAME.sub("+00:00", iso)
+    for parse, written in ((datetime.fromisoformat, iso), (parsedate_to_datetime, text)):
+        with suppress(ValueError, OverflowError, TypeError, IndexError):
+            time = parse(written)
+            return time if time.tzinfo else time.replace(tzinfo=UTC)
+    return None
+
+
+class FileTimes:
+    """The times of a file's lines. Those that are not understood are problems."""
+
+    def __init__(self, path: Path, problems: list[Problem]) -> None:
+        self._path = path
+        self._problems = problems
+        self.undated_ms = 0
+        """Time of a conversation whose times are not understood: that of the file. 0 if all of them are."""
+
+    def read(self, line: int, value: object) -> int:
+        """Return a line's time in milliseconds since 1970; 0 for none, or one that is not understood."""
+        at_ms = time_ms(value)
+        if not at_ms and value not in (None, ""):
+            shown = str(value)[:40]
+            text = f"time {shown!r} not understood: the message has the time of the one before it"
+            self._problems.append(Problem(line, "unknown time", text))
+            self.undated_ms = self._path.stat().st_mtime_ns // 1_000_000
+        return at_ms
+
+
+def with_known_times(transcript: Transcript) -> Transcript:
+    """Return the transcript with a time for each step, if any is known: that of the step before it, else after it."""
+    fallback = transcript.undated_ms
+    forks = (replace(fork, steps=_dated(fork.steps, fallback)) for fork in transcript.forks)
+    return replace(transcript, steps=_dated(transcript.steps, fallback), forks=tuple(forks))
+
+
+def _dated(steps: tuple[Step, ...], fallback: int) -> tuple[Step, ...]:
+    at_ms = next((step.at_ms for step in steps if step.at_ms), fallback)
+    dated: list[Step] = []
+    for step in steps:
+        at_ms = step.at_ms or at_ms
+        dated.append(step if step.at_ms else replace(step, at_ms=at_ms))
+    return tuple(dated)
 
 
 def results_behind_calls(steps: Sequence[Step]) -> tuple[Step, ...]:

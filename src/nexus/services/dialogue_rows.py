@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from nexus.errors import BadReply, UnreadableFile
 from nexus.interop.json_lines import OnRead, read_json_lines
 from nexus.interop.readers import FileReader
-from nexus.interop.transcript import Piece, Problem, Step, Transcript, group_into_turns, time_ms
+from nexus.interop.transcript import FileTimes, Piece, Problem, Step, Transcript, group_into_turns, time_ms
 from nexus.providers import openai
 from nexus.providers.received import CallIndex, compact_json, items_of, mapping, text_of
 
@@ -73,7 +73,8 @@ def read(path: Path, on_read: OnRead | None = None) -> Iterator[Transcript]:
     owners = {next((text_of(row[name]) for name in _OWNER if text_of(row.get(name))), "") for _, row in rows}
     source_id = owners.pop() if len(owners) == 1 else ""
     source_id = source_id or path.stem
-    steps, damaged = _steps(rows, source_id, problems)
+    times = FileTimes(path, problems)
+    steps, damaged = _steps(rows, source_id, problems, times)
     yield Transcript(
         format="dialogue",
         source_id=source_id,
@@ -82,6 +83,7 @@ def read(path: Path, on_read: OnRead | None = None) -> Iterator[Transcript]:
         problems=tuple(problems),
         lines=lines,
         message_lines=lines - counted.total() - (damaged if lines > 1 else 0),
+        undated_ms=times.undated_ms,
     )
 
 
@@ -99,11 +101,13 @@ def _oldest_first(rows: list[tuple[int, dict[str, Any]]], problems: list[Problem
     return sorted(rows, key=lambda item: time_ms(item[1].get("timestamp")))
 
 
-def _steps(rows: list[tuple[int, dict[str, Any]]], source_id: str, problems: list[Problem]) -> tuple[list[Step], int]:
+def _steps(
+    rows: list[tuple[int, dict[str, Any]]], source_id: str, problems: list[Problem], times: FileTimes
+) -> tuple[list[Step], int]:
     """Return one step for each row, and the number of damaged rows."""
     calls, used, steps, damaged = CallIndex(), Counter[str](), list[Step](), 0
     for line, row in rows:
-        at_ms, row_id = time_ms(row.get("timestamp")), row.get("id")
+        at_ms, row_id = times.read(line, row.get("timestamp")), row.get("id")
         digest = hashlib.sha256(compact_json(row).encode(errors="surrogatepass")).hexdigest()[:16]
         name = str(row_id) if isinstance(row_id, (str, int)) and row_id != "" else digest
         used[name] += 1
