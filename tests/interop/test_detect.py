@@ -87,7 +87,7 @@ def test_empty_missing_and_special_files_are_rejected(tmp_path: Path) -> None:
 def test_given_format_is_used_and_unknown_one_is_rejected(tmp_path: Path) -> None:
     file = write(tmp_path, json.dumps(PLAIN))
     assert [transcript.format for transcript in detect.read(file, "anthropic")] == ["anthropic"]
-    with pytest.raises(UnknownFormat, match=r"formats: anthropic, claude_code, dialogue, .*openai, turnlog"):
+    with pytest.raises(UnknownFormat, match=r"formats: anthropic, claude_code, dialogue, .*openai, responses, turnlog"):
         detect.read(file, "word")
 
 

@@ -55,6 +55,8 @@ READABLE = {
     "openai": '{"role": "user", "content": "Which index?"}\n',
     "anthropic": '{"role": "user", "content": [{"type": "text", "text": "Which index?"}]}\n',
     "claude_code": '{"type": "user", "uuid": "u1", "sessionId": "s", "message": {"role": "user", "content": "Hi."}}\n',
+    "gemini": '{"role": "user", "parts": [{"text": "Which index?"}]}\n',
+    "responses": '{"type": "function_call_output", "call_id": "c1", "output": "GIN."}\n',
     "nanobot": '{"_type": "metadata", "created_at": "2026-03-06"}\n{"role": "user", "content": "Hi."}\n',
     "dialogue": '{"run_id": "r1", "role": "human", "content": "Hi.", "timestamp": "2026-03-06T14:30:00Z"}\n',
     "turnlog": PRINTED,

@@ -6,8 +6,9 @@ from msgspec import Struct
 
 from nexus.cli._output import count_noun
 from nexus.engine import Engine
+from nexus.interop.claude_code import REQUEST
 from nexus.providers.prompt_cache import cost_of_reply
-from nexus.providers.received import mapping, number_of, text_of
+from nexus.providers.received import items_of, mapping, number_of, text_of
 from nexus.types.ledger_entries import Entry
 from nexus.types.request import TokenUsage
 
@@ -35,6 +36,8 @@ class ReportedUsage(Struct, frozen=True):
     models: tuple[ModelUsage, ...]
     is_imported: bool
     """True if the newest call is from an imported file."""
+    tools: int | None = None
+    """Number of tools in its request, if the file has the system prompt and tools; else None."""
     summaries: tuple[ModelUsage, ...] = ()
     """The calls for summaries, which are in none of the others; `calls` counts summaries."""
 
@@ -44,7 +47,8 @@ class ReportedUsage(Struct, frozen=True):
             return "", ""
         last = f"{self.last_input_tokens:,} input tokens in the newest call to {self.last_model or 'an unnamed model'}"
         if self.is_imported:
-            last += ", with the system prompt and tools, which the file does not contain"
+            last += ", with the system prompt and "
+            last += "tools, which the file does not contain" if self.tools is None else count_noun(self.tools, "tool")
         costs = [
             (usage.dollars, f"{count_noun(usage.calls, 'call')} to {usage.model or 'unnamed models'}")
             for usage in self.models
@@ -63,6 +67,7 @@ def reported_usage(nx: Engine, label: str) -> ReportedUsage:
     summaries: dict[str, ModelUsage] = {}
     calls: dict[str, tuple[str, TokenUsage]] = {}
     model, last_model, last_tokens, is_imported, has_file = "", "", 0, False, False
+    tools: int | None = None
     for entry in nx.ledger.iter_entries(label):
         if entry.kind == "compaction":
             _add_summary(nx, summaries, entry)
@@ -70,6 +75,8 @@ def reported_usage(nx: Engine, label: str) -> ReportedUsage:
         model = text_of(entry.body.get("model")) or model
         model = next((row.message.model for row in reversed(entry.rows) if row.message.model), model)
         has_file = has_file or "imported" in entry.body
+        if request := mapping(entry.body.get(REQUEST)):
+            tools = len(items_of(request.get("tools")))
         fields = mapping(entry.body.get("usage"))
         usage = TokenUsage(**{name: number_of(fields.get(name)) for name in TokenUsage.__struct_fields__})
         if usage.input_tokens:
@@ -80,7 +87,8 @@ def reported_usage(nx: Engine, label: str) -> ReportedUsage:
             calls[reply_id or f"entry {entry.seq}"] = (model, usage)
     for of_model, usage in calls.values():
         _add_call(nx, sums, of_model, usage)
-    return ReportedUsage(last_model, last_tokens, tuple(sums.values()), is_imported, tuple(summaries.values()))
+    models, written = tuple(sums.values()), tuple(summaries.values())
+    return ReportedUsage(last_model, last_tokens, models, is_imported, tools, written)
 
 
 def _add_call(nx: Engine, sums: dict[str, ModelUsage], model: str, usage: TokenUsage) -> None:

@@ -192,6 +192,8 @@ def _report_lines(report: ImportReport, added: str) -> Iterator[str]:
     if report.message_lines and report.counted:
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(report.counted.items()))
         yield f"  {report.lines:,} lines: {report.message_lines:,} with messages; others: {printable(kinds)}"
+    if report.cost_usd:
+        yield f"  cost in the file: USD {report.cost_usd:,.4f}"
     for problem in report.problems[:SHOWN_PROBLEMS]:
         where = f"line {problem.line}" if problem.line else problem.kind
         yield f"  {where}: {printable(problem.text)}"

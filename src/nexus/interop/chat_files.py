@@ -1,8 +1,10 @@
-"""Readers of conversations in OpenAI's chat format, in Anthropic's, and of nanobot's session files.
+"""Readers of conversations as providers' requests have them, and of nanobot's session files.
 
-A file contains one conversation (an object with `messages`, or an array of messages), an array of conversations, one
-conversation a line, or one message a line. Each message is a piece, keyed by its conversation, position and content, so
-a file that grew adds the rest. One conversation is in memory at a time. A message's `timestamp` is its time.
+The formats are OpenAI's chat completions and Responses items, Anthropic's messages and Gemini's contents. A file contains
+one conversation (an object with `messages`, `input` or `contents`, or an array of messages), an array of conversations,
+one conversation a line, or one message a line. Lines that name their conversation belong to it. Each message is a piece,
+keyed by its conversation, position and content, so a file that grew adds the rest. Responses items of the model in a row
+are one message, whose content is in the first item's piece.
 
 nanobot's files (`sessions/*.jsonl`) have one message a line in OpenAI's format after a line with `"_type": "metadata"`.
 Its `last_consolidated` messages were moved to the memory files and are not sent any more: a clear follows them.
@@ -23,14 +25,34 @@ from msgspec.structs import replace
 from nexus.errors import BadReply, UnreadableFile
 from nexus.interop.json_lines import JsonLine, OnRead, read_json_lines
 from nexus.interop.readers import FileReader
-from nexus.interop.transcript import Piece, Problem, Step, Transcript, group_into_turns, results_behind_calls, time_ms
-from nexus.providers import anthropic, openai
+from nexus.interop.transcript import (
+    FileTimes,
+    Piece,
+    Problem,
+    Step,
+    Transcript,
+    group_into_turns,
+    results_behind_calls,
+)
+from nexus.providers import anthropic, gemini, openai, openai_responses
 from nexus.providers.received import CallIndex, ReadOne, items_of, mapping, meta_text, number_of, rest_of, text_of
 from nexus.types.message import Message
 from nexus.workspace.sources.event_blocks import with_runtime_note
 
+_LISTS = ("contents", "history", "items", "input")
+"""Fields with the messages of a conversation: of requests, and of Gemini CLI's checkpoints."""
+_SYSTEM = {
+    "anthropic": ("system",),
+    "gemini": ("system_instruction", "systemInstruction"),
+    "responses": ("instructions",),
+}
+"""Fields with the system text next to the messages, by format."""
 _FIELDS = frozenset({"messages", "id", "title", "model"})
-_IDS = ("id", "conversation_id", "session_id")
+_GROUP_IDS = ("conversation_id", "conversationId", "session_id", "sessionId", "thread_id", "threadId")
+"""Fields of a message's line with the id of its conversation."""
+_IDS = ("id", *_GROUP_IDS)
+_TIMES = ("timestamp", "created_at", "createdAt", "create_time", "createTime", "ts")
+"""Fields of a message with its time; the first one counts."""
 
 
 @dataclass(slots=True)
@@ -38,6 +60,8 @@ class _Draft:
     """A conversation while its lines are collected."""
 
     source_id: str
+    group: str = ""
+    """Id of the conversation that the lines name."""
     fields: dict[str, Any] = field(default_factory=dict[str, Any])
     # messages with their line numbers, and those from the conversation's other fields
     items: list[tuple[int, Any]] = field(default_factory=list[tuple[int, Any]])
@@ -53,6 +77,16 @@ class _Draft:
 def read_openai(path: Path, on_read: OnRead | None = None) -> Iterator[Transcript]:
     """Yield the conversations of a file in OpenAI's chat format. Raises UnreadableFile without messages."""
     return _read(path, on_read, "openai", openai.received_message)
+
+
+def read_responses(path: Path, on_read: OnRead | None = None) -> Iterator[Transcript]:
+    """Yield the conversations of a file with items of OpenAI's Responses API. Raises UnreadableFile without any."""
+    return _read(path, on_read, "responses", _read_items)
+
+
+def read_gemini(path: Path, on_read: OnRead | None = None) -> Iterator[Transcript]:
+    """Yield the conversations of a file with Gemini's contents. Raises UnreadableFile without any."""
+    return _read(path, on_read, "gemini", _read_content)
 
 
 def read_anthropic(path: Path, on_read: OnRead | None = None) -> Iterator[Transcript]:
@@ -73,70 +107,157 @@ def is_nanobot(record: dict[str, Any]) -> bool:
     return record.get("_type") == "metadata" and ("last_consolidated" in record or "created_at" in record)
 
 
+def is_content(record: dict[str, Any]) -> bool:
+    """Return True for one of Gemini's contents. Other formats have `parts` too, but with a `type`."""
+    parts = record.get("parts")
+    if not isinstance(parts, list):
+        return record.get("role") == "model" and "content" not in record
+    return not any("type" in mapping(part) for part in items_of(parts))
+
+
+def is_item(record: dict[str, Any]) -> bool:
+    """Return True for an item that only the Responses API has."""
+    kind = text_of(record.get("type"))
+    if "role" in record:
+        is_message = kind == "message" and isinstance(record.get("content"), str)
+        return is_message or any(mapping(part).get("type") in _ITEM_PARTS for part in items_of(record.get("content")))
+    is_typed = kind.removesuffix("_output").removesuffix("_call") in _CALLS or kind in _ITEM_TYPES
+    return is_typed and any(name in record for name in _ITEM_FIELDS)
+
+
+_ITEM_PARTS = ("input_text", "output_text", "input_image", "input_file")
+_ITEM_TYPES = ("reasoning", "compaction", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response")
+_CALLS = frozenset(
+    {"function", "custom_tool", "local_shell", "shell", "apply_patch", "computer", "web_search", "file_search"}
+    | {"code_interpreter", "image_generation", "mcp", "tool_search"}
+)
+_ITEM_FIELDS = ("id", "call_id", "summary", "encrypted_content", "action")
+
+
+def _read_items(items: Any, calls: CallIndex, author: str = "") -> tuple[Message, ...]:
+    """Return the message of a list of items: a reply's, or one that a program sent."""
+    return openai_responses.received_messages(items, author, calls)
+
+
+def _read_content(item: Any, calls: CallIndex) -> tuple[Message, ...]:
+    """Return the messages of one of Gemini's contents, which may be a text or a part alone."""
+    if isinstance(item, str):
+        item = {"parts": [{"text": item}]}
+    elif "parts" not in mapping(item) and "role" not in mapping(item):
+        item = {"parts": [item]}
+    return gemini.received_message(item, calls)
+
+
 def _read(path: Path, on_read: OnRead | None, format_name: str, read_one: ReadOne) -> Iterator[Transcript]:
     empty = True
-    for draft in _drafts(path, on_read, with_system=format_name == "anthropic"):
+    for draft in _drafts(path, on_read, format_name):
         empty = False
-        yield _transcript(draft, format_name, read_one)
+        yield _transcript(draft, format_name, read_one, FileTimes(path, draft.problems))
     if empty:
         raise UnreadableFile(f"{path} contains no messages in the format {format_name} (name another with --format)")
 
 
 def conversations_in(value: Any) -> list[dict[str, Any]]:
-    """Return the conversations in a JSON value; none for other values, among them a single message."""
-    if isinstance(mapping(value).get("messages"), list):
-        return [mapping(value)]
+    """Return the conversations in a JSON value, with their `messages`; none for other values, among them one message."""
+    if (conversation := _conversation(value)) is not None:
+        return [conversation]
     listed = items_of(value)
-    if any(isinstance(mapping(item).get("messages"), list) for item in listed):
-        return [mapping(i) if isinstance(mapping(i).get("messages"), list) else {"messages": [i]} for i in listed]
-    return [{"messages": listed}] if any("role" in mapping(item) for item in listed) else []
+    found = [_conversation(item) for item in listed]
+    if any(conversation is not None for conversation in found):
+        return [one or {"messages": [item]} for one, item in zip(found, listed, strict=True)]
+    return [{"messages": listed}] if any(is_message(mapping(item)) for item in listed) else []
 
 
-def _drafts(path: Path, on_read: OnRead | None, *, with_system: bool) -> Iterator[_Draft]:
-    """Yield each conversation when the next one begins. Other lines count for the conversation before them."""
+def _conversation(value: Any) -> dict[str, Any] | None:
+    """Return an object with messages, under the name `messages`; None for any other value."""
+    fields = mapping(value)
+    if isinstance(fields.get("messages"), list):
+        return fields
+    for name in () if isinstance(fields.get("output"), list) else _LISTS:
+        items = items_of(fields.get(name))
+        if any(is_message(mapping(item)) for item in items):
+            others = {other: field for other, field in fields.items() if other != name}
+            return {**others, "messages": items}
+    output = items_of(fields.get("output"))
+    if not any(is_item(mapping(item)) or "role" in mapping(item) for item in output):
+        return None
+    given = fields.get("input")
+    asked = [{"role": "user", "content": given}] if isinstance(given, str) else items_of(given)
+    others = {other: field for other, field in fields.items() if other not in ("input", "output")}
+    return {**others, "messages": [*asked, *output]}
+
+
+def is_message(record: dict[str, Any]) -> bool:
+    """Return True for a message of any format."""
+    return "role" in record or is_content(record) or is_item(record)
+
+
+def _drafts(path: Path, on_read: OnRead | None, format_name: str) -> Iterator[_Draft]:
+    """Yield each conversation when the next one begins, those of lines that name theirs at the end.
+
+    Other lines count for the conversation before them.
+    """
     stem, used = path.stem, Counter[str]()
+    groups: dict[str, _Draft] = {}
     early = _Draft("")  # lines before the first conversation
     draft: _Draft | None = None
     for row in read_json_lines(path, on_read):
         conversations = conversations_in(row.value)
         if conversations:
             for number, fields in enumerate(conversations):
-                if draft is not None:
+                if draft is not None and not draft.group:
                     yield draft
                 fallback = f"{stem}:{row.line + number}" if row.line + number > 1 else stem
                 ids = (fields.get(name) for name in _IDS)
                 ids = (str(value) for value in ids if isinstance(value, (str, int)) and not isinstance(value, bool))
-                draft = _Draft(_unused(next(filter(None, ids), fallback), used), fields)
+                draft = _Draft(_unused(next(filter(None, ids), fallback), used), fields=fields)
                 draft.items = [(row.line, item) for item in items_of(fields["messages"])]
-                if with_system and fields.get("system"):
-                    draft.leading = [(row.line, {"role": "system", "content": fields["system"]})]
+                draft.leading = [(row.line, item) for item in _system_items(fields, format_name)]
                 draft.problems += [row.problem] if row.problem else []
                 draft.lines, draft.counted["conversation"] = (0, 0) if number else (1, 1)
                 _move_lines(early, draft)
         elif is_nanobot(mapping(row.value)):
-            if draft is not None:
+            if draft is not None and not draft.group:
                 yield draft
             draft = _nanobot_draft(mapping(row.value), stem, used)
             _move_lines(early, draft)
-        elif "role" in mapping(row.value):
-            if draft is None or not draft.by_line:
-                if draft is not None:
+        elif is_message(mapping(row.value)):
+            names = (text_of(mapping(row.value).get(name)) for name in _GROUP_IDS if format_name != "nanobot")
+            group = next(filter(None, names), "")
+            if draft is None or not draft.by_line or (group and group != draft.group):
+                if draft is not None and not draft.group:
                     yield draft
-                draft = _Draft(_unused(stem, used), by_line=True)
+                draft = groups.get(group) or _Draft(_unused(group or stem, used), group, by_line=True)
                 _move_lines(early, draft)
+            if group:
+                groups[group] = draft
             draft.items.append((row.line, row.value))
             draft.lines += 1
             draft.message_lines += 1
             draft.problems += [row.problem] if row.problem else []
         else:
             _add_other(draft or early, row)
-    if draft is not None:
+    if draft is not None and not draft.group:
         yield draft
+    yield from groups.values()
+
+
+def _system_items(fields: dict[str, Any], format_name: str) -> Iterator[dict[str, Any]]:
+    """Yield the message of the system text next to a conversation's messages."""
+    value = next(filter(None, (fields.get(name) for name in _SYSTEM.get(format_name, ()))), None)
+    if value is None:
+        return
+    if format_name == "gemini":
+        listed = mapping(value).get("parts", value)
+        parts = listed if isinstance(listed, list) else [listed]
+        yield {"role": "system", "parts": [{"text": part} if isinstance(part, str) else part for part in parts]}
+    else:
+        yield {"role": "system", "content": value}
 
 
 def _nanobot_draft(record: dict[str, Any], stem: str, used: Counter[str]) -> _Draft:
     fields = {name: value for name, value in record.items() if name not in ("_type", "key")}
-    draft = _Draft(_unused(text_of(record.get("key")) or stem, used), fields, by_line=True)
+    draft = _Draft(_unused(text_of(record.get("key")) or stem, used), fields=fields, by_line=True)
     draft.fields |= {"title": text_of(mapping(record.get("metadata")).get("title"))}
     draft.lines, draft.counted["metadata"] = 1, 1
     draft.consolidated = number_of(record.get("last_consolidated"))
@@ -160,37 +281,43 @@ def _move_lines(early: _Draft, draft: _Draft) -> None:
     early.lines, early.counted, early.problems = 0, Counter(), []
 
 
-def _transcript(draft: _Draft, format_name: str, read_one: ReadOne) -> Transcript:
+def _transcript(draft: _Draft, format_name: str, read_one: ReadOne, times: FileTimes) -> Transcript:
     calls = CallIndex()
     steps: list[Step] = []
     numbered = [(f"+{index}", line, item) for index, (line, item) in enumerate(draft.leading)]
     numbered += [(str(index), line, item) for index, (line, item) in enumerate(draft.items)]
-    for place, line, item in numbered:
+    units = _units(numbered) if format_name == "responses" else ([one] for one in numbered)
+    for unit in units:
+        place, line, item = unit[0]
         try:
-            new = read_one(item, calls)
-            # Names with a leading `_`, such as `_unknown` in exports, do not count.
-            content = {name: value for name, value in mapping(item).items() if not name.startswith("_")}
-            text = json.dumps(content, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
-            key = f"{draft.source_id}/{place}/{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+            if format_name == "responses":
+                new = _read_items([item for _, _, item in unit], calls, text_of(draft.fields.get("model")))
+            else:
+                new = read_one(item, calls)
+            keys = [f"{draft.source_id}/{place}/{_digest(item)}" for place, _, item in unit]
         except (BadReply, RecursionError) as error:
             text = str(error) if isinstance(error, BadReply) else "nested too deeply"
             draft.problems.append(Problem(line, "damaged message", f"message {place}: {text}"))
             if draft.by_line:
-                draft.message_lines -= 1
-                draft.counted["(damaged message)"] += 1
+                draft.message_lines -= len(unit)
+                draft.counted["(damaged message)"] += len(unit)
             continue
         calls.add(new)
-        ids, at_ms = (key, f"{key}:rest"), time_ms(mapping(item).get("timestamp"))
+        key = keys[0]
+        fields = mapping(item)
+        time = next((value for name in _TIMES if (value := fields.get(name)) not in (None, "")), None)
+        ids, at_ms = (key, f"{key}:rest"), times.read(line, time)
         new = tuple(
             replace(_as_data(message), id=message.id or key_id, at_ms=at_ms)
             for message, key_id in zip(new, ids, strict=False)
         )
-        steps.append(Step(pieces=(Piece(key, new),), at_ms=at_ms))
+        steps.append(Step(pieces=(Piece(key, new), *map(Piece, keys[1:])), at_ms=at_ms))
         if place == str(draft.consolidated - 1):
             steps.append(Step("clear", (Piece(f"{key}:clear"),), at_ms=at_ms))
     meta = ""
     try:
-        meta = meta_text(rest_of(draft.fields, _FIELDS | {"system"} if draft.leading else _FIELDS))
+        known = _FIELDS | {*_SYSTEM[format_name]} if draft.leading else _FIELDS
+        meta = meta_text(rest_of(draft.fields, known))
     except RecursionError:
         line = draft.items[0][0] if draft.items else 1
         draft.problems.append(Problem(line, "nested too deeply", "skipped: fields next to the messages"))
@@ -205,7 +332,31 @@ def _transcript(draft: _Draft, format_name: str, read_one: ReadOne) -> Transcrip
         message_lines=draft.message_lines,
         model=text_of(draft.fields.get("model")),
         meta=meta,
+        undated_ms=times.undated_ms,
     )
+
+
+def _units(numbered: list[tuple[str, int, Any]]) -> Iterator[list[tuple[str, int, Any]]]:
+    """Yield the items of each message: those of the model in a row, one that a program sent."""
+    unit: list[tuple[str, int, Any]] = []
+    for one in numbered:
+        if unit and not openai_responses.is_of_model(mapping(one[2])):
+            yield unit
+            unit = []
+        unit.append(one)
+        if not openai_responses.is_of_model(mapping(one[2])):
+            yield unit
+            unit = []
+    if unit:
+        yield unit
+
+
+def _digest(item: Any) -> str:
+    """Return the part of a message's key that depends on its content."""
+    # Names with a leading `_`, such as `_unknown` in exports, do not count.
+    content = {name: value for name, value in mapping(item).items() if not name.startswith("_")}
+    text = json.dumps(content or item, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _as_data(message: Message) -> Message:
@@ -216,9 +367,11 @@ def _as_data(message: Message) -> Message:
 def _unused(name: str, used: Counter[str]) -> str:
     """Return the name, with a number if another conversation of the file has it."""
     used[name] += 1
-    return name if used[name] == 1 else f"{name}#{used[name]}"
+    return name if used[name] == 1 else _unused(f"{name}#{used[name]}", used)
 
 
 ANTHROPIC = FileReader(read_anthropic)
+GEMINI = FileReader(read_gemini)
 NANOBOT = FileReader(read_nanobot)
 OPENAI = FileReader(read_openai)
+RESPONSES = FileReader(read_responses)

@@ -7,6 +7,9 @@ before it and reported. A second line without a parent is a cleared conversation
 `progress` lines with their messages) form separate transcripts. What the tool wrote in the model's place is no message:
 an error of the API is the failure of its turn, other notices are counted only.
 
+Newer files record the requests: the first message of a request with another system prompt or other tools has them in the
+facts of its step (`REQUEST`), and the transcript has the cost of all calls.
+
 `message` and the time of a line are imported, and fields that describe the message go into `meta`. All fields outside
 `IMPORTED` (above all the tool's own record of its result) are counted only.
 """
@@ -48,12 +51,15 @@ SYNTHETIC = "<synthetic>"
 ABOUT = ("cwd", "version", "gitBranch", "slug")
 """Fields of every line that describe the session; the last value counts."""
 
+REQUEST = "imported_request"
+"""Key of the facts of a step: `system` text and `tools` of the request that it answers."""
+
 _INTERRUPTED = "[Request interrupted by user"
 _IN_META = ("isMeta", "apiError", "error", "requestId", "agentId", "forkedFrom", "permissionMode")
 
 IMPORTED = frozenset(
     {"type", "uuid", "parentUuid", "logicalParentUuid", "message", "timestamp", "isSidechain", "isCompactSummary"}
-    | {"sessionId", "userType", "isApiErrorMessage", *ABOUT, *_IN_META}
+    | {"sessionId", "userType", "isApiErrorMessage", "requestRef", *ABOUT, *_IN_META}
 )
 """Fields of a message line that are imported or redundant."""
 
@@ -87,6 +93,10 @@ class _File:
     about: dict[str, Any] = field(default_factory=dict[str, Any])
     sessions: dict[str, None] = field(default_factory=dict[str, None])
     queue: MessageQueue = field(default_factory=MessageQueue)
+    # system prompts with tools by hash, and those of each request by its id
+    shapes: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    requests: dict[str, str] = field(default_factory=dict[str, str])
+    cost_usd: float = 0.0
     # by the id of an agent: the tool call that started it; calls that have their final result
     calls: dict[str, str] = field(default_factory=dict[str, str])
     answered: set[str] = field(default_factory=set[str])
@@ -145,6 +155,7 @@ def read(path: Path, on_read: OnRead | None = None) -> Iterator[Transcript]:
         lines=file.lines,
         message_lines=main.message_lines + sum(side.message_lines for side in sides) - file.unlined,
         meta=meta_text(about),
+        cost_usd=file.cost_usd,
     )
 
 
@@ -174,6 +185,8 @@ def _take(file: _File, row: JsonLine) -> None:
         file.titles[kind] = text_of(record.get(_TITLES[kind]))
     elif kind == "queue-operation":
         file.queue.apply(row.line, record)
+    elif kind in _REQUEST_RECORDS:
+        _take_request_record(file, kind, record)
     if uuid := text_of(record.get("uuid")):
         chain, link = _place(file, row.line, record)
         if (kind, subtype) == ("system", "compact_boundary"):
@@ -181,6 +194,29 @@ def _take(file: _File, row: JsonLine) -> None:
             file.contents.setdefault(uuid, "")
             link = Link(link.node, boundary=uuid)
         file.link(uuid, chain, link, is_hook=kind == "progress" or link.is_hook)
+
+
+_REQUEST_RECORDS = ("api-request-shape", "api-request", "cost-state")
+
+
+def _take_request_record(file: _File, kind: str, record: dict[str, Any]) -> None:
+    """Note a record of the requests that the tool sent."""
+    if kind == "api-request-shape":
+        file.shapes[text_of(record.get("shapeHash"))] = mapping(record.get("shape"))
+    elif kind == "api-request":
+        file.requests[text_of(record.get("id"))] = text_of(record.get("shapeHash"))
+    elif isinstance(cost := record.get("totalCostUSD"), (int, float)):
+        file.cost_usd = max(file.cost_usd, float(cost))  # counts on when a session is resumed
+
+
+def _request_of(file: _File, chain: Chain, record: dict[str, Any]) -> dict[str, Any]:
+    """Return the facts with the request that a message answers, if the one before had another prompt or tools."""
+    name = file.requests.get(text_of(record.get("requestRef")), "")
+    shape = file.shapes.get(name)
+    if shape is None or chain.request == name:
+        return {}
+    chain.request = name
+    return {REQUEST: {"system": content_text(shape.get("system")), "tools": items_of(shape.get("tools"))}}
 
 
 def _take_agent_messages(file: _File, line: int, record: dict[str, Any]) -> bool:
@@ -322,7 +358,7 @@ def _take_message(file: _File, line: int, record: dict[str, Any], kind: str) -> 
         usage = anthropic.usage(body["usage"]) if body.get("usage") else None
         if chain is file.main and messages[0].id not in chain.by_message:
             link = _add_sent(file, chain, link)
-        place = chain.add_assistant(link, messages[0], key, usage, stop)
+        place = chain.add_assistant(link, messages[0], key, usage, stop, _request_of(file, chain, record))
     else:
         place = _add_user(file, chain, link, record, Step(pieces=(Piece(key, messages),), at_ms=messages[0].at_ms))
     file.link(uuid, chain, Link(place))
@@ -416,9 +452,7 @@ def _conversation(file: _File, chain: Chain, source_id: str) -> Transcript:
     )
 
 
-def _messages_of(
-    record: dict[str, Any], kind: str, key: str, calls: CallIndex, at_ms: int
-) -> tuple[Message, ...]:
+def _messages_of(record: dict[str, Any], kind: str, key: str, calls: CallIndex, at_ms: int) -> tuple[Message, ...]:
     """Return the line's messages with id, time, source and meta. Raises BadReply without one."""
     body = mapping(record.get("message"))
     if not body:

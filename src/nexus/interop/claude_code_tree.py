@@ -13,6 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from typing import Any
+
+from msgspec.structs import replace
 
 from nexus.interop.differences import is_beginning
 from nexus.interop.transcript import Fork, Piece, Step, group_into_turns
@@ -66,6 +69,7 @@ class Chain:
     calls: CallIndex = field(default_factory=CallIndex)
     by_message: dict[str, int] = field(default_factory=dict[str, int])
     by_call: dict[str, int] = field(default_factory=dict[str, int])
+    request: str = ""  # system prompt and tools of the newest request, by hash
     # by the index of a node: the lines that its children name as their parent
     child_lines: dict[int, set[str]] = field(default_factory=dict[int, set[str]])
 
@@ -105,11 +109,14 @@ class Chain:
                 return newest
         return place
 
-    def add_assistant(self, link: Link, message: Message, key: str, usage: TokenUsage | None, stop: str) -> int:
+    def add_assistant(
+        self, link: Link, message: Message, key: str, usage: TokenUsage | None, stop: str, facts: dict[str, Any]
+    ) -> int:
         """Add a piece of an assistant's message to the node with its id or as a new one; return the index."""
         place = self.by_message.get(message.id)
         if place is None:
-            step = Step(pieces=(Piece(key, (message,)),), at_ms=message.at_ms, usage=usage, stop_reason=stop)
+            piece = Piece(key, (message,))
+            step = Step(pieces=(piece,), at_ms=message.at_ms, usage=usage, stop_reason=stop, facts=facts)
             self.by_message[message.id] = place = self.add(link, step)
         else:
             step = self.nodes[place].first
@@ -117,7 +124,7 @@ class Chain:
             if is_beginning(step.messages, (message,)):  # the line has all of the message so far, and more
                 pieces = (*(Piece(other) for other in step.keys), Piece(key, (message,)))
             usage, stop = usage or step.usage, stop or step.stop_reason
-            self.nodes[place].first = Step(pieces=pieces, at_ms=step.at_ms, usage=usage, stop_reason=stop)
+            self.nodes[place].first = replace(step, pieces=pieces, usage=usage, stop_reason=stop)
             self.calls.add((message,))
         self.by_call.update((call.id, place) for call in message.calls())
         return place

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from nexus.errors import UnknownFormat, UnreadableFile
-from nexus.interop.chat_files import conversations_in, is_nanobot
+from nexus.interop.chat_files import conversations_in, is_content, is_item, is_message, is_nanobot
 from nexus.interop.json_lines import OnRead, read_json_lines
 from nexus.interop.readers import READERS, FileReader, find_reader
 from nexus.interop.transcript import Transcript
@@ -25,7 +25,7 @@ _EVENTS = {*_MESSAGE_EVENTS, "file-history-snapshot", "queue-operation", "custom
 _EVENT_FIELDS = ("sessionId", "parentUuid", "leafUuid", "snapshot", "isSidechain", "message")
 _OPENAI_ROLES = {"developer", "tool", "function"}
 _OPENAI_FIELDS = ("tool_calls", "tool_call_id", "function_call", "reasoning_content", "refusal")
-_OPENAI_PARTS = {"image_url", "input_audio", "file", "refusal", "input_text", "output_text"}
+_OPENAI_PARTS = {"image_url", "input_audio", "file", "refusal"}
 _ANTHROPIC_PARTS = {"tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use", "document"}
 
 
@@ -45,12 +45,12 @@ def detect(path: Path) -> str:
         if name := _owner(lambda reader, value=row.value: reader.owns_value(value)):
             return name
         conversations = conversations_in(row.value)
-        if not conversations and "role" in record:
+        if not conversations and is_message(record):
             conversations = [{"messages": [row.value]}]
         for conversation in conversations:
             if format_name := _provider(conversation):
                 return format_name
-            plain = plain or any("role" in mapping(item) for item in items_of(conversation["messages"]))
+            plain = plain or any(_is_plain(mapping(item)) for item in items_of(conversation["messages"]))
     if plain:
         return "openai"
     if problem and (name := _owner(lambda reader: reader.owns_damaged(path))):
@@ -82,6 +82,11 @@ def _owner(owns: Callable[[FileReader], bool]) -> str:
     return next((name for name, reader in READERS.items() if owns(reader)), "")
 
 
+def _is_plain(message: dict[str, Any]) -> bool:
+    """Return True for a message of text, in which several formats are the same."""
+    return "role" in message and ("content" in message or "parts" not in message)
+
+
 def _provider(conversation: dict[str, Any]) -> str:
     """Return the format that a conversation's fields prove; empty if it is plain."""
     if isinstance(conversation.get("system"), (str, list)):
@@ -90,6 +95,10 @@ def _provider(conversation: dict[str, Any]) -> str:
         message = mapping(item)
         if name := _owner(lambda reader, message=message: reader.owns_message(message)):
             return name
+        if is_content(message):
+            return "gemini"
+        if is_item(message):
+            return "responses"
         if text_of(message.get("role")) in _OPENAI_ROLES or any(name in message for name in _OPENAI_FIELDS):
             return "openai"
         for part in map(mapping, items_of(message.get("content"))):

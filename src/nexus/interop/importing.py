@@ -61,6 +61,8 @@ class ImportReport(Struct, frozen=True):
     status: SessionStatus = "active"
     rejected: int = 0
     """Steps that were not added because the session is deleted."""
+    cost_usd: float = 0.0
+    """Cost of the calls in dollars, as the file reports it; 0 if it does not."""
 
 
 def import_transcript(
@@ -92,7 +94,7 @@ def import_transcript(
     _retitle(nx, transcript, reports[0].session, dry_run=dry_run)
     homes = [reports[0]]
     # Lines and problems are counted once, in the report of the main path.
-    bare = replace(transcript, counted={}, omitted={}, problems=(), lines=0, message_lines=0)
+    bare = replace(transcript, counted={}, omitted={}, problems=(), lines=0, message_lines=0, cost_usd=0.0)
     for number, fork in enumerate(transcript.forks, 1):
         parent = homes[fork.branch + 1]
         label = _fork_name(nx, [key for step in fork.steps for key in step.keys], name, number)
@@ -389,6 +391,7 @@ def _report(
         note=note,
         status=status,
         rejected=rejected,
+        cost_usd=transcript.cost_usd,
     )
 
 

@@ -40,8 +40,10 @@ READERS: Registry[FileReader] = Registry(
     {
         "anthropic": "nexus.interop.chat_files:ANTHROPIC",
         "claude_code": "nexus.interop.claude_code:READER",
+        "gemini": "nexus.interop.chat_files:GEMINI",
         "nanobot": "nexus.interop.chat_files:NANOBOT",
         "openai": "nexus.interop.chat_files:OPENAI",
+        "responses": "nexus.interop.chat_files:RESPONSES",
     }
 )
 """The readers by name. Rooms above add theirs, and plugins."""

@@ -145,6 +145,8 @@ class Transcript(Struct, frozen=True):
     meta: str = ""  # JSON text of other metadata
     unique_keys: bool = False
     """True if keys identify messages across files, so that a resumed copy of a session is recognized."""
+    cost_usd: float = 0.0
+    """Cost of the calls in dollars, as the file reports it; 0 if it does not."""
     undated_ms: int = 0
     """Time of steps if the file has none that is understood; 0 for the time of the import."""
 

@@ -360,7 +360,7 @@ def received_messages(
     for index, value in enumerate(input_items, first_index):
         item = with_nulls(value, _REQUIRED_NULLS)
         fields = mapping(item)
-        if _is_of_model(fields):
+        if is_of_model(fields):
             of_model.append(item)
             continue
         if of_model:
@@ -375,7 +375,8 @@ def received_messages(
     return tuple(messages)
 
 
-def _is_of_model(fields: dict[str, Any]) -> bool:
+def is_of_model(fields: dict[str, Any]) -> bool:
+    """Return True for an item that a model wrote."""
     kind = text_of(fields.get("type"))
     if kind in ("", "message"):
         return fields.get("role") == "assistant"
