@@ -24,7 +24,7 @@ from nexus.types.block import Block, ContextWarning
 from nexus.types.compaction_plan import FULL, FULL_TO, CompactionPlan, Trigger
 from nexus.types.history import History, Lookup, Memory
 from nexus.types.ledger_entries import Cut, MessageRef, TurnPosition
-from nexus.types.message import Message, ProviderFormat
+from nexus.types.message import Message
 from nexus.types.profile import MessageFormatName
 from nexus.types.request import AgentRole, Identity, Request, Routing
 from nexus.types.tool_definition import ToolSpec
@@ -131,6 +131,9 @@ class TokenLine(Struct, frozen=True):
     messages: int = 0
 
 
+BodyFormat: TypeAlias = Literal["openai", "responses", "anthropic", "gemini", "gemini_rest"]
+"""Formats of request bodies: `openai` is chat completions, `gemini` the Python client's form, `gemini_rest` JSON."""
+
 Planner: TypeAlias = Callable[[Trigger, float], CompactionPlan | None]
 """Makes the plan of a compaction, for a trigger and a target share of the available tokens."""
 
@@ -142,6 +145,7 @@ class Renderers:
     openai: Callable[[AssembledContext], dict[str, Any]]
     anthropic: Callable[[AssembledContext], dict[str, Any]]
     gemini: Callable[[AssembledContext], dict[str, Any]]
+    gemini_rest: Callable[[AssembledContext], dict[str, Any]]
     responses: Callable[[AssembledContext], dict[str, Any]]
     report: Callable[[AssembledContext], str]
     as_json: Callable[[AssembledContext], dict[str, Any]]
@@ -348,6 +352,13 @@ class AssembledContext:
         """Return the keyword arguments of `client.models.generate_content`."""
         return self._renderers.gemini(self)
 
+    def to_gemini_rest(self) -> dict[str, Any]:
+        """Return the JSON body of Gemini's REST methods `generateContent` and `streamGenerateContent`.
+
+        The model is part of their address, so it is not in the body.
+        """
+        return self._renderers.gemini_rest(self)
+
     @property
     def body_hash(self) -> str:
         """SHA-256 of the request body's JSON in the model's provider format, stored by `record`, verified by `replay`.
@@ -357,12 +368,18 @@ class AssembledContext:
         """
         return self._renderers.body_hash(self)
 
-    def to_provider(self, wire: ProviderFormat) -> dict[str, Any]:
-        """Return the request body in a provider format; OpenAI's is chat completions. Raises BadSetting."""
-        render = {"openai": self.to_openai, "anthropic": self.to_anthropic, "gemini": self.to_gemini}.get(wire)
-        if render is None:
-            raise BadSetting(f"provider format {wire!r} unknown (use 'openai', 'anthropic' or 'gemini')")
-        return render()
+    def to_provider(self, wire: BodyFormat) -> dict[str, Any]:
+        """Return the request body in a provider format; `openai` is chat completions. Raises BadSetting."""
+        renderers = {
+            "openai": self.to_openai,
+            "responses": self.to_responses,
+            "anthropic": self.to_anthropic,
+            "gemini": self.to_gemini,
+            "gemini_rest": self.to_gemini_rest,
+        }
+        if wire not in renderers:
+            raise BadSetting(f"provider format {wire!r} unknown (use {', '.join(renderers)})")
+        return renderers[wire]()
 
     def to_json(self) -> dict[str, Any]:
         """Return the context as plain JSON values, under documented key names."""

@@ -23,6 +23,7 @@ from nexus.assembly.token_report import budget_with_usage, token_lines
 from nexus.context import Accounting, AssembledContext, EngineState, Planner, Provenance, RepairReport
 from nexus.errors import EmptyEvent
 from nexus.providers.settings import translate_settings
+from nexus.providers.tools import tool_problems
 from nexus.text.as_received import received_format
 from nexus.text.message_text import unsendable_kind
 from nexus.tokens.calibration import anchor_of
@@ -34,8 +35,8 @@ from nexus.types.history import History
 from nexus.types.ledger_entries import TurnPosition
 from nexus.types.message import ATTACHED, Image, Message, Note, Part, Text, Unknown
 from nexus.types.profile import Profile
-from nexus.types.request import Request, system_record
 from nexus.workspace.sendable_images import sendable_image
+from nexus.types.request import TOOLS_ORIGIN, Request, system_record
 
 
 def build_context(
@@ -50,7 +51,7 @@ def build_context(
     preamble, notes, result = chosen.preamble, chosen.current, chosen.result
     history, current = _history_and_current(chosen)
     settings, problems = translate_settings(
-        request.model_config, inputs.model, inputs.model.provider_format, {spec.name for spec in system.tools}
+        request.model_config, inputs.model, inputs.model.provider_format, system.tools
     )
     manifest = build_manifest(request, profile, inputs, system, chosen, settings)
     return AssembledContext(
@@ -102,6 +103,7 @@ def build_context(
             current_warnings,
             preamble.warnings,
             (ContextWarning("nexus:settings", problem) for problem in problems),
+            (ContextWarning(TOOLS_ORIGIN, problem) for problem in tool_problems(system.tools, inputs.model)),
             (ContextWarning(n.source, "omitted from this call: it does not fit the budget") for n in notes.omitted),
             _fit_warnings(inputs, system, chosen),
         ),

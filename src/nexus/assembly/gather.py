@@ -68,7 +68,7 @@ def gather_system(request: Request, profile: Profile, inputs: AssemblyInputs) ->
     tools = canonical(request.tools) if inputs.tools is None else inputs.tools
     fixed = FixedTokens(
         system=text_tokens_json(text, inputs.counter) + REQUEST_TOKENS,
-        tools=tools_tokens([spec.definition() for spec in tools], inputs.counter) if tools else 0,
+        tools=tools_tokens([spec.counted() for spec in tools], inputs.counter) if tools else 0,
     )
     return SystemPrompt(blocks, text, tools, fixed, warnings)
 

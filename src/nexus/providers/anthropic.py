@@ -37,6 +37,7 @@ from nexus.providers.received import (
     with_nulls,
 )
 from nexus.providers.settings import body_settings
+from nexus.providers.tools import anthropic_tools
 from nexus.providers.turns import ConversationParts, Fragment, owned, turns
 from nexus.text.as_received import received_items
 from nexus.text.message_text import RENDER_VERSION, text_of_result, visible_parts
@@ -104,14 +105,12 @@ def body_without_messages(ctx: AssembledContext) -> dict[str, Any]:
         limit = min(reserve, ctx.accounting.model_info.max_output_tokens or reserve)
     out: dict[str, Any] = {"model": ctx.model, "max_tokens": limit}
     out.update({key: value for key, value in settings.items() if key != "max_tokens"})
-    if ctx.tools:
-        out["tools"] = [
-            {"name": spec.name, "description": spec.description, "input_schema": spec.fresh_schema()}
-            for spec in ctx.tools
-        ]
+    if tools := anthropic_tools(ctx):
+        out["tools"] = tools
         # Tools precede the system slot in the prompt, so its breakpoint covers them too.
-        if not ctx.system_prompt:
-            out["tools"][-1]["cache_control"] = {**CACHE_CONTROL}
+        last = next((tool for tool in reversed(tools) if not tool.get("defer_loading")), None)
+        if not ctx.system_prompt and last is not None:
+            last["cache_control"] = {**CACHE_CONTROL}  # the API rejects it on a deferred tool
     if ctx.system_prompt:
         out["system"] = [{"type": "text", "text": ctx.system_prompt, "cache_control": {**CACHE_CONTROL}}]
     return out

@@ -11,6 +11,7 @@ because the API requires it there.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
@@ -38,6 +39,7 @@ from nexus.providers.received import (
 )
 from nexus.providers.settings import body_settings
 from nexus.providers.signatures import SIGNED_CALLS_RENDER, call_signatures
+from nexus.providers.tools import gemini_tools
 from nexus.providers.turns import ConversationParts, Fragment, owned, turns
 from nexus.text.as_received import received_items
 from nexus.text.message_text import RENDER_VERSION, text_of_result, visible_parts
@@ -48,6 +50,7 @@ from nexus.types.sanitize import arguments_as_object
 from nexus.types.stop_reasons import stop_reason
 
 _json = msgspec.json.Decoder(dict[str, Any])
+_CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
 
 _ROLES: dict[str, Role] = {
     "user": "user",
@@ -72,16 +75,28 @@ def body(ctx: AssembledContext) -> dict[str, Any]:
 
 def body_without_messages(ctx: AssembledContext) -> dict[str, Any]:
     """Return the request before the contents: the model, and the configuration with settings, system slot and tools."""
-    config = body_settings(ctx, "gemini")
+    config = _flat_settings(body_settings(ctx, "gemini"))
     if ctx.system_prompt:
         config["system_instruction"] = ctx.system_prompt
-    if ctx.tools:
-        declarations = [
-            {"name": spec.name, "description": spec.description, "parameters_json_schema": spec.fresh_schema()}
-            for spec in ctx.tools
-        ]
-        config["tools"] = [{"function_declarations": declarations}]
+    if tools := gemini_tools(ctx):
+        config["tools"] = tools
     return {"model": ctx.model, **({"config": config} if config else {})}
+
+
+def snake_case(name: str) -> str:
+    """Return the Python client's name of a field that may have its REST name."""
+    return _CAPITAL.sub("_", name).lower()
+
+
+def _flat_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings under the Python client's names, which has no `generationConfig` around some of them."""
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        if snake_case(name) == "generation_config":
+            flat.update((snake_case(key), inner) for key, inner in mapping(value).items())
+        else:
+            flat[snake_case(name)] = value
+    return flat
 
 
 def conversation_parts(ctx: AssembledContext) -> ConversationParts:

@@ -38,6 +38,7 @@ from nexus.providers.received import (
 )
 from nexus.providers.settings import body_settings
 from nexus.providers.signatures import call_signatures, must_sign_calls
+from nexus.providers.tools import chat_tools
 from nexus.providers.turns import ConversationParts, items, owned
 from nexus.text.as_received import REASONING_FIELDS, REASONING_RENDER, received_items
 from nexus.text.message_text import RENDER_VERSION, text_of_result, visible_parts
@@ -83,12 +84,8 @@ def body(ctx: AssembledContext) -> dict[str, Any]:
 def body_without_messages(ctx: AssembledContext) -> dict[str, Any]:
     """Return the body before the messages: model, settings, tools."""
     out: dict[str, Any] = {"model": ctx.model, **body_settings(ctx, "openai")}
-    if ctx.tools:
-        functions = [
-            {"name": spec.name, "description": spec.description, "parameters": spec.fresh_schema()}
-            for spec in ctx.tools
-        ]
-        out["tools"] = [{"type": "function", "function": function} for function in functions]
+    if tools := chat_tools(ctx):
+        out["tools"] = tools
     return out
 
 

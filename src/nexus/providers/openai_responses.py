@@ -39,6 +39,7 @@ from nexus.providers.received import (
     without_nulls,
 )
 from nexus.providers.settings import body_settings
+from nexus.providers.tools import responses_tools
 from nexus.providers.turns import ConversationParts, items, owned
 from nexus.text.as_received import received_items
 from nexus.text.message_text import RENDER_VERSION, image_note, visible_parts
@@ -91,18 +92,8 @@ def body_without_messages(ctx: AssembledContext) -> dict[str, Any]:
     out.update(_settings(body_settings(ctx, "responses")))
     if ctx.system_prompt:
         out["instructions"] = ctx.system_prompt
-    if ctx.tools:
-        # Without `strict` the API requires every schema to be of its strict kind, and rejects others.
-        out["tools"] = [
-            {
-                "type": "function",
-                "name": spec.name,
-                "description": spec.description,
-                "parameters": spec.fresh_schema(),
-                "strict": False,
-            }
-            for spec in ctx.tools
-        ]
+    if tools := responses_tools(ctx):
+        out["tools"] = tools
     return out
 
 

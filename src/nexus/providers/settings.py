@@ -13,15 +13,15 @@ Models of other makers get their settings as they are. `extra` has precedence ov
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any, Literal, TypeAlias, cast
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, cast
 
 from nexus.context import AssembledContext
+from nexus.providers.tools import BodyFormat, sent_tools
 from nexus.tokens.model import Model, setting_rules
 from nexus.tokens.model_table import SettingRules
 from nexus.types.settings import Effort, extra_settings, is_neutral, stop_texts
-
-BodyFormat: TypeAlias = Literal["openai", "responses", "anthropic", "gemini"]
+from nexus.types.tool_definition import ToolSpec
 
 EFFORT_TOKENS: dict[Effort, int] = {"low": 2_048, "medium": 8_192, "high": 24_576}
 """Thinking tokens for an effort, for models that take a number; a number becomes the first effort that covers it."""
@@ -37,12 +37,11 @@ _MAX_STOPS: dict[BodyFormat, int] = {"openai": 4, "responses": 0, "anthropic": 8
 
 def body_settings(ctx: AssembledContext, body_format: BodyFormat) -> dict[str, Any]:
     """Return the settings of a context under the names of a body."""
-    names = {spec.name for spec in ctx.tools}
-    return translate_settings(ctx.model_config, ctx.accounting.model_info, body_format, names)[0]
+    return translate_settings(ctx.model_config, ctx.accounting.model_info, body_format, ctx.tools)[0]
 
 
 def translate_settings(
-    config: Mapping[str, Any], model: Model, body_format: BodyFormat, tools: Collection[str]
+    config: Mapping[str, Any], model: Model, body_format: BodyFormat, tools: Iterable[ToolSpec]
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return a request's settings under the names of a body, and a warning for each that the model refuses."""
     extra = extra_settings(config)
@@ -69,9 +68,10 @@ class _Translation:
     """The translation of one request's settings: the settings left, what is sent so far, and the problems."""
 
     def __init__(
-        self, config: Mapping[str, Any], model: Model, body_format: BodyFormat, tools: Collection[str]
+        self, config: Mapping[str, Any], model: Model, body_format: BodyFormat, tools: Iterable[ToolSpec]
     ) -> None:
-        self.model, self.tools = model, tools
+        self.model = model
+        self.tools = {spec.name: spec for spec in sent_tools(tools, body_format, model)}
         self.format: BodyFormat = body_format
         self.rules: SettingRules = setting_rules(model)
         self.settings = dict(config)
@@ -257,8 +257,11 @@ class _Translation:
             return {"tool_choice": one_tool if is_name else {"type": "any" if choice == "required" else choice}}
         if not is_name:
             return {"tool_choice": choice}
-        function = {"function": {"name": choice}} if self.format == "openai" else {"name": choice}
-        return {"tool_choice": {"type": "function", **function}}
+        own = self.tools[choice].own if self.tools[choice].is_typed else {"type": "function"}
+        if own["type"] not in ("function", "custom"):
+            return {"tool_choice": {"type": own["type"]}}
+        named = {own["type"]: {"name": choice}} if self.format == "openai" else {"name": choice}
+        return {"tool_choice": {"type": own["type"], **named}}
 
 
 def _tokens(thinking: bool | int | Effort) -> int:

@@ -22,7 +22,7 @@ from nexus.context import (
 )
 from nexus.errors import BadContext
 from nexus.policy import DeniedTool
-from nexus.providers import anthropic, gemini, openai, openai_responses
+from nexus.providers import anthropic, gemini, gemini_rest, openai, openai_responses
 from nexus.providers.body_hash import body_hash
 from nexus.render.report import report
 from nexus.tokens.budget import TokenBudget
@@ -166,6 +166,7 @@ RENDERERS = Renderers(
     openai=openai.body,
     anthropic=anthropic.body,
     gemini=gemini.body,
+    gemini_rest=gemini_rest.body,
     responses=openai_responses.body,
     report=report,
     as_json=to_json,

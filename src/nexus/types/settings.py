@@ -90,7 +90,13 @@ def with_output_limit(config: Mapping[str, Any], tokens: int) -> dict[str, Any]:
 def output_limit(config: Mapping[str, Any]) -> int | None:
     """Return the maximum tokens of a reply among a request's settings, None without one."""
     extra = extra_settings(config)
-    limits = [*(extra.get(name) for name in _OUTPUT_NAMES), config.get("max_tokens") if is_neutral(config) else None]
+    generation = extra.get("generationConfig")
+    inner = cast("Mapping[str, Any]", generation).get("maxOutputTokens") if isinstance(generation, Mapping) else None
+    limits = [
+        *(extra.get(name) for name in _OUTPUT_NAMES),
+        inner,
+        config.get("max_tokens") if is_neutral(config) else None,
+    ]
     return next((tokens for tokens in limits if isinstance(tokens, int)), None)
 
 

@@ -12,11 +12,9 @@ from msgspec import Struct
 
 from nexus.errors import BadTool
 from nexus.types.sanitize import sanitize_text
+from nexus.types.tool_forms import SCHEMA_KEYS, OwnForm, ToolProvider, own_form, split_tools
 from nexus.types.tool_schemas import usable_schema
 from nexus.types.validation import check_json, json_copy
-
-SCHEMA_KEYS = ("parameters", "input_schema", "inputSchema", "parameters_json_schema", "parametersJsonSchema")
-"""Keys of a definition for the schema of its parameters: OpenAI's, Anthropic's, MCP's, and both of Gemini's."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}\Z")
 """Names that all three providers accept."""
@@ -93,12 +91,7 @@ def _problems_of_json(definitions: bytes) -> bool:
 
 def single_definitions(definitions: Iterable[Mapping[str, Any]]) -> Iterator[object]:
     """Yield definitions of one tool each, unchecked."""
-    for definition in definitions:
-        declared = definition.get("function_declarations") or definition.get("functionDeclarations")
-        if isinstance(declared, (list, tuple)):
-            yield from cast("Sequence[object]", declared)
-        else:
-            yield definition
+    return (single for definition in definitions for single in split_tools(definition))
 
 
 def _checked_definition(definition: object) -> dict[str, Any]:
@@ -123,12 +116,16 @@ def definition_name(definition: object) -> str:
     fields = cast("Mapping[str, object]", definition if isinstance(definition, Mapping) else {})
     inner = fields.get("function")
     name = cast("Mapping[str, object]", inner if isinstance(inner, Mapping) else fields).get("name")
-    return sanitize_text(name[:80]) if isinstance(name, str) else ""
+    return sanitize_text(name[:80]) if isinstance(name, str) else own_form(fields).type_name
 
 
 def read_definition(definition: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """Yield name, description and schema of each tool in a definition. Raises BadTool."""
+    """Yield name, description and schema of each tool in a definition; a typed tool has no schema. Raises BadTool."""
     for single in iter_definitions([definition]):
+        form = own_form(single)
+        if form.type_name:
+            yield form.type_name, str(form.fields.get("description") or ""), {}
+            continue
         function: Mapping[str, Any] = function_schema(single)
         name = function.get("name") if isinstance(function, Mapping) else None
         if not isinstance(name, str) or not _NAME.match(name):
@@ -177,14 +174,12 @@ class ToolMetadata(Struct, frozen=True):
 
 
 def iter_definitions(definitions: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """Yield definitions of one tool each. One in Gemini's dialect may declare several tools. Raises BadTool."""
+    """Yield definitions of one tool each. One in Gemini's dialect may have several tools. Raises BadTool."""
     for definition in definitions:
-        declared = definition.get("function_declarations") or definition.get("functionDeclarations") or (definition,)
-        if not isinstance(declared, (list, tuple)):
-            raise BadTool("function_declarations of a tool definition are not a list")
-        for wrong in (item for item in cast("Sequence[object]", declared) if not isinstance(item, Mapping)):
-            raise BadTool(f"tool definition is {type(wrong).__name__}, not a mapping")
-        yield from cast("Sequence[Mapping[str, Any]]", declared)
+        for single in split_tools(definition):
+            if not isinstance(single, Mapping):
+                raise BadTool(f"tool definition is {type(single).__name__}, not a mapping")
+            yield cast("Mapping[str, Any]", single)
 
 
 def function_schema(definition: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -197,11 +192,15 @@ def tool_metadata(definition: Mapping[str, Any]) -> ToolMetadata | None:
     if not isinstance(definition, Mapping):
         return None
     function = function_schema(definition)
-    name = function.get("name") if function is definition or isinstance(function, Mapping) else None
+    name = own_form(definition).type_name
+    if not name and isinstance(function, Mapping):
+        name = function.get("name")
     if not isinstance(name, str):
         return None
     values: dict[str, object] = {}
-    for level in (definition,) if function is definition else (definition, function):
+    for level in (
+        (definition,) if function is definition or not isinstance(function, Mapping) else (definition, function)
+    ):
         for fields in (level, level.get(METADATA_KEY)):
             if isinstance(fields, Mapping):
                 items = cast("Mapping[str, object]", fields)
@@ -278,16 +277,39 @@ def _bare_name(tool: ToolMetadata) -> str:
     return tool.name.rsplit("__", 1)[-1].lower()
 
 
-class ToolSpec(Struct, frozen=True, order=True):
+class ToolSpec(Struct, frozen=True, order=True, omit_defaults=True):
     """One tool: name, description, JSON schema of its parameters (keys sorted)."""
 
     name: str
     description: str
     schema: dict[str, Any]
+    """Empty for a typed tool, which its provider or its model defines."""
+    provider: ToolProvider = ""
+    """The provider whose form `own` is in."""
+    own: dict[str, Any] = {}
+    """The whole definition of a typed tool as received; of a function the fields that only its provider takes."""
+
+    @property
+    def is_typed(self) -> bool:
+        """True for a tool without a schema of parameters, which only its own provider takes."""
+        return not self.schema
 
     def definition(self) -> dict[str, Any]:
-        """Return the definition in the longest of the provider formats, which is the one that is counted."""
-        return {"name": self.name, "description": self.description, "parameters_json_schema": self.schema}
+        """Return the definition in a form that says everything: its own, or the longest one, which is the counted one."""
+        if self.is_typed:
+            return self.own
+        name, key = {"name": self.name, "description": self.description}, "parameters_json_schema"
+        if self.provider == "openai":
+            name, key = {"type": "function", **name}, "parameters"
+        elif self.provider == "anthropic":
+            key = "input_schema"
+        return {**name, key: self.schema, **self.own}
+
+    def counted(self) -> dict[str, Any]:
+        """Return the definition as it counts: a deferred tool is not in the prompt before it was searched and found."""
+        if self.own.get("defer_loading") is True:
+            return {"name": self.name, "description": self.description}
+        return self.definition()
 
     def fresh_schema(self) -> dict[str, Any]:
         """Return a copy of the schema for a request body, whose owner may change it."""
@@ -313,11 +335,30 @@ def _specs_from_json(definitions: bytes) -> tuple[ToolSpec, ...]:
 
 def _specs(definitions: Iterable[Mapping[str, Any]]) -> tuple[ToolSpec, ...]:
     specs: dict[str, ToolSpec] = {}
-    for definition in definitions:
-        for name, description, schema in read_definition(definition):
-            full: dict[str, Any] = {"type": "object", "properties": {}, **schema}
-            specs[name] = ToolSpec(name, sanitize_text(description), _sorted(full))
+    for definition in iter_definitions(definitions):
+        ((name, description, schema),) = read_definition(definition)
+        own = own_form(definition)
+        full: dict[str, Any] = {} if own.type_name else {"type": "object", "properties": {}, **schema}
+        spec = ToolSpec(name, sanitize_text(description), _sorted(full), own.provider, _sendable(_bare(own)))
+        # A typed tool without a name is another one than a function that has its type as name.
+        is_nameless = bool(own.type_name) and not isinstance(own.fields.get("name"), str)
+        specs[f"{name}:typed" if is_nameless else name] = spec
     return tuple(specs[name] for name in sorted(specs))
+
+
+def _bare(form: OwnForm) -> dict[str, Any]:
+    """Return the fields without Nexus's own."""
+    return {key: value for key, value in form.fields.items() if key not in (METADATA_KEY, *_METADATA_FIELDS)}
+
+
+def _sendable(value: Any) -> Any:
+    """Return plain JSON values in their order, without text that no body can carry."""
+    if isinstance(value, Mapping):
+        items = cast("Mapping[object, Any]", value)
+        return {str(key): _sendable(items[key]) for key in items}
+    if isinstance(value, (list, tuple)):
+        return [_sendable(item) for item in cast("Sequence[Any]", value)]
+    return sanitize_text(value) if isinstance(value, str) else value
 
 
 def _sorted(value: Any) -> Any:

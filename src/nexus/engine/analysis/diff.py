@@ -89,7 +89,7 @@ def diff_prompts(old: Side, new: Side, counter: TokenCounter) -> Difference:
         stable_tokens = min(old.ctx.token_budget.used.total, total)
     elif state == "broken":
         fitted, blocks = new.fitted, new.ctx.provenance.blocks
-        tools = tools_tokens((tool.definition() for tool in new.ctx.tools), counter)
+        tools = tools_tokens((tool.counted() for tool in new.ctx.tools), counter)
         conversation = fitted.window.tokens + fitted.closing_tokens + fitted.current_tokens
         costs = PrefixCosts(
             tools=tools,

@@ -116,7 +116,7 @@ def _prompt_lines(ctx: AssembledContext, counter: TokenCounter) -> Iterator[Expl
     for line in _token_lines(ctx, "system"):
         block = blocks.get((line.source, line.name))
         if line.source == "nexus:tools":
-            sizes = [tools_tokens([tool.definition()], counter) for tool in ctx.tools]
+            sizes = [tools_tokens([tool.counted()], counter) for tool in ctx.tools]
             for tool, tokens in zip(ctx.tools, share(line.tokens, sizes), strict=True):
                 text = one_line(tool.description)
                 yield ExplainedLine(
@@ -130,7 +130,7 @@ def _prompt_lines(ctx: AssembledContext, counter: TokenCounter) -> Iterator[Expl
             yield _prompt_line(line, "sent with every call", block)
     for tool in ctx.provenance.denied_tools:
         specs = canonical([tool.definition])
-        base = tools_tokens([spec.definition() for spec in specs], counter)
+        base = tools_tokens([spec.counted() for spec in specs], counter)
         tokens = to_provider_tokens(base, ctx.provenance.manifest.factor)
         text = one_line(" ".join(spec.description for spec in specs))
         yield ExplainedLine(

@@ -1,0 +1,118 @@
+"""What a tool definition says in its own provider's form and in no other: typed tools, and further fields of functions.
+
+A typed tool (`memory_20250818`, `web_search`, `google_search`, a custom tool with a grammar) has no schema of parameters:
+its provider or its model defines it. A function may have fields that only its provider takes (`strict`, `defer_loading`).
+The fields are those of the packages `anthropic` 2.12, `openai` 3.54 and `google-genai` 3.4.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, TypeAlias, cast
+
+from msgspec import Struct
+
+ToolProvider: TypeAlias = Literal["", "openai", "anthropic", "gemini"]
+"""The provider whose form a definition is in; empty if it says nothing that others do not take."""
+
+SCHEMA_KEYS = ("parameters", "input_schema", "parameters_json_schema", "parametersJsonSchema", "inputSchema")
+"""Keys of a function's schema in all forms."""
+
+FUNCTION_FIELDS: dict[ToolProvider, tuple[str, ...]] = {
+    "openai": ("strict", "defer_loading", "output_schema", "allowed_callers"),
+    "anthropic": ("strict", "defer_loading", "input_examples", "allowed_callers", "eager_input_streaming"),
+    "gemini": ("behavior", "response", "response_json_schema", "responseJsonSchema"),
+}
+"""Fields of a function besides name, description and schema."""
+
+_DECLARATIONS = ("function_declarations", "functionDeclarations")
+_GEMINI_TOOLS = frozenset(
+    {
+        "google_search",
+        "google_search_retrieval",
+        "google_maps",
+        "enterprise_web_search",
+        "url_context",
+        "code_execution",
+    }
+    | {"computer_use", "file_search", "retrieval", "mcp_servers", "parallel_ai_search", "exa_ai_search"}
+)
+_ANTHROPIC_TYPE = re.compile(r".+_20\d{6}\Z|mcp_toolset\Z")
+_FUNCTION_TYPES = ("function", "custom", "object", "tool")
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
+_CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
+
+
+class OwnForm(Struct, frozen=True):
+    """The part of a definition that only one provider takes."""
+
+    provider: ToolProvider = ""
+    fields: dict[str, Any] = {}
+    """A typed tool's whole definition, or a function's further fields."""
+    type_name: str = ""
+    """Name of a typed tool: its own, or its type and label; empty for a function."""
+
+
+def split_tools(definition: Mapping[str, Any]) -> Iterator[object]:
+    """Yield the tools of one definition. One in Gemini's form may have several, declared ones and typed ones."""
+    declared = next((definition[key] for key in _DECLARATIONS if definition.get(key)), None)
+    if declared is None:
+        yield definition
+        return
+    yield from cast("list[object]", declared) if isinstance(declared, (list, tuple)) else (declared,)
+    for key, value in definition.items():
+        if _snake(key) in _GEMINI_TOOLS:
+            yield {key: value}
+
+
+def own_form(definition: Mapping[str, Any]) -> OwnForm:
+    """Return what one tool's definition says in its provider's form alone."""
+    fields = {key: value for key, value in definition.items() if key != "cache_control"}
+    kind = fields.get("type")
+    if isinstance(kind, str) and kind and kind not in _FUNCTION_TYPES and not _is_function(fields):
+        return OwnForm("anthropic" if _ANTHROPIC_TYPE.match(kind) else "openai", fields, _typed_name(fields))
+    if isinstance(custom := fields.get("custom"), Mapping) and kind == "custom":
+        fields = {"type": "custom", **_flat_custom(cast("Mapping[str, Any]", custom))}
+        return OwnForm("openai", fields, _typed_name(fields))
+    if kind == "custom" and not _is_function(fields):
+        return OwnForm("openai", fields, _typed_name(fields))
+    if "name" not in fields and len(fields) == 1 and (key := _snake(next(iter(fields)))) in _GEMINI_TOOLS:
+        return OwnForm("gemini", {key: fields[next(iter(fields))]}, key)
+    function = fields.get("function")
+    inner = cast("Mapping[str, Any]", function if isinstance(function, Mapping) else fields)
+    provider: ToolProvider = "gemini"
+    if kind == "function" or function is not None:
+        provider = "openai"
+    elif "input_schema" in fields or kind == "custom":
+        provider = "anthropic"
+    more = {key: inner[key] for key in FUNCTION_FIELDS[provider] if inner.get(key) not in (None, False, [])}
+    return OwnForm(provider, more) if more else OwnForm()
+
+
+def _is_function(fields: Mapping[str, Any]) -> bool:
+    """Return True for a named tool with a schema, whatever its type."""
+    return "name" in fields and any(isinstance(fields.get(key), Mapping) for key in SCHEMA_KEYS)
+
+
+def _typed_name(fields: Mapping[str, Any]) -> str:
+    """Return a typed tool's name: its own, or its type, with the label of a server."""
+    function = fields.get("function")
+    inner = cast("Mapping[str, Any]", function if isinstance(function, Mapping) else {})
+    name = fields.get("name") or inner.get("name")
+    label = fields.get("server_label") or fields.get("mcp_server_name") or ""
+    text = name if isinstance(name, str) else "_".join(filter(None, (str(fields["type"]), str(label))))
+    return _UNSAFE.sub("_", text)[:64]
+
+
+def _flat_custom(custom: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a custom tool of chat completions in the form of the Responses API, where the grammar is not nested."""
+    flat = dict(custom)
+    form = flat.get("format")
+    if isinstance(form, Mapping) and isinstance(grammar := cast("Mapping[str, Any]", form).get("grammar"), Mapping):
+        flat["format"] = {"type": "grammar", **cast("Mapping[str, Any]", grammar)}
+    return flat
+
+
+def _snake(name: str) -> str:
+    return _CAPITAL.sub("_", name).lower()

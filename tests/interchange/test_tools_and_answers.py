@@ -1,0 +1,367 @@
+"""Tools as real clients define them, and what a program in front of a provider asks of a mirrored list."""
+
+from __future__ import annotations
+
+import json
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+from typing import Any
+
+import pytest
+from google import genai
+from google.genai import types as genai_types
+
+import nexus
+from nexus.types.tool_definition import canonical
+from support.bodies import PNG
+from support.validity import CHECKS
+
+Json = dict[str, Any]
+SCHEMA: Json = {"type": "object", "properties": {"city": {"type": "string"}}}
+GRAMMAR: Json = {"syntax": "lark", "definition": 'start: "yes" | "no"'}
+MODELS = {"openai": "gpt-5", "responses": "gpt-5", "anthropic": "claude-sonnet-5-5", "gemini": "gemini-2.5-pro"}
+FORMATS = tuple(MODELS)
+
+
+def sent_tools(definitions: list[Json], name: str, **options: Any) -> tuple[list[Json], list[str], Json]:
+    """The tools of a valid body, the warnings about tools, and the body."""
+    with nexus.open(ledger=":memory:") as nx:
+        ctx = nx.assemble("hello", model=MODELS[name], profile="bare", tools=definitions, **options)
+    body = ctx.to_provider(name)  # type: ignore[arg-type]
+    assert CHECKS[name](body) == []
+    tools = body.get("config", {}).get("tools", []) if name == "gemini" else body.get("tools", [])
+    warnings = [warning.message for warning in ctx.warnings if warning.source == "nexus:tools"]
+    return [without_breakpoint(tool) for tool in tools], warnings, body
+
+
+def without_breakpoint(tool: Json) -> Json:
+    return {key: value for key, value in tool.items() if key != "cache_control"}
+
+
+def function(name: str) -> Json:
+    """A function `weather` as a provider has it, sent from its neutral parts."""
+    head = {"name": "weather", "description": "Weather of a city"}
+    return {
+        "openai": {"type": "function", "function": {**head, "parameters": SCHEMA}},
+        "responses": {"type": "function", **head, "parameters": SCHEMA, "strict": False},
+        "anthropic": {**head, "input_schema": SCHEMA},
+        "gemini": {"function_declarations": [{**head, "parameters_json_schema": SCHEMA}]},
+    }[name]
+
+
+AS_RECEIVED: list[tuple[str, str, Json, str]] = [
+    ("memory tool", "anthropic", {"type": "memory_20250818", "name": "memory"}, "claude-code"),
+    (
+        "web search with settings",
+        "anthropic",
+        {
+            "type": "web_search_20250305",
+            "name": "web_search",
+            "max_uses": 5,
+            "user_location": {"type": "approximate", "city": "Berlin", "country": "DE"},
+        },
+        "https://github.com/farion1231/cc-switch/issues/6370",
+    ),
+    ("web fetch", "anthropic", {"type": "web_fetch_20260309", "name": "web_fetch"}, "own"),
+    ("bash", "anthropic", {"type": "bash_20250124", "name": "bash"}, "own"),
+    (
+        "text editor with a limit",
+        "anthropic",
+        {"type": "text_editor_20250728", "name": "str_replace_based_edit_tool", "max_characters": 10_000},
+        "own",
+    ),
+    (
+        "code execution",
+        "anthropic",
+        {"type": "code_execution_20250825", "name": "code_execution"},
+        "https://github.com/decolua/9router/issues/3133",
+    ),
+    ("tool search", "anthropic", {"type": "tool_search_tool_regex_20251119", "name": "tool_search_tool_regex"}, "own"),
+    (
+        "deferred function",
+        "anthropic",
+        {"name": "weather", "description": "Weather of a city", "input_schema": SCHEMA, "defer_loading": True},
+        "own",
+    ),
+    (
+        "strict function with examples",
+        "anthropic",
+        {
+            "name": "weather",
+            "description": "Weather of a city",
+            "input_schema": {**SCHEMA, "additionalProperties": False},
+            "input_examples": [{"city": "Bonn"}],
+            "strict": True,
+        },
+        "https://github.com/Nasiko-Labs/nasiko/issues/165",
+    ),
+    (
+        "strict function of chat completions",
+        "openai",
+        {
+            "type": "function",
+            "function": {"name": "weather", "description": "", "parameters": SCHEMA, "strict": True},
+        },
+        "https://github.com/Nasiko-Labs/nasiko/issues/165",
+    ),
+    (
+        "custom tool with a grammar in chat completions",
+        "openai",
+        {
+            "type": "custom",
+            "custom": {
+                "name": "answer",
+                "description": "Yes or no",
+                "format": {"type": "grammar", "grammar": GRAMMAR},
+            },
+        },
+        "own",
+    ),
+    (
+        "custom tool with a grammar",
+        "responses",
+        {"type": "custom", "name": "apply_patch", "description": "Patch", "format": {"type": "grammar", **GRAMMAR}},
+        "codex",
+    ),
+    ("custom tool of free text", "responses", {"type": "custom", "name": "exec", "description": "Run"}, "codex"),
+    ("web search of OpenAI", "responses", {"type": "web_search", "search_context_size": "low"}, "codex"),
+    ("older web search of OpenAI", "responses", {"type": "web_search_preview_2025_03_11"}, "own"),
+    (
+        "file search",
+        "responses",
+        {"type": "file_search", "vector_store_ids": ["vs_1"], "max_num_results": 3},
+        "own",
+    ),
+    (
+        "remote MCP server",
+        "responses",
+        {
+            "type": "mcp",
+            "server_label": "deepwiki",
+            "server_url": "https://mcp.example/mcp",
+            "require_approval": "never",
+        },
+        "own",
+    ),
+    ("code interpreter", "responses", {"type": "code_interpreter", "container": {"type": "auto"}}, "own"),
+    (
+        "deferred function of OpenAI",
+        "responses",
+        {
+            "type": "function",
+            "name": "weather",
+            "description": "Weather of a city",
+            "parameters": SCHEMA,
+            "strict": False,
+            "defer_loading": True,
+        },
+        "own",
+    ),
+    ("Google search", "gemini", {"google_search": {}}, "https://github.com/agno-agi/agno/issues"),
+    ("code execution of Gemini", "gemini", {"code_execution": {}}, "own"),
+    ("URL context", "gemini", {"url_context": {}}, "gemini-cli"),
+]
+
+
+@pytest.mark.parametrize(("name", "definition"), [row[1:3] for row in AS_RECEIVED], ids=[row[0] for row in AS_RECEIVED])
+def test_tool_goes_to_its_own_provider_as_received(name: str, definition: Json) -> None:
+    sent, warnings, _ = sent_tools([definition], name)
+    assert sent == [definition]
+    assert all("not sent by to_openai()" in warning for warning in warnings)
+
+
+@pytest.mark.parametrize("definition", [row[2] for row in AS_RECEIVED], ids=[row[0] for row in AS_RECEIVED])
+def test_tool_is_the_same_after_it_was_stored(definition: Json) -> None:
+    """A recorded call is replayed from the specs that were stored with it."""
+    specs = canonical([definition])
+    assert canonical(spec.definition() for spec in specs) == specs
+
+
+@pytest.mark.parametrize(("own", "definition"), [row[1:3] for row in AS_RECEIVED], ids=[row[0] for row in AS_RECEIVED])
+@pytest.mark.parametrize("name", FORMATS)
+def test_other_providers_get_a_function_without_the_fields_and_no_typed_tool(
+    own: str, definition: Json, name: str
+) -> None:
+    if {own, name} <= {"openai", "responses"}:
+        return
+    other = {"name": "clock", "description": "The time", "parameters": {"type": "object", "properties": {}}}
+    sent, warnings, body = sent_tools([definition, other], name)
+    is_function = "weather" in str(definition)
+    assert len(str(body).split("clock")) == 2
+    assert ("weather" in str(sent)) == is_function
+    if own == name:
+        assert warnings == []
+    else:
+        assert len(warnings) == 1
+        assert "omitted" in warnings[0]
+        assert not any(field in str(sent) for field in ("defer_loading", "input_examples", "strict': True"))
+
+
+def test_custom_tool_is_translated_between_both_apis_of_openai() -> None:
+    flat = {"type": "custom", "name": "answer", "format": {"type": "grammar", **GRAMMAR}}
+    nested = {"type": "custom", "custom": {"name": "answer", "format": {"type": "grammar", "grammar": GRAMMAR}}}
+    for definition in (flat, nested):
+        assert sent_tools([definition], "openai")[0] == [nested]
+        assert sent_tools([definition], "responses")[0] == [flat]
+
+
+def test_choice_of_a_custom_tool_has_its_type() -> None:
+    definition = {"type": "custom", "name": "answer"}
+    assert sent_tools([definition], "responses", tool_choice="answer")[2]["tool_choice"] == definition
+    assert sent_tools([definition], "openai", tool_choice="answer")[2]["tool_choice"] == {
+        "type": "custom",
+        "custom": {"name": "answer"},
+    }
+
+
+def test_choice_of_an_omitted_tool_is_omitted() -> None:
+    body = sent_tools([{"type": "web_search_20250305", "name": "web_search"}], "openai", tool_choice="web_search")[2]
+    assert "tool_choice" not in body
+    assert "tools" not in body
+
+
+def test_responses_tool_is_named_in_chat_completions() -> None:
+    with nexus.open(ledger=":memory:", model="gpt-5") as nx:
+        ctx = nx.assemble("hello", profile="bare", tools=[{"type": "web_search"}])
+    assert "tools" not in ctx.to_openai()
+    assert ctx.to_responses()["tools"] == [{"type": "web_search"}]
+    assert "not sent by to_openai()" in str(ctx.warnings)
+
+
+def test_compatible_server_gets_its_own_typed_tool() -> None:
+    tools = [{"type": "builtin_function", "function": {"name": "$web_search"}}, {"type": "browser_search"}]
+    with nexus.open(ledger=":memory:", model="kimi-k2") as nx:
+        ctx = nx.assemble("hello", profile="bare", tools=tools)
+    assert sorted(map(str, ctx.to_openai()["tools"])) == sorted(map(str, tools))
+
+
+def test_declared_and_typed_tools_of_one_gemini_definition_are_both_sent() -> None:
+    declared = {
+        "googleSearch": {},
+        "functionDeclarations": [
+            {"name": "weather", "description": "Weather of a city", "parametersJsonSchema": SCHEMA}
+        ],
+    }
+    assert sent_tools([declared], "gemini")[0] == [function("gemini"), {"google_search": {}}]
+    sent, warnings, _ = sent_tools([declared], "anthropic")
+    assert sent == [function("anthropic")]
+    assert len(warnings) == 1
+
+
+def test_deferred_tool_counts_its_name_and_description() -> None:
+    schema = {"type": "object", "properties": {f"field_{n}": {"type": "string"} for n in range(200)}}
+    tool = {"name": "weather", "description": "Weather of a city", "input_schema": schema}
+    with nexus.open(ledger=":memory:", model=MODELS["anthropic"]) as nx:
+        whole = nx.assemble("hello", tools=[tool]).token_budget.used.tools
+        deferred = nx.assemble("hello", tools=[{**tool, "defer_loading": True}]).token_budget.used.tools
+    assert deferred < whole / 10
+
+
+def test_typed_tools_of_a_recorded_call_are_replayed() -> None:
+    tools = [row[2] for row in AS_RECEIVED if row[1] == "anthropic"]
+    with nexus.open(ledger=":memory:", model=MODELS["anthropic"]) as nx:
+        ctx = nx.assemble("hello", session="s", tools=tools)
+        nx.record(ctx, nexus.AgentResult((nexus.assistant("hi"),)))
+        assert nx.replay("s", 1).to_anthropic() == ctx.to_anthropic()
+
+
+REST_SETTINGS: list[tuple[str, Json, Json]] = [
+    ("the client's names", {"temperature": 0.5, "top_k": 3}, {"generationConfig": {"temperature": 0.5, "topK": 3}}),
+    (
+        "REST's names",
+        {"generationConfig": {"maxOutputTokens": 99, "thinkingConfig": {"thinkingBudget": 0}}},
+        {"generationConfig": {"maxOutputTokens": 99, "thinkingConfig": {"thinkingBudget": 0}}},
+    ),
+    (
+        "settings next to the contents",
+        {"safetySettings": [{"category": "C", "threshold": "OFF"}], "cached_content": "cachedContents/1"},
+        {"safetySettings": [{"category": "C", "threshold": "OFF"}], "cachedContent": "cachedContents/1"},
+    ),
+    (
+        "names inside of schemas stay",
+        {"response_json_schema": {"properties": {"full_name": {"type": "string"}}}},
+        {"generationConfig": {"responseJsonSchema": {"properties": {"full_name": {"type": "string"}}}}},
+    ),
+    (
+        "a forced function",
+        {"tool_config": {"function_calling_config": {"mode": "ANY", "allowed_function_names": ["get_it"]}}},
+        {"toolConfig": {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["get_it"]}}},
+    ),
+    ("settings of the client alone", {"http_options": {"timeout": 5}, "seed": 1}, {"generationConfig": {"seed": 1}}),
+]
+
+
+@pytest.mark.parametrize(
+    ("extra", "expected"), [row[1:] for row in REST_SETTINGS], ids=[row[0] for row in REST_SETTINGS]
+)
+def test_rest_body_of_gemini_has_the_settings(extra: Json, expected: Json) -> None:
+    with nexus.open(ledger=":memory:", model=MODELS["gemini"]) as nx:
+        body = nx.assemble("hello", profile="bare", extra=extra).to_gemini_rest()
+    assert body == {**expected, "contents": [{"role": "user", "parts": [{"text": "hello"}]}]}
+
+
+def test_rest_body_is_what_the_official_client_sends() -> None:
+    tools = [{"googleSearch": {}}, function("anthropic")]
+    contents: list[Json] = [
+        {"role": "user", "parts": [{"text": "What is here?"}, {"inlineData": {"mimeType": "image/png", "data": PNG}}]},
+        {
+            "role": "model",
+            "parts": [
+                {
+                    "functionCall": {"id": "a", "name": "weather", "args": {"city_name": "Ulm"}},
+                    "thoughtSignature": "c2ln",
+                }
+            ],
+        },
+        {
+            "role": "user",
+            "parts": [{"functionResponse": {"id": "a", "name": "weather", "response": {"is_warm": True}}}],
+        },
+    ]
+    with nexus.open(ledger=":memory:", model=MODELS["gemini"]) as nx:
+        ctx = nx.mirror(contents, tools=tools, system="Be brief.", temperature=0.5, tool_choice="weather")
+    sent, expected = ctx.to_gemini_rest(), request_of_client(ctx.to_gemini())
+    # The client moves functions behind typed tools, and leaves one name in snake case.
+    assert sorted(map(str, sent.pop("tools"))) == sorted(
+        str({"functionDeclarations": [function_of_rest()]}) if "functionDeclarations" in tool else str(tool)
+        for tool in expected.pop("tools")
+    )
+    expected["systemInstruction"].pop("role")
+    assert sent == expected
+    assert ctx.to_gemini_rest()["contents"] == contents
+    assert ctx.to_provider("gemini_rest") == ctx.to_gemini_rest()
+
+
+def function_of_rest() -> Json:
+    (declared,) = function("gemini")["function_declarations"]
+    return {
+        "name": declared["name"],
+        "description": declared["description"],
+        "parametersJsonSchema": {"properties": SCHEMA["properties"], "type": "object"},
+    }
+
+
+def request_of_client(arguments: Json) -> Json:
+    """The JSON that the package `google-genai` sends for keyword arguments."""
+    requests: list[Json] = []
+
+    class Recorder(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            requests.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(400)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Recorder)
+    Thread(target=server.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_port}"
+    try:
+        client = genai.Client(api_key="none", http_options=genai_types.HttpOptions(base_url=address))
+        with pytest.raises(Exception):  # noqa: B017, PT011 - the answer does not matter
+            client.models.generate_content(**arguments)
+    finally:
+        server.shutdown()
+        server.server_close()
+    return requests[0]
