@@ -81,6 +81,8 @@ class Manifest(Struct, frozen=True):
     image_limits: ImageLimits | None = None  # limits of images; None if they were sent as stored
     image_edge: int = 0  # longest edge of the images because there were many; 0 if none was larger
     image_notes: int = 0  # number of images that were notes because there were too many
+    # Beginning and end of each block in which the caller's system prompt came, in its text; empty for one block.
+    system_parts: tuple[tuple[int, int], ...] = ()
 
 
 class PrefixReport(Struct, frozen=True):
@@ -205,6 +207,16 @@ class Mirrored:
     restored_count: int  # number of the session's messages that are put back in front of a window
     reserve: int  # tokens that the caller adds to the request itself
     state: object = dataclass_field(repr=False, compare=False)
+    _is_unchanged: Callable[[], bool] = dataclass_field(default=bool, repr=False, compare=False)
+
+    @property
+    def unchanged(self) -> bool:
+        """True if everything fits and nothing has to be repaired: send what was received, byte for byte.
+
+        False if the list is not in a format of the model's provider, and if anything is added to its system prompt. What
+        was passed as `system=` counts as received.
+        """
+        return self._is_unchanged()
 
 
 @dataclass(frozen=True, slots=True)

@@ -347,7 +347,8 @@ def request_of_client(arguments: Json) -> Json:
 
     class Recorder(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            requests.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            text = self.rfile.read(int(self.headers["Content-Length"])).decode()
+            requests.append(json.loads(text.replace('"mime_type"', '"mimeType"')))  # it leaves one in snake case
             self.send_response(400)
             self.end_headers()
 
@@ -365,3 +366,238 @@ def request_of_client(arguments: Json) -> Json:
         server.shutdown()
         server.server_close()
     return requests[0]
+
+
+UNCHANGED: list[tuple[str, str, list[Json]]] = [
+    ("plain texts", "openai", [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]),
+    ("plain texts", "anthropic", [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]),
+    ("plain texts", "responses", [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]),
+    (
+        "system, name, call and parts",
+        "openai",
+        [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": [{"type": "text", "text": "a"}], "name": "ann"},
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}],
+            },
+            {"role": "tool", "tool_call_id": "c1", "content": "warm"},
+            {"role": "assistant", "content": "Warm."},
+        ],
+    ),
+    (
+        "custom call of chat completions",
+        "openai",
+        [
+            {"role": "user", "content": "a"},
+            {
+                "role": "assistant",
+                "tool_calls": [{"id": "c1", "type": "custom", "custom": {"name": "exec", "input": "ls -l"}}],
+            },
+            {"role": "tool", "tool_call_id": "c1", "content": "none"},
+        ],
+    ),
+    (
+        "custom call with reasoning",
+        "responses",
+        [
+            {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "a"}]},
+            {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "c2VhbGVk"},
+            {"type": "custom_tool_call", "call_id": "c1", "name": "exec", "input": "ls -l", "status": "completed"},
+            {"type": "custom_tool_call_output", "call_id": "c1", "output": "none"},
+        ],
+    ),
+    (
+        "web search and annotated text",
+        "responses",
+        [
+            {"role": "user", "content": "a"},
+            {
+                "type": "web_search_call",
+                "id": "ws_1",
+                "status": "completed",
+                "action": {"type": "search", "query": "q"},
+            },
+            {"type": "message", "role": "assistant", "id": "m_1", "content": [{"type": "output_text", "text": "b"}]},
+        ],
+    ),
+    (
+        "thinking, call and separate user messages",
+        "anthropic",
+        [
+            {"role": "user", "content": "<system-reminder>x</system-reminder>"},
+            {"role": "user", "content": [{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}]},
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "thinking", "thinking": "hm", "signature": "c2ln"},
+                    {"type": "tool_use", "id": "c1", "name": "weather", "input": {"city": None}},
+                ],
+            },
+            {
+                "role": "user",
+                "content": [
+                    {"type": "tool_result", "tool_use_id": "c1", "content": [{"type": "text", "text": "warm"}]},
+                    {"type": "text", "text": "Continue."},
+                ],
+            },
+            {"role": "assistant", "content": [{"type": "text", "text": "b"}]},
+        ],
+    ),
+    (
+        "document with citations",
+        "anthropic",
+        [
+            {
+                "role": "user",
+                "content": [
+                    {
+                        "type": "document",
+                        "source": {"type": "text", "media_type": "text/plain", "data": "A."},
+                        "citations": {"enabled": True},
+                    },
+                    {"type": "text", "text": "a"},
+                ],
+            },
+            {"role": "assistant", "content": "b"},
+        ],
+    ),
+    (
+        "camel case with a signature and no ids",
+        "gemini",
+        [
+            {"role": "user", "parts": [{"text": "a"}]},
+            {"role": "model", "parts": [{"functionCall": {"name": "weather", "args": {}}, "thoughtSignature": "c2ln"}]},
+            {"role": "user", "parts": [{"functionResponse": {"name": "weather", "response": {"output": "warm"}}}]},
+            {"role": "model", "parts": [{"text": "b"}]},
+        ],
+    ),
+]
+LAST = {"gemini": {"role": "user", "parts": [{"text": "And now?"}]}}
+
+
+@pytest.mark.parametrize(
+    ("name", "items"), [row[1:] for row in UNCHANGED], ids=[f"{row[1]}: {row[0]}" for row in UNCHANGED]
+)
+def test_list_that_fits_is_unchanged_and_one_that_is_cut_is_not(name: str, items: list[Json]) -> None:
+    listed = [*items, LAST.get(name, {"role": "user", "content": "And now?"})]
+    format_name: Any = name
+    tools = (
+        [function(name), {"type": "custom", "name": "exec"}] if name in ("openai", "responses") else [function(name)]
+    )
+    options: Json = {"model": MODELS[name], "tools": tools, "provider": format_name}
+    with nexus.open(ledger=":memory:") as nx:
+        ctx = nx.mirror(listed, **options)
+        assert {sent.state for sent in ctx.sent_messages} == {"unchanged"}
+        assert ctx.mirrored is not None
+        assert ctx.mirrored.unchanged
+        # The second time most of it is stored, and the reply comes back in the client's words.
+        nx.record(ctx, nexus.AgentResult((nexus.assistant("Nothing."),), model=MODELS[name]))
+        reply = {"role": "model", "parts": [{"text": "Nothing."}]} if name == "gemini" else None
+        again = [*listed, reply or {"role": "assistant", "content": "Nothing."}, listed[-1]]
+        second = nx.mirror(again, **options)
+        assert second.mirrored is not None
+        assert second.mirrored.action == "append"
+        assert second.mirrored.unchanged
+        # With much before it, the list is cut, and the body has to be sent.
+        long = [{"role": "user", "parts": [{"text": "word " * 9_000}]}] if name == "gemini" else None
+        old = long or [{"role": "user", "content": "word " * 9_000}]
+        between = [reply or {"role": "assistant", "content": "Nothing."}]
+        cut = nx.mirror([*old, *between, *old, *between, *listed], **options, budget=16_000)
+        assert cut.mirrored is not None
+        assert cut.cut is not None
+        assert not cut.mirrored.unchanged
+
+
+CHANGED: list[tuple[str, str, list[Json]]] = [
+    ("result without a call", "openai", [{"role": "tool", "tool_call_id": "x", "content": "lost"}]),
+    ("blank block", "anthropic", [{"role": "user", "content": [{"type": "text", "text": " "}]}]),
+    (
+        "thinking without a signature",
+        "anthropic",
+        [
+            {"role": "user", "content": "a"},
+            {
+                "role": "assistant",
+                "content": [{"type": "thinking", "thinking": "x", "signature": ""}, {"type": "text", "text": "b"}],
+            },
+        ],
+    ),
+    (
+        "call without a result",
+        "anthropic",
+        [
+            {"role": "user", "content": "a"},
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "weather", "input": {}}]},
+        ],
+    ),
+    (
+        "broken arguments",
+        "openai",
+        [
+            {"role": "user", "content": "a"},
+            {
+                "role": "assistant",
+                "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{a"}}],
+            },
+            {"role": "tool", "tool_call_id": "c1", "content": "warm"},
+        ],
+    ),
+    ("lone surrogate", "openai", [{"role": "user", "content": "a\ud800"}, {"role": "assistant", "content": "b"}]),
+    (
+        "field of another server",
+        "openai",
+        [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "x": 1}],
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "items"), [row[1:] for row in CHANGED], ids=[row[0] for row in CHANGED])
+def test_list_that_a_provider_would_refuse_is_not_unchanged(name: Any, items: list[Json]) -> None:
+    with nexus.open(ledger=":memory:", model=MODELS[name]) as nx:
+        ctx = nx.mirror([*items, {"role": "user", "content": "And now?"}], provider=name)
+        assert ctx.mirrored is not None
+        assert not ctx.mirrored.unchanged
+        assert CHECKS[name](ctx.to_provider(name)) == []
+
+
+def test_added_system_prompt_or_denied_tool_is_a_change() -> None:
+    listed = [{"role": "user", "content": "a"}]
+    with nexus.open(ledger=":memory:", model="gpt-5", system="House rules.") as nx:
+        ctx = nx.mirror(listed)
+        assert ctx.mirrored is not None
+        assert not ctx.mirrored.unchanged
+    with nexus.open(ledger=":memory:", model="gpt-5") as nx:
+        ctx = nx.mirror(listed, tools=[{"type": "bash_20250124", "name": "bash"}, function("openai")])
+        assert ctx.mirrored is not None
+        assert not ctx.mirrored.unchanged
+
+
+def test_anthropic_body_has_texts_messages_and_system_blocks_as_received() -> None:
+    listed: list[Json] = [
+        {"role": "system", "content": [{"type": "text", "text": "Header."}, {"type": "text", "text": "Rules."}]},
+        {"role": "user", "content": "environment"},
+        {"role": "user", "content": "question"},
+        {"role": "assistant", "content": "answer"},
+        {"role": "user", "content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]},
+        {"role": "user", "content": "last"},
+    ]
+    with nexus.open(ledger=":memory:", model=MODELS["anthropic"]) as nx:
+        ctx = nx.mirror(listed)
+        body = ctx.to_anthropic()
+        assert [block["text"] for block in body["system"]] == ["Header.", "Rules."]
+        assert [message_without_breakpoints(message) for message in body["messages"]] == listed[1:]
+        nx.record(ctx, nexus.AgentResult((nexus.assistant("Done."),), model=MODELS["anthropic"]))
+        assert nx.replay(ctx.session_label, 2).to_anthropic() == body
+
+
+def message_without_breakpoints(message: Json) -> Json:
+    """A message without breakpoints; a plain string that carries one is a block."""
+    content = message["content"]
+    if isinstance(content, str):
+        return message
+    blocks = [without_breakpoint(block) for block in content]
+    is_marked = len(blocks) == 1 and "cache_control" in content[0]
+    return {**message, "content": blocks[0]["text"] if is_marked else blocks}

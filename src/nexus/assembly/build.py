@@ -28,6 +28,7 @@ from nexus.text.as_received import received_format
 from nexus.text.message_text import unsendable_kind
 from nexus.tokens.calibration import anchor_of
 from nexus.tokens.image_price import sent_images
+from nexus.tokens.model import Model
 from nexus.types.block import Block, ContextWarning
 from nexus.types.compaction_plan import CompactionPlan, Trigger
 from nexus.types.environment import ORIGIN as ENVIRONMENT
@@ -111,7 +112,9 @@ def build_context(
         _engine=EngineState(
             renderers=inputs.renderers,
             planner=_planner(request, inputs, preamble.fixed.total, manifest.base - result.window.tokens),
-            sent_messages=partial(sent_messages, chosen, history, current, inputs.stored_event),
+            sent_messages=partial(
+                sent_messages, chosen, history, current, inputs.stored_event, _own_formats(inputs.model)
+            ),
             plain_text=inputs.view.message_format.plain_text,
             position=_position(inputs, result.window),
             compact_at=profile.compact_at,
@@ -204,6 +207,11 @@ def _with_limited_images(history: History, result: FitResult) -> History:
     return replace(history, opening=opening, shared=shared, fragments=fragments)
 
 
+def _own_formats(model: Model) -> tuple[str, ...]:
+    """Return the formats of the model's provider."""
+    return ("openai", "responses") if model.provider_format == "openai" else (model.provider_format,)
+
+
 def _has_content(part: Part) -> bool:
     if isinstance(part, Note):
         return part.origin.startswith(ATTACHED)
@@ -231,9 +239,7 @@ def _fit_warnings(inputs: AssemblyInputs, system: SystemPrompt, chosen: ChosenFi
     warnings: list[ContextWarning] = []
     result = chosen.result
     # In the format that a message was received in, its parts of unknown kinds are sent.
-    own_formats = (
-        ("openai", "responses") if inputs.model.provider_format == "openai" else (inputs.model.provider_format,)
-    )
+    own_formats = _own_formats(inputs.model)
     limits = inputs.view.image_limits
     for image in (image for message in chosen.event for image in sent_images(message)):
         sendable = sendable_image(image, limits) if limits is not None else image

@@ -98,6 +98,9 @@ class AssemblyInputs:
     mirrored: Mirrored | None = None
     """The place of the caller's message list."""
 
+    system_parts: tuple[tuple[int, int], ...] = ()
+    """Beginning and end of each block in which the caller's system prompt came."""
+
     warnings: tuple[ContextWarning, ...] = ()
     """Warnings from before assembly."""
 

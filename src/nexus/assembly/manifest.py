@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from nexus.assembly.fit.choose import ChosenFit
 from nexus.assembly.fit.repair import is_synthetic_result
-from nexus.assembly.gather import REQUEST_TOKENS, SystemPrompt
+from nexus.assembly.gather import REQUEST_TOKENS, SYSTEM_SOURCE, SystemPrompt
 from nexus.assembly.inputs import AssemblyInputs
 from nexus.assembly.prefix import (
     PrefixCosts,
@@ -25,10 +25,11 @@ from nexus.assembly.prefix import (
 from nexus.context import Manifest, PrefixReport
 from nexus.providers.prompt_cache import cached_settings
 from nexus.text.frames import MARKS_VERSION
-from nexus.types.block import block_key, text_hash
+from nexus.types.block import Block, block_key, text_hash
 from nexus.types.history import PLAIN
 from nexus.types.profile import Profile
 from nexus.types.request import Request
+from nexus.types.sanitize import sanitize_text
 
 _LATER_KEYS = frozenset(
     {
@@ -60,7 +61,7 @@ _ID_FIELDS = tuple(
 """Stored keys and attributes that the id covers, in stored order. Listed once, because `fields` takes as long as a warm call."""
 
 _FORMAT_KEYS = ("ahead", "form")
-_KEYS_IF_SET = ("begun", "heading")
+_KEYS_IF_SET = ("begun", "heading", "system_parts")
 
 
 def build_manifest(
@@ -122,8 +123,15 @@ def build_manifest(
         image_limits=inputs.view.image_limits,
         image_edge=result.images.edge_px,
         image_notes=result.images.notes,
+        system_parts=_system_parts(inputs.system_parts, system.blocks),
     )
     return msgspec.structs.replace(manifest, id=_manifest_id(manifest, inputs))
+
+
+def _system_parts(parts: tuple[tuple[int, int], ...], blocks: Sequence[Block]) -> tuple[tuple[int, int], ...]:
+    """Return the blocks in which the caller's system prompt came, unless it is another one by now."""
+    text = sanitize_text(blocks[0].text) if blocks and blocks[0].source == SYSTEM_SOURCE else ""
+    return parts if len(parts) > 1 and parts[-1][1] == len(text) else ()
 
 
 def _manifest_id(manifest: Manifest, inputs: AssemblyInputs) -> str:

@@ -2,27 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from nexus.assembly.fit.choose import ChosenFit
 from nexus.assembly.fit.pins import EXCERPTS_SOURCE
 from nexus.assembly.fit.repair import is_missing_result, is_synthetic_result
 from nexus.assembly.fit.window import Window
 from nexus.context import SentMessage, StoredEvent
+from nexus.text.as_received import received_format
 from nexus.types.history import History
-from nexus.types.message import Message
+from nexus.types.message import Message, Note
 
 
 def sent_messages(
-    chosen: ChosenFit, history: History, current: Sequence[Message], stored: StoredEvent | None
+    chosen: ChosenFit,
+    history: History,
+    current: Sequence[Message],
+    stored: StoredEvent | None,
+    own_formats: Collection[str],
 ) -> tuple[SentMessage, ...]:
-    """Return each message of the history and the event with its position and state."""
+    """Return each message of the history and the event with its position and state.
+
+    `own_formats` are the formats in which the messages are sent: one that was received in them is sent as received.
+    """
     window = chosen.result.window
     return (
-        *_opening(window, history.opening),
-        *(_visible(window, index, history.shared[index]) for index in range(history.end)),
+        *_opening(window, history.opening, own_formats),
+        *(_visible(window, index, history.shared[index], own_formats) for index in range(history.end)),
         *(SentMessage(message, None, "synthetic") for message in history.closing),
-        *_event(chosen.event, current, stored),
+        *_event(chosen.event, current, stored, own_formats),
+    )
+
+
+def _is_same(message: Message, stored: Message, own_formats: Collection[str]) -> bool:
+    """Return True if a message is sent as it is stored, from its parts or as received."""
+    if message == stored:
+        return True
+    return (
+        bool(message.received)
+        and message.received == stored.received
+        and received_format(message) in own_formats
+        and [part for part in message.parts if isinstance(part, Note)]
+        == [part for part in stored.parts if isinstance(part, Note)]
     )
 
 
@@ -34,7 +55,7 @@ def is_supplied(window: Window, index: int) -> bool:
     return message.role == "user" and stored.role == "assistant"
 
 
-def _opening(window: Window, messages: Sequence[Message]) -> Iterator[SentMessage]:
+def _opening(window: Window, messages: Sequence[Message], own_formats: Collection[str]) -> Iterator[SentMessage]:
     opening = window.opening
     preamble = len(messages) - len(opening.messages)
     rows = {row.ref: row for row in (*opening.lead, *(row for pin in opening.pins for row in pin.rows))}
@@ -49,24 +70,26 @@ def _opening(window: Window, messages: Sequence[Message]) -> Iterator[SentMessag
             or (message.role == "tool" and is_synthetic_result(message))
         ):
             yield SentMessage(message, None, "synthetic")
-        elif message == rows[ref].message:
+        elif _is_same(message, rows[ref].message, own_formats):
             yield SentMessage(message, ref, "unchanged")
         else:
             is_truncated = ref in large or ref in window.reductions.tokens_cut
             yield SentMessage(message, ref, "truncated" if is_truncated else "repaired")
 
 
-def _visible(window: Window, index: int, message: Message) -> SentMessage:
+def _visible(window: Window, index: int, message: Message, own_formats: Collection[str]) -> SentMessage:
     row = window.rows[window.shown_by[index]]
     if is_supplied(window, index):
         return SentMessage(message, None, "synthetic")
-    if message == row.message:
+    if _is_same(message, row.message, own_formats):
         return SentMessage(message, row.ref, "unchanged")
     is_reduced = row.ref in window.reductions.tokens_cut or message is not window.messages[index]
     return SentMessage(message, row.ref, "truncated" if is_reduced else "repaired")
 
 
-def _event(event: Sequence[Message], current: Sequence[Message], stored: StoredEvent | None) -> Iterator[SentMessage]:
+def _event(
+    event: Sequence[Message], current: Sequence[Message], stored: StoredEvent | None, own_formats: Collection[str]
+) -> Iterator[SentMessage]:
     refs = dict(enumerate(stored.refs)) if stored is not None else {}
     waiting = list(enumerate(event))
     for message in current:
@@ -89,5 +112,5 @@ def _event(event: Sequence[Message], current: Sequence[Message], stored: StoredE
         waiting.remove(place)
         index, original = place
         shorter = len(repr(message.parts)) < len(repr(original.parts))
-        state = "unchanged" if message == original else "truncated" if shorter else "repaired"
+        state = "unchanged" if _is_same(message, original, own_formats) else "truncated" if shorter else "repaired"
         yield SentMessage(message, refs.get(index), state)

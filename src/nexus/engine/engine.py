@@ -49,6 +49,7 @@ from nexus.engine.analysis.replay import ReplayOverrides, diff_calls, explain_ca
 from nexus.engine.events import event_of
 from nexus.engine.late_replies import commit_patiently, late_base, record_unrecorded, try_store_late
 from nexus.engine.mirror import ListScope, Mirror, PlacedList
+from nexus.engine.mirror.unchanged import is_unchanged
 from nexus.engine.turn import Turn, begin_turn, open_turn
 from nexus.errors import (
     BadContext,
@@ -343,7 +344,9 @@ class Engine:
         self.check_trusted()
         model = options.get("model") or self.model
         list_scope = ListScope(scope, options.get("principal") or "", conversation)
-        placed = self._mirror.place(messages, list_scope, window, provider, model, self.clock_ms())
+        is_anthropic = self.resolve(model).provider_format == "anthropic"
+        plain_format: ReceivedFormat = "anthropic" if is_anthropic else "openai"
+        placed = self._mirror.place(messages, list_scope, window, provider, model, self.clock_ms(), plain_format)
         event = event_of(placed.event, Event(), self.clock_ms())
         system = "\n\n".join(text for text in (options.get("system") or self.system, placed.client.system) if text)
         request = build_request(event, placed.session, **{"profile": MIRROR_PROFILE, **options, "system": system})
@@ -354,8 +357,16 @@ class Engine:
         with self.store.snapshot():
             authorized = self._authorize(prepared)
             inputs = self._assembly_inputs(authorized, self._mirror.overlay(placed), placed.event)
-        inputs = dataclasses.replace(inputs, mirrored=placed.public(reserve))
-        return assemble(authorized.request, self._profile(authorized.request), inputs)
+        mirrored = placed.public(reserve)
+        before = len(system) - len(placed.client.system)
+        shifted = ((before + start, before + end) for start, end in placed.client.system_parts)
+        parts = ((0, max(before - 2, 0)), *shifted) if before else tuple(shifted)
+        inputs = dataclasses.replace(inputs, mirrored=mirrored, system_parts=parts)
+        ctx = assemble(authorized.request, self._profile(authorized.request), inputs)
+        received = "" if self.system else system
+        check = partial(is_unchanged, ctx, placed.client.form, placed.client.messages, received)
+        mirrored = dataclasses.replace(mirrored, _is_unchanged=check)
+        return dataclasses.replace(ctx, provenance=dataclasses.replace(ctx.provenance, mirrored=mirrored))
 
     def session_label(self, session: str | None = None, **options: Unpack[RequestOptions]) -> str:
         """Return the label of the session that a call with these arguments of `assemble` belongs to."""

@@ -38,8 +38,8 @@ from nexus.providers.received import (
 )
 from nexus.providers.settings import body_settings
 from nexus.providers.tools import anthropic_tools
-from nexus.providers.turns import ConversationParts, Fragment, owned, turns
-from nexus.text.as_received import received_items
+from nexus.providers.turns import ConversationParts, Fragment, SeparateFragment, as_blocks, owned, turns
+from nexus.text.as_received import is_apart, received_items, with_plain_text
 from nexus.text.message_text import RENDER_VERSION, text_of_result, visible_parts
 from nexus.tokens.model import cache_rules
 from nexus.tokens.model_names import same_model
@@ -83,7 +83,7 @@ def body(ctx: AssembledContext) -> dict[str, Any]:
     conversation = conversation_parts(ctx).fragments
     messages = owned(conversation)
     for index, block in cache_breakpoints(ctx, conversation):
-        content: list[dict[str, Any]] = [*messages[index]["content"]]
+        content = [*as_blocks(messages[index]["content"])]
         content[block] = {**content[block], "cache_control": {**CACHE_CONTROL}}
         messages[index]["content"] = content
     return {**body_without_messages(ctx), "messages": messages}
@@ -112,8 +112,19 @@ def body_without_messages(ctx: AssembledContext) -> dict[str, Any]:
         if not ctx.system_prompt and last is not None:
             last["cache_control"] = {**CACHE_CONTROL}  # the API rejects it on a deferred tool
     if ctx.system_prompt:
-        out["system"] = [{"type": "text", "text": ctx.system_prompt, "cache_control": {**CACHE_CONTROL}}]
+        out["system"] = [{"type": "text", "text": text} for text in _system_texts(ctx)]
+        out["system"][-1]["cache_control"] = {**CACHE_CONTROL}
     return out
+
+
+def _system_texts(ctx: AssembledContext) -> list[str]:
+    """Return the system prompt in the blocks in which the caller's own came, and the rest as one block."""
+    text, parts = ctx.system_prompt, ctx.provenance.manifest.system_parts
+    if not parts:
+        return [text]
+    texts = [text[start:end] for start, end in parts]
+    rest = text[parts[-1][1] :].removeprefix("\n\n")
+    return [block for block in (*texts, rest) if block.strip()]
 
 
 def conversation_parts(ctx: AssembledContext) -> ConversationParts:
@@ -197,12 +208,12 @@ def cache_breakpoints(ctx: AssembledContext, conversation: list[Fragment]) -> li
     last = -1
     if memory is not None and memory.source:
         last = max((index for index, name in enumerate(names) if name.startswith(memory.source)), default=0) - 1
-    breakpoints = [(0, last)] if 0 <= last < len(conversation[0]["content"]) - 1 else []
+    breakpoints = [(0, last)] if 0 <= last < len(as_blocks(conversation[0]["content"])) - 1 else []
     # One breakpoint is for the system slot (or the tools); two blocks of the look-back are spare.
     remaining, spacing = rules.max_breakpoints - 1 - len(breakpoints), rules.lookback_blocks - 2
     distance = spacing
     for message in range(len(conversation) - 1, -1, -1):
-        content = conversation[message]["content"]
+        content = as_blocks(conversation[message]["content"])
         for block in range(len(content) - 1, -1, -1):
             # The API rejects breakpoints on thinking.
             if distance >= spacing and content[block]["type"] not in ("thinking", "redacted_thinking"):
@@ -222,12 +233,11 @@ def fragment(message: Message, model: str, *, render: int = RENDER_VERSION) -> F
     """
     with_thinking = bool(model) and (not message.model or same_model(message.model, model))
     received = received_items(message, "anthropic", with_thinking=with_thinking)
-    if received is None:
-        return _neutral_item(message, model)
-    if render < VALID_BLOCKS_RENDER or message.role != "assistant":
-        return received[0]
-    blocks = [_with_input(block) for block in received[0]["content"] if not _is_nameless(block)]
-    return {**received[0], "content": blocks}
+    item = received[0] if received is not None else _neutral_item(message, model)
+    if received is not None and render >= VALID_BLOCKS_RENDER and message.role == "assistant":
+        blocks = [_with_input(block) for block in as_blocks(item["content"]) if not _is_nameless(block)]
+        item = item if blocks == item["content"] else {**item, "content": blocks}
+    return SeparateFragment(item) if is_apart(message, "anthropic") else item
 
 
 _CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
@@ -304,6 +314,8 @@ def received_message(item: Any, calls: CallIndex, author: str = "") -> tuple[Mes
 
 def _with_blocks(message: Message, item: dict[str, Any]) -> Message:
     content = item.get("content")
+    if isinstance(content, str) and message.parts == (Text(content),) and content.strip():
+        return with_plain_text(message, "anthropic")
     blocks = [_as_input(b) for b in ([content] if isinstance(content, str) else items_of(content))]
     blocks = [block for block in blocks if block and not _is_rejected(block)]
     if message.role in ("user", "tool"):

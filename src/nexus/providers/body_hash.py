@@ -16,7 +16,7 @@ import msgspec
 
 from nexus.context import AssembledContext
 from nexus.providers import anthropic, gemini, openai
-from nexus.providers.turns import ConversationParts, Fragment
+from nexus.providers.turns import ConversationParts, Fragment, as_blocks
 from nexus.types.message import Message, ProviderFormat
 
 _encode = msgspec.json.Encoder().encode
@@ -81,7 +81,9 @@ def body_hash(ctx: AssembledContext) -> str:
 
 
 def _anthropic_message(fragments: list[Fragment], index: int, marked: frozenset[int]) -> dict[str, Any]:
-    content = fragments[index]["content"]
+    if not marked:
+        return fragments[index]
+    content = as_blocks(fragments[index]["content"])
     blocks = {block: {**content[block], "cache_control": anthropic.CACHE_CONTROL} for block in marked}
     return {**fragments[index], "content": [blocks.get(number, block) for number, block in enumerate(content)]}
 

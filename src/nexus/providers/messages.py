@@ -7,13 +7,13 @@ text are read as chat completions, which says the same as any other format.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias, cast, get_args
+from typing import Any, NamedTuple, TypeAlias, cast, get_args
 
 from nexus.errors import BadEvent, BadReply, BadSetting
 from nexus.providers import anthropic, gemini, openai, openai_responses
 from nexus.providers.received import CallIndex, items_of, mapping, plain_json, text_of
 from nexus.providers.turns import joined_turns
-from nexus.text.as_received import ReceivedFormat
+from nexus.text.as_received import ReceivedFormat, set_apart
 from nexus.types.message import Message
 
 _FORMATS: tuple[ReceivedFormat, ...] = get_args(ReceivedFormat)
@@ -33,6 +33,9 @@ _PACKAGES: dict[str, ReceivedFormat] = {
 _CHAT_FIELDS = frozenset(
     {"tool_calls", "function_call", "tool_call_id", "refusal", "audio", "reasoning_content", "name"}
 )
+_PLAIN_ROLES = frozenset({"user", "assistant", "system", ""})
+"""Roles of messages of plain text that chat completions and Anthropic both have; none for neutral messages."""
+
 _CHAT_BLOCKS = frozenset({"image_url", "input_audio", "file"})
 _RESPONSES_BLOCKS = frozenset({"input_text", "output_text", "input_image", "input_file"})
 _ANTHROPIC_BLOCKS = frozenset(
@@ -107,12 +110,35 @@ def as_messages(
 
     `calls` are the calls of the messages before them, to which those of these messages are added.
     """
+    return read_items(items, provider, model=model, calls=calls).messages
+
+
+class ReadItems(NamedTuple):
+    """Items of a list as they were read."""
+
+    messages: list[Message]
+    format: ReceivedFormat
+    values: list[Any]
+    """The items as JSON values; neutral messages as they are."""
+
+
+def read_items(
+    items: Any,
+    provider: ReceivedFormat | None = None,
+    *,
+    model: str = "",
+    calls: CallIndex | None = None,
+    default: ReceivedFormat = "openai",
+) -> ReadItems:
+    """Return a list's messages and its format; see `as_messages`. `default` is the format of plain roles and texts."""
     _check_provider(provider)
     sources = list_of_items(items, provider)
     try:
         values = [item if isinstance(item, Message) else plain_json(item) for item in sources]
-        read_format = provider or _detected(sources, values)
-        return _read(values, read_format, model, CallIndex() if calls is None else calls)
+        read_format = provider or _detected(sources, values, default)
+        return ReadItems(
+            _read(values, read_format, model, CallIndex() if calls is None else calls), read_format, values
+        )
     except BadReply as error:
         hint = "" if provider else "; pass provider= if the format was not recognized"
         raise BadEvent(
@@ -164,10 +190,18 @@ def _read(values: Sequence[Any], read_format: ReceivedFormat, model: str, calls:
                 new = _READERS[read_format](_content(values[index], read_format), calls, model)
             except BadReply as error:
                 raise BadReply(f"message {index}: {error}") from None
+        if read_format == "anthropic" and not isinstance(values[index], Message):
+            new = _set_apart(new, calls.last_role)
         calls.add(new)
         messages += new
         index = end
     return messages
+
+
+def _set_apart(new: tuple[Message, ...], last_role: str) -> tuple[Message, ...]:
+    """Return the messages of one item, which is not joined with a user's message before it. Results are."""
+    is_own = bool(new) and new[0].role == "user" and last_role in ("user", "tool")
+    return (set_apart(new[0], "anthropic"), *new[1:]) if is_own else new
 
 
 def _content(item: Any, read_format: ReceivedFormat) -> Any:
@@ -179,7 +213,7 @@ def _content(item: Any, read_format: ReceivedFormat) -> Any:
     return {"role": "user", "parts": [item]} if _GEMINI_FIELDS & mapping(item).keys() else item
 
 
-def _detected(sources: Sequence[Any], values: Sequence[Any]) -> ReceivedFormat:
+def _detected(sources: Sequence[Any], values: Sequence[Any], default: ReceivedFormat) -> ReceivedFormat:
     """Return the format of the items. Raises BadReply if they have signs of several."""
     signs: dict[ReceivedFormat, int] = {}
     for index, (source, value) in enumerate(zip(sources, values, strict=True)):
@@ -190,7 +224,10 @@ def _detected(sources: Sequence[Any], values: Sequence[Any]) -> ReceivedFormat:
     if len(signs) > 1:
         places = ", ".join(f"message {index} is of format {name}" for name, index in signs.items())
         raise BadReply(f"several formats: {places}")
-    return next(iter(signs)) if signs else "openai"
+    if signs:
+        return next(iter(signs))
+    roles = {text_of(mapping(value).get("role")) for value in values}
+    return "openai" if default == "anthropic" and not roles <= _PLAIN_ROLES else default
 
 
 def _package(source: object) -> ReceivedFormat | None:

@@ -32,6 +32,8 @@ class CallIndex:
         self._id_prefix = id_prefix
         self._names: dict[str, str] = {}
         self._open: list[str] = []
+        self.last_role = ""
+        """Role of the last message; empty if there is none."""
 
     def name_of(self, call_id: str) -> str:
         """Return the tool that was called under this id; empty if there was no such call."""
@@ -51,6 +53,7 @@ class CallIndex:
     def add(self, messages: Sequence[Message]) -> None:
         """Add the calls and results of the next messages."""
         for message in messages:
+            self.last_role = message.role
             if new := [call.id for call in message.calls()]:
                 self._names.update((call.id, call.name) for call in message.calls())
                 self._open = new

@@ -18,6 +18,11 @@ from nexus.types.message import Message
 Fragment: TypeAlias = dict[str, Any]
 """One message, or several joined ones, as it is sent: its role, and its blocks under the provider's key for them."""
 
+
+class SeparateFragment(dict[str, Any]):
+    """A message that was received as one of its own: it is not joined with the one before it."""
+
+
 BlocksKey: TypeAlias = Literal["content", "parts"]
 """A provider's key for the blocks of a message."""
 
@@ -132,9 +137,9 @@ def joined_turns(start: list[Fragment], more: Iterable[Fragment], blocks: Blocks
     """Append fragments to `start`, joining equal roles. Fragments that were there before are not changed."""
     is_copy = False
     for fragment in more:
-        follows = bool(start) and start[-1]["role"] == fragment["role"]
+        follows = bool(start) and start[-1]["role"] == fragment["role"] and not isinstance(fragment, SeparateFragment)
         new = (
-            [block for block in fragment[blocks] if block.get("type") not in _ONLY_FIRST]
+            [block for block in as_blocks(fragment[blocks]) if block.get("type") not in _ONLY_FIRST]
             if follows
             else fragment[blocks]
         )
@@ -146,6 +151,12 @@ def joined_turns(start: list[Fragment], more: Iterable[Fragment], blocks: Blocks
         elif is_copy:
             start[-1][blocks].extend(new)
         else:
-            start[-1] = {"role": fragment["role"], blocks: [*start[-1][blocks], *new]}
+            joined: Fragment = {"role": fragment["role"], blocks: [*as_blocks(start[-1][blocks]), *new]}
+            start[-1] = SeparateFragment(joined) if isinstance(start[-1], SeparateFragment) else joined
             is_copy = True
     return start
+
+
+def as_blocks(content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return a message's content as blocks; a plain string is one text."""
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content

@@ -2,7 +2,8 @@
 
 `Message.received` is JSON text with the format's name and the items. It is set only where the neutral parts would be sent
 otherwise in that format. There it is sent instead of them; every other format is sent the parts. The data of the message's
-own images is not in it: `images` has the place of each, and the text there is completed when it is read.
+own images is not in it: `images` has the place of each, and the text there is completed when it is read. A message whose
+content is one plain string where the format has blocks is marked by `text` instead, so that the text is stored once.
 """
 
 from __future__ import annotations
@@ -40,8 +41,10 @@ _Place: TypeAlias = list[str | int]
 
 class _Received(msgspec.Struct, omit_defaults=True):
     format: str
-    items: list[Item]
+    items: list[Item] = []
     images: list[_Place] = []
+    text: bool = False
+    apart: bool = False
 
 
 class _Format(msgspec.Struct):
@@ -75,6 +78,27 @@ def with_received(message: Message, provider_format: ReceivedFormat, items: list
     return replace(message, received=text)
 
 
+def with_plain_text(message: Message, provider_format: ReceivedFormat) -> Message:
+    """Return a message of one text that is sent as a plain string in this format."""
+    return replace(message, received=f'{{"format":"{provider_format}","items":[],"text":true}}')
+
+
+def set_apart(message: Message, provider_format: ReceivedFormat) -> Message:
+    """Return a message that is not joined with the one before it, although both have the same role in this format.
+
+    A message whose parts say all of it gets its items, `[]`, which is read as its parts.
+    """
+    received = message.received or f'{{"format":"{provider_format}","items":[]}}'
+    return replace(message, received=f'{received[:-1]},"apart":true}}')
+
+
+def is_apart(message: Message, provider_format: ReceivedFormat) -> bool:
+    """Return True if the message was received as one of its own, behind another one of the same role."""
+    if not message.received.endswith(',"apart":true}'):
+        return False
+    return received_format(message) == provider_format
+
+
 def received_format(message: Message) -> str:
     """Return the format that the message was received in; empty if its parts say all of it, or it is unreadable."""
     if not message.received:
@@ -106,6 +130,10 @@ def received_items(
         return None
     images = [*images_with_data(message)]
     if received.format != provider_format or (received.images and len(received.images) != len(images)):
+        return None
+    if received.text:
+        return _plain_text(message, provider_format)
+    if not received.items:
         return None
     for place, image in zip(received.images, images, strict=False):
         if place and with_images:
@@ -162,6 +190,8 @@ def _with_changed_places(text: str, changes: list[tuple[Image, Image | Text]]) -
         elif not _set_text(received.items, place, new.text, received.format):
             return ""
     fields = {"format": received.format, "items": received.items, **({"images": places} if any(places) else {})}
+    if received.apart:
+        fields["apart"] = True
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -184,6 +214,16 @@ def _set_text(items: list[Item], place: _Place, text: str, provider_format: str)
         return False
     _get(items, place[:last])[place[last]] = {**_TEXT_BLOCKS.get(provider_format, {"type": "text"}), "text": text}
     return True
+
+
+def _plain_text(message: Message, provider_format: ReceivedFormat) -> list[Item] | None:
+    """Return the message with its text as a plain string; None if it has other parts by now."""
+    notes = [part for part in message.parts if isinstance(part, Note)]
+    texts = [part.text for part in message.parts if isinstance(part, Text)]
+    if len(texts) != 1 or len(texts) + len(notes) != len(message.parts):
+        return None
+    item = {"role": "assistant" if message.role == "assistant" else "user", "content": texts[0]}
+    return _with_notes([item], notes, provider_format) if any(note.text for note in notes) else [item]
 
 
 def images_with_data(message: Message) -> Iterator[Image]:

@@ -293,6 +293,7 @@ class RecordedCallInputs:
             workspace=str(self.entry(self.call.row.seq).body.get("workspace", "")),
             renderers=self.deps.renderers,
             denied_tools=self.denied_tools,
+            system_parts=msgspec.convert(self.manifest.get("system_parts", ()), tuple[tuple[int, int], ...]),
         )
 
     def sources(self, notes: list[Block]) -> dict[str, Source]:

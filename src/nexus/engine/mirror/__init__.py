@@ -19,8 +19,9 @@ from nexus.assembly.formats.roles import ROLES
 from nexus.assembly.record import unanswered_calls, with_sizes
 from nexus.context import Mirrored, StoredEvent
 from nexus.engine.mirror.keys import DEFAULT_SCOPE, KeyChain, ListScope, MessageKeys
-from nexus.engine.mirror.lists import ListCache
+from nexus.engine.mirror.lists import ListCache, text_positions
 from nexus.engine.mirror.place import LEAST_OVERLAP, Finder, Place
+from nexus.engine.mirror.unchanged import ListForm
 from nexus.errors import BadEvent, BadSetting, HeadMoved, IdempotencyConflict, LedgerBusy
 from nexus.ledger.operations import Ledger
 from nexus.ledger.overlay import PathOverlay
@@ -47,6 +48,10 @@ class ClientList:
     chain: KeyChain
     history_length: int
     """Number of messages before the event."""
+    form: ListForm
+    """How the list was read."""
+    system_parts: tuple[tuple[int, int], ...] = ()
+    """Beginning and end of each text of its system messages in `system`."""
     restored_count: int = 0
     """Number of the session's messages before a window."""
 
@@ -107,6 +112,7 @@ class Mirror:
         provider: ReceivedFormat | None,
         model: str,
         now_ms: int,
+        default: ReceivedFormat = "openai",
     ) -> PlacedList:
         """Read a list and find its place. Raises BadEvent, BadSetting.
 
@@ -124,9 +130,11 @@ class Mirror:
         if is_window is None:
             is_window = scope.name not in ("", DEFAULT_SCOPE) and not scope.conversation
         scope = scope if scope.name else replace(scope, name=DEFAULT_SCOPE)
-        read = self._lists.read(items, scope, provider, model)
+        read = self._lists.read(items, scope, provider, model, default)
         system = "\n\n".join(text for text in read.system if text)
-        client = ClientList(scope, system, read.messages, read.keys, read.chain, _history_length(read.messages))
+        history_length = _history_length(read.messages)
+        parts = text_positions(read.system_texts)
+        client = ClientList(scope, system, read.messages, read.keys, read.chain, history_length, read.form, parts)
         place = self._finder.find(scope.root, client.keys)
         if is_window and place.stored_count < client.history_length:
             client, place = self._as_window(client, place)

@@ -11,10 +11,11 @@ from threading import Lock
 from typing import Any
 
 from nexus.engine.mirror.keys import KeyChain, ListScope, MessageKeys
-from nexus.providers.messages import as_messages, list_of_items
+from nexus.engine.mirror.unchanged import ListForm
+from nexus.providers.messages import list_of_items, read_items
 from nexus.providers.received import CallIndex
 from nexus.text.as_received import ReceivedFormat
-from nexus.types.message import Message
+from nexus.types.message import Message, Text
 from nexus.workspace.attachments import with_image_sizes
 
 LISTS = 64
@@ -32,17 +33,23 @@ class ReadList:
     provider: ReceivedFormat | None
     model: str
     chain: KeyChain
+    form: ListForm
     items: list[Any] = field(default_factory=list[Any])
     system: list[str] = field(default_factory=list[str])
+    system_texts: list[list[str]] = field(default_factory=list[list[str]])
+    """The texts of each system message."""
     messages: list[Message] = field(default_factory=list[Message])
     keys: list[MessageKeys] = field(default_factory=list[MessageKeys])
     calls: CallIndex = field(default_factory=CallIndex)
 
     def extend(self, items: Sequence[Any]) -> None:
         """Read further items."""
-        for message in as_messages(items, self.provider, model=self.model, calls=self.calls):
+        read = read_items(items, self.provider, model=self.model, calls=self.calls, default=self.form.format)
+        self.form = self.form.extended(read)
+        for message in read.messages:
             if message.role == "system" and not self.messages:
                 self.system.append(message.text())
+                self.system_texts.append([part.text for part in message.parts if isinstance(part, Text)])
             else:
                 sized = with_image_sizes(message)
                 self.messages.append(sized)
@@ -51,9 +58,8 @@ class ReadList:
 
     def copy(self) -> ReadList:
         """Return a list that stays as it is when this one is extended."""
-        return ReadList(
-            self.scope, self.provider, self.model, self.chain.copy(), [], [*self.system], [*self.messages], [*self.keys]
-        )
+        lists = [], [*self.system], [*self.system_texts], [*self.messages], [*self.keys]
+        return ReadList(self.scope, self.provider, self.model, self.chain.copy(), self.form, *lists)
 
 
 class ListCache:
@@ -64,8 +70,13 @@ class ListCache:
         self._numbers = count()
         self._lock = Lock()
 
-    def read(self, items: Any, scope: ListScope, provider: ReceivedFormat | None, model: str) -> ReadList:
-        """Return the list's messages and keys. Raises BadEvent as `nexus.read_messages`."""
+    def read(
+        self, items: Any, scope: ListScope, provider: ReceivedFormat | None, model: str, default: ReceivedFormat
+    ) -> ReadList:
+        """Return the list's messages and keys. Raises BadEvent as `nexus.read_messages`.
+
+        `default` is the format of messages that are plain roles and texts.
+        """
         items = list_of_items(items, provider)
         with self._lock:
             number = next(
@@ -80,10 +91,24 @@ class ListCache:
                 next(self._numbers),
             )
             # Until it is read whole it is not remembered: reading may fail in the middle.
-            cached = self._lists.pop(number, None) or ReadList(scope, provider, model, KeyChain(scope.root))
+            form = ListForm(provider or default, provider is not None)
+            cached = self._lists.pop(number, None) or ReadList(scope, provider, model, KeyChain(scope.root), form)
             cached.extend(items[len(cached.items) :])
             self._lists[number] = cached
             messages = sum(len(other.messages) for other in self._lists.values())
             while len(self._lists) > (LISTS if messages > MAX_MESSAGES else MAX_LISTS):
                 messages -= len(self._lists.popitem(last=False)[1].messages)
             return cached.copy()
+
+
+def text_positions(messages: Sequence[Sequence[str]]) -> tuple[tuple[int, int], ...]:
+    """Return beginning and end of each text of system messages in their joined text, blank ones left out."""
+    positions: list[tuple[int, int]] = []
+    at = 0
+    for texts in messages:
+        if "\n".join(texts):
+            for text in texts:
+                positions.append((at, at + len(text)))
+                at += len(text) + 1
+            at += 1
+    return tuple(positions)

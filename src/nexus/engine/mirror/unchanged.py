@@ -1,0 +1,66 @@
+"""Whether a mirrored list may be sent as it was received, because the context shows it whole and unaltered."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from msgspec import Struct
+
+from nexus.context import AssembledContext
+from nexus.providers.messages import ReadItems
+from nexus.providers.sent_as_received import are_sent_as_received
+from nexus.text.as_received import ReceivedFormat
+from nexus.types.block import ContextWarning
+from nexus.types.message import Message, ProviderFormat
+from nexus.types.request import TOOLS_ORIGIN
+
+
+class ListForm(Struct, frozen=True):
+    """How a client's list was read."""
+
+    format: ReceivedFormat = "openai"
+    is_given: bool = False
+    """True if the caller named the format."""
+    is_sent_as_received: bool = True
+
+    def extended(self, read: ReadItems) -> Self:
+        """Return the form of the list with further items."""
+        form = read.format if self.format == "openai" else self.format
+        return type(self)(form, self.is_given, self.is_sent_as_received and are_sent_as_received(read))
+
+    def is_for(self, provider_format: ProviderFormat) -> bool:
+        """Return True if the list is in a format of the model's provider, or in one that the caller named."""
+        own = ("openai", "responses") if provider_format == "openai" else (provider_format,)
+        return self.is_given or self.format in own
+
+
+def is_unchanged(ctx: AssembledContext, form: ListForm, messages: list[Message], system: str) -> bool:
+    """Return True if nothing was left out, shortened, repaired, put back or added.
+
+    Args:
+        ctx: The context of the list.
+        form: How the list was read.
+        messages: The list's messages, without the system messages that it begins with.
+        system: The system prompt that came with the list.
+    """
+    mirrored, provenance = ctx.mirrored, ctx.provenance
+    if not form.is_sent_as_received or mirrored is None or mirrored.restored_count:
+        return False
+    if not form.is_for(ctx.accounting.model_info.provider_format):
+        return False
+    if ctx.system_prompt != system or provenance.denied_tools or provenance.omitted_blocks:
+        return False
+    if ctx.history.opening or ctx.history.closing or any(map(_is_omitted_tool, ctx.warnings)):
+        return False
+    shown = ctx.messages
+    same = len(shown) == len(messages) and all(_ids(a) == _ids(b) for a, b in zip(shown, messages, strict=True))
+    return same and all(sent.state == "unchanged" for sent in ctx.sent_messages)
+
+
+def _is_omitted_tool(warning: ContextWarning) -> bool:
+    return warning.source == TOOLS_ORIGIN and "omitted" in warning.message
+
+
+def _ids(message: Message) -> tuple[str, list[str]]:
+    ids = [call.id for call in message.calls()] + [result.call_id for result in message.results()]
+    return message.role, ids

@@ -1,0 +1,88 @@
+"""Comparison of a list with what its messages are sent as: whether sending the list as received says the same.
+
+Not compared are cache breakpoints, null fields, item types and ids that a request may omit, how a plain text is wrapped,
+and which messages of one role are joined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from nexus.providers import anthropic, gemini, openai, openai_responses
+from nexus.providers.messages import ReadItems
+from nexus.providers.received import mapping
+from nexus.text.as_received import ReceivedFormat
+from nexus.types.message import Message
+
+_NOT_COMPARED = frozenset({"cache_control", "id", "status", "annotations", "logprobs"})
+_USER_DATA = frozenset({"args", "input", "arguments", "response"})
+_EMPTY: tuple[Any, ...] = (None, "", [])
+
+
+def are_sent_as_received(read: ReadItems) -> bool:
+    """Return True if the messages of a list, if nothing changes them, are sent as the list has them."""
+    received = [value for value in read.values if not isinstance(value, Message)]
+    if len(received) != len(read.values):
+        return False
+    sent = [item for message in read.messages for item in _items(message, read.format)]
+    return _joined(sent, read.format) == _joined(received, read.format)
+
+
+def _items(message: Message, read_format: ReceivedFormat) -> list[dict[str, Any]]:
+    match read_format:
+        case "openai":
+            items = openai.fragment(message)
+        case "responses":
+            items = openai_responses.fragment(message, message.model or "any", is_stored=True)
+        case "anthropic":
+            items = [anthropic.fragment(message, message.model or "any")]
+        case "gemini":
+            items = [gemini.fragment(message, message.model or "any")]
+    # A system message has no form of its own among the parts.
+    return [{**item, "role": "system"} for item in items] if message.role == "system" else items
+
+
+def _joined(items: Sequence[Any], read_format: ReceivedFormat) -> list[Any]:
+    """Return items in one form, those of one role in a row joined."""
+    key = "parts" if read_format == "gemini" else "content"
+    joined: list[Any] = []
+    for item in items:
+        plain = _compared(item)
+        fields = mapping(plain)
+        if fields.get("role") == "developer":
+            fields["role"] = "system"
+        if fields.get("type") == "message":
+            del fields["type"]
+        content = fields.get(key)
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        blocks = [_plain_block(block) for block in cast("list[Any]", blocks)] if isinstance(blocks, list) else blocks
+        last = mapping(joined[-1]) if joined else {}
+        is_joined = read_format in ("anthropic", "gemini") and last.get("role") == fields.get("role")
+        if is_joined and isinstance(blocks, list):
+            last[key] = [*last.get(key, []), *blocks]
+        else:
+            joined.append({**fields, key: blocks} if key in fields else plain)
+    return joined
+
+
+def _plain_block(block: Any) -> Any:
+    fields = mapping(block)
+    is_text = fields.keys() == {"type", "text"} and fields["type"] in ("input_text", "output_text")
+    return {"type": "text", "text": fields["text"]} if is_text else block
+
+
+def _compared(value: Any) -> Any:
+    """Return a copy without what is not compared, Gemini's names in snake case."""
+    if isinstance(value, list):
+        return [_compared(item) for item in cast("list[Any]", value)]
+    if not isinstance(value, dict):
+        return value
+    fields = cast("dict[str, Any]", value)
+    is_call = "arguments" in fields or "input" in fields or "args" in fields
+    skipped = _NOT_COMPARED - {"id"} if is_call else _NOT_COMPARED
+    return {
+        gemini.snake_case(name): item if name in _USER_DATA else _compared(item)
+        for name, item in fields.items()
+        if name not in skipped and item not in _EMPTY
+    }
