@@ -601,3 +601,69 @@ def message_without_breakpoints(message: Json) -> Json:
     blocks = [without_breakpoint(block) for block in content]
     is_marked = len(blocks) == 1 and "cache_control" in content[0]
     return {**message, "content": blocks[0]["text"] if is_marked else blocks}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_pinned_messages_of_a_list_stay_at_every_cut(name: Any) -> None:
+    def said(role: str, text: str) -> Json:
+        if name == "gemini":
+            return {"role": "model" if role == "assistant" else "user", "parts": [{"text": text}]}
+        return {"role": role, "content": text}
+
+    def call_of(name: str) -> list[Json]:
+        return {
+            "openai": [
+                {
+                    "role": "assistant",
+                    "tool_calls": [
+                        {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+                    ],
+                },
+                {"role": "tool", "tool_call_id": "c1", "content": "The pinned result."},
+            ],
+            "responses": [
+                {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": "{}"},
+                {"type": "function_call_output", "call_id": "c1", "output": "The pinned result."},
+            ],
+            "anthropic": [
+                {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "weather", "input": {}}]},
+                {
+                    "role": "user",
+                    "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "The pinned result."}],
+                },
+            ],
+            "gemini": [
+                {"role": "model", "parts": [{"functionCall": {"name": "weather", "args": {}}}]},
+                {
+                    "role": "user",
+                    "parts": [{"functionResponse": {"name": "weather", "response": {"output": "The pinned result."}}}],
+                },
+            ],
+        }[name]
+
+    filler = [said(role, f"{role} {number} " + "word " * 900) for number in range(30) for role in ("user", "assistant")]
+    head = [] if name == "gemini" else [{"role": "system", "content": "Be brief."}]
+    listed = [*head, said("user", "start"), said("assistant", "The pinned answer."), said("user", "weather?")]
+    listed += [*call_of(name), said("assistant", "Warm."), *filler, said("user", "And now?")]
+    pins = [len(head) + 1, len(head) + 4]
+    options: Json = {"tools": [function(name)], "budget": 12_000, "provider": name, "model": MODELS[name]}
+    with nexus.open(ledger=":memory:") as nx:
+        plain = str(nx.mirror(listed, **options).to_provider(name))
+        assert "The pinned result." not in plain
+        ctx = nx.mirror(listed, pins=pins, **options)
+        body = ctx.to_provider(name)
+        assert CHECKS[name](body) == []
+        assert "The pinned answer." in str(body)
+        assert "The pinned result." in str(body)
+        nx.record(ctx, nexus.AgentResult((nexus.assistant("Cold."),), model=MODELS[name]))
+        replayed = nx.replay(ctx.session_label, len(nx.ledger.turns(ctx.session_label)))
+        assert replayed.to_provider(name) == body
+        more = [*listed, said("assistant", "Cold."), *filler, said("user", "And then?")]
+        later = str(nx.mirror(more, pins=pins, **options).to_provider(name))
+        assert "The pinned answer." in later
+        assert "The pinned result." in later
+
+
+def test_pin_that_is_not_in_the_list_is_an_error() -> None:
+    with nexus.open(ledger=":memory:", model="gpt-5") as nx, pytest.raises(nexus.BadSetting, match="pins"):
+        nx.mirror([{"role": "user", "content": "a"}], pins=[1])

@@ -22,7 +22,7 @@ from nexus.tokens.budget import TokenBudget, compute_budget
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.model import Model
 from nexus.types.block import Block, ContextWarning
-from nexus.types.ledger_entries import Entry
+from nexus.types.ledger_entries import Entry, MessageRef
 from nexus.types.message import Image, Message, Text
 from nexus.types.options import RequestOptions
 from nexus.types.request import Event, Identity, Permissions, Request, Routing
@@ -100,6 +100,9 @@ class AssemblyInputs:
 
     system_parts: tuple[tuple[int, int], ...] = ()
     """Beginning and end of each block in which the caller's system prompt came."""
+
+    list_pins: tuple[MessageRef, ...] = ()
+    """Pins that the caller of a mirrored list passed."""
 
     warnings: tuple[ContextWarning, ...] = ()
     """Warnings from before assembly."""

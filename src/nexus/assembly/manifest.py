@@ -61,7 +61,7 @@ _ID_FIELDS = tuple(
 """Stored keys and attributes that the id covers, in stored order. Listed once, because `fields` takes as long as a warm call."""
 
 _FORMAT_KEYS = ("ahead", "form")
-_KEYS_IF_SET = ("begun", "heading", "system_parts")
+_KEYS_IF_SET = ("begun", "heading", "system_parts", "list_pins")
 
 
 def build_manifest(
@@ -123,6 +123,7 @@ def build_manifest(
         image_limits=inputs.view.image_limits,
         image_edge=result.images.edge_px,
         image_notes=result.images.notes,
+        list_pins=inputs.list_pins,
         system_parts=_system_parts(inputs.system_parts, system.blocks),
     )
     return msgspec.structs.replace(manifest, id=_manifest_id(manifest, inputs))

@@ -70,12 +70,13 @@ class AsyncEngine:
         window: bool | None = None,
         provider: ReceivedFormat | None = None,
         reserve: int = 0,
+        pins: Sequence[int] = (),
         **options: Unpack[RequestOptions],
     ) -> AssembledContext:
         """Assemble the context for a program that has the whole message list; see `Engine.mirror`."""
         place = {"scope": scope, "conversation": conversation, "window": window}
         mirror = partial(self.engine.mirror, messages, **place)
-        return await self.run(partial(mirror, provider=provider, reserve=reserve, **options))
+        return await self.run(partial(mirror, provider=provider, reserve=reserve, pins=pins, **options))
 
     async def record(self, ctx: AssembledContext, reply: object) -> Committed:
         """Record a reply; see `Engine.record`."""

@@ -315,6 +315,7 @@ class Engine:
         window: bool | None = None,
         provider: ReceivedFormat | None = None,
         reserve: int = 0,
+        pins: Sequence[int] = (),
         **options: Unpack[RequestOptions],
     ) -> AssembledContext:
         """Assemble the context for a program that has the whole message list of its conversation. Writes nothing.
@@ -333,38 +334,49 @@ class Engine:
                 call, is in that session alone. By default True for a named scope without a conversation.
             provider: Format of the list; recognized by default (see `nexus.read_messages`).
             reserve: Tokens that the caller adds to the request itself, such as tools that it does not pass.
+            pins: Indexes of messages of the list that no cut omits, with the calls and results that belong to them.
             **options: As for `assemble`. System messages at the list's beginning are added to `system`. The profile is
                 `bare` by default: the list and the system prompt alone.
 
         Raises BadEvent for a list that cannot be read or has no message to answer, and as `assemble`.
         """
-        check_options("mirror", options, RequestOptions, "messages scope conversation window provider reserve")
+        check_options("mirror", options, RequestOptions, "messages scope conversation window provider reserve pins")
         if type(reserve) is not int or reserve < 0:
             raise BadSetting("reserve is no number of tokens (pass an int, 0 or more)")
+        if not all(type(index) is int and 0 <= index < len(messages) for index in pins):
+            raise BadSetting(f"pins {[*pins]} are no indexes of the list, which has {len(messages)} messages")
         self.check_trusted()
         model = options.get("model") or self.model
         list_scope = ListScope(scope, options.get("principal") or "", conversation)
         is_anthropic = self.resolve(model).provider_format == "anthropic"
         plain_format: ReceivedFormat = "anthropic" if is_anthropic else "openai"
-        placed = self._mirror.place(messages, list_scope, window, provider, model, self.clock_ms(), plain_format)
+        placed = self._mirror.place(messages, list_scope, window, provider, model, self.clock_ms(), plain_format, pins)
+        return self._assemble_list(placed, reserve, options)
+
+    def _assemble_list(self, placed: PlacedList, reserve: int, options: RequestOptions) -> AssembledContext:
+        """Return the context of a placed list."""
+        client = placed.client
         event = event_of(placed.event, Event(), self.clock_ms())
-        system = "\n\n".join(text for text in (options.get("system") or self.system, placed.client.system) if text)
+        system = "\n\n".join(text for text in (options.get("system") or self.system, client.system) if text)
         request = build_request(event, placed.session, **{"profile": MIRROR_PROFILE, **options, "system": system})
         if reserve:
-            available = plan_budget(self._with_learned_limit(request), self.resolve(model)).available
+            available = plan_budget(
+                self._with_learned_limit(request), self.resolve(request.model or self.model)
+            ).available
             request = replace(request, available_tokens=max(available - reserve, 1))
         prepared = self._prepare(request, moment=False)
         with self.store.snapshot():
             authorized = self._authorize(prepared)
             inputs = self._assembly_inputs(authorized, self._mirror.overlay(placed), placed.event)
         mirrored = placed.public(reserve)
-        before = len(system) - len(placed.client.system)
-        shifted = ((before + start, before + end) for start, end in placed.client.system_parts)
-        parts = ((0, max(before - 2, 0)), *shifted) if before else tuple(shifted)
-        inputs = dataclasses.replace(inputs, mirrored=mirrored, system_parts=parts)
+        inputs = dataclasses.replace(
+            inputs,
+            mirrored=mirrored,
+            system_parts=client.parts_behind(len(system) - len(client.system)),
+            list_pins=self._mirror.pins(placed),
+        )
         ctx = assemble(authorized.request, self._profile(authorized.request), inputs)
-        received = "" if self.system else system
-        check = partial(is_unchanged, ctx, placed.client.form, placed.client.messages, received)
+        check = partial(is_unchanged, ctx, client.form, client.messages, "" if self.system else system)
         mirrored = dataclasses.replace(mirrored, _is_unchanged=check)
         return dataclasses.replace(ctx, provenance=dataclasses.replace(ctx.provenance, mirrored=mirrored))
 

@@ -8,10 +8,10 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from nexus.ledger.recorded_calls import last_of_view
-from nexus.ledger.replay import conversation_rows
+from nexus.ledger.replay import conversation_rows, pin_entries
 from nexus.ledger.sessions import Thread
 from nexus.ledger.store import LedgerStore
-from nexus.types.ledger_entries import STEPS, AssemblyRow, Cut, Entry, StoredMessage
+from nexus.types.ledger_entries import STEPS, AssemblyRow, Cut, Entry, MessageRef, StoredMessage
 
 _BACK = 4
 """Entries read at a time to find the open event."""
@@ -22,6 +22,8 @@ NEW_THREAD = 0
 
 class PathOverlay:
     """A store in which one thread ends at entry `until`, lacks the entries `hidden`, and goes on with `staged`.
+
+    `pins` are messages that are pinned besides those of the store.
 
     Everything else is the store's. It is for reading: writes go to the store itself.
     """
@@ -34,14 +36,16 @@ class PathOverlay:
         *,
         hidden: Collection[int] = (),
         staged: Sequence[Entry] = (),
+        pins: Sequence[MessageRef] = (),
     ) -> None:
         self._store, self._thread, self.until = store, thread, until
         self._hidden, self._staged = frozenset(hidden), tuple(staged)
+        self._pins = pin_entries(pins)
 
     @property
     def is_beginning(self) -> bool:
         """True if the path only ends earlier than the store's."""
-        return not self._hidden and not self._staged
+        return not self._hidden and not self._staged and not self._pins
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -76,7 +80,8 @@ class PathOverlay:
         """Return the checkpoints up to the overlaid end, newest first."""
         del thread
         end = self.until if until is None else min(until, self.until)
-        return self._store.checkpoints(self._thread, end, replaced=replaced) if self._thread is not None else []
+        stored = self._store.checkpoints(self._thread, end, replaced=replaced) if self._thread is not None else []
+        return [*stored, *self._pins]
 
     def instructions(self, thread: int) -> Sequence[StoredMessage]:
         """Return the system messages that the first entry begins with."""

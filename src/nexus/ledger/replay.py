@@ -136,6 +136,11 @@ def live_checkpoints(marks: Sequence[Entry]) -> LiveCheckpoints:
     return LiveCheckpoints(mark, tuple(sorted(pins)), undone, newest if undone else 0, changed, cleared)
 
 
+def pin_entries(pins: Iterable[MessageRef]) -> list[Entry]:
+    """Return checkpoints for pins that one call has and the ledger does not; they are the oldest ones of a path."""
+    return [Entry(0, "pin", 0, 0, {"seq": pin.seq, "ord": pin.ord}, (), b"") for pin in pins]
+
+
 def visible_messages(store: LedgerStore, thread: int) -> VisibleMessages:
     """Return the compaction-aware history of a thread: the current summary and the messages that it kept."""
     mark = live_checkpoints(store.checkpoints(thread, replaced=False)).checkpoint

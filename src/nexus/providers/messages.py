@@ -120,6 +120,8 @@ class ReadItems(NamedTuple):
     format: ReceivedFormat
     values: list[Any]
     """The items as JSON values; neutral messages as they are."""
+    firsts: list[int]
+    """Index of the first item of each message."""
 
 
 def read_items(
@@ -136,9 +138,8 @@ def read_items(
     try:
         values = [item if isinstance(item, Message) else plain_json(item) for item in sources]
         read_format = provider or _detected(sources, values, default)
-        return ReadItems(
-            _read(values, read_format, model, CallIndex() if calls is None else calls), read_format, values
-        )
+        messages, firsts = _read(values, read_format, model, CallIndex() if calls is None else calls)
+        return ReadItems(messages, read_format, values, firsts)
     except BadReply as error:
         hint = "" if provider else "; pass provider= if the format was not recognized"
         raise BadEvent(
@@ -174,15 +175,18 @@ def list_of_items(items: Any, provider: ReceivedFormat | None) -> list[Any]:
     return [*cast("Iterable[Any]", items)]
 
 
-def _read(values: Sequence[Any], read_format: ReceivedFormat, model: str, calls: CallIndex) -> list[Message]:
-    messages = list[Message]()
+def _read(
+    values: Sequence[Any], read_format: ReceivedFormat, model: str, calls: CallIndex
+) -> tuple[list[Message], list[int]]:
+    """Return the messages of the values, and the index of the first value of each."""
+    messages, firsts = list[Message](), list[int]()
     index = 0
     while index < len(values):
         end = index + 1
         if isinstance(values[index], Message):
             new: tuple[Message, ...] = (values[index],)
         elif read_format == "responses":  # a reply is several items in a row
-            while end < len(values) and not isinstance(values[end], Message):
+            while end < len(values) and openai_responses.are_one_message(values[end - 1], values[end]):
                 end += 1
             new = openai_responses.received_messages(values[index:end], model, calls, index)
         else:
@@ -194,8 +198,9 @@ def _read(values: Sequence[Any], read_format: ReceivedFormat, model: str, calls:
             new = _set_apart(new, calls.last_role)
         calls.add(new)
         messages += new
+        firsts += [index] * len(new)
         index = end
-    return messages
+    return messages, firsts
 
 
 def _set_apart(new: tuple[Message, ...], last_role: str) -> tuple[Message, ...]:

@@ -366,12 +366,17 @@ def received_messages(
     return tuple(messages)
 
 
+def are_one_message(item: Any, following: Any) -> bool:
+    """Return True if both items are a model's, so that they are parts of one message."""
+    return is_of_model(mapping(item)) and is_of_model(mapping(following))
+
+
 def is_of_model(fields: dict[str, Any]) -> bool:
     """Return True for an item that a model wrote."""
     kind = text_of(fields.get("type"))
     if kind in ("", "message"):
         return fields.get("role") == "assistant"
-    return kind not in _OF_PROGRAM and kind not in _OUTPUTS
+    return bool(fields) and kind not in _OF_PROGRAM and kind not in _OUTPUTS
 
 
 def _program_message(fields: dict[str, Any], calls: CallIndex) -> Message:

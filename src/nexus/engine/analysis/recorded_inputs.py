@@ -34,7 +34,7 @@ from nexus.tokens.image_price import ImagePrice
 from nexus.tokens.model import Model, resolve
 from nexus.types.block import Block, Layer, Trust
 from nexus.types.history import PLAIN, HistoryHeader, PreviousTurns
-from nexus.types.ledger_entries import Cut, Entry, StoredMessage
+from nexus.types.ledger_entries import Cut, Entry, MessageRef, StoredMessage
 from nexus.types.message import Note
 from nexus.types.profile import STORED_NOTES, MessageFormatName, Profile
 from nexus.types.request import Event, Identity, Permissions, Request, Routing
@@ -165,7 +165,12 @@ class RecordedCallInputs:
 
     def marks(self) -> list[Entry]:
         """Return the checkpoints on the path up to the call, newest first. Later ones do not change a past call."""
-        return self.deps.store.checkpoints(self.call.thread, self.head)
+        stored = self.deps.store.checkpoints(self.call.thread, self.head)
+        return [*stored, *replay.pin_entries(self.list_pins())]
+
+    def list_pins(self) -> tuple[MessageRef, ...]:
+        """Return the pins that the caller of a mirrored list passed with the call."""
+        return msgspec.convert(self.manifest.get("list_pins", ()), tuple[MessageRef, ...])
 
     def cut_in_force(self) -> Cut | None:
         """Return the cut that the call's view applied."""
@@ -293,6 +298,7 @@ class RecordedCallInputs:
             workspace=str(self.entry(self.call.row.seq).body.get("workspace", "")),
             renderers=self.deps.renderers,
             denied_tools=self.denied_tools,
+            list_pins=self.list_pins(),
             system_parts=msgspec.convert(self.manifest.get("system_parts", ()), tuple[tuple[int, int], ...]),
         )
 

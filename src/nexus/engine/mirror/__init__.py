@@ -19,7 +19,7 @@ from nexus.assembly.formats.roles import ROLES
 from nexus.assembly.record import unanswered_calls, with_sizes
 from nexus.context import Mirrored, StoredEvent
 from nexus.engine.mirror.keys import DEFAULT_SCOPE, KeyChain, ListScope, MessageKeys
-from nexus.engine.mirror.lists import ListCache, text_positions
+from nexus.engine.mirror.lists import ListCache, messages_of_items, text_positions
 from nexus.engine.mirror.place import LEAST_OVERLAP, Finder, Place
 from nexus.engine.mirror.unchanged import ListForm
 from nexus.errors import BadEvent, BadSetting, HeadMoved, IdempotencyConflict, LedgerBusy
@@ -52,8 +52,15 @@ class ClientList:
     """How the list was read."""
     system_parts: tuple[tuple[int, int], ...] = ()
     """Beginning and end of each text of its system messages in `system`."""
+    pins: tuple[int, ...] = ()
+    """Indexes of the messages that no cut omits."""
     restored_count: int = 0
     """Number of the session's messages before a window."""
+
+    def parts_behind(self, length: int) -> tuple[tuple[int, int], ...]:
+        """Return the positions of the list's system texts behind a system prompt of this length and a blank line."""
+        shifted = tuple((length + start, length + end) for start, end in self.system_parts)
+        return ((0, max(length - len("\n\n"), 0)), *shifted) if length else shifted
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +120,7 @@ class Mirror:
         model: str,
         now_ms: int,
         default: ReceivedFormat = "openai",
+        pins: Sequence[int] = (),
     ) -> PlacedList:
         """Read a list and find its place. Raises BadEvent, BadSetting.
 
@@ -135,6 +143,7 @@ class Mirror:
         history_length = _history_length(read.messages)
         parts = text_positions(read.system_texts)
         client = ClientList(scope, system, read.messages, read.keys, read.chain, history_length, read.form, parts)
+        client = dataclasses.replace(client, pins=messages_of_items(read.firsts, pins))
         place = self._finder.find(scope.root, client.keys)
         if is_window and place.stored_count < client.history_length:
             client, place = self._as_window(client, place)
@@ -159,13 +168,25 @@ class Mirror:
         place, store = placed.place, self._ledger.store
         before = placed.staged[: max(placed.event_at - place.base - 1, 0)]
         if not before:
-            path = PathOverlay(store, place.thread or None, placed.event_at - 1)
+            path = PathOverlay(store, place.thread or None, placed.event_at - 1, pins=self.pins(placed))
         else:
             key = placed.client.keys[placed.client.history_length - 1].chain
             digest = bytes.fromhex(key.rpartition(":")[2])
             staged = _entries(before, place.base, self._turn_at(place), digest)
-            path = PathOverlay(store, place.thread or None, place.base, staged=staged)
+            path = PathOverlay(store, place.thread or None, place.base, staged=staged, pins=self.pins(placed))
         return cast("LedgerStore", path)  # what it does not define is the store's own
+
+    def pins(self, placed: PlacedList) -> tuple[MessageRef, ...]:
+        """Return the positions of the list's pinned messages before the event; the event is never cut."""
+        place, client = placed.place, placed.client
+        wanted = [index for index in client.pins if index < client.history_length]
+        if not wanted:
+            return ()
+        path = self._ledger.store.entries(place.thread, 0, place.last) if place.stored_count else ()
+        stored = [entry.seq for entry in path if entry.rows][-place.stored_count :] if place.stored_count else []
+        staged = [seq for seq, entry in enumerate(placed.staged, place.base + 1) if entry.messages]
+        seqs = [*stored, *staged]
+        return tuple(MessageRef(seqs[index], 0) for index in wanted)
 
     def record(self, placed: PlacedList, commit: Commit) -> Committed:
         """Store a call: the messages that the ledger lacks, then the entries of its reply. The same again adds nothing."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -40,25 +41,28 @@ class ReadList:
     """The texts of each system message."""
     messages: list[Message] = field(default_factory=list[Message])
     keys: list[MessageKeys] = field(default_factory=list[MessageKeys])
+    firsts: list[int] = field(default_factory=list[int])
+    """Index of the first item of each message."""
     calls: CallIndex = field(default_factory=CallIndex)
 
     def extend(self, items: Sequence[Any]) -> None:
         """Read further items."""
         read = read_items(items, self.provider, model=self.model, calls=self.calls, default=self.form.format)
         self.form = self.form.extended(read)
-        for message in read.messages:
+        for message, first in zip(read.messages, read.firsts, strict=True):
             if message.role == "system" and not self.messages:
                 self.system.append(message.text())
                 self.system_texts.append([part.text for part in message.parts if isinstance(part, Text)])
             else:
                 sized = with_image_sizes(message)
                 self.messages.append(sized)
+                self.firsts.append(len(self.items) + first)
                 self.keys.append(self.chain.keys(sized))
         self.items += (item if isinstance(item, Message) else copy.deepcopy(item) for item in items)
 
     def copy(self) -> ReadList:
         """Return a list that stays as it is when this one is extended."""
-        lists = [], [*self.system], [*self.system_texts], [*self.messages], [*self.keys]
+        lists = [], [*self.system], [*self.system_texts], [*self.messages], [*self.keys], [*self.firsts]
         return ReadList(self.scope, self.provider, self.model, self.chain.copy(), self.form, *lists)
 
 
@@ -112,3 +116,12 @@ def text_positions(messages: Sequence[Sequence[str]]) -> tuple[tuple[int, int], 
                 at += len(text) + 1
             at += 1
     return tuple(positions)
+
+
+def messages_of_items(firsts: Sequence[int], items: Sequence[int]) -> tuple[int, ...]:
+    """Return the indexes of the messages that items are part of; an item of the head is part of none."""
+    found = set[int]()
+    for item in items:
+        start = firsts[bisect_right(firsts, item) - 1] if firsts and item >= firsts[0] else -1
+        found.update(range(bisect_left(firsts, start), bisect_right(firsts, start)))
+    return tuple(sorted(found))
