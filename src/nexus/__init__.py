@@ -17,6 +17,7 @@ from nexus.types.registry import add_registrations
 
 if TYPE_CHECKING:
     from nexus.assembly.fit.repair import repaired
+    from nexus.assembly.token_count import count_tokens
     from nexus.compaction import CompactionOutcome
     from nexus.compaction.summarizer import Summarizer, SummaryReply, SummaryRequest
     from nexus.context import AssembledContext, RepairReport
@@ -111,6 +112,7 @@ _MODULES = {
     name: module
     for module, names in {
         "nexus.assembly.fit.repair": "repaired",
+        "nexus.assembly.token_count": "count_tokens",
         "nexus.engine.async_engine": "AsyncEngine AsyncTurn open_async",
         "nexus.compaction": "CompactionOutcome",
         "nexus.compaction.summarizer": "Summarizer SummaryReply SummaryRequest",
@@ -246,6 +248,7 @@ __all__ = [
     "assistant",
     "attach_file",
     "call",
+    "count_tokens",
     "failure_of",
     "hookimpl",
     "image_from_file",

@@ -12,6 +12,7 @@ from google import genai
 from google.genai import types as genai_types
 
 import nexus
+from nexus.engine.analysis.cache_use import cached_calls
 from nexus.types.tool_definition import canonical
 from support.bodies import PNG
 from support.validity import CHECKS
@@ -667,3 +668,222 @@ def test_pinned_messages_of_a_list_stay_at_every_cut(name: Any) -> None:
 def test_pin_that_is_not_in_the_list_is_an_error() -> None:
     with nexus.open(ledger=":memory:", model="gpt-5") as nx, pytest.raises(nexus.BadSetting, match="pins"):
         nx.mirror([{"role": "user", "content": "a"}], pins=[1])
+
+
+COUNTED: list[tuple[str, list[Json]]] = [
+    ("openai", [{"role": "user", "content": "What is the plan for the garden?"}]),
+    ("anthropic", [{"role": "user", "content": "What is the plan for the garden?"}]),
+    ("gemini", [{"role": "user", "parts": [{"text": "What is the plan for the garden?"}]}]),
+    ("anthropic", UNCHANGED[7][2][:-1]),
+]
+
+
+@pytest.mark.parametrize(("name", "items"), COUNTED)
+def test_public_count_is_that_of_a_context(name: Any, items: list[Json]) -> None:
+    options: Json = {"model": MODELS[name], "system": "Be brief.", "tools": [function(name)]}
+    with nexus.open(ledger=":memory:") as nx:
+        used = nx.mirror(items, provider=name, **options).token_budget.used.total
+    assert abs(nexus.count_tokens(items, provider=name, **options) - used) <= 3
+
+
+def test_public_count_of_a_text_is_without_framing() -> None:
+    text = "The quick brown fox jumps over the lazy dog. " * 100
+    assert nexus.count_tokens("", model="gpt-5") == 0
+    assert 900 <= nexus.count_tokens(text, model="gpt-5") <= 1_100
+    assert nexus.count_tokens(text, model=MODELS["anthropic"]) >= 900
+    assert nexus.count_tokens("\ud800", model="gpt-5") >= 1
+
+
+FIELDS: list[tuple[str, Json]] = [
+    (
+        "anthropic",
+        {
+            "output_config": {"effort": "medium"},
+            "context_management": {
+                "edits": [{"type": "clear_tool_uses_20250919", "keep": {"type": "tool_uses", "value": 3}}]
+            },
+            "metadata": {"user_id": "u"},
+            "diagnostics": {"previous_message_id": "msg_1"},
+            "service_tier": "auto",
+            "a_field_of_tomorrow": {"x": [1, None]},
+            "stream": True,
+            "max_tokens": 2_000,
+        },
+    ),
+    (
+        "responses",
+        {
+            "store": True,
+            "include": ["web_search_call.action.sources"],
+            "prompt_cache_key": "thread",
+            "prompt_cache_options": {"mode": "explicit", "ttl": "12h"},
+            "reasoning": {"effort": "high", "summary": "auto"},
+            "text": {"verbosity": "low"},
+            "tool_choice": {
+                "type": "allowed_tools",
+                "mode": "auto",
+                "tools": [{"type": "function", "name": "weather"}],
+            },
+            "context_management": [{"type": "compaction", "compact_threshold": 200_000}],
+            "client_metadata": {"kind": "turn"},
+            "max_output_tokens": 2_000,
+        },
+    ),
+    (
+        "openai",
+        {
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "provider": {"order": ["a"]},
+            "reasoning": {"enabled": True},
+            "max_completion_tokens": 2_000,
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "fields"), FIELDS, ids=[row[0] for row in FIELDS])
+def test_other_fields_of_a_request_come_back_when_it_was_cut(name: Any, fields: Json) -> None:
+    listed = [{"role": role, "content": "word " * 900} for _ in range(30) for role in ("user", "assistant")]
+    listed.append({"role": "user", "content": "And now?"})
+    with nexus.open(ledger=":memory:", model=MODELS[name]) as nx:
+        ctx = nx.mirror(listed, extra=fields, tools=[function(name)], provider=name, budget=12_000)
+        body = ctx.to_provider(name)
+        assert ctx.cut is not None
+        assert {key: body[key] for key in fields} == fields
+
+
+def reply_of_anthropic(**fields: Any) -> Json:
+    return {
+        "id": "msg_2",
+        "type": "message",
+        "role": "assistant",
+        "model": MODELS["anthropic"],
+        "content": [{"type": "text", "text": "Done."}],
+        "stop_reason": "end_turn",
+        "usage": {"input_tokens": 500, "output_tokens": 3},
+        **fields,
+    }
+
+
+COMPACTION: Json = {"type": "compaction", "content": "The user is called Ada.", "encrypted_content": "b3BhcXVl"}
+
+
+def test_providers_reason_for_a_cache_miss_is_the_cause_of_the_break() -> None:
+    reason = {"cache_miss_reason": {"type": "tools_changed", "cache_missed_input_tokens": 4_000}}
+    result = nexus.read_reply(reply_of_anthropic(diagnostics=reason))
+    assert result.cache_miss_reason == "tools_changed"
+    with nexus.open(ledger=":memory:", model=MODELS["anthropic"]) as nx:
+        for number, fields in enumerate([{}, {"diagnostics": reason}]):
+            ctx = nx.assemble(f"question {number}", session="s")
+            usage = {"input_tokens": ctx.token_budget.used.total, "output_tokens": 3}
+            nx.record(ctx, reply_of_anthropic(usage=usage, **fields))
+        thread = nx.ledger.thread("s")
+        first, second = cached_calls(nx.store, thread, nx.resolve)
+    assert first.causes == ("first call",)
+    assert second.causes[0] == "tools changed (the provider's reason)"
+
+
+def test_usage_of_an_edited_prompt_calibrates_nothing() -> None:
+    edit = {"type": "clear_tool_uses_20250919", "cleared_tool_uses": 8, "cleared_input_tokens": 50_000}
+    edits = {"context_management": {"applied_edits": [edit]}}
+    with nexus.open(ledger=":memory:", model=MODELS["anthropic"]) as nx:
+        for number in range(4):
+            ctx = nx.assemble("word " * 3_000, session="s")
+            nx.record(ctx, reply_of_anthropic(id=f"msg_{number}", **edits))
+        later = nx.assemble("and now", session="s")
+        assert later.accounting.anchor is None
+        assert later.token_budget.used.history >= 12_000
+        calls = [*cached_calls(nx.store, nx.ledger.thread("s"), nx.resolve)]
+    assert calls[1].causes == ("the provider edited the prompt (clear_tool_uses_20250919)",)
+
+
+def test_edits_of_a_stream_are_read() -> None:
+    reader = nexus.StreamReader("anthropic")
+    start = {**reply_of_anthropic(), "content": []}
+    for event in (
+        {"type": "message_start", "message": start},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "compaction", "content": None}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "compaction_delta", "content": "Ada."}},
+        {
+            "type": "content_block_delta",
+            "index": 0,
+            "delta": {"type": "compaction_delta", "content": None, "encrypted_content": "b3Bh"},
+        },
+        {"type": "content_block_stop", "index": 0},
+        {"type": "content_block_start", "index": 1, "content_block": {"type": "text", "text": "Hi"}},
+        {"type": "content_block_stop", "index": 1},
+        {
+            "type": "message_delta",
+            "delta": {"stop_reason": "end_turn"},
+            "context_management": {"applied_edits": [{"type": "compact_20260112"}]},
+        },
+        {"type": "message_stop"},
+    ):
+        reader.add(event)
+    result = reader.reply()
+    assert result.context_edits == ("compact_20260112", "compaction")
+    (sent,) = nexus.write_messages(result.messages, "anthropic")
+    assert sent["content"][0] == {"type": "compaction", "content": "Ada.", "encrypted_content": "b3Bh"}
+
+
+def test_compaction_of_a_recorded_reply_stays_at_every_cut() -> None:
+    with nexus.open(ledger=":memory:", model=MODELS["anthropic"]) as nx:
+        ctx = nx.assemble("hello", session="s", profile="bare")
+        nx.record(ctx, reply_of_anthropic(content=[COMPACTION, {"type": "text", "text": "Hi."}]))
+        for number in range(20):
+            ctx = nx.assemble(f"{number} " + "word " * 900, session="s", profile="bare", budget=10_000)
+            nx.record(ctx, reply_of_anthropic(id=f"msg_{number}"))
+        ctx = nx.assemble("and now", session="s", profile="bare", budget=10_000)
+        assert COMPACTION in [block for message in ctx.to_anthropic()["messages"] for block in blocks_of(message)]
+        assert "The user is called Ada." in str(ctx.to_openai())
+
+
+COMPACTED: list[tuple[str, list[Json]]] = [
+    (
+        "anthropic",
+        [
+            {"role": "user", "content": "hello"},
+            {"role": "assistant", "content": [COMPACTION, {"type": "text", "text": "Hi."}]},
+        ],
+    ),
+    (
+        "responses",
+        [
+            {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hello"}]},
+            {"type": "compaction", "id": "cmp_1", "encrypted_content": "b3BhcXVlb3BhcXVl"},
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "items"), COMPACTED, ids=[row[0] for row in COMPACTED])
+def test_compaction_item_of_a_list_stays_at_every_cut(name: Any, items: list[Json]) -> None:
+    filler = [{"role": role, "content": "word " * 900} for _ in range(30) for role in ("user", "assistant")]
+    listed = [*items, {"role": "user", "content": "Go on."}, {"role": "assistant", "content": "Yes."}, *filler]
+    listed.append({"role": "user", "content": "And now?"})
+    with nexus.open(ledger=":memory:", model=MODELS[name]) as nx:
+        ctx = nx.mirror(listed, provider=name, budget=12_000)
+        assert ctx.cut is not None
+        assert "b3BhcXVl" in str(ctx.to_provider(name))
+
+
+def blocks_of(message: Json) -> list[Json]:
+    content = message["content"]
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("responses", "input_text"), ("openai", "text")], ids=["responses", "chat completions"]
+)
+def test_cache_breakpoint_of_openai_goes_out_as_received(name: Any, kind: str) -> None:
+    part = {"type": kind, "text": "a long document", "prompt_cache_breakpoint": {"mode": "explicit", "ttl": "12h"}}
+    listed = [{"role": "user", "content": [part, {"type": kind, "text": "Summarize it."}]}]
+    with nexus.open(ledger=":memory:", model="gpt-5.6") as nx:
+        ctx = nx.mirror(listed, provider=name)
+        body = ctx.to_provider(name)
+        assert CHECKS[name](body) == []
+        assert (body["input"] if name == "responses" else body["messages"])[-1]["content"][0] == part
+        assert ctx.mirrored is not None
+        assert ctx.mirrored.unchanged
+        assert "prompt_cache_breakpoint" not in str(ctx.to_anthropic())

@@ -23,11 +23,17 @@ BODIES: dict[str, tuple[str, str, Callable[[Any], list[Any]]]] = {
 
 
 def without_breakpoints(messages: list[Any]) -> list[Any]:
-    """The messages without cache breakpoints, which are placed anew in each body."""
+    """The messages without cache breakpoints, which are placed anew in each body: a plain string becomes a block there."""
     return [
-        {**m, "content": [{k: v for k, v in block.items() if k != "cache_control"} for block in m["content"]]}
+        {**m, "content": [{k: v for k, v in block.items() if k != "cache_control"} for block in blocks_of(m)]}
         for m in messages
     ]
+
+
+def blocks_of(message: Any) -> list[Any]:
+    """The blocks of a message, whose content may be a plain string."""
+    content = message["content"]
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
 def sent(items: Any, provider: str, to: str = "", **request: Any) -> list[Any]:

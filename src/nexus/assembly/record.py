@@ -17,6 +17,7 @@ from nexus.context import AssembledContext, engine_state
 from nexus.ledger.sessions import SessionMetadata
 from nexus.ledger.store import LedgerStore
 from nexus.plugins.guard import describe_error
+from nexus.providers.server_edits import has_compaction
 from nexus.tokens.calibration import Calibration, initial_calibration, is_counted, update_calibration_factor
 from nexus.tokens.counter import BASE_COUNTER, TokenCounter
 from nexus.tokens.measure import message_tokens
@@ -65,10 +66,12 @@ def provisional_factor(model: Model, calibrated: float) -> tuple[float, float | 
 def reported_tokens(ctx: AssembledContext, result: AgentResult) -> int:
     """Return the input tokens that the provider reported for the context; 0 if the report is not about this prompt.
 
-    An agent that called the model several times reports the sum of its calls. If another model answered, it counted by
+    A provider that edited the prompt, or ignores what its compaction stands for, reports the rest of it. An agent that called the model several times reports the sum of its calls. If another model answered, it counted by
     its own vocabulary; an unknown name, such as a deployment's, may be any model.
     """
     if len(result.messages) != 1 or result.messages[0].role != "assistant":
+        return 0
+    if result.context_edits or any(map(has_compaction, ctx.messages)):
         return 0
     model, model_info = result.model or result.messages[0].model, ctx.accounting.model_info
     same = not model or not model_info.known
@@ -166,6 +169,8 @@ def build_commit(ctx: AssembledContext, result: AgentResult, counter: TokenCount
             **_call_fields(ctx),
             "usage": result.usage.stored(),
             "stop_reason": reason,
+            **({"cache_miss_reason": result.cache_miss_reason} if result.cache_miss_reason else {}),
+            **({"context_edits": list(result.context_edits)} if result.context_edits else {}),
             **({"provider_stop_reason": provider_reason} if provider_reason != reason else {}),
             **offered_tools(ctx),
             **({"permissions_used": list(result.permissions_used)} if result.permissions_used else {}),

@@ -81,6 +81,7 @@ from nexus.ledger.unrecorded import UnrecordedReplies, UnrecordedReply, is_of_st
 from nexus.policy import Policy
 from nexus.policy.authorization import AuthorizedRequest, authorize, session_person
 from nexus.providers.replies import read_reply
+from nexus.providers.server_edits import has_compaction
 from nexus.render.context_json import RENDERERS
 from nexus.text.as_received import ReceivedFormat
 from nexus.tokens.counter import RememberingCounter, TokenCounter, get_counter
@@ -612,6 +613,8 @@ class Engine:
             if is_of_storage(error):
                 error.keep_reply(reply, error.kept_in)
             raise
+        if committed.added and mirrored is None and any(map(has_compaction, result.messages)):
+            self._pin_compaction(ctx.session_label, committed)
         if committed.added and ctx.cut is not None:
             self._windows.keep_after(ctx, ctx.cut, committed.thread)
         # Usage includes what the caller added to the request, and nothing tells how much of the reserve that was.
@@ -623,6 +626,15 @@ class Engine:
                     self.store.calibrate(model.provider, calibration_key(model, counter), updated)
         self.record_waiting()  # an earlier try may have left this reply there
         return committed
+
+    def _pin_compaction(self, session: str, committed: Committed) -> None:
+        """Pin the provider's own compaction in a recorded reply: it stands for everything before it."""
+        first = committed.head - committed.added
+        rows = (row for entry in self.store.entries(committed.thread, first, committed.head) for row in entry.rows)
+        with suppress(LedgerError):  # the reply is stored
+            for row in rows:
+                if row.message.role == "assistant" and has_compaction(row.message):
+                    self.ledger.pin(session, row.ref, "the provider's compaction")
 
     def _commit_reply(self, ctx: AssembledContext, commit: Commit, reply: object) -> Committed:
         """Store a reply. If the ledger cannot store it now, a file and the error contain it."""

@@ -36,6 +36,7 @@ from nexus.providers.received import (
     text_part,
     with_nulls,
 )
+from nexus.providers.server_edits import COMPACTION, cache_miss_reason, context_edits
 from nexus.providers.settings import body_settings
 from nexus.providers.tools import anthropic_tools
 from nexus.providers.turns import ConversationParts, Fragment, SeparateFragment, as_blocks, owned, turns
@@ -400,6 +401,8 @@ def reply(body: dict[str, Any]) -> AgentResult:
         stop_reason=stop_reason(reason),
         provider_stop_reason=reason,
         model=text_of(body.get("model")),
+        cache_miss_reason=cache_miss_reason(body),
+        context_edits=context_edits(body),
     )
 
 
@@ -440,6 +443,8 @@ def _read_part(block: Any, calls: CallIndex) -> Iterator[Part]:
         case kind:
             rest = {name: value for name, value in fields.items() if name != "cache_control"} if fields else block
             yield Unknown(kind or "no type", compact_json(rest))
+            if kind == COMPACTION:  # other providers get its text
+                yield from text_part(text_of(fields.get("content")))
 
 
 def _read_result(fields: dict[str, Any], calls: CallIndex) -> ToolResult:

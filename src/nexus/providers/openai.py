@@ -36,6 +36,7 @@ from nexus.providers.received import (
     text_of,
     text_part,
 )
+from nexus.providers.server_edits import cache_miss_reason
 from nexus.providers.settings import body_settings
 from nexus.providers.signatures import call_signatures, must_sign_calls
 from nexus.providers.tools import chat_tools
@@ -242,6 +243,7 @@ def reply(body: dict[str, Any]) -> AgentResult:
         provider_stop_reason=reason,
         error=error_text(body.get("error") or first.get("error")) or None,
         model=model,
+        cache_miss_reason=cache_miss_reason(body),
     )
 
 

@@ -38,6 +38,7 @@ from nexus.providers.received import (
     with_nulls,
     without_nulls,
 )
+from nexus.providers.server_edits import cache_miss_reason, context_edits
 from nexus.providers.settings import body_settings
 from nexus.providers.tools import responses_tools
 from nexus.providers.turns import ConversationParts, items, owned
@@ -288,6 +289,8 @@ def reply(body: dict[str, Any]) -> AgentResult:
         provider_stop_reason=ending,
         error=error_text(failure) or (status if failed else None),
         model=model,
+        cache_miss_reason=cache_miss_reason(body),
+        context_edits=context_edits(body),
     )
 
 

@@ -244,6 +244,10 @@ class _Places:
         return self.begin(index, item_id) if indexed is None else indexed
 
 
+_REPORTS = ("context_management", "diagnostics")
+"""Fields of the last event that a message has itself."""
+
+
 class _AnthropicEvents:
     """Events of the Messages API: the empty message, its blocks in deltas, and the stop reason with the usage."""
 
@@ -274,7 +278,8 @@ class _AnthropicEvents:
                 self._complete.add(self._places.of(number))
             case "message_delta":
                 usage = {**mapping(self._message.get("usage")), **_present(event.get("usage"))}
-                self._message = {**self._message, **_present(event.get("delta")), "usage": usage}
+                reports = {name: event[name] for name in _REPORTS if event.get(name)}
+                self._message = {**self._message, **_present(event.get("delta")), **reports, "usage": usage}
             case "message_stop":
                 self.has_ended = True
             case _:
@@ -295,6 +300,8 @@ class _AnthropicEvents:
                     self._json[index] = self._json.get(index, "") + text_of(value)
                 case "citation":
                     block["citations"] = [*items_of(block.get("citations")), value]
+                case _ if value is None:
+                    pass
                 case _ if isinstance(value, str):
                     block[name] = text_of(block.get(name)) + value
                 case _:

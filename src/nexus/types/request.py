@@ -195,6 +195,11 @@ class AgentResult(Struct, frozen=True):
     """Cost at list prices, of an agent's result; None if it is not known."""
     calls: int = 0
     """Number of calls of a model that an agent made."""
+    cache_miss_reason: str = ""
+    """The provider's own word for why its cache did not have the last prompt."""
+    context_edits: tuple[str, ...] = ()
+    """Types of the edits that the provider made to the prompt, such as `clear_tool_uses_20250919`: its usage is of the
+    edited one."""
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:

@@ -8,6 +8,7 @@ the call's model, by the cache's lifetime that its usage reports.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,7 +17,7 @@ from nexus.assembly.manifest_store import StoredManifest, manifest_of
 from nexus.context import PrefixReport
 from nexus.ledger.store import LedgerStore
 from nexus.providers.prompt_cache import CacheRule, cache_rule, cost_of_reply, price_of_break
-from nexus.providers.received import mapping, number_of, text_of
+from nexus.providers.received import items_of, mapping, number_of, text_of
 from nexus.tokens.model import Model
 from nexus.types.ledger_entries import Entry
 from nexus.types.request import TokenUsage
@@ -159,11 +160,15 @@ class _Reader:
             return _with_loss(call, prefix.causes, prefix.lost_tokens, prefix.price) if prefix and is_broken else call
         if manifest is not None and manifest.reported != call.input_tokens:
             # An agent's sum over several calls, or another model's report: neither is of this prompt.
-            return replace(call, predicted_tokens=None)
+            edits = tuple(
+                f"the provider edited the prompt ({kind})" for kind in _texts(entry.body.get("context_edits"))
+            )
+            return replace(call, predicted_tokens=None, causes=edits)
         if is_first:
             call = replace(call, causes=("first call",))
         else:
-            call = self._with_break(call, call.input_tokens, prefix, rule, is_recorded=is_recorded)
+            reason = text_of(entry.body.get("cache_miss_reason"))
+            call = self._with_break(call, call.input_tokens, prefix, rule, reason, is_recorded=is_recorded)
         self._last, self.is_changed = call, False
         return call
 
@@ -186,11 +191,22 @@ class _Reader:
         return self._last.input_tokens if self._last.model == self._model else 0
 
     def _with_break(
-        self, call: CachedCall, tokens: int, prefix: PrefixReport | None, rule: CacheRule, *, is_recorded: bool
+        self,
+        call: CachedCall,
+        tokens: int,
+        prefix: PrefixReport | None,
+        rule: CacheRule,
+        reason: str,
+        *,
+        is_recorded: bool,
     ) -> CachedCall:
-        """Return the call with its loss and the causes, if the last prompt was not read again."""
+        """Return the call with its loss and the causes, if the last prompt was not read again.
+
+        `reason` is the provider's own word for the cause.
+        """
         last = self._last
-        causes = list(prefix.causes) if prefix is not None else []
+        causes = [f"{reason.replace('_', ' ')} (the provider's reason)"] if reason else []
+        causes += prefix.causes if prefix is not None else ()
         if prefix is not None and prefix.state == "first":
             causes.append("first call with this profile, provider format or budget")
         if last is None or not last.input_tokens:
@@ -221,6 +237,10 @@ class _Reader:
     def _price(self, lost_tokens: int, prompt_tokens: int) -> float | None:
         price = price_of_break(lost_tokens, self._rule()[0], prompt_tokens=prompt_tokens, hour=self._hour)
         return None if price is None else float(price)
+
+
+def _texts(value: Any) -> list[str]:
+    return [*filter(None, map(text_of, items_of(value)))]
 
 
 def _with_loss(call: CachedCall, causes: tuple[str, ...], tokens: int, price: float | None) -> CachedCall:

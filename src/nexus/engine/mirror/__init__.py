@@ -19,7 +19,7 @@ from nexus.assembly.formats.roles import ROLES
 from nexus.assembly.record import unanswered_calls, with_sizes
 from nexus.context import Mirrored, StoredEvent
 from nexus.engine.mirror.keys import DEFAULT_SCOPE, KeyChain, ListScope, MessageKeys
-from nexus.engine.mirror.lists import ListCache, messages_of_items, text_positions
+from nexus.engine.mirror.lists import ListCache, ReadList, messages_of_items, text_positions
 from nexus.engine.mirror.place import LEAST_OVERLAP, Finder, Place
 from nexus.engine.mirror.unchanged import ListForm
 from nexus.errors import BadEvent, BadSetting, HeadMoved, IdempotencyConflict, LedgerBusy
@@ -27,6 +27,7 @@ from nexus.ledger.operations import Ledger
 from nexus.ledger.overlay import PathOverlay
 from nexus.ledger.sessions import SessionMetadata
 from nexus.ledger.store import LedgerStore
+from nexus.providers.server_edits import has_compaction
 from nexus.text.as_received import ReceivedFormat
 from nexus.tokens.counter import TokenCounter
 from nexus.types.ledger_entries import AssemblyRow, Commit, Committed, Entry, MessageRef, NewEntry, StoredMessage
@@ -143,11 +144,17 @@ class Mirror:
         history_length = _history_length(read.messages)
         parts = text_positions(read.system_texts)
         client = ClientList(scope, system, read.messages, read.keys, read.chain, history_length, read.form, parts)
-        client = dataclasses.replace(client, pins=messages_of_items(read.firsts, pins))
+        client = dataclasses.replace(client, pins=self._pinned(read, pins))
         place = self._finder.find(scope.root, client.keys)
         if is_window and place.stored_count < client.history_length:
             client, place = self._as_window(client, place)
         return self._placed(client, place, now_ms)
+
+    def _pinned(self, read: ReadList, pins: Sequence[int]) -> tuple[int, ...]:
+        """Return the indexes of the messages of pinned items, and of the provider's newest compaction."""
+        newest = next((i for i in range(len(read.messages) - 1, -1, -1) if has_compaction(read.messages[i])), None)
+        pinned = messages_of_items(read.firsts, pins)
+        return pinned if newest is None or newest in pinned else tuple(sorted((*pinned, newest)))
 
     def _as_window(self, client: ClientList, place: Place) -> tuple[ClientList, Place]:
         """Return a list behind the earlier messages that it lacks, and its place; unchanged if these are not certain."""
