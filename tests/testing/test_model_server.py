@@ -71,6 +71,36 @@ def test_one_script_answers_all_provider_formats() -> None:
         assert (result.usage.input_tokens, result.usage.output_tokens) == (7, 2)
 
 
+def test_reply_id_tells_replies_apart() -> None:
+    with model_server(reply("one", reply_id="a"), reply("two", reply_id="b")) as server:
+        assert [message(server).id, message(server).id] == ["msg_a", "msg_b"]
+        assert [chat(server).id, responses(server).id] == ["chatcmpl-b", "resp_b"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("place", ["tools", "input"])
+def test_call_of_custom_tool_has_text(place: str, *, stream: bool) -> None:
+    tool: Any = {"type": "custom", "name": "run", "description": "Runs a script."}
+    listed: Any = [{"type": "additional_tools", "role": "developer", "tools": [tool]}] if place == "input" else []
+    asked: Any = {"input": [*listed, *PROMPT], **({"tools": [tool]} if place == "tools" else {})}
+    with (
+        model_server(reply("I run it.", nexus.ToolCall("call_1", "run", "text(1)"))) as server,
+        openai.OpenAI(base_url=server.openai_url, api_key="test", max_retries=0) as client,
+    ):
+        result: Any = client.responses.create(model="little", stream=stream, **asked)
+        response = [*result][-1].response if stream else result
+    call = response.output[-1]
+    assert (call.type, call.name, call.call_id, call.input) == ("custom_tool_call", "run", "call_1", "text(1)")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_gemini_call_without_id_has_none(*, stream: bool) -> None:
+    with model_server(reply(None, nexus.ToolCall("", "look", "{}"))) as server:
+        result = gemini(server, stream=stream)
+    parts = (result[0] if stream else result).candidates[0].content.parts
+    assert (parts[0].function_call.name, parts[0].function_call.id) == ("look", None)
+
+
 def test_last_step_answers_all_further_requests() -> None:
     with model_server(reply("one"), reply("two")) as server:
         texts = [chat(server).choices[0].message.content for _ in range(3)]

@@ -25,6 +25,7 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nexus.providers.received import items_of
 from nexus.testing import WordCounter
 from nexus.testing.scripted_replies import (
     Format,
@@ -131,13 +132,16 @@ def reply(
     cache_write_1h_tokens: int = 0,
     byte_interval_s: float = 0.0,
     event_interval_s: float = 0.0,
+    reply_id: str = "1",
     **message: Any,
 ) -> Step:
     """Return a step that answers with a text and tool calls.
 
     `model` defaults to the requested one, token counts to words. `input_tokens` includes cache reads and writes,
-    `output_tokens` reasoning, `cache_write_tokens` those that are kept for an hour. `message` adds fields to the
-    message of a chat completion.
+    `output_tokens` reasoning, `cache_write_tokens` those that are kept for an hour. `reply_id` is the end of the reply's
+    id. `message` adds fields to the message of a chat completion.
+
+    The arguments of a custom tool of the Responses API are its text. A call without an id has none in Gemini's format.
     """
     reason = stop or ("tool_calls" if tool_calls else "stop")
 
@@ -148,7 +152,9 @@ def reply(
         cached = cache_read_tokens, cache_write_tokens
         usage = TokenUsage(prompt_count, answered, *cached, reasoning_tokens, cache_write_1h_tokens)
         name = model or request.model
-        body = reply_body(request.format, ScriptedReply(text, tool_calls, thinking, reason, name, usage, message))
+        custom_tools = custom_tool_names(request.body) if request.format == "responses" else frozenset[str]()
+        scripted = ScriptedReply(text, tool_calls, thinking, reason, name, usage, message, reply_id, custom_tools)
+        body = reply_body(request.format, scripted)
         if not request.is_stream:
             return Response(body=json.dumps(body).encode(), byte_interval_s=byte_interval_s)
         options: dict[str, Any] = request.body.get("stream_options") or {}
@@ -161,6 +167,15 @@ def reply(
         )
 
     return step
+
+
+def custom_tool_names(body: dict[str, Any]) -> frozenset[str]:
+    """Return the names of the custom tools that a request of the Responses API offers, in its list too."""
+    items = items_of(body.get("input"))
+    groups: list[Any] = [body, *(item for item in items if item.get("type") == "additional_tools")]
+    tools = [tool for group in groups for tool in group.get("tools") or ()]
+    tools += [tool for namespace in tools for tool in namespace.get("tools") or ()]
+    return frozenset(tool["name"] for tool in tools if tool.get("type") == "custom")
 
 
 def break_stream(step: Step, fault: StreamFault, *, after: int, message: str = "overloaded") -> Step:

@@ -48,6 +48,10 @@ class ScriptedReply(Struct, frozen=True):
     """`input_tokens` is the whole prompt, cache reads and writes included."""
     message: Fields = {}
     """Further fields of a chat completion's message."""
+    id: str = "1"
+    """End of the reply's id. Some clients join replies of one id."""
+    custom_tools: frozenset[str] = frozenset()
+    """Names of tools that take a text instead of JSON arguments (Responses alone)."""
 
 
 def reply_body(format_: Format, reply: ScriptedReply) -> Fields:
@@ -119,7 +123,7 @@ def _chat_body(reply: ScriptedReply) -> Fields:
     if usage.reasoning_tokens:
         details["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning_tokens}
     return {
-        "id": "chatcmpl-1",
+        "id": f"chatcmpl-{reply.id}",
         "object": "chat.completion",
         "created": 1,
         "model": reply.model,
@@ -158,19 +162,20 @@ def _responses_body(reply: ScriptedReply) -> Fields:
     output: list[Fields] = []
     if reply.thinking:
         summary = [{"type": "summary_text", "text": reply.thinking}]
-        output.append({"id": "rs_1", "type": "reasoning", "summary": summary, "encrypted_content": "sealed"})
+        output.append({"id": f"rs_{reply.id}", "type": "reasoning", "summary": summary, "encrypted_content": "sealed"})
     if reply.text:
         content: list[Fields] = [{"type": "output_text", "text": reply.text, "annotations": []}]
-        output.append(
-            {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed", "content": content}
-        )
+        fields: Fields = {"type": "message", "role": "assistant", "status": "completed", "content": content}
+        output.append({"id": f"msg_{reply.id}", **fields})
     for index, call in enumerate(reply.calls):
         fields = {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments}
-        output.append({**fields, "id": f"fc_{index}", "status": "completed"})
+        if call.name in reply.custom_tools:
+            fields = {"type": "custom_tool_call", "call_id": call.id, "name": call.name, "input": call.arguments}
+        output.append({**fields, "id": f"fc_{reply.id}_{index}", "status": "completed"})
     reason, usage = _INCOMPLETE.get(reply.stop), reply.usage
     cached = {"cached_tokens": usage.cache_read_tokens, "cache_write_tokens": usage.cache_write_tokens}
     return {
-        "id": "resp_1",
+        "id": f"resp_{reply.id}",
         "object": "response",
         "created_at": 1,
         "model": reply.model,
@@ -196,14 +201,22 @@ def _responses_events(body: Fields) -> Iterator[str]:
     events: list[Fields] = [{"type": f"response.{name}", "response": started} for name in ("created", "in_progress")]
     for index, item in enumerate(body["output"]):
         place: Fields = {"output_index": index, "item_id": item["id"]}
-        empty = {"reasoning": "summary", "message": "content", "function_call": "arguments"}[item["type"]]
-        added: Fields = {**item, empty: "" if empty == "arguments" else []}
+        added: Fields = {**item, **_EMPTY_ITEMS[item["type"]]}
         events.append({"type": "response.output_item.added", "output_index": index, "item": added})
         events += [{**place, **event} for event in _item_events(item)]
         events.append({"type": "response.output_item.done", "output_index": index, "item": item})
     events.append({"type": f"response.{body['status']}", "response": body})
     for number, event in enumerate(events):
         yield _event(event["type"], {**event, "sequence_number": number})
+
+
+_EMPTY_ITEMS: dict[str, Fields] = {
+    "reasoning": {"summary": []},
+    "message": {"content": []},
+    "function_call": {"arguments": ""},
+    "custom_tool_call": {"input": ""},
+}
+"""Fields of an item that are empty when a stream begins it."""
 
 
 def _item_events(item: Fields) -> Iterator[Fields]:
@@ -224,6 +237,10 @@ def _item_events(item: Fields) -> Iterator[Fields]:
                 yield {"type": "response.output_text.delta", **part, "delta": piece, "logprobs": []}
             yield {"type": "response.output_text.done", **part, "text": text, "logprobs": []}
             yield {"type": "response.content_part.done", **part, "part": item["content"][0]}
+        case "custom_tool_call":
+            for piece in _halves(item["input"]):
+                yield {"type": "response.custom_tool_call_input.delta", "delta": piece}
+            yield {"type": "response.custom_tool_call_input.done", "input": item["input"]}
         case _:
             for piece in _halves(item["arguments"]):
                 yield {"type": "response.function_call_arguments.delta", "delta": piece}
@@ -257,7 +274,7 @@ def _anthropic_body(reply: ScriptedReply) -> Fields:
         }
     details = {"output_tokens_details": {"thinking_tokens": usage.reasoning_tokens}} if usage.reasoning_tokens else {}
     return {
-        "id": "msg_1",
+        "id": f"msg_{reply.id}",
         "type": "message",
         "role": "assistant",
         "model": reply.model,
@@ -301,7 +318,8 @@ def _gemini_body(reply: ScriptedReply) -> Fields:
     parts: list[Fields] = [{"text": reply.thinking, "thought": True}] if reply.thinking else []
     parts += [{"text": reply.text}] if reply.text else []
     for call in reply.calls:
-        parts.append({"functionCall": {"id": call.id, "name": call.name, "args": json.loads(call.arguments)}})
+        fields = {"name": call.name, "args": json.loads(call.arguments)}
+        parts.append({"functionCall": {"id": call.id, **fields} if call.id else fields})
     usage = reply.usage
     counts = {
         "promptTokenCount": usage.input_tokens,
@@ -315,7 +333,7 @@ def _gemini_body(reply: ScriptedReply) -> Fields:
         "candidates": [candidate],
         "usageMetadata": counts,
         "modelVersion": reply.model,
-        "responseId": "response-1",
+        "responseId": f"response-{reply.id}",
     }
 
 
