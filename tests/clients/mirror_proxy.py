@@ -20,7 +20,7 @@ from starlette.routing import Route
 import nexus
 from nexus.testing.model_server import ModelServer
 from nexus.testing.scripted_replies import Format
-from support.client_requests import ClientRequest, Outcome, assemble
+from support.client_requests import ClientRequest, Outcome, assemble, recorded_session
 from support.mirrored_body import fitted_body, format_of
 
 CONVERSATION = ("x-claude-code-session-id", "thread-id", "x-session-affinity")
@@ -65,7 +65,7 @@ class MirrorProxy:
         reply = await self._client.post(path, json=outcome.sent or body)  # the client goes on, also after a refusal
         asked.reply = read_answer(format_, reply)
         if ctx is not None:
-            outcome.thread = (await self._nx.record(ctx, asked.reply)).thread
+            outcome.session = await self._nx.run(recorded_session, self._nx.engine, ctx, asked.reply)
         return Response(reply.content, reply.status_code, media_type=reply.headers.get("content-type"))
 
     async def serve(self, listening: socket.socket, server: uvicorn.Server) -> None:

@@ -51,7 +51,7 @@ _MILLISECONDS = re.compile(r"(?<!\d)1[7-9]\d{11}(?!\d)")
 _SESSION = re.compile(r"ses_\w{20,}")
 _NOTE = re.compile(r"begin note-\d\.txt.*end note-\d\.txt", re.DOTALL)
 _PROMPT = re.compile(r'"?Turn \d of \d: what do the notes say\?"?\s*')
-_SHORT_NAME = re.compile(r"[\w.:@$/+-]{1,48}")
+_SHORT_NAME = re.compile(r"[\w.:@$/+-]{1,80}")
 _WRITTEN = re.compile(r"\s*(?:I read the notes\.|Turn \d is done\.|Notes of the harbor)\s*")
 _OWN = ("tools.exec_command", "cat note-", "Reads a note", '{"name": "note-', '{"complexity')
 

@@ -52,8 +52,8 @@ class Outcome:
     """The request as the model got it; None if `mirror` raised `error`."""
     error: Exception | None = None
     action: str = ""
-    thread: int = 0
-    """The thread of the ledger that has the reply; 0 without one."""
+    session: str = ""
+    """Label of the session that the reply is recorded in; empty without one."""
 
     @property
     def lost_results(self) -> list[str]:
@@ -94,6 +94,12 @@ def assemble(nx: nexus.Engine, request: ClientRequest, budget: int) -> nexus.Ass
     return nx.mirror(listed, conversation=request.conversation, budget=budget, **options)
 
 
+def recorded_session(nx: nexus.Engine, ctx: nexus.AssembledContext, reply: Any) -> str:
+    """Record a reply and return the label of the session that has it. Raises what `record` raises."""
+    thread = nx.record(ctx, reply).thread
+    return next(session.label for session in nx.sessions() if session.thread == thread)
+
+
 def replay(requests: Sequence[ClientRequest], budget: int) -> list[Outcome]:
     """Pass requests through `mirror` one after the other, and record their replies."""
     outcomes: list[Outcome] = []
@@ -105,7 +111,7 @@ def replay(requests: Sequence[ClientRequest], budget: int) -> list[Outcome]:
                 ctx = assemble(nx, request, budget)
                 outcome.action = ctx.mirrored.action if ctx.mirrored else ""
                 outcome.sent = fitted_body(ctx, request.format, request.body)
-                outcome.thread = nx.record(ctx, request.reply).thread
+                outcome.session = recorded_session(nx, ctx, request.reply)
             except nexus.NexusError as error:
                 outcome.error = error
     return outcomes
@@ -121,14 +127,14 @@ def faults(outcomes: Sequence[Outcome], *, is_whole: bool) -> list[str]:
         lost = [*outcome.lost_parts, *(outcome.lost_results if is_whole else outcome.lost_notes)]
         found += [f"request {number} lost {part}" for part in lost]
         found += [f"request {number} became invalid: {fault}" for fault in outcome.new_faults]
-    threads, others = (
-        {outcome.thread for outcome in outcomes if outcome.thread and outcome.request.is_side == is_side}
+    sessions, others = (
+        {outcome.session for outcome in outcomes if outcome.session and outcome.request.is_side == is_side}
         for is_side in (False, True)
     )
-    if len(threads) > 1:
+    if len(sessions) > 1:
         actions = ", ".join(outcome.action for outcome in outcomes if not outcome.request.is_side)
-        found.append(f"one conversation became {len(threads)} sessions: {actions}")
-    if threads & others:
+        found.append(f"one conversation became {len(sessions)} sessions: {actions}")
+    if sessions & others:
         found.append("a title or route is recorded in the conversation's session")
     return found
 
