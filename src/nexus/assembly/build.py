@@ -36,8 +36,8 @@ from nexus.types.history import History
 from nexus.types.ledger_entries import TurnPosition
 from nexus.types.message import ATTACHED, Image, Message, Note, Part, Text, Unknown
 from nexus.types.profile import Profile
-from nexus.workspace.sendable_images import sendable_image
 from nexus.types.request import TOOLS_ORIGIN, Request, system_record
+from nexus.workspace.sendable_images import sendable_image
 
 
 def build_context(

@@ -113,8 +113,9 @@ def body_without_messages(ctx: AssembledContext) -> dict[str, Any]:
         if not ctx.system_prompt and last is not None:
             last["cache_control"] = {**CACHE_CONTROL}  # the API rejects it on a deferred tool
     if ctx.system_prompt:
-        out["system"] = [{"type": "text", "text": text} for text in _system_texts(ctx)]
-        out["system"][-1]["cache_control"] = {**CACHE_CONTROL}
+        blocks: list[dict[str, Any]] = [{"type": "text", "text": text} for text in _system_texts(ctx)]
+        blocks[-1]["cache_control"] = {**CACHE_CONTROL}
+        out["system"] = blocks
     return out
 
 

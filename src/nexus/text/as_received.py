@@ -189,7 +189,9 @@ def _with_changed_places(text: str, changes: list[tuple[Image, Image | Text]]) -
                 _set_media_type(received.items, place, new.media_type)
         elif not _set_text(received.items, place, new.text, received.format):
             return ""
-    fields = {"format": received.format, "items": received.items, **({"images": places} if any(places) else {})}
+    fields: dict[str, Any] = {"format": received.format, "items": received.items}
+    if any(places):
+        fields["images"] = places
     if received.apart:
         fields["apart"] = True
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))

@@ -63,7 +63,8 @@ class TruncatedResults(PathFormat):
     rewriting = f"results of earlier turns were truncated to {RESULT_CHARS} characters"
 
     def __init__(self, counter: TokenCounter, turn: int, verbatim: frozenset[MessageRef], lookup: Lookup) -> None:
-        self._counter, self._turn, self._verbatim, self._lookup = counter, turn, verbatim, lookup
+        self._counter, self._turn, self._verbatim = counter, turn, verbatim
+        self._lookup: Lookup = lookup
         self._truncated: dict[MessageRef, int] = {}
         self._whole_turns: set[int] = set()
         self._first_seqs: dict[int, int] = {}

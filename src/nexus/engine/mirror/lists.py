@@ -62,7 +62,8 @@ class ReadList:
 
     def copy(self) -> ReadList:
         """Return a list that stays as it is when this one is extended."""
-        lists = [], [*self.system], [*self.system_texts], [*self.messages], [*self.keys], [*self.firsts]
+        items: list[Any] = []
+        lists = items, [*self.system], [*self.system_texts], [*self.messages], [*self.keys], [*self.firsts]
         return ReadList(self.scope, self.provider, self.model, self.chain.copy(), self.form, *lists)
 
 
