@@ -137,7 +137,7 @@ def conversation_parts(ctx: AssembledContext) -> ConversationParts:
 
     def blocks(message: Message) -> Fragment:
         item = fragment(message, signer, render=render)
-        if any(_use_of(block) or _answered_by(block) for block in item["content"]):
+        if any(_use_of(block) or _answered_by(block) for block in as_blocks(item["content"])):
             cached[_SERVER_TOOLS] = [True]
         return item
 
@@ -177,7 +177,7 @@ def with_paired_server_tools(fragments: list[Fragment]) -> list[Fragment]:
     paired: list[Fragment] = []
     uses: set[str] = set()
     for index, fragment in enumerate(fragments):
-        content: list[dict[str, Any]] = fragment["content"]
+        content = as_blocks(fragment["content"])
         if fragment["role"] != "assistant" or not any(_use_of(block) or _answered_by(block) for block in content):
             paired.append(fragment)
             continue
@@ -236,9 +236,10 @@ def fragment(message: Message, model: str, *, render: int = RENDER_VERSION) -> F
     with_thinking = bool(model) and (not message.model or same_model(message.model, model))
     received = received_items(message, "anthropic", with_thinking=with_thinking)
     item = received[0] if received is not None else _neutral_item(message, model)
-    if received is not None and render >= VALID_BLOCKS_RENDER and message.role == "assistant":
-        blocks = [_with_input(block) for block in as_blocks(item["content"]) if not _is_nameless(block)]
-        item = item if blocks == item["content"] else {**item, "content": blocks}
+    content = item["content"]
+    if received is not None and render >= VALID_BLOCKS_RENDER and not isinstance(content, str):
+        if message.role == "assistant":
+            item = {**item, "content": [_with_input(block) for block in content if not _is_nameless(block)]}
     return SeparateFragment(item) if is_apart(message, "anthropic") else item
 
 
