@@ -442,7 +442,7 @@ def test_many_short_lists_are_remembered_and_fewer_long_ones(messages: int, reme
         texts = ["question", "answer"] * (messages // 2)
         roles = ["user", "assistant"] * (messages // 2)
         items = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
-        cache.read(items, ListScope(f"client {number}"), None, "gpt-4o")
+        cache.read(items, ListScope(f"client {number}"), None, "gpt-4o", "openai")
     assert len(cache._lists) == remembered
 
 
