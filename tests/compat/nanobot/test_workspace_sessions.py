@@ -15,6 +15,7 @@ from nexus.compat.nanobot.session.manager import Session, SessionManager
 from nexus.errors import BadReply, BadSessionKey, BadSetting, WorkspaceMissing
 from nexus.types.ledger_entries import Compaction
 from nexus.types.message import Image, Message, Text, ToolResult
+from support.hostile import PIXEL
 from support.validity import CHECKS
 
 CALL = {"id": "call_123", "type": "function", "function": {"name": "list_dir", "arguments": '{"path": "."}'}}
@@ -101,7 +102,7 @@ def test_an_image_comes_back_in_the_documents_form(session: Session) -> None:
     """Document 003, "Image Support": `{"type": "image_url", "image_url": {"url": "data:image/png;base64,..."}}`."""
     content = [
         {"type": "text", "text": "[Runtime Context...]"},
-        {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}},
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}},
         {"type": "text", "text": "What's in this image?"},
     ]
     session.append([{"role": "user", "content": content}, said("A cat.")])
@@ -130,7 +131,7 @@ def test_runtime_metadata_is_stored_separately_and_sent_unchanged(
 
 def test_runtime_metadata_before_images_are_kept_apart_too(sessions: SessionManager, session: Session) -> None:
     """Document 003, "Image Support": metadata, images, text."""
-    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+    picture = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}}
     content = [{"type": "text", "text": RUNTIME}, picture, {"type": "text", "text": "And this?"}]
     session.append([asked("hi"), said("hello"), {"role": "user", "content": content}])
     assert session.get_history()[-1]["content"] == content
@@ -159,7 +160,7 @@ def test_large_results_are_truncated_in_history_but_not_in_ledger(sessions: Sess
 
 
 def test_images_in_a_truncated_result_stay(session: Session) -> None:
-    content = (Text("x" * 900), Image("image/png", "aGk=", width=1, height=1))
+    content = (Text("x" * 900), Image("image/png", PIXEL, width=1, height=1))
     session.append([asked("go"), {"role": "assistant", "content": None, "tool_calls": [CALL]}])
     session.append([Message("tool", (ToolResult("call_123", content),)), Message("assistant", (Text("done"),))])
     shown = session.get_history()[2]["content"]
