@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -20,7 +20,7 @@ from nexus.assembly.inputs import AssemblyInputs
 from nexus.assembly.manifest import build_manifest, prefix_report
 from nexus.assembly.sent_messages import sent_messages
 from nexus.assembly.token_report import budget_with_usage, token_lines
-from nexus.context import Accounting, AssembledContext, EngineState, Planner, Provenance, RepairReport
+from nexus.context import Accounting, AssembledContext, EngineState, Planner, Provenance, RepairReport, SentMessage
 from nexus.errors import EmptyEvent
 from nexus.providers.settings import translate_settings
 from nexus.providers.tools import tool_problems
@@ -103,8 +103,7 @@ def build_context(
             system.warnings,
             current_warnings,
             preamble.warnings,
-            (ContextWarning("nexus:settings", problem) for problem in problems),
-            (ContextWarning(TOOLS_ORIGIN, problem) for problem in tool_problems(system.tools, inputs.model)),
+            _request_warnings(problems, system, inputs),
             (ContextWarning(n.source, "omitted from this call: it does not fit the budget") for n in notes.omitted),
             _fit_warnings(inputs, system, chosen),
         ),
@@ -112,9 +111,7 @@ def build_context(
         _engine=EngineState(
             renderers=inputs.renderers,
             planner=_planner(request, inputs, preamble.fixed.total, manifest.base - result.window.tokens),
-            sent_messages=partial(
-                sent_messages, chosen, history, current, inputs.stored_event, _own_formats(inputs.model)
-            ),
+            sent_messages=_sent_messages(chosen, history, current, inputs),
             plain_text=inputs.view.message_format.plain_text,
             position=_position(inputs, result.window),
             compact_at=profile.compact_at,
@@ -134,6 +131,21 @@ def _repairs(result: FitResult) -> RepairReport:
         }
     )
     return RepairReport(dict(+(result.window.fold.changes + Counter(result.repairs) + limited)))
+
+
+def _sent_messages(
+    chosen: ChosenFit, history: History, current: tuple[Message, ...], inputs: AssemblyInputs
+) -> Callable[[], tuple[SentMessage, ...]]:
+    """Return the function that computes `AssembledContext.sent_messages`."""
+    return partial(sent_messages, chosen, history, current, inputs.stored_event, _own_formats(inputs.model))
+
+
+def _request_warnings(
+    problems: Iterable[str], system: SystemPrompt, inputs: AssemblyInputs
+) -> Iterator[ContextWarning]:
+    """Yield the warnings about settings, with these problems, and about tools."""
+    yield from (ContextWarning("nexus:settings", problem) for problem in problems)
+    yield from (ContextWarning(TOOLS_ORIGIN, problem) for problem in tool_problems(system.tools, inputs.model))
 
 
 def _starts_turn(request: Request, inputs: AssemblyInputs, window: Window) -> bool:

@@ -40,7 +40,7 @@ from nexus.providers.server_edits import COMPACTION, cache_miss_reason, context_
 from nexus.providers.settings import body_settings
 from nexus.providers.tools import anthropic_tools
 from nexus.providers.turns import ConversationParts, Fragment, SeparateFragment, as_blocks, owned, turns
-from nexus.text.as_received import is_apart, received_items, with_plain_text
+from nexus.text.as_received import is_apart, received_items
 from nexus.text.message_text import RENDER_VERSION, text_of_result, visible_parts
 from nexus.tokens.model import cache_rules
 from nexus.tokens.model_names import same_model
@@ -317,8 +317,6 @@ def received_message(item: Any, calls: CallIndex, author: str = "") -> tuple[Mes
 
 def _with_blocks(message: Message, item: dict[str, Any]) -> Message:
     content = item.get("content")
-    if isinstance(content, str) and message.parts == (Text(content),) and content.strip():
-        return with_plain_text(message, "anthropic")
     blocks = [_as_input(b) for b in ([content] if isinstance(content, str) else items_of(content))]
     blocks = [block for block in blocks if block and not _is_rejected(block)]
     if message.role in ("user", "tool"):

@@ -13,8 +13,8 @@ from nexus.errors import BadEvent, BadReply, BadSetting
 from nexus.providers import anthropic, gemini, openai, openai_responses
 from nexus.providers.received import CallIndex, items_of, mapping, plain_json, text_of
 from nexus.providers.turns import joined_turns
-from nexus.text.as_received import ReceivedFormat, set_apart
-from nexus.types.message import Message
+from nexus.text.as_received import ReceivedFormat, set_apart, with_plain_text
+from nexus.types.message import Message, Text
 
 _FORMATS: tuple[ReceivedFormat, ...] = get_args(ReceivedFormat)
 _ReadItem: TypeAlias = Callable[[Any, CallIndex, str], tuple[Message, ...]]
@@ -131,14 +131,25 @@ def read_items(
     model: str = "",
     calls: CallIndex | None = None,
     default: ReceivedFormat = "openai",
+    keeps_forms: bool = False,
 ) -> ReadItems:
-    """Return a list's messages and its format; see `as_messages`. `default` is the format of plain roles and texts."""
+    """Return a list's messages and its format; see `as_messages`.
+
+    Args:
+        items: The list.
+        provider: Its format; recognized by default.
+        model: Author of the assistant's messages.
+        calls: The calls of the messages before them.
+        default: The format of plain roles and texts.
+        keeps_forms: Send Anthropic's plain strings as such, and separate user messages as they are.
+    """
     _check_provider(provider)
     sources = list_of_items(items, provider)
     try:
         values = [item if isinstance(item, Message) else plain_json(item) for item in sources]
         read_format = provider or _detected(sources, values, default)
-        messages, firsts = _read(values, read_format, model, CallIndex() if calls is None else calls)
+        calls = CallIndex() if calls is None else calls
+        messages, firsts = _read(values, read_format, model, calls, keeps_forms=keeps_forms)
         return ReadItems(messages, read_format, values, firsts)
     except BadReply as error:
         hint = "" if provider else "; pass provider= if the format was not recognized"
@@ -176,7 +187,7 @@ def list_of_items(items: Any, provider: ReceivedFormat | None) -> list[Any]:
 
 
 def _read(
-    values: Sequence[Any], read_format: ReceivedFormat, model: str, calls: CallIndex
+    values: Sequence[Any], read_format: ReceivedFormat, model: str, calls: CallIndex, *, keeps_forms: bool
 ) -> tuple[list[Message], list[int]]:
     """Return the messages of the values, and the index of the first value of each."""
     messages, firsts = list[Message](), list[int]()
@@ -194,8 +205,8 @@ def _read(
                 new = _READERS[read_format](_content(values[index], read_format), calls, model)
             except BadReply as error:
                 raise BadReply(f"message {index}: {error}") from None
-        if read_format == "anthropic" and not isinstance(values[index], Message):
-            new = _set_apart(new, calls.last_role)
+        if keeps_forms and read_format == "anthropic" and not isinstance(values[index], Message):
+            new = _with_form(new, mapping(values[index]).get("content"), calls.last_role)
         calls.add(new)
         messages += new
         firsts += [index] * len(new)
@@ -203,8 +214,13 @@ def _read(
     return messages, firsts
 
 
-def _set_apart(new: tuple[Message, ...], last_role: str) -> tuple[Message, ...]:
-    """Return the messages of one item, which is not joined with a user's message before it. Results are."""
+def _with_form(new: tuple[Message, ...], content: Any, last_role: str) -> tuple[Message, ...]:
+    """Return the messages of one item of Anthropic's in its own form.
+
+    A plain string is sent as one. A user's message is not joined with the one before it; results are.
+    """
+    if isinstance(content, str) and content.strip() and [message.parts for message in new] == [(Text(content),)]:
+        new = (with_plain_text(new[0], "anthropic"),)
     is_own = bool(new) and new[0].role == "user" and last_role in ("user", "tool")
     return (set_apart(new[0], "anthropic"), *new[1:]) if is_own else new
 

@@ -25,8 +25,8 @@ def are_sent_as_received(read: ReadItems) -> bool:
     received = [value for value in read.values if not isinstance(value, Message)]
     if len(received) != len(read.values):
         return False
-    sent = [item for message in read.messages for item in _items(message, read.format)]
-    return _joined(sent, read.format) == _joined(received, read.format)
+    rendered = [item for message in read.messages for item in _items(message, read.format)]
+    return _joined(rendered, read.format) == _joined(received, read.format)
 
 
 def _items(message: Message, read_format: ReceivedFormat) -> list[dict[str, Any]]:

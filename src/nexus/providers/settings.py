@@ -257,11 +257,11 @@ class _Translation:
             return {"tool_choice": one_tool if is_name else {"type": "any" if choice == "required" else choice}}
         if not is_name:
             return {"tool_choice": choice}
-        own = self.tools[choice].own if self.tools[choice].is_typed else {"type": "function"}
-        if own["type"] not in ("function", "custom"):
-            return {"tool_choice": {"type": own["type"]}}
-        named = {own["type"]: {"name": choice}} if self.format == "openai" else {"name": choice}
-        return {"tool_choice": {"type": own["type"], **named}}
+        definition = self.tools[choice].provider_fields if self.tools[choice].is_typed else {"type": "function"}
+        if definition["type"] not in ("function", "custom"):
+            return {"tool_choice": {"type": definition["type"]}}
+        named = {definition["type"]: {"name": choice}} if self.format == "openai" else {"name": choice}
+        return {"tool_choice": {"type": definition["type"], **named}}
 
 
 def _tokens(thinking: bool | int | Effort) -> int:

@@ -25,13 +25,13 @@ _CHAT_FIELDS = ("strict",)
 def sent_tools(tools: Iterable[ToolSpec], body_format: BodyFormat, model: Model) -> list[ToolSpec]:
     """Return the tools that a body has."""
     provider = "openai" if body_format == "responses" else body_format
-    sent = (spec for spec in tools if not spec.is_typed or spec.provider == provider)
-    return [spec for spec in sent if body_format != "openai" or not _is_of_responses(spec, model)]
+    offered = (spec for spec in tools if not spec.is_typed or spec.provider == provider)
+    return [spec for spec in offered if body_format != "openai" or not _is_of_responses(spec, model)]
 
 
 def _is_of_responses(spec: ToolSpec, model: Model) -> bool:
     """Return True for a typed tool that OpenAI's chat completions do not take."""
-    return spec.is_typed and model.vendor == "openai" and spec.own.get("type") != "custom"
+    return spec.is_typed and model.vendor == "openai" and spec.provider_fields.get("type") != "custom"
 
 
 def chat_tools(ctx: AssembledContext) -> list[dict[str, Any]]:
@@ -40,12 +40,12 @@ def chat_tools(ctx: AssembledContext) -> list[dict[str, Any]]:
 
 
 def _chat_tool(spec: ToolSpec) -> dict[str, Any]:
-    own = _own_fields(spec, "openai")
+    fields = _own_fields(spec, "openai")
     if not spec.is_typed:
-        more = {name: own[name] for name in _CHAT_FIELDS if name in own}
+        more = {name: fields[name] for name in _CHAT_FIELDS if name in fields}
         function = {**_head(spec), "parameters": spec.fresh_schema(), **more}
         return {"type": "function", "function": function}
-    return {"type": "custom", "custom": _nested_custom(own)} if own.get("type") == "custom" else own
+    return {"type": "custom", "custom": _nested_custom(fields)} if fields.get("type") == "custom" else fields
 
 
 def responses_tools(ctx: AssembledContext) -> list[dict[str, Any]]:
@@ -54,11 +54,11 @@ def responses_tools(ctx: AssembledContext) -> list[dict[str, Any]]:
 
 
 def _responses_tool(spec: ToolSpec) -> dict[str, Any]:
-    own = _own_fields(spec, "openai")
+    fields = _own_fields(spec, "openai")
     if spec.is_typed:
-        return own
+        return fields
     # Without `strict` the API requires every schema to be of its strict kind, and rejects others.
-    return {"type": "function", **_head(spec), "parameters": spec.fresh_schema(), "strict": False, **own}
+    return {"type": "function", **_head(spec), "parameters": spec.fresh_schema(), "strict": False, **fields}
 
 
 def anthropic_tools(ctx: AssembledContext) -> list[dict[str, Any]]:
@@ -67,8 +67,8 @@ def anthropic_tools(ctx: AssembledContext) -> list[dict[str, Any]]:
 
 
 def _anthropic_tool(spec: ToolSpec) -> dict[str, Any]:
-    own = _own_fields(spec, "anthropic")
-    return own if spec.is_typed else {**_head(spec), "input_schema": spec.fresh_schema(), **own}
+    fields = _own_fields(spec, "anthropic")
+    return fields if spec.is_typed else {**_head(spec), "input_schema": spec.fresh_schema(), **fields}
 
 
 def gemini_tools(ctx: AssembledContext) -> list[dict[str, Any]]:
@@ -91,7 +91,7 @@ def tool_problems(tools: Sequence[ToolSpec], model: Model) -> Iterator[str]:
     """Yield a line for each tool that the model's provider does not get, or not with all of its fields."""
     wanted = model.provider_format
     for spec in tools:
-        if not spec.own:
+        if not spec.provider_fields:
             continue
         if spec.provider != wanted:
             yield _foreign(spec, wanted)
@@ -102,7 +102,7 @@ def tool_problems(tools: Sequence[ToolSpec], model: Model) -> Iterator[str]:
 def _foreign(spec: ToolSpec, wanted: ProviderFormat) -> str:
     if spec.is_typed:
         return f"tool {spec.name!r} omitted: only {spec.provider} has it, and the request is for {wanted}"
-    fields = ", ".join(spec.own)
+    fields = ", ".join(spec.provider_fields)
     return f"{fields} of tool {spec.name!r} omitted: only {spec.provider} takes it, and the request is for {wanted}"
 
 
@@ -112,12 +112,12 @@ def _head(spec: ToolSpec) -> dict[str, Any]:
 
 def _own_fields(spec: ToolSpec, provider: ProviderFormat) -> dict[str, Any]:
     """Return a copy of the fields that only this provider takes, for a body whose owner may change it."""
-    return msgspec.to_builtins(spec.own) if spec.provider == provider else {}
+    return msgspec.to_builtins(spec.provider_fields) if spec.provider == provider else {}
 
 
-def _nested_custom(own: Mapping[str, Any]) -> dict[str, Any]:
+def _nested_custom(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return a custom tool as chat completions have it: its grammar is nested, and it cannot be deferred."""
-    custom = {name: own[name] for name in ("name", "description", "format") if name in own}
+    custom = {name: fields[name] for name in ("name", "description", "format") if name in fields}
     form = custom.get("format")
     if isinstance(form, Mapping) and cast("Mapping[str, Any]", form).get("type") == "grammar":
         grammar = {key: value for key, value in cast("Mapping[str, Any]", form).items() if key != "type"}

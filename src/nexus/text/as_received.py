@@ -44,7 +44,7 @@ class _Received(msgspec.Struct, omit_defaults=True):
     items: list[Item] = []
     images: list[_Place] = []
     text: bool = False
-    apart: bool = False
+    is_separate: bool = False
 
 
 class _Format(msgspec.Struct):
@@ -89,12 +89,12 @@ def set_apart(message: Message, provider_format: ReceivedFormat) -> Message:
     A message whose parts say all of it gets its items, `[]`, which is read as its parts.
     """
     received = message.received or f'{{"format":"{provider_format}","items":[]}}'
-    return replace(message, received=f'{received[:-1]},"apart":true}}')
+    return replace(message, received=f'{received[:-1]},"is_separate":true}}')
 
 
 def is_apart(message: Message, provider_format: ReceivedFormat) -> bool:
     """Return True if the message was received as one of its own, behind another one of the same role."""
-    if not message.received.endswith(',"apart":true}'):
+    if not message.received.endswith(',"is_separate":true}'):
         return False
     return received_format(message) == provider_format
 

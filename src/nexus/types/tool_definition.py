@@ -138,7 +138,7 @@ def read_definition(definition: Mapping[str, Any]) -> Iterator[tuple[str, str, M
 
 def _parameters(name: str, function: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
     """Return the schema of a tool's parameters as providers accept it, and a note about what it cannot say."""
-    declared: object = next((function[key] for key in SCHEMA_KEYS if function.get(key)), None)
+    declared: object = next(filter(None, map(function.get, SCHEMA_KEYS)), None)
     fields = cast("Mapping[str, Any]", declared) if isinstance(declared, Mapping) else {"properties": declared}
     properties: Any = fields.get("properties") or {}
     required: Any = fields.get("required") or ()
@@ -285,8 +285,8 @@ class ToolSpec(Struct, frozen=True, order=True, omit_defaults=True):
     schema: dict[str, Any]
     """Empty for a typed tool, which its provider or its model defines."""
     provider: ToolProvider = ""
-    """The provider whose form `own` is in."""
-    own: dict[str, Any] = {}
+    """The provider whose form `provider_fields` are in."""
+    provider_fields: dict[str, Any] = {}
     """The whole definition of a typed tool as received; of a function the fields that only its provider takes."""
 
     @property
@@ -297,17 +297,17 @@ class ToolSpec(Struct, frozen=True, order=True, omit_defaults=True):
     def definition(self) -> dict[str, Any]:
         """Return the definition in a form that says everything: its own, or the longest one, which is the counted one."""
         if self.is_typed:
-            return self.own
+            return self.provider_fields
         name, key = {"name": self.name, "description": self.description}, "parameters_json_schema"
         if self.provider == "openai":
             name, key = {"type": "function", **name}, "parameters"
         elif self.provider == "anthropic":
             key = "input_schema"
-        return {**name, key: self.schema, **self.own}
+        return {**name, key: self.schema, **self.provider_fields}
 
     def counted(self) -> dict[str, Any]:
         """Return the definition as it counts: a deferred tool is not in the prompt before it was searched and found."""
-        if self.own.get("defer_loading") is True:
+        if self.provider_fields.get("defer_loading") is True:
             return {"name": self.name, "description": self.description}
         return self.definition()
 
@@ -337,11 +337,11 @@ def _specs(definitions: Iterable[Mapping[str, Any]]) -> tuple[ToolSpec, ...]:
     specs: dict[str, ToolSpec] = {}
     for definition in iter_definitions(definitions):
         ((name, description, schema),) = read_definition(definition)
-        own = own_form(definition)
-        full: dict[str, Any] = {} if own.type_name else {"type": "object", "properties": {}, **schema}
-        spec = ToolSpec(name, sanitize_text(description), _sorted(full), own.provider, _sendable(_bare(own)))
+        form = own_form(definition)
+        full: dict[str, Any] = {} if form.type_name else {"type": "object", "properties": {}, **schema}
+        spec = ToolSpec(name, sanitize_text(description), _sorted(full), form.provider, _sendable(_bare(form)))
         # A typed tool without a name is another one than a function that has its type as name.
-        is_nameless = bool(own.type_name) and not isinstance(own.fields.get("name"), str)
+        is_nameless = bool(form.type_name) and not isinstance(form.fields.get("name"), str)
         specs[f"{name}:typed" if is_nameless else name] = spec
     return tuple(specs[name] for name in sorted(specs))
 

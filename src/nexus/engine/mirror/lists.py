@@ -47,7 +47,9 @@ class ReadList:
 
     def extend(self, items: Sequence[Any]) -> None:
         """Read further items."""
-        read = read_items(items, self.provider, model=self.model, calls=self.calls, default=self.form.format)
+        read = read_items(
+            items, self.provider, model=self.model, calls=self.calls, default=self.form.format, keeps_forms=True
+        )
         self.form = self.form.extended(read)
         for message, first in zip(read.messages, read.firsts, strict=True):
             if message.role == "system" and not self.messages:
@@ -62,9 +64,10 @@ class ReadList:
 
     def copy(self) -> ReadList:
         """Return a list that stays as it is when this one is extended."""
-        items: list[Any] = []
-        lists = items, [*self.system], [*self.system_texts], [*self.messages], [*self.keys], [*self.firsts]
-        return ReadList(self.scope, self.provider, self.model, self.chain.copy(), self.form, *lists)
+        duplicate = ReadList(self.scope, self.provider, self.model, self.chain.copy(), self.form)
+        duplicate.system, duplicate.system_texts = [*self.system], [*self.system_texts]
+        duplicate.messages, duplicate.keys, duplicate.firsts = [*self.messages], [*self.keys], [*self.firsts]
+        return duplicate
 
 
 class ListCache:
@@ -76,7 +79,12 @@ class ListCache:
         self._lock = Lock()
 
     def read(
-        self, items: Any, scope: ListScope, provider: ReceivedFormat | None, model: str, default: ReceivedFormat
+        self,
+        items: Any,
+        scope: ListScope,
+        provider: ReceivedFormat | None,
+        model: str,
+        default: ReceivedFormat = "openai",
     ) -> ReadList:
         """Return the list's messages and keys. Raises BadEvent as `nexus.read_messages`.
 
@@ -121,8 +129,8 @@ def text_positions(messages: Sequence[Sequence[str]]) -> tuple[tuple[int, int], 
 
 def messages_of_items(firsts: Sequence[int], items: Sequence[int]) -> tuple[int, ...]:
     """Return the indexes of the messages that items are part of; an item of the head is part of none."""
-    found = set[int]()
+    indexes = set[int]()
     for item in items:
         start = firsts[bisect_right(firsts, item) - 1] if firsts and item >= firsts[0] else -1
-        found.update(range(bisect_left(firsts, start), bisect_right(firsts, start)))
-    return tuple(sorted(found))
+        indexes.update(range(bisect_left(firsts, start), bisect_right(firsts, start)))
+    return tuple(sorted(indexes))

@@ -30,8 +30,8 @@ class ListForm(Struct, frozen=True):
 
     def is_for(self, provider_format: ProviderFormat) -> bool:
         """Return True if the list is in a format of the model's provider, or in one that the caller named."""
-        own = ("openai", "responses") if provider_format == "openai" else (provider_format,)
-        return self.is_given or self.format in own
+        formats = ("openai", "responses") if provider_format == "openai" else (provider_format,)
+        return self.is_given or self.format in formats
 
 
 def is_unchanged(ctx: AssembledContext, form: ListForm, messages: list[Message], system: str) -> bool:
@@ -52,9 +52,9 @@ def is_unchanged(ctx: AssembledContext, form: ListForm, messages: list[Message],
         return False
     if ctx.history.opening or ctx.history.closing or any(map(_is_omitted_tool, ctx.warnings)):
         return False
-    shown = ctx.messages
-    same = len(shown) == len(messages) and all(_ids(a) == _ids(b) for a, b in zip(shown, messages, strict=True))
-    return same and all(sent.state == "unchanged" for sent in ctx.sent_messages)
+    visible = ctx.messages
+    same = len(visible) == len(messages) and all(_ids(a) == _ids(b) for a, b in zip(visible, messages, strict=True))
+    return same and all(message.state == "unchanged" for message in ctx.sent_messages)
 
 
 def _is_omitted_tool(warning: ContextWarning) -> bool:
