@@ -36,6 +36,7 @@ NAMES = (
     "identity",
     "backup_load",
     "fitting",
+    "lists",
     "frames",
     "overflow",
     "broken_builds",

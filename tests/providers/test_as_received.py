@@ -50,6 +50,7 @@ ALTERED: dict[tuple[str, str], str] = {
     ("openai", "lone surrogates"): "they are no UTF-8, so no body can carry them",
     ("responses", "reasoning without its content"): "only a server that stores it takes it",
     ("responses", "compaction first"): "a conversation begins with a user's message",
+    ("anthropic", "system in the middle"): "Sonnet 4.5 takes no system message in the conversation",
     ("gemini", "camel case"): "names are sent in snake case, as the package has them",
 }
 """Conversations that are sent otherwise than received, and why."""

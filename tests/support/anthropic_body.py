@@ -12,14 +12,17 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from anthropic.types import MessageParam
+from anthropic.types.beta import BetaSystemMessageParam
 from anthropic.types.message_create_params import MessageCreateParamsNonStreaming
 
-from support.strict import Json, Remembered, is_base64, is_list, repeated, split, typed
+from support.strict import Json, Remembered, is_base64, is_dict, is_list, repeated, split, typed
 
 ID = re.compile(r"[a-zA-Z0-9_-]+")
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 MARKS_AT_MOST = 4
 THINKING = ("thinking", "redacted_thinking")
+SYSTEM_MODELS = re.compile(r"claude-(opus-4-[89]|(opus|sonnet|haiku|fable|mythos)-([5-9]|\d\d)(?!\d))")
+"""Models with system messages in the conversation (platform.claude.com, "Mid-conversation system messages")."""
 NEVER_USER = (*THINKING, "tool_use", "server_tool_use")
 NEVER_ASSISTANT = ("tool_result", "image", "document")
 
@@ -33,6 +36,7 @@ class _Read(NamedTuple):
     answers: tuple[str, ...] = ()
     marks: tuple[str, ...] = ()
     is_typed: bool = True
+    last: str = ""
 
 
 class _Envelope(NamedTuple):
@@ -53,7 +57,7 @@ def check_anthropic(body: Json) -> list[str]:
     problems = list(envelope.problems)
     problems += [f"messages[{i}]: {problem}" for i, read in enumerate(reads) for problem in read.problems]
     if all(read.is_typed for read in reads):
-        problems += _places(reads) + _pairs(reads)
+        problems += _places(reads, str(body.get("model"))) + _pairs(reads)
         in_messages = [mark for read in reads for mark in read.marks]
         problems += _marks([*envelope.marks, *in_messages, *envelope.automatic])
     return problems
@@ -83,7 +87,9 @@ def _read_envelope(sent: bytes) -> _Envelope:
 @Remembered
 def _read_message(sent: bytes) -> _Read:
     message: Json = json.loads(sent)
-    wrong = typed(MessageParam, message)
+    wrong = typed(
+        BetaSystemMessageParam if is_dict(message) and message.get("role") == "system" else MessageParam, message
+    )
     if wrong:
         return _Read("", tuple(wrong), is_typed=False)
     role: str = message["role"]
@@ -91,12 +97,14 @@ def _read_message(sent: bytes) -> _Read:
     problems = _texts(content, "content")
     if isinstance(content, str):
         return _Read(role, tuple(problems))
-    problems += _user(content) if role == "user" else _assistant(content)
+    if role != "system":
+        problems += _user(content) if role == "user" else _assistant(content)
     for index, block in enumerate(content):
         problems += [f"content[{index}]: {problem}" for problem in _block(block)]
     calls = tuple(block["id"] for block in content if block["type"] == "tool_use")
     answers = tuple(block["tool_use_id"] for block in content if block["type"] == "tool_result")
-    return _Read(role, tuple(problems), calls, answers, tuple(_lifetimes(content)))
+    last = content[-1]["type"] if content else ""
+    return _Read(role, tuple(problems), calls, answers, tuple(_lifetimes(content)), last=last)
 
 
 def _texts(content: str | list[Json], where: str) -> list[str]:
@@ -191,18 +199,25 @@ def _marks(marks: list[str]) -> list[str]:
     return problems
 
 
-def _places(reads: list[_Read]) -> list[str]:
+def _places(reads: list[_Read], model: str) -> list[str]:
     problems: list[str] = []
     if reads[0].role != "user":
         problems.append(f"messages[0]: the first message must be a user's, is {reads[0].role}")
-    if reads[-1].role != "user":
-        problems.append(f"messages: the last message must be a user's, is {reads[-1].role}")
+    if reads[-1].role == "assistant":
+        problems.append("messages: the last message must be a user's, is assistant")
     for index, (earlier, later) in enumerate(pairwise(reads), 1):
         if earlier.role == later.role:
             problems.append(f"messages[{index}]: roles must alternate, {later.role} follows {earlier.role}")
     for index, read in enumerate(reads):
-        if read.role == "system":
+        if read.role != "system":
+            continue
+        if not SYSTEM_MODELS.match(model):
             problems.append(f"messages[{index}]: a system message inside messages is not taken by every model")
+        before, after = reads[index - 1], reads[index + 1] if index + 1 < len(reads) else None
+        if before.role != "user" and before.last != "server_tool_use":
+            problems.append(f"messages[{index}]: a system message must follow a user's")
+        if after is not None and after.role != "assistant":
+            problems.append(f"messages[{index}]: a system message must be last, or before an assistant's")
     return problems
 
 

@@ -1,6 +1,6 @@
 """Judges an OpenAI chat body: the `openai` package's own types, then the rules of order that types cannot hold.
 
-The rules are the chat API's (`/v1/chat/completions`): calls answered at once and once, ids unique, the system first.
+The rules are the chat API's (`/v1/chat/completions`): calls answered at once and once, ids unique; system messages may be anywhere else.
 """
 
 from __future__ import annotations
@@ -159,10 +159,7 @@ def _places(reads: list[_Read]) -> list[str]:
     problems: list[str] = []
     if roles[begins] != "user":
         problems.append(f"messages[{begins}]: the first after the system must be a user's, is {roles[begins]}")
-    for index, role in enumerate(roles[begins:], begins):
-        if role in ("system", "developer"):
-            problems.append(f"messages[{index}]: {role} message after the conversation began")
-    if roles[-1] not in ("user", "tool"):
+    if roles[-1] not in ("user", "tool", "system", "developer"):
         problems.append(f"messages: the last message must be a user's or a tool's, is {roles[-1]}")
     return problems
 

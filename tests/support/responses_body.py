@@ -16,7 +16,10 @@ from openai.types.responses import (
     ResponseReasoningItemParam,
 )
 from openai.types.responses.response_create_params import ResponseCreateParamsNonStreaming
-from openai.types.responses.response_input_item_param import FunctionCallOutput
+from openai.types.responses.response_custom_tool_call_output_param import ResponseCustomToolCallOutputParam
+from openai.types.responses.response_custom_tool_call_param import ResponseCustomToolCallParam
+from openai.types.responses.response_function_web_search_param import ResponseFunctionWebSearchParam
+from openai.types.responses.response_input_item_param import AdditionalTools, FunctionCallOutput
 
 from support.openai_body import IMAGE_URL, NAME, is_object
 from support.strict import Json, Remembered, is_base64, is_dict, repeated, split, typed
@@ -33,7 +36,12 @@ _FORMS: dict[str, Any] = {
     "reasoning": ResponseReasoningItemParam,
     "function_call": ResponseFunctionToolCallParam,
     "function_call_output": FunctionCallOutput,
+    "custom_tool_call": ResponseCustomToolCallParam,
+    "custom_tool_call_output": ResponseCustomToolCallOutputParam,
+    "web_search_call": ResponseFunctionWebSearchParam,
+    "additional_tools": AdditionalTools,
 }
+SYSTEM = ("system", "developer")
 
 
 class _Read(NamedTuple):
@@ -46,7 +54,12 @@ class _Read(NamedTuple):
 
     @property
     def is_assistants(self) -> bool:
-        return self.role == "assistant" or self.kind in ("reasoning", "function_call")
+        kinds = ("reasoning", "function_call", "custom_tool_call", "web_search_call")
+        return self.role == "assistant" or self.kind in kinds
+
+    @property
+    def is_systems(self) -> bool:
+        return self.role in SYSTEM or self.kind == "additional_tools"
 
 
 def check_responses(body: Json) -> list[str]:
@@ -107,6 +120,12 @@ def _read_item(sent: bytes) -> _Read:
     match kind:
         case "function_call":
             return _Read(kind, tuple(_call(item)), call=item["call_id"])
+        case "custom_tool_call":
+            return _Read(kind, call=item["call_id"])
+        case "custom_tool_call_output":
+            return _Read("function_call_output", call=item["call_id"])
+        case "web_search_call" | "additional_tools":
+            return _Read(kind)
         case "function_call_output":
             problems = [] if item["output"] == "" else _content(item["output"], "output")  # a tool may return nothing
             return _Read(kind, tuple(problems), call=item.get("call_id") or "")
@@ -156,10 +175,11 @@ def _call(item: Json) -> list[str]:
 
 def _places(reads: list[_Read]) -> list[str]:
     problems: list[str] = []
-    if reads[0].role != "user":
-        problems.append(f"input[0]: the first item must be a user's, is {reads[0].role or reads[0].kind}")
+    first = next((index for index, read in enumerate(reads) if not read.is_systems), 0)
+    if reads[first].role != "user":
+        problems.append(f"input[{first}]: the first item must be a user's, is {reads[first].role or reads[first].kind}")
     last = reads[-1]
-    if last.role != "user" and last.kind != "function_call_output":
+    if last.role != "user" and last.kind != "function_call_output" and not last.is_systems:
         problems.append(f"input: the last item must be a user's or an output, is {last.role or last.kind}")
     for index, read in enumerate(reads):
         follows = reads[index + 1] if index + 1 < len(reads) else None
@@ -186,7 +206,7 @@ def _pairs(reads: list[_Read]) -> list[str]:
             problems.append(f"input[{index}]: {read.role or read.kind} comes before outputs answer calls {waiting}")
             waiting = []
         answering = False
-        if read.kind == "function_call":
+        if read.kind in ("function_call", "custom_tool_call"):
             if read.call in made:
                 problems.append(f"input[{index}]: duplicate call_id {read.call!r}")
             made.add(read.call)

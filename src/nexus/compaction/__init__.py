@@ -122,6 +122,7 @@ def run_compaction(
         excerpt_tokens=plan.excerpt_tokens,
         unshown_turns=plan.unshown_turns or None,
         withheld_turns=plan.withheld_turns or None,
+        instructions=plan.instructions or None,
     )
     follows = (plan.head, bytes.fromhex(plan.head_hash))
     commit = ledger.compact(plan.session, compaction, after_checkpoint=plan.after_mark, follows=follows)

@@ -351,8 +351,20 @@ class Engine:
         list_scope = ListScope(scope, options.get("principal") or "", conversation)
         is_anthropic = self.resolve(model).provider_format == "anthropic"
         plain_format: ReceivedFormat = "anthropic" if is_anthropic else "openai"
-        placed = self._mirror.place(messages, list_scope, window, provider, model, self.clock_ms(), plain_format, pins)
-        return self._assemble_list(placed, reserve, options)
+        now_ms = self.clock_ms()
+        place = partial(
+            self._mirror.place,
+            is_window=window,
+            provider=provider,
+            model=model,
+            now_ms=now_ms,
+            default=plain_format,
+            pins=pins,
+        )
+        placed = place(messages, list_scope)
+        ctx = self._assemble_list(placed, reserve, options)
+        side_scope = self._mirror.side_scope(placed, ctx)
+        return ctx if side_scope is None else self._assemble_list(place(messages, side_scope), reserve, options)
 
     def _assemble_list(self, placed: PlacedList, reserve: int, options: RequestOptions) -> AssembledContext:
         """Return the context of a placed list."""

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from nexus.context import AssembledContext
 from nexus.errors import BadReply
+from nexus.providers.anthropic_system import takes_system_messages, with_placed_system
 from nexus.providers.received import (
     CallIndex,
     arguments_text,
@@ -34,6 +35,7 @@ from nexus.providers.received import (
     split_results,
     text_of,
     text_part,
+    with_made_ids,
     with_nulls,
 )
 from nexus.providers.server_edits import COMPACTION, cache_miss_reason, context_edits
@@ -41,10 +43,11 @@ from nexus.providers.settings import body_settings
 from nexus.providers.tools import anthropic_tools
 from nexus.providers.turns import ConversationParts, Fragment, SeparateFragment, as_blocks, owned, turns
 from nexus.text.as_received import is_apart, received_items
-from nexus.text.message_text import RENDER_VERSION, text_of_result, visible_parts
+from nexus.text.message_text import RENDER_VERSION, system_note, text_of_result, visible_parts
 from nexus.tokens.model import cache_rules
 from nexus.tokens.model_names import same_model
 from nexus.types.message import (
+    MADE_IDS,
     Image,
     Message,
     Part,
@@ -68,6 +71,7 @@ _json = msgspec.json.Decoder(dict[str, Any])
 
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system"}
 _MESSAGE_FIELDS = frozenset({"role", "content", "id", "model", "type", "cache_control"})
+_SYSTEM_FIELDS = ("clear_at", "output_config")
 _REPLY_FIELDS = _MESSAGE_FIELDS | {"stop_reason", "usage"}
 _BLOCK_FIELDS: dict[str, frozenset[str]] = {
     "text": frozenset({"type", "text", "cache_control"}),
@@ -135,13 +139,16 @@ def conversation_parts(ctx: AssembledContext) -> ConversationParts:
     signer = ctx.model if ctx.accounting.model_info.provider_format != "gemini" else ""
     render, cached = ctx.provenance.manifest.render, ctx.history.fragments
 
+    keeps_system = takes_system_messages(ctx.model)
+
     def blocks(message: Message) -> Fragment:
-        item = fragment(message, signer, render=render)
+        item = fragment(message, signer, render=render, keeps_system=keeps_system)
         if any(_use_of(block) or _answered_by(block) for block in as_blocks(item["content"])):
             cached[_SERVER_TOOLS] = [True]
         return item
 
     parts = turns(ctx.history, f"anthropic:{ctx.model}", ctx.current, blocks, "content")
+    parts = with_placed_system(parts) if keeps_system else parts
     if render < VALID_BLOCKS_RENDER or _SERVER_TOOLS not in cached:
         return parts
     return ConversationParts(with_paired_server_tools(parts.fragments), parts.settled)
@@ -228,18 +235,23 @@ def cache_breakpoints(ctx: AssembledContext, conversation: list[Fragment]) -> li
     return breakpoints
 
 
-def fragment(message: Message, model: str, *, render: int = RENDER_VERSION) -> Fragment:
+def fragment(message: Message, model: str, *, render: int = RENDER_VERSION, keeps_system: bool = True) -> Fragment:
     """Return one message in this format, as received if it was, with thinking only if the same model wrote it.
 
-    A message of a request may have no author. Its thinking is returned to whom the request is for.
+    A message of a request may have no author. Its thinking is returned to whom the request is for. Without
+    `keeps_system`, a system message is a user's.
     """
+    if message.role == "system" and not (keeps_system and message.received):
+        return _neutral_item(message, model)
     with_thinking = bool(model) and (not message.model or same_model(message.model, model))
     received = received_items(message, "anthropic", with_thinking=with_thinking)
+    if received is None and message.role == "system" and (text := message.text()).strip():
+        return {"role": "system", "content": [{"type": "text", "text": text}]}
     item = received[0] if received is not None else _neutral_item(message, model)
-    content = item["content"]
-    if received is not None and render >= VALID_BLOCKS_RENDER and not isinstance(content, str):
-        if message.role == "assistant":
-            item = {**item, "content": [_with_input(block) for block in content if not _is_nameless(block)]}
+    is_reply = received is not None and render >= VALID_BLOCKS_RENDER and message.role == "assistant"
+    if is_reply and not isinstance(item["content"], str):
+        blocks = [_with_input(block) for block in item["content"] if not _is_nameless(block)]
+        item = {**item, "content": blocks}
     return SeparateFragment(item) if is_apart(message, "anthropic") else item
 
 
@@ -270,6 +282,11 @@ def _neutral_item(message: Message, model: str) -> Fragment:
         return {"role": "assistant", "content": blocks}
     if message.role == "tool":
         return {"role": "user", "content": [_result_block(result) for result in message.results()]}
+    return user_fragment(system_note(message) if message.role == "system" else message)
+
+
+def user_fragment(message: Message) -> Fragment:
+    """Return a user's message from its parts."""
     return {"role": "user", "content": [_block(part) for part in visible_parts(message)]}
 
 
@@ -317,12 +334,15 @@ def received_message(item: Any, calls: CallIndex, author: str = "") -> tuple[Mes
 
 def _with_blocks(message: Message, item: dict[str, Any]) -> Message:
     content = item.get("content")
+    settings = {name: item[name] for name in _SYSTEM_FIELDS if item.get(name) is not None}
     blocks = [_as_input(b) for b in ([content] if isinstance(content, str) else items_of(content))]
     blocks = [block for block in blocks if block and not _is_rejected(block)]
     if message.role in ("user", "tool"):
         is_tool = message.role == "tool"
         blocks = [block for block in blocks if (block.get("type") == "tool_result") == is_tool]
     received = {"role": text_of(item.get("role")), "content": blocks}
+    if message.role == "system":
+        received |= settings
     return as_sent_or_received(message, "anthropic", [received], lambda: [_neutral_item(message, message.model)])
 
 
@@ -378,7 +398,9 @@ def message(item: Any, calls: CallIndex, known_fields: frozenset[str] = _MESSAGE
         if rest:
             extra[str(len(parts))] = rest
         parts += _read_part(block, calls)
-    meta = meta_text(rest_of(fields, known_fields), {"blocks": extra} if extra else {})
+    parts, ids = with_made_ids(parts, calls)
+    notes = {"blocks": extra} if extra else {}
+    meta = meta_text(rest_of(fields, known_fields), notes, {MADE_IDS: ids} if ids else {})
     return split_results(
         Message(role, tuple(parts), id=text_of(fields.get("id")), model=text_of(fields.get("model")), meta=meta)
     )
@@ -434,9 +456,9 @@ def _read_part(block: Any, calls: CallIndex) -> Iterator[Part]:
             yield Thinking(fields["thinking"], signature=text_of(fields.get("signature")))
         case "redacted_thinking" if isinstance(fields.get("data"), str):
             yield Thinking("", redacted=fields["data"])
-        case "tool_use" if text_of(fields.get("id")) and isinstance(fields.get("name"), str):
-            yield ToolCall(text_of(fields["id"]), fields["name"], arguments_text(fields.get("input")))
-        case "tool_result" if isinstance(fields.get("tool_use_id"), str):
+        case "tool_use" if isinstance(fields.get("name"), str):
+            yield ToolCall(text_of(fields.get("id")), fields["name"], arguments_text(fields.get("input")))
+        case "tool_result":
             yield _read_result(fields, calls)
         case "image" if image := _read_image(fields):
             yield image
@@ -455,7 +477,7 @@ def _read_result(fields: dict[str, Any], calls: CallIndex) -> ToolResult:
         items += (
             part if isinstance(part, (Text, Image)) else Text(compact_json(block)) for part in _read_part(block, calls)
         )
-    call_id = text_of(fields["tool_use_id"])
+    call_id = text_of(fields.get("tool_use_id"))
     return ToolResult(call_id, tuple(items), calls.name_of(call_id), is_error=fields.get("is_error") is True)
 
 

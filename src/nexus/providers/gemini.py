@@ -42,7 +42,7 @@ from nexus.providers.signatures import SIGNED_CALLS_RENDER, call_signatures
 from nexus.providers.tools import gemini_tools
 from nexus.providers.turns import ConversationParts, Fragment, owned, turns
 from nexus.text.as_received import received_items
-from nexus.text.message_text import RENDER_VERSION, text_of_result, visible_parts
+from nexus.text.message_text import RENDER_VERSION, system_note, text_of_result, visible_parts
 from nexus.tokens.model_names import same_model
 from nexus.types.message import Image, Message, Part, Role, Text, Thinking, ToolCall, ToolResult, Unknown
 from nexus.types.request import AgentResult, TokenUsage
@@ -156,7 +156,8 @@ def _neutral_item(message: Message) -> Fragment:
         return {"role": "model", "parts": [_part(part) for part in message.parts if isinstance(part, (Text, ToolCall))]}
     if message.role == "tool":
         return {"role": "user", "parts": [_response(result) for result in message.results()]}
-    return {"role": "user", "parts": [_part(part) for part in visible_parts(message)]}
+    shown = system_note(message) if message.role == "system" else message
+    return {"role": "user", "parts": [_part(part) for part in visible_parts(shown)]}
 
 
 def ordered(calls: list[dict[str, Any]], answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -212,6 +213,8 @@ def _with_parts_as_received(message: Message, item: dict[str, Any]) -> Message:
     if message.role in ("user", "tool"):
         is_tool = message.role == "tool"
         parts = [part for part in parts if ("function_response" in part) == is_tool]
+    if message.role == "system":
+        return message  # no content has this role
     received = {"role": "model" if message.role == "assistant" else "user", "parts": [part for part in parts if part]}
     return as_sent_or_received(message, "gemini", [received], lambda: [_neutral_item(message)])
 

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple, TypeAlias, cast, get_args
 
 from nexus.errors import BadEvent, BadReply, BadSetting
 from nexus.providers import anthropic, gemini, openai, openai_responses
+from nexus.providers.pairing import pair_results
 from nexus.providers.received import CallIndex, items_of, mapping, plain_json, text_of
 from nexus.providers.turns import joined_turns
-from nexus.text.as_received import ReceivedFormat, set_apart, with_plain_text
-from nexus.types.message import Message, Text
+from nexus.text.as_received import ReceivedFormat, received_format, set_apart, with_ids_of_parts, with_plain_text
+from nexus.types.message import Message, Text, made_ids
 
 _FORMATS: tuple[ReceivedFormat, ...] = get_args(ReceivedFormat)
 _ReadItem: TypeAlias = Callable[[Any, CallIndex, str], tuple[Message, ...]]
@@ -191,6 +192,7 @@ def _read(
 ) -> tuple[list[Message], list[int]]:
     """Return the messages of the values, and the index of the first value of each."""
     messages, firsts = list[Message](), list[int]()
+    known_ids = calls.ids
     index = 0
     while index < len(values):
         end = index + 1
@@ -206,20 +208,30 @@ def _read(
             except BadReply as error:
                 raise BadReply(f"message {index}: {error}") from None
         if keeps_forms and read_format == "anthropic" and not isinstance(values[index], Message):
-            new = _with_form(new, mapping(values[index]).get("content"), calls.last_role)
+            new = _with_form(new, mapping(values[index]), calls.last_role)
         calls.add(new)
-        messages += new
+        messages += (_with_made_ids(message) for message in new)
         firsts += [index] * len(new)
         index = end
-    return messages, firsts
+    return pair_results(messages, known_ids), firsts
 
 
-def _with_form(new: tuple[Message, ...], content: Any, last_role: str) -> tuple[Message, ...]:
+def _with_made_ids(message: Message) -> Message:
+    """Return a received message with an id in each of its calls, unless it is Gemini's and none of them has one."""
+    made = made_ids(message)
+    is_optional = received_format(message) == "gemini" and len(made) == sum(1 for _ in message.calls())
+    return with_ids_of_parts(message) if made and not is_optional else message
+
+
+def _with_form(new: tuple[Message, ...], item: dict[str, Any], last_role: str) -> tuple[Message, ...]:
     """Return the messages of one item of Anthropic's in its own form.
 
     A plain string is sent as one. A user's message is not joined with the one before it; results are.
     """
-    if isinstance(content, str) and content.strip() and [message.parts for message in new] == [(Text(content),)]:
+    content = item.get("content")
+    is_plain = item.keys() <= {"role", "content"} or item.get("role") != "system"
+    is_text = isinstance(content, str) and bool(content.strip())
+    if is_plain and is_text and [message.parts for message in new] == [(Text(content),)]:
         new = (with_plain_text(new[0], "anthropic"),)
     is_own = bool(new) and new[0].role == "user" and last_role in ("user", "tool")
     return (set_apart(new[0], "anthropic"), *new[1:]) if is_own else new

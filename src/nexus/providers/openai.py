@@ -13,6 +13,7 @@ annotations, log probabilities) are kept in `meta`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -42,7 +43,7 @@ from nexus.providers.signatures import call_signatures, must_sign_calls
 from nexus.providers.tools import chat_tools
 from nexus.providers.turns import ConversationParts, items, owned
 from nexus.text.as_received import REASONING_FIELDS, REASONING_RENDER, received_items
-from nexus.text.message_text import RENDER_VERSION, text_of_result, visible_parts
+from nexus.text.message_text import RENDER_VERSION, system_note, text_of_result, visible_parts
 from nexus.tokens.model_names import base_model_name, same_model
 from nexus.types.message import Image, Message, Part, Role, Text, Thinking, ToolCall, ToolResult, Unknown
 from nexus.types.request import AgentResult, TokenUsage
@@ -96,17 +97,25 @@ def conversation_parts(ctx: AssembledContext) -> ConversationParts:
     render = ctx.provenance.manifest.render
     if render < REASONING_RENDER:
         return items(ctx.history, "openai", ctx.current, lambda m: fragment(m, render=render), leading=system)
-    key = f"openai:{ctx.model}"
-    return items(ctx.history, key, ctx.current, lambda message: fragment(message, ctx.model), leading=system)
+    # Templates of compatible servers may refuse system messages that another format's list has further on.
+    is_own = ctx.provider == "openai"
+    key = f"openai:{ctx.model}:{is_own}"
+    write = partial(fragment, model=ctx.model, keeps_system=is_own)
+    return items(ctx.history, key, ctx.current, write, leading=system)
 
 
-def fragment(message: Message, model: str = "", *, render: int = RENDER_VERSION) -> list[dict[str, Any]]:
+def fragment(
+    message: Message, model: str = "", *, render: int = RENDER_VERSION, keeps_system: bool = True
+) -> list[dict[str, Any]]:
     """Return one message in this format, as received if it was; several for several results.
 
-    Thinking is sent only to the model that wrote it; without a name, or if the author is unknown, to any.
+    Thinking is sent only to the model that wrote it; without a name, or if the author is unknown, to any. Without
+    `keeps_system`, another format's system message is a user's.
     """
     with_thinking = not (model and message.model) or same_model(message.model, model)
     received = received_items(message, "openai", with_thinking=with_thinking, render=render)
+    if received is None and message.role == "system" and keeps_system and (text := message.text()).strip():
+        return [{"role": "system", "content": text}]
     output = _neutral_items(message) if received is None else received
     if render < REASONING_RENDER or message.role != "assistant":
         return output
@@ -161,7 +170,7 @@ def _neutral_items(message: Message) -> list[dict[str, Any]]:
             for call in message.calls()
         ]
         return [{"role": "assistant", "content": content, **({"tool_calls": calls} if calls else {})}]
-    parts = visible_parts(message)
+    parts = visible_parts(system_note(message) if message.role == "system" else message)
     if len(parts) == 1 and isinstance(parts[0], Text):
         return [{"role": "user", "content": parts[0].text}]
     return [{"role": "user", "content": [_content_part(part) for part in parts]}]

@@ -35,6 +35,7 @@ from nexus.providers.received import (
     rest_of,
     text_of,
     text_part,
+    with_made_ids,
     with_nulls,
     without_nulls,
 )
@@ -43,9 +44,10 @@ from nexus.providers.settings import body_settings
 from nexus.providers.tools import responses_tools
 from nexus.providers.turns import ConversationParts, items, owned
 from nexus.text.as_received import received_items
-from nexus.text.message_text import RENDER_VERSION, image_note, visible_parts
+from nexus.text.message_text import RENDER_VERSION, image_note, system_note, visible_parts
 from nexus.tokens.model_names import same_model
 from nexus.types.message import (
+    MADE_IDS,
     PHASES,
     Image,
     Message,
@@ -144,6 +146,8 @@ def fragment(
     with_reasoning = not message.model or same_model(message.model, model)
     received = received_items(message, "responses", with_thinking=with_reasoning)
     if received is None:
+        if message.role == "system" and (text := message.text()).strip():
+            return [{"role": "system", "content": text}]
         return _neutral_items(message, model)
     if render >= VALID_CALLS_RENDER:
         received = [_with_text_input(item) for item in received if not _is_nameless(item)]
@@ -158,7 +162,7 @@ def _neutral_items(message: Message, model: str) -> list[dict[str, Any]]:
         return [_output(result, kind) for result in message.results()]
     if message.role == "assistant":
         return _assistant(message, with_reasoning=same_model(message.model, model))
-    parts = visible_parts(message)
+    parts = visible_parts(system_note(message) if message.role == "system" else message)
     if len(parts) == 1 and isinstance(parts[0], Text):
         return [{"role": "user", "content": parts[0].text}]
     return [{"role": "user", "content": [_content_part(part) for part in parts]}]
@@ -358,14 +362,14 @@ def received_messages(
             of_model.append(item)
             continue
         if of_model:
-            add(_read_output(of_model, "", author), of_model)
+            add(_read_output(of_model, "", author, calls), of_model)
             of_model = []
         try:
             add((_program_message(fields, calls),), [item])
         except BadReply as error:
             raise BadReply(f"message {index}: {error}") from None
     if of_model:
-        add(_read_output(of_model, "", author), of_model)
+        add(_read_output(of_model, "", author, calls), of_model)
     return tuple(messages)
 
 
@@ -392,14 +396,16 @@ def _program_message(fields: dict[str, Any], calls: CallIndex) -> Message:
     if kind not in _OUTPUTS:
         return Message("user", (Unknown(kind, compact_json(fields)),), id=text_of(fields.get("id")))
     call_id = text_of(fields.get("call_id"))
-    if not call_id:
-        raise BadReply(f"not an item: 'call_id' missing in {kind}")
+    if not call_id and not calls.has_open_calls:
+        raise BadReply(f"not an item: 'call_id' missing in {kind}, and no call waits for it")
     (read,) = openai.message({"role": "tool", "tool_call_id": call_id, "content": fields.get("output")}, calls)
     notes = {OUTPUT_TYPE: kind} if kind != _OUTPUTS[0] else {}
     return replace(read, meta=meta_text(notes))
 
 
-def _read_output(output: list[Any], response_id: str, model: str) -> tuple[Message, ...]:
+def _read_output(
+    output: list[Any], response_id: str, model: str, calls: CallIndex | None = None
+) -> tuple[Message, ...]:
     """Return all items as one message; none without items."""
     notes: dict[str, Any] = {}
     text_phases: list[str | None] = []
@@ -417,6 +423,9 @@ def _read_output(output: list[Any], response_id: str, model: str) -> tuple[Messa
             more = rest_of(fields, _ITEM_FIELDS[kind]) | ({"content": rests} if any(rests) else {})
             if more:
                 notes.setdefault("items", {})[str(index)] = more
+    parts, ids = with_made_ids(parts, calls or CallIndex())
+    if ids:
+        notes[MADE_IDS] = ids
     if any(text_phases):
         notes[PHASES] = text_phases
     return (Message("assistant", tuple(parts), id=response_id, model=model, meta=meta_text(notes)),) if output else ()
@@ -437,16 +446,16 @@ def _read_item(item: Any, fields: dict[str, Any], notes: dict[str, Any]) -> Iter
             }
             yield Thinking("\n\n".join(texts), signature=compact_json(entries))
         case "function_call" if _is_call(fields):
-            yield ToolCall(fields["call_id"], fields["name"], arguments_text(fields.get("arguments")))
+            yield ToolCall(text_of(fields.get("call_id")), fields["name"], arguments_text(fields.get("arguments")))
         case "custom_tool_call" if _is_call(fields):
-            notes.setdefault("custom_calls", []).append(fields["call_id"])
-            yield ToolCall(fields["call_id"], fields["name"], arguments_text(fields.get("input")))
+            notes.setdefault("custom_calls", []).append(text_of(fields.get("call_id")))
+            yield ToolCall(text_of(fields.get("call_id")), fields["name"], arguments_text(fields.get("input")))
         case kind:
             yield Unknown(kind or "no type", compact_json(item))
 
 
 def _is_call(fields: dict[str, Any]) -> bool:
-    return bool(text_of(fields.get("call_id"))) and isinstance(fields.get("name"), str)
+    return isinstance(fields.get("name"), str)
 
 
 def _read_content(content: Any, notes: dict[str, Any]) -> Iterator[Part]:

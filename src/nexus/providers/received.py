@@ -13,10 +13,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
+from msgspec.structs import replace
+
 from nexus.errors import BadReply
 from nexus.text.as_received import ReceivedFormat, with_received
 from nexus.text.message_text import unsendable_kind
-from nexus.types.message import Image, Message, Role, Text, ToolResult
+from nexus.types.message import Image, Message, Part, Role, Text, ToolCall, ToolResult
 
 _DATA_URL = re.compile(r"data:([^;,]*)((?:;[^;,]*)*),", re.ASCII)
 
@@ -34,6 +36,16 @@ class CallIndex:
         self._open: list[str] = []
         self.last_role = ""
         """Role of the last message; empty if there is none."""
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """Ids of all calls."""
+        return frozenset(self._names)
+
+    @property
+    def has_open_calls(self) -> bool:
+        """True if calls of the last message with calls have no result."""
+        return bool(self._open)
 
     def name_of(self, call_id: str) -> str:
         """Return the tool that was called under this id; empty if there was no such call."""
@@ -59,6 +71,16 @@ class CallIndex:
                 self._open = new
             answered = {result.call_id for result in message.results()}
             self._open = [call_id for call_id in self._open if call_id not in answered]
+
+
+def with_made_ids(parts: Sequence[Part], calls: CallIndex) -> tuple[list[Part], list[str]]:
+    """Return the parts with an id in each call, and the ids that were made."""
+    named, made = [*parts], list[str]()
+    for index, part in enumerate(parts):
+        if isinstance(part, ToolCall) and not part.id:
+            made.append(calls.made_id(len(made)))
+            named[index] = replace(part, id=made[-1])
+    return named, made
 
 
 ReadOne: TypeAlias = Callable[[Any, CallIndex], tuple[Message, ...]]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
@@ -224,8 +224,77 @@ def _plain_text(message: Message, provider_format: ReceivedFormat) -> list[Item]
     texts = [part.text for part in message.parts if isinstance(part, Text)]
     if len(texts) != 1 or len(texts) + len(notes) != len(message.parts):
         return None
-    item = {"role": "assistant" if message.role == "assistant" else "user", "content": texts[0]}
+    item = {"role": message.role if message.role in ("assistant", "system") else "user", "content": texts[0]}
     return _with_notes([item], notes, provider_format) if any(note.text for note in notes) else [item]
+
+
+def with_call_ids(message: Message, ids: Mapping[str, str]) -> Message:
+    """Return the message with other ids of calls, in its calls and results; the same object if it has none of them."""
+    parts = tuple(_with_call_id(part, ids) for part in message.parts)
+    return message if parts == message.parts else with_ids_of_parts(with_neutral_parts(message, parts))
+
+
+def _with_call_id(part: Part, ids: Mapping[str, str]) -> Part:
+    match part:
+        case ToolCall(id=call_id) if call_id in ids:
+            return replace(part, id=ids[call_id])
+        case ToolResult(call_id=call_id) if call_id in ids:
+            return replace(part, call_id=ids[call_id])
+        case _:
+            return part
+
+
+def with_ids_of_parts(message: Message) -> Message:
+    """Return the message with the ids of its calls and results in the items that it was received as, too.
+
+    Items without a place for each of them are dropped, so that the parts are sent.
+    """
+    if not message.received:
+        return message
+    try:
+        received = _decode(message.received)
+    except msgspec.MsgspecError:
+        return with_parts(message, message.parts)
+    parts = (part for part in message.parts if isinstance(part, (ToolCall, ToolResult)))
+    ids = [part.id if isinstance(part, ToolCall) else part.call_id for part in parts]
+    if not received.items:
+        return message
+    places = [*_places_of_ids(received)]
+    if len(places) != len(ids):
+        return with_parts(message, message.parts)
+    for (fields, key), call_id in zip(places, ids, strict=True):
+        fields[key] = call_id
+    return replace(
+        message, received=json.dumps(msgspec.to_builtins(received), ensure_ascii=False, separators=(",", ":"))
+    )
+
+
+def _places_of_ids(received: _Received) -> Iterator[tuple[Item, str]]:
+    """Yield the object and the key of each id of a call in received items."""
+    match received.format:
+        case "openai":
+            for item in received.items:
+                yield from ((call, "id") for call in _objects(item.get("tool_calls")))
+                if item.get("role") == "tool":
+                    yield item, "tool_call_id"
+        case "responses":
+            yield from ((item, "call_id") for item in received.items if item.get("type") in _RESPONSES_CALLS)
+        case "anthropic":
+            keys = {"tool_use": "id", "tool_result": "tool_use_id"}
+            blocks = [block for item in received.items for block in _objects(item.get("content"))]
+            yield from ((block, keys[block["type"]]) for block in blocks if block.get("type") in keys)
+        case _:
+            parts = [part for item in received.items for part in _objects(item.get("parts"))]
+            named = [part[key] for part in parts for key in ("function_call", "function_response") if key in part]
+            yield from ((fields, "id") for fields in named)
+
+
+_RESPONSES_CALLS = ("function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output")
+
+
+def _objects(value: Any) -> Iterable[Item]:
+    items = cast("list[Any]", value) if isinstance(value, list) else []
+    return [cast("Item", item) for item in items if isinstance(item, dict)]
 
 
 def images_with_data(message: Message) -> Iterator[Image]:

@@ -23,6 +23,9 @@ RENDER_VERSION = 7
 SENT_ADDRESSES = ("https://", "http://", "data:")
 """Beginnings of image addresses that may reach a provider. A file's address would name the caller's files to it."""
 
+SYSTEM_NOTE = "[System message]"
+"""Heading of a system message that is shown as a user's."""
+
 PROVIDER_STORAGE = ("gs://", "s3://")
 """Beginnings of image addresses that one provider alone reads. They name nothing of the caller's computer."""
 
@@ -47,6 +50,11 @@ def visible_parts(message: Message) -> list[Text | Image]:
     end = escape_note("\n\n".join([last.text, *(part.text for part in joined)]), last.origin)
     lines = [*(escape_note(note.text, note.origin) for note in first_notes), end]
     return [Text("\n".join(lines)), *images, *map(escape_part, texts[len(joined) :])]
+
+
+def system_note(message: Message) -> Message:
+    """Return a system message as a user's, for providers that take none at its place."""
+    return with_parts(replace(message, role="user"), (Text(SYSTEM_NOTE), *message.parts))
 
 
 def text_of_result(result: ToolResult) -> str:

@@ -54,6 +54,8 @@ _SEALED_CHARS_PER_TOKEN = 4
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{1000,}={0,2}")
 _BASE64_CHARS_PER_TOKEN = 8
 
+_SYSTEM_NOTE = 16  # tokens of the heading of a system message that is sent as a user's, and of its block
+
 _EXPONENT = re.compile("[0-9]e[0-9]")
 
 _IMAGE_LINE = "[image left out here: image/jpeg 12000x12000; this provider's tool results hold text only]"
@@ -69,6 +71,8 @@ def message_tokens(message: Message, counter: TokenCounter) -> TokenSize:
     parts = tuple(part for part in message.parts if not _is_optional(part))
     optional = [part for part in message.parts if _is_optional(part)]
     non_text = _SLACK + sum(_non_text_tokens(part) for part in parts)
+    if message.role == "system" and message.received:
+        non_text += _SYSTEM_NOTE
     openai, anthropic, gemini = (
         counter.count(as_json(message.role, parts)) + non_text for as_json in (_openai, _anthropic, _gemini)
     )
@@ -80,6 +84,8 @@ def message_tokens(message: Message, counter: TokenCounter) -> TokenSize:
         )
         # The count of OpenAI's formats is the larger one, in that the message was received, or of its parts.
         openai = max(openai, chat, responses)
+        if message.role == "system":
+            blocks_tokens = max(blocks_tokens, anthropic)
         anthropic, gemini = blocks_tokens or anthropic, contents or gemini
     if not optional:
         return TokenSize(openai, anthropic, gemini)

@@ -48,6 +48,7 @@ class CompactionPlan(Struct, frozen=True):
     excerpt_tokens: int = 0  # Base tokens of each excerpt, at most
     unshown_turns: int = 0  # Covered user turns that are neither excerpts nor pins
     withheld_turns: tuple[MessageRef, ...] = ()  # The newest of these
+    instructions: tuple[MessageRef, ...] = ()  # Covered instructions of the client's list, shown whole
 
     @property
     def start(self) -> MessageRef:

@@ -90,6 +90,7 @@ class Compaction(Struct, frozen=True):
     excerpt_tokens: int = 0  # Base tokens of each excerpt, at most
     unshown_turns: int | None = None  # Covered user turns that are neither excerpts nor pins; None for none
     withheld_turns: tuple[MessageRef, ...] | None = None  # The newest of these, which are shown when there is room
+    instructions: tuple[MessageRef, ...] | None = None  # Covered instructions of the client's list, shown whole
     call_output_tokens: int | None = None  # The part of `call_tokens` that models wrote; None without such calls
 
 
@@ -132,6 +133,7 @@ class Cut(Struct, frozen=True):
     excerpt_tokens: int = 0  # Base tokens of each excerpt, at most
     unshown_turns: int = 0  # User turns before `first` that are neither excerpts nor pins
     withheld_turns: tuple[MessageRef, ...] = ()  # The newest of these, which later cuts show when there is room
+    instructions: tuple[MessageRef, ...] = ()  # Instructions of the client's list before `first`, shown whole
     digest: tuple[DigestChunk, ...] = ()  # Lines about omitted tool calls, shown before the omission notice
 
 
@@ -163,6 +165,8 @@ class Commit(Struct, frozen=True):
     writes its `head_hash`."""
     base: tuple[int, int] | None = None
     """Thread and seq that the session continues, which must be new; thread 0 is none: a session of its own."""
+    leaves: tuple[int, int] | None = None
+    """Thread and newest seq that the session must have, and leaves for the thread that continues `base`."""
     expected_head: int | None = None  # Seq that the session's newest entry must have
     follows: tuple[int, bytes] | None = None
     """Seq and hash of an entry that the session must have: the newest one when the context was assembled."""

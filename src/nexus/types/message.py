@@ -212,9 +212,19 @@ CUSTOM_CALLS = "custom_calls"
 """Key in a message's `meta` for the ids of calls whose arguments are free text: OpenAI's custom tools."""
 
 
+MADE_IDS = "made_ids"
+"""Key in a message's `meta` for the ids of calls that were received without one."""
+
+
+CALL_IDS = "call_ids"
+"""Key in a result's `meta` for the ids that a client has for the calls of the message before it, by their stored ids."""
+
+
 class _Meta(Struct):
     phases: list[str | None] = []
     custom_calls: list[str] = []
+    made_ids: list[str] = []
+    call_ids: dict[str, str] = {}
 
 
 _item = msgspec.json.Decoder(dict[str, Any])
@@ -254,12 +264,26 @@ def summary_texts(summary: object) -> list[str]:
 
 def custom_calls(message: Message) -> frozenset[str]:
     """Return the ids of the message's calls of custom tools."""
-    if f'"{CUSTOM_CALLS}"' not in message.meta:
-        return frozenset()
+    return frozenset(_read_meta(message, CUSTOM_CALLS).custom_calls)
+
+
+def made_ids(message: Message) -> list[str]:
+    """Return the ids of the message's calls that were received without one."""
+    return _read_meta(message, MADE_IDS).made_ids
+
+
+def client_call_ids(message: Message) -> dict[str, str]:
+    """Return the ids that a client has for the calls before its results, by the stored ids; none if they are the same."""
+    return _read_meta(message, CALL_IDS).call_ids
+
+
+def _read_meta(message: Message, key: str) -> _Meta:
+    if f'"{key}"' not in message.meta:
+        return _Meta()
     try:
-        return frozenset(_meta.decode(message.meta).custom_calls)
+        return _meta.decode(message.meta)
     except msgspec.MsgspecError:
-        return frozenset()
+        return _Meta()
 
 
 def phases(message: Message) -> list[str]:

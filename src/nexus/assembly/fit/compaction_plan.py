@@ -128,6 +128,9 @@ def plan_compaction(
         excerpt_tokens=excerpts.limit,
         unshown_turns=unshown,
         withheld_turns=hidden_turns[-MOST_WITHHELD:],
+        instructions=tuple(
+            pin.place for pin in opening_pins(window, index) if pin.kind == "instruction" and pin.place < first_kept
+        ),
     )
 
 

@@ -39,6 +39,7 @@ from nexus.assembly.fit.excerpts import (
     lost_turns,
     turn_places,
 )
+from nexus.assembly.fit.instructions import has_tools, is_instruction
 from nexus.assembly.fit.omission_notice import omission_notice, omission_notice_tokens
 from nexus.assembly.fit.pins import merge_pins
 from nexus.assembly.fit.request_images import request_images
@@ -58,6 +59,7 @@ from nexus.assembly.fit.window import Window
 from nexus.errors import BudgetTooSmall
 from nexus.ledger.replay import visible_start
 from nexus.tokens.counter import TokenCounter
+from nexus.tokens.measure import message_tokens
 from nexus.types.ledger_entries import Cut, DigestChunk, Entry, MessageRef
 from nexus.types.message import Message
 
@@ -199,18 +201,36 @@ class _Cutter:
             result = self._after(cut)
             if total_tokens(result, self.fixed) <= self.available:
                 return result
+        parts = self._fixed_parts(result)
+        raise BudgetTooSmall(self.available, sum(parts.values()), parts)
+
+    def _fixed_parts(self, result: FitResult) -> dict[str, int]:
+        """Return the base tokens of the parts that no cut omits, by name."""
         window, opening, fixed = result.window, result.window.opening, self.fixed
+        hidden = [pin for pin in window.hidden_pins() if pin.kind == "instruction"]
+        heads = {"tools in the list": 0, "instructions in the list": 0}
+        for message, tokens in (
+            *((pin.rows[0].message, pin.tokens(window.rules.wire, window.rules.images)) for pin in hidden),
+            *((each, message_tokens(each, self.counter).on(window.rules.wire)) for each in result.event),
+        ):
+            if is_instruction(message):
+                heads["tools in the list" if has_tools(message) else "instructions in the list"] += tokens
+        in_opening = min(
+            sum(pin.tokens(window.rules.wire, window.rules.images) for pin in hidden), opening.pinned_tokens
+        )
+        in_event = min(sum(heads.values()) - in_opening, result.current_tokens)
         parts = {
             "system": fixed.system,
             "tools": fixed.tools,
-            "current event": result.current_tokens,
+            **{name: tokens for name, tokens in heads.items() if tokens},
+            "current event": result.current_tokens - in_event,
             **({"blocks before the conversation": fixed.preamble} if fixed.preamble else {}),
             "last group": window.sums[-1] + result.closing_tokens,
             "omission notice": opening.tokens - opening.pinned_tokens,
         }
-        if opening.pinned_tokens:
-            parts["pinned messages"] = opening.pinned_tokens
-        raise BudgetTooSmall(self.available, sum(parts.values()), parts)
+        if opening.pinned_tokens > in_opening:
+            parts["pinned messages"] = opening.pinned_tokens - in_opening
+        return parts
 
     def with_image_notes(self, until: int) -> FitResult:
         """Return the result when images up to entry `until` are notes and the current cut stays the same otherwise."""
@@ -230,6 +250,7 @@ class _Cutter:
             excerpt_tokens=excerpts[0].limit if excerpts else 0,
             unshown_turns=window.opening.unshown_turns,
             withheld_turns=tuple(pin.place for pin in window.opening.pins if pin.kind == "withheld"),
+            instructions=tuple(pin.place for pin in window.opening.pins if pin.kind == "instruction"),
         )
         return self._after(
             structs.replace(
@@ -511,6 +532,7 @@ class _Cutter:
             excerpt_tokens=note.limit,
             unshown_turns=unshown,
             withheld_turns=withheld[-MOST_WITHHELD:],
+            instructions=tuple(pin.place for pin in hidden if pin.kind == "instruction"),
             digest=chunks,
         )
 

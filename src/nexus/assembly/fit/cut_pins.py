@@ -6,6 +6,7 @@ from bisect import bisect_right
 
 from msgspec import structs
 
+from nexus.assembly.fit.instructions import instruction_pin, instruction_pins
 from nexus.assembly.fit.pins import Pinned, excerpt_pin, merge_pins, withheld_pin
 from nexus.assembly.fit.window import Window
 from nexus.types.ledger_entries import Cut, MessageRef, StoredMessage
@@ -28,8 +29,10 @@ def pending_request(window: Window, index: int) -> Pinned | None:
 
 
 def lasting_pins(window: Window) -> list[Pinned]:
-    """Return the pins that no cut changes: user pins and the first user message."""
-    return [pin for pin in window.opening.pins if pin.kind in ("pin", "task")]
+    """Return the pins that no cut omits: user pins, the first user message, and instructions of the client's list."""
+    pins = [pin for pin in window.opening.pins if pin.kind in ("pin", "task")]
+    rows = (row for pin in window.opening.pins if pin.kind == "instruction" for row in pin.rows)
+    return [*pins, *instruction_pins((*rows, *window.instructions))]
 
 
 def opening_pins(window: Window, index: int) -> tuple[Pinned, ...]:
@@ -63,14 +66,15 @@ def opening_pins_tokens(window: Window, index: int, head: int = 0) -> int:
 
 
 def excerpt_pins(window: Window, cut: Cut) -> list[Pinned]:
-    """Return the pins of a cut's excerpts and of the user turns that it withholds, from the pins or the rows."""
+    """Return the pins of a cut's instructions and excerpts and of the user turns that it withholds, from pins or rows."""
     rows = {row.ref: row for pin in window.opening.pins for row in pin.rows}
 
     def row_at(place: MessageRef) -> StoredMessage:
         return (window.rows_at(place) or (rows[place],))[0]
 
+    instructions = (instruction_pin(row_at(place)) for place in cut.instructions)
     excerpts = (excerpt_pin(row_at(place), cut.excerpt_tokens, window.rules.render) for place in cut.excerpts)
-    return [*excerpts, *(withheld_pin(row_at(place)) for place in cut.withheld_turns)]
+    return [*instructions, *excerpts, *(withheld_pin(row_at(place)) for place in cut.withheld_turns)]
 
 
 def request_at(window: Window, place: MessageRef | None) -> tuple[Pinned, ...]:

@@ -55,14 +55,14 @@ NEAR = 64
 EntryReader: TypeAlias = Callable[[int, int], Iterable[Entry]]
 """Reads the entries `after < seq <= until`."""
 
-PinKind: TypeAlias = Literal["pin", "task", "asked", "excerpt", "digest", "withheld"]
-"""A user's pin, the first user message, the pending request, an excerpt, a digest of tool calls, or a user turn that is not
+PinKind: TypeAlias = Literal["pin", "task", "asked", "instruction", "excerpt", "digest", "withheld"]
+"""A user's pin, the first user message, the pending request, an instruction of the client's list, an excerpt, a digest of tool calls, or a user turn that is not
 shown until there is room.
 
 The names are stored in manifests.
 """
 
-_KINDS: tuple[PinKind, ...] = ("pin", "task", "asked", "excerpt", "digest", "withheld")
+_KINDS: tuple[PinKind, ...] = ("pin", "task", "asked", "instruction", "excerpt", "digest", "withheld")
 
 
 class Pinned(Struct, frozen=True):

@@ -18,8 +18,7 @@ Rules:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
 from dataclasses import replace as replace_fold
 from itertools import islice
 from typing import TypeAlias
@@ -27,12 +26,12 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from nexus.assembly.fit.call_names import safe_id, safe_name, short_name, unique_id
+from nexus.assembly.fit.fold import Fold
 from nexus.assembly.fit.images import with_images_for_all
 from nexus.context import RepairReport
 from nexus.errors import BadEvent
 from nexus.text.as_received import REASONING_RENDER, with_changed_calls
-from nexus.text.frames import escape
-from nexus.text.message_text import RENDER_VERSION, kind_line, unsendable_kind, with_unsendable_as_notes
+from nexus.text.message_text import SYSTEM_NOTE, kind_line, unsendable_kind, with_unsendable_as_notes
 from nexus.types.history import UNANSWERED
 from nexus.types.message import (
     Image,
@@ -58,12 +57,14 @@ INTERRUPTED = "[result unavailable: interrupted]"
 LATE_RESULTS_RENDER = 3
 """Render version from which on late and early results are shown. Earlier ones omit them."""
 
+SYSTEM_RENDER = 7
+"""Render version from which on system messages of a provider's list keep their role where a provider takes them."""
+
 STORED_IDS_RENDER = 5  # from this render version on, a second result has the stored id of a call, not its id as shown
 LATE_SOURCE = "nexus:late-result"
 """Source of a message that shows late results."""
 
 STARTS_WITH_ASSISTANT = "[The conversation starts with the assistant.]"
-SYSTEM_NOTE = "[System message]"
 
 _CLOSED, _SUPPLIED = "unanswered call closed", "first message supplied"
 _EMPTY, _NO_CALL = "empty message left out", "result without a call left out"
@@ -72,46 +73,6 @@ _COUNTED_ONCE = (_CLOSED, _SUPPLIED)
 
 ShownMessage: TypeAlias = tuple[Message, bool, bool]
 """A message to show, whether it starts a group, and whether it differs from the stored one and must be recounted."""
-
-
-@dataclass(slots=True)
-class Fold:
-    """State of the repair after some messages."""
-
-    waiting: dict[str, ToolCall] = field(default_factory=dict[str, ToolCall])
-    """Calls of the open group without a result: stored id to the call as shown."""
-
-    answered: set[str] = field(default_factory=set[str])
-    """Stored ids of the open group's calls that have a result."""
-
-    used_ids: dict[str, int] = field(default_factory=dict[str, int])
-    """Call ids that the conversation shows, with the number of the last suffix."""
-
-    stored_ids: set[str] = field(default_factory=set[str])  # of the calls that the conversation shows
-    last_assistant: Message | None = None
-    """The last message, if it is an assistant message that a later piece may join."""
-
-    started: bool = False
-    changes: Counter[str] = field(default_factory=Counter[str])
-
-    pieces: Message | None = None
-    """The last assistant message as stored, with all pieces that were joined to it."""
-
-    late: dict[str, ToolCall] = field(default_factory=dict[str, ToolCall])
-    """Calls that the conversation continued without: stored id to the call as shown."""
-
-    early: dict[str, ToolResult] = field(default_factory=dict[str, ToolResult])
-    """Results whose call has not been seen, by call id."""
-
-    pending: list[Text | Image] = field(default_factory=list[Text | Image])
-    """Late results to show when the open group is complete."""
-
-    hides_start: bool = False
-    """True if earlier messages are not shown, so that the call of a result may be among them."""
-
-    render: int = RENDER_VERSION
-    late_text: Callable[[str], str] = escape
-    """Makes a late result safe to show as text."""
 
 
 class NotAppend(Exception):
@@ -240,7 +201,7 @@ def closing_messages(fold: Fold) -> list[Message]:
     ]
     if fold.pending:
         closing.append(Message("user", tuple(fold.pending), source=LATE_SOURCE))
-    return closing
+    return [*closing, *fold.system_queue]
 
 
 def is_synthetic_result(message: Message) -> bool:
@@ -266,6 +227,7 @@ def preview(fold: Fold, messages: Iterable[Message]) -> tuple[list[Message], Cou
         late=dict(fold.late),
         early=dict(fold.early),
         pending=fold.pending[:],
+        system_queue=fold.system_queue[:],
         changes=Counter[str](),
     )
     visible = [view for message in messages for view, _, _ in step(after, message, plain=False)]
@@ -287,13 +249,13 @@ def close(fold: Fold) -> list[Message]:
     """Return the messages that complete the open group, and close it."""
     closing = closing_messages(fold)
     fold.late.update(fold.waiting)
-    fold.waiting, fold.answered, fold.pending, fold.last_assistant = {}, set(), [], None
+    fold.waiting, fold.answered, fold.pending, fold.system_queue, fold.last_assistant = {}, set(), [], [], None
     return closing
 
 
 def _close(fold: Fold) -> list[ShownMessage]:
     fold.changes[_CLOSED] += len(fold.waiting)
-    return [(message, message.role == "user", True) for message in close(fold)]
+    return [(message, message.role != "tool", True) for message in close(fold)]
 
 
 def _assistant(fold: Fold, message: Message, parts: tuple[Part, ...]) -> list[ShownMessage]:
@@ -342,6 +304,8 @@ def _user(fold: Fold, message: Message, parts: tuple[Part, ...], *, has_notes: b
     if not _is_visible(parts):
         fold.changes[_EMPTY] += 1
         return []
+    if message.role == "system" and message.received and fold.render >= SYSTEM_RENDER:
+        return _system(fold, message)
     shown_messages = _close(fold)
     altered = message.role == "system"
     if altered:
@@ -354,6 +318,16 @@ def _user(fold: Fold, message: Message, parts: tuple[Part, ...], *, has_notes: b
     fold.last_assistant, fold.started = None, True
     shown_messages.append((view, True, altered or has_notes))
     return shown_messages
+
+
+def _system(fold: Fold, message: Message) -> list[ShownMessage]:
+    """Return a system message of a provider's list, which its writers place, behind the results that calls wait for."""
+    if fold.waiting:
+        fold.system_queue.append(message)
+        return []
+    shown_messages = _close(fold)
+    fold.last_assistant = None
+    return [*shown_messages, (message, True, False)]
 
 
 def _answers(fold: Fold, message: Message, results: tuple[ToolResult, ...]) -> list[ShownMessage]:
@@ -380,7 +354,7 @@ def _answers(fold: Fold, message: Message, results: tuple[ToolResult, ...]) -> l
             # A call with another id is a function's again, so its result's own type is void too.
             view = keeps(message, parts, role="tool", **({"meta": ""} if renamed else {}))
         shown_messages.append((view, False, not same))
-    if fold.pending and not fold.waiting:
+    if (fold.pending or fold.system_queue) and not fold.waiting:
         shown_messages += _close(fold)
     return shown_messages
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from msgspec import Struct
 
 from nexus.assembly.fit import repair
+from nexus.assembly.fit.client_ids import copy_of_ids, with_client_ids
 from nexus.assembly.fit.images import with_sendable_images
 from nexus.assembly.fit.request_images import RequestImages
 from nexus.assembly.fit.truncate import truncate_results
@@ -14,7 +16,7 @@ from nexus.assembly.fit.window import Window
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import message_tokens
 from nexus.types.ledger_entries import Cut
-from nexus.types.message import Message
+from nexus.types.message import Message, client_call_ids
 
 
 class FixedTokens(Struct, frozen=True):
@@ -68,6 +70,7 @@ class FitResult(Struct, frozen=True):
 
 def with_event(window: Window, event: tuple[Message, ...], counter: TokenCounter, cut: Cut | None) -> FitResult:
     """Return the result with the event as this window's history will show it, counted in that form."""
+    window = _with_client_ids(window, event, counter)
     changes = Counter[str]()
     event = tuple(with_sendable_images(message, window.rules.image_limits, changes) for message in event)
     seq, limits, render = window.head + 1, window.rules.limits, window.rules.render
@@ -103,6 +106,16 @@ def with_event(window: Window, event: tuple[Message, ...], counter: TokenCounter
         event=event,
         repairs=dict(repairs + changes),
     )
+
+
+def _with_client_ids(window: Window, event: tuple[Message, ...], counter: TokenCounter) -> Window:
+    """Return a window whose open calls have the ids that the event has for them; the same one if it has the stored ids."""
+    ids = {stored: new_id for message in event for stored, new_id in client_call_ids(message).items()}
+    if not window.fold.waiting.keys() & ids.keys():
+        return window
+    fold = copy_of_ids(window.fold)
+    messages, sums = with_client_ids(window.messages, window.sums, fold, ids, window.rules, counter)
+    return replace(window, messages=messages, sums=sums, fold=fold, fragments={}, content=None)
 
 
 def total_tokens(result: FitResult, fixed: FixedTokens) -> int:

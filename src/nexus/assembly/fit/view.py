@@ -5,6 +5,7 @@ from __future__ import annotations
 from nexus.assembly.fit.cut import KEEP_USER_TURNS, Strategy
 from nexus.assembly.fit.digest import digest_pins
 from nexus.assembly.fit.display_rules import DisplayRules
+from nexus.assembly.fit.instructions import instruction_pin, instruction_refs
 from nexus.assembly.fit.pins import (
     Pinned,
     excerpt_pin,
@@ -132,6 +133,8 @@ def _pins(
         row = message_at(reading.entries, place)
         if row is not None:
             pins.append(excerpt_pin(row, limit, view.render))
+    instructions = (message_at(reading.entries, place) for place in instruction_refs(cut, mark))
+    pins += [instruction_pin(row) for row in instructions if row is not None]
     withheld_rows = (message_at(reading.entries, place) for place in withheld_refs(cut, mark))
     pins += [withheld_pin(row) for row in withheld_rows if row is not None]
     pins += digest_pins(cut.digest if cut is not None else (), counter)

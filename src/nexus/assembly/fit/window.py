@@ -6,7 +6,6 @@ cut, when what follows is more than an append. Both ways lead to the same bytes.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,8 +15,11 @@ from typing import Any
 from msgspec import structs
 
 from nexus.assembly.fit import repair
+from nexus.assembly.fit.client_ids import with_client_ids
 from nexus.assembly.fit.display_rules import DisplayRules
+from nexus.assembly.fit.instructions import is_instruction
 from nexus.assembly.fit.pins import Pinned, pending_request_ref, unshown_turns, with_note, within_limits
+from nexus.assembly.fit.summary_message import summary_messages
 from nexus.assembly.fit.truncate import TruncationLimits, freed_tokens, truncate_results, with_image_notes
 from nexus.ledger.replay import conversation_rows, visible_start
 from nexus.tokens.content import MeasuredContent
@@ -26,14 +28,10 @@ from nexus.tokens.image_price import sent_images
 from nexus.tokens.measure import message_tokens
 from nexus.types.history import History
 from nexus.types.ledger_entries import Cut, Entry, MessageRef, StoredMessage
-from nexus.types.message import Image, Message, Note, Text
-from nexus.types.sanitize import sanitize_text
+from nexus.types.message import Image, Message, Note, Text, client_call_ids
 
 MAX_SEQ = 1 << 62
 """A seq beyond all others."""
-
-_QUOTED_TASK = re.compile(r"## Task\n> (.*)(?:\n|\Z)(?:>.*(?:\n|\Z))*")
-"""The first section of a summary: the first user message, and its first line."""
 
 _CHECKPOINTS = frozenset({"clear", "compaction", "undone", "pin", "unpin"})
 
@@ -128,6 +126,9 @@ class Window:
     """Base tokens of thinking and memory notes in each message, which a cut removes."""
 
     rows: list[StoredMessage] = field(default_factory=list[StoredMessage])
+    instructions: list[StoredMessage] = field(default_factory=list[StoredMessage])
+    """The rows with instructions and tools of a client's list."""
+
     row_of: list[int] = field(default_factory=list[int])
     """Index of each message's source row, or -1."""
 
@@ -179,7 +180,7 @@ class Window:
         if cut is not None and not cut.shows_first_message:
             omits.add("task")
         hidden = [row for pin in pins if pin.place < first and pin.kind not in omits for row in pin.rows]
-        summary = _summary_messages(mark, rules, visible, hidden)
+        summary = summary_messages(mark, rules, visible, hidden)
         strips_until = mark.seq if mark is not None and summary else 0
         if cut is not None:
             strips_until = cut.strip_thinking_until_seq
@@ -383,6 +384,11 @@ class Window:
         if repair.step_text(self.fold, row.message):
             self._show_text(row)
             return True
+        ids = client_call_ids(row.message)
+        if self.fold.waiting.keys() & ids.keys():
+            if not joins_pieces:
+                return False
+            self.messages, self.sums = with_client_ids(self.messages, self.sums, self.fold, ids, self.rules, counter)
         plain = row.ref.seq <= self.rules.plain_until
         stored, row = row, self.rules.with_sendable_images(row, counter, self.fold.changes)
         truncated = self._truncated(row, counter)
@@ -398,7 +404,7 @@ class Window:
             optional_tokens = 0 if plain else self.rules.optional_tokens_of(row.message, row.size)
             self.optional_tokens[-1] += optional_tokens
             self.sums[-1] += self.rules.weight(row.message, row.size) + optional_tokens
-        self.rows.append(stored)
+        self._add_row(stored)
         for message, starts_group, altered in shown_messages:
             as_stored = (
                 not altered
@@ -425,11 +431,16 @@ class Window:
         optional_tokens = 0
         if size.optional and row.ref.seq > self.rules.plain_until:
             optional_tokens = self.rules.optional_tokens_of(message, size)
-        self.rows.append(row)
+        self._add_row(row)
         self._append(message, size.on(self.rules.wire), optional_tokens, len(self.rows) - 1)
         self.groups.append(index)
         if message.role == "user" and message.source != repair.LATE_SOURCE:
             self.turns.append(index)
+
+    def _add_row(self, row: StoredMessage) -> None:
+        self.rows.append(row)
+        if is_instruction(row.message):
+            self.instructions.append(row)
 
     def _append(self, message: Message, tokens: int, optional_tokens: int, row: int) -> None:
         self.messages.append(message)
@@ -477,23 +488,3 @@ class Window:
             self.reductions.untruncated.append(row.ref)
             return message
         return noted
-
-
-def _summary_messages(
-    mark: Entry | None, rules: DisplayRules, visible: Iterable[StoredMessage], pinned: Iterable[StoredMessage]
-) -> tuple[Message, ...]:
-    """Return the summary of the current compaction under the profile's heading, which its text cannot imitate.
-
-    `visible` are rows that are shown although the summary covers them. If one of those that are `pinned` is the task that
-    the summary quotes, the quote is left out.
-    """
-    if mark is None or mark.kind != "compaction":
-        return ()
-    summary = str(mark.body.get("summary", ""))
-    quote = _QUOTED_TASK.match(summary) if rules.render >= 3 else None
-    if quote is not None:
-        task = " ".join(quote[1].split()).removesuffix("…").rstrip()
-        if task and any(" ".join(sanitize_text(row.message.text()).split()).startswith(task) for row in pinned):
-            summary = f"## Task\n> (the first message, below)\n{summary[quote.end() :]}"
-    text = f"{rules.header.summary_heading}{rules.path_format.summary(summary)}"
-    return (Message("user", (Text(rules.path_format.notice(text, "compaction", visible_start(mark), visible)),)),)

@@ -39,6 +39,7 @@ _PIN_REASONS = {
     "pin": "pinned",
     "task": "first task",
     "asked": "the request that the kept messages answer",
+    "instruction": "instruction or tools in the client's list",
     "excerpt": "excerpt",
     "digest": "digest of earlier tool calls",
 }

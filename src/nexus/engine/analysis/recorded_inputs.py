@@ -208,7 +208,8 @@ class RecordedCallInputs:
         message = messages[-1]
         metadata = [note for note in self.stored.notes if note.state == "placed"]
         has_notes = bool(metadata) and message.role == "user"
-        if (messages[0].role == "tool" or not self.stored.starts_turn) and not has_notes:
+        is_results = messages[0].role == "tool" or not self.stored.starts_turn
+        if message.role != "user" or (is_results and not has_notes):
             return Event(results=tuple(messages)), []
         count = len(metadata)
         if not self.stored.event_messages:

@@ -17,9 +17,10 @@ from msgspec.structs import replace
 
 from nexus.assembly.formats.roles import ROLES
 from nexus.assembly.record import unanswered_calls, with_sizes
-from nexus.context import Mirrored, StoredEvent
+from nexus.context import AssembledContext, Mirrored, StoredEvent
 from nexus.engine.mirror.keys import DEFAULT_SCOPE, KeyChain, ListScope, MessageKeys
 from nexus.engine.mirror.lists import ListCache, ReadList, messages_of_items, text_positions
+from nexus.engine.mirror.moved import MovedLists
 from nexus.engine.mirror.place import LEAST_OVERLAP, Finder, Place
 from nexus.engine.mirror.unchanged import ListForm
 from nexus.errors import BadEvent, BadSetting, HeadMoved, IdempotencyConflict, LedgerBusy
@@ -32,6 +33,12 @@ from nexus.text.as_received import ReceivedFormat
 from nexus.tokens.counter import TokenCounter
 from nexus.types.ledger_entries import AssemblyRow, Commit, Committed, Entry, MessageRef, NewEntry, StoredMessage
 from nexus.types.message import Message
+
+_NEWEST_ENTRIES = 64
+"""Entries at a thread's end among which its newest call is looked for."""
+
+_SIDE_CHARS = 64
+"""Characters of a system prompt that tell one program's requests from another's."""
 
 ATTEMPTS = 20
 """Attempts to store a reply while other calls change the same session."""
@@ -110,7 +117,7 @@ class Mirror:
 
     def __init__(self, ledger: Ledger, counter: TokenCounter) -> None:
         self._ledger, self._counter = ledger, counter
-        self._lists, self._finder = ListCache(), Finder(ledger.store)
+        self._lists, self._finder, self._moved = ListCache(), Finder(ledger.store), MovedLists(ledger.store)
 
     def place(
         self,
@@ -148,6 +155,8 @@ class Mirror:
         place = self._finder.find(scope.root, client.keys)
         if is_window and place.stored_count < client.history_length:
             client, place = self._as_window(client, place)
+        if place.action != "append" and place.stored_count < client.history_length:
+            place = self._moved.place(scope, client.messages, place)
         return self._placed(client, place, now_ms)
 
     def _pinned(self, read: ReadList, pins: Sequence[int]) -> tuple[int, ...]:
@@ -155,6 +164,25 @@ class Mirror:
         newest = next((i for i in range(len(read.messages) - 1, -1, -1) if has_compaction(read.messages[i])), None)
         pinned = messages_of_items(read.firsts, pins)
         return pinned if newest is None or newest in pinned else tuple(sorted((*pinned, newest)))
+
+    def side_scope(self, placed: PlacedList, ctx: AssembledContext) -> ListScope | None:
+        """Return the scope of a request beside the conversation that its list begins like; None for the conversation's own.
+
+        Gemini CLI asks a router which model is to answer, with the conversation's list, before it asks that model. Model,
+        system prompt and tools are all others then. Its answer is no part of the conversation.
+        """
+        place, manifest = placed.place, ctx.provenance.manifest
+        if not place.thread or placed.client.scope.side:
+            return None
+        head = self._ledger.store.thread(place.thread).head_seq
+        rows = self._ledger.store.assemblies(place.thread, max(head - _NEWEST_ENTRIES, 0))
+        if not rows:
+            return None
+        before = rows[-1].manifest
+        caller = {"model": manifest.model, "system": manifest.system, "tools": manifest.tools}
+        if any(before.get(name) == value for name, value in caller.items()):
+            return None
+        return replace(placed.client.scope, side=f"{ctx.model}\n{ctx.system_prompt[:_SIDE_CHARS]}")
 
     def _as_window(self, client: ClientList, place: Place) -> tuple[ClientList, Place]:
         """Return a list behind the earlier messages that it lacks, and its place; unchanged if these are not certain."""
@@ -208,7 +236,7 @@ class Mirror:
             place, assembly = placed.place, commit.assembly
             if assembly is not None:
                 assembly = replace(assembly, manifest={**assembly.manifest, **self._positions(placed, assembly)})
-            is_append = place.action == "append"
+            is_append = place.action == "append" and place.leaves is None
             full_commit = replace(
                 commit,
                 entries=(*placed.staged, *self._reply_entries(placed, reply, keys), *ends),
@@ -217,8 +245,13 @@ class Mirror:
                 follows=None,
                 expected_head=place.base if is_append else None,
                 base=None if is_append else (place.thread, place.base),
+                leaves=place.leaves,
             )
-            facts = None if is_append else SessionMetadata(owner_session=self._finder.label_of(place.thread))
+            facts = (
+                None
+                if is_append or place.leaves
+                else SessionMetadata(owner_session=self._finder.label_of(place.thread))
+            )
             try:
                 committed = self._ledger.commit(placed.session, full_commit, facts)
             except (HeadMoved, IdempotencyConflict):
@@ -226,6 +259,7 @@ class Mirror:
                 placed = self._placed_again(placed, shows_times=shows_times)
             else:
                 self._finder.remember(committed.thread, placed.session)
+                self._moved.remember(placed.client.scope, placed.session)
                 return committed
         raise LedgerBusy(
             f"session {placed.session!r} changed {ATTEMPTS} times while a reply was recorded (record again)"
@@ -247,7 +281,7 @@ class Mirror:
         if self._has_same_history(placed, new, shows_times=shows_times):
             return new
         # The manifest has the positions of its time, and these stay those of a fork.
-        return self._placed(client, replace(placed.place, session=""), placed.at_ms)
+        return self._placed(client, replace(placed.place, session="", leaves=None), placed.at_ms)
 
     def _has_same_history(self, placed: PlacedList, new: PlacedList, *, shows_times: bool) -> bool:
         """Return True if a new place has the history that the call showed, at the same positions."""
@@ -339,21 +373,24 @@ class Mirror:
         return next(iter(self._ledger.store.entries(place.thread, place.base - 1, place.base))).turn
 
 
+_EVENT_ROLES = ("user", "tool", "system")
+
+
 def _history_length(messages: Sequence[Message]) -> int:
-    """Return how many messages come before the event: the user's messages and results after the last reply."""
-    if not messages or messages[-1].role not in ("user", "tool"):
+    """Return how many messages come before the event: what users, tools and the system say after the last reply."""
+    if not messages or messages[-1].role not in _EVENT_ROLES:
         last = f"ends with a message of role '{messages[-1].role}'" if messages else "has no messages to answer"
         raise BadEvent(f"list {last} (end it with the user's message, or with results of tool calls)")
     return next(
-        (index + 1 for index in range(len(messages) - 1, -1, -1) if messages[index].role not in ("user", "tool")), 0
+        (index + 1 for index in range(len(messages) - 1, -1, -1) if messages[index].role not in _EVENT_ROLES), 0
     )
 
 
 def _starts_turn(messages: Sequence[Message], index: int) -> bool:
-    """Return True if a message starts a turn: a user's that follows neither another one nor results."""
+    """Return True if a message starts a turn: the first one of a user or the system after a reply."""
     if not index:
         return messages[0].role != "system"
-    return messages[index].role == "user" and messages[index - 1].role not in ("user", "tool")
+    return messages[index].role in ("user", "system") and messages[index - 1].role == "assistant"
 
 
 def _entries(staged: Sequence[NewEntry], base: int, turn: int, digest: bytes) -> list[Entry]:

@@ -1,7 +1,7 @@
 """Keys of the messages of a conversation: hashes of what a client returns unchanged when it sends its whole list again.
 
 That is a message's role, its texts without surrounding white space, its calls with their arguments as JSON values, and its
-results by the place of their call. Ids, thinking and metadata are not part of it.
+results by the place of their call, each once. Ids, thinking and metadata are not part of it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from nexus.render.console import printable
-from nexus.types.message import Image, Message, Text, ToolCall, ToolResult, Unknown
+from nexus.types.message import Image, Message, Text, ToolCall, ToolResult, Unknown, client_call_ids
 
 LONG_CHARS = 200
 """A message with more characters identifies its session."""
@@ -34,14 +34,18 @@ class ListScope(Struct, frozen=True):
     name: str = DEFAULT_SCOPE
     principal: str = ""
     conversation: str = ""
+    side: str = ""
+    """Who sends requests beside a conversation that begin with its list, such as a router's; empty for its own."""
 
     @property
     def root(self) -> bytes:
         """Hash that every key begins with. A scope alone has the one of earlier versions."""
-        name, principal, conversation = (
+        name, principal, conversation, side = (
             hashlib.sha256(text.encode(errors="surrogatepass")).digest()
-            for text in (self.name, self.principal, self.conversation)
+            for text in (self.name, self.principal, self.conversation, self.side)
         )
+        if self.side:
+            return hashlib.sha256(name + principal + conversation + side).digest()
         if not self.principal and not self.conversation:
             return name
         return hashlib.sha256(name + principal + conversation).digest()
@@ -109,6 +113,8 @@ def content_hash(message: Message, places: dict[str, int]) -> bytes:
     """Return the hash of one message. `places` has the place of each earlier call in its message, by id; it is updated."""
     content: list[Any] = []
     count = 0
+    for stored_id, own_id in client_call_ids(message).items():
+        places[own_id] = places.get(stored_id, -1)
     for part in message.parts:
         match part:
             case Text(text) if text := text.strip():
@@ -118,7 +124,9 @@ def content_hash(message: Message, places: dict[str, int]) -> bytes:
                 content.append({name: _values(arguments)})
                 count += 1
             case ToolResult(call_id, blocks):
-                content.append([places.get(call_id, -1), *map(_block, blocks)])
+                result = [places.get(call_id, -1), *map(_block, blocks)]
+                if result not in content:  # Gemini CLI repeats the results of a session that it resumed
+                    content.append(result)
             case Image():
                 content.append({"image": _image(part)})
             case Unknown(kind, raw):

@@ -15,7 +15,7 @@ from nexus.engine.mirror.keys import KeyChain, ListScope, MessageKeys
 from nexus.engine.mirror.unchanged import ListForm
 from nexus.providers.messages import list_of_items, read_items
 from nexus.providers.received import CallIndex
-from nexus.text.as_received import ReceivedFormat
+from nexus.text.as_received import ReceivedFormat, with_received
 from nexus.types.message import Message, Text
 from nexus.workspace.attachments import with_image_sizes
 
@@ -45,22 +45,25 @@ class ReadList:
     """Index of the first item of each message."""
     calls: CallIndex = field(default_factory=CallIndex)
 
-    def extend(self, items: Sequence[Any]) -> None:
-        """Read further items."""
+    def extend(self, items: Sequence[Any]) -> bool:
+        """Read further items; return False, and read nothing, if they begin with results, whose calls were read before."""
         read = read_items(
             items, self.provider, model=self.model, calls=self.calls, default=self.form.format, keeps_forms=True
         )
+        if self.items and read.messages and any(read.messages[0].results()):
+            return False
         self.form = self.form.extended(read)
         for message, first in zip(read.messages, read.firsts, strict=True):
             if message.role == "system" and not self.messages:
                 self.system.append(message.text())
                 self.system_texts.append([part.text for part in message.parts if isinstance(part, Text)])
             else:
-                sized = with_image_sizes(message)
+                sized = with_image_sizes(_as_instruction(message))
                 self.messages.append(sized)
                 self.firsts.append(len(self.items) + first)
                 self.keys.append(self.chain.keys(sized))
         self.items += (item if isinstance(item, Message) else copy.deepcopy(item) for item in items)
+        return True
 
     def copy(self) -> ReadList:
         """Return a list that stays as it is when this one is extended."""
@@ -68,6 +71,14 @@ class ReadList:
         duplicate.system, duplicate.system_texts = [*self.system], [*self.system_texts]
         duplicate.messages, duplicate.keys, duplicate.firsts = [*self.messages], [*self.keys], [*self.firsts]
         return duplicate
+
+
+def _as_instruction(message: Message) -> Message:
+    """Return a system message as one of a provider's list, which it is if it was read from Gemini's or is neutral, too."""
+    text = message.text()
+    if message.role != "system" or message.received or not text.strip():
+        return message
+    return with_received(message, "openai", [{"role": "system", "content": text}])
 
 
 class ListCache:
@@ -104,9 +115,13 @@ class ListCache:
                 next(self._numbers),
             )
             # Until it is read whole it is not remembered: reading may fail in the middle.
-            form = ListForm(provider or default, provider is not None)
-            cached = self._lists.pop(number, None) or ReadList(scope, provider, model, KeyChain(scope.root), form)
-            cached.extend(items[len(cached.items) :])
+            new = ReadList(
+                scope, provider, model, KeyChain(scope.root), ListForm(provider or default, provider is not None)
+            )
+            cached = self._lists.pop(number, new)
+            if not cached.extend(items[len(cached.items) :]):
+                cached = new
+                cached.extend(items)
             self._lists[number] = cached
             messages = sum(len(other.messages) for other in self._lists.values())
             while len(self._lists) > (LISTS if messages > MAX_MESSAGES else MAX_LISTS):

@@ -11,7 +11,9 @@ from msgspec.structs import replace
 from nexus.engine.mirror.keys import KeyChain, MessageKeys, content_hash
 from nexus.engine.mirror.paths import StoredChains
 from nexus.ledger.store import LedgerStore
-from nexus.types.message import Message, ToolResult, with_parts
+from nexus.providers.received import with_meta
+from nexus.text.as_received import with_call_ids
+from nexus.types.message import CALL_IDS, Message, made_ids
 
 NEAR = 8
 """Newest messages that are looked up one by one. Before them a message is known if all before it are."""
@@ -38,6 +40,8 @@ class Place(Struct, frozen=True):
     """Number of messages from the beginning that need not be stored."""
     last: int = 0
     """Seq of the last of them."""
+    leaves: tuple[int, int] | None = None
+    """Thread and newest seq of the session if it goes on from an earlier entry, because the client moved messages."""
 
     @property
     def action(self) -> Action:
@@ -108,9 +112,10 @@ class Finder:
         return any(seq <= place.base for _, seq in uses)
 
     def with_stored_ids(self, messages: list[Message], place: Place, history_length: int) -> list[Message]:
-        """Return a list of which the results in the event, or not stored, have the ids of the stored calls they answer.
+        """Return a list whose results in the event, or not stored, name the stored calls that they answer.
 
-        A client may have the same calls under other ids.
+        A client may have the same calls under other ids. Then the first result names these too, for the model sees the
+        client's. Where the client has none, its results have the ids of the stored calls.
         """
         count, start = place.stored_count, min(place.stored_count, history_length)
         answered = {result.call_id for message in messages[start:] for result in message.results()}
@@ -125,7 +130,15 @@ class Finder:
             [call.id for message in some for call in message.calls()] for some in (messages[first:], stored)
         )
         ids = {our: their for our, their in zip(ours, theirs, strict=False) if our != their}
-        return [*messages[:start], *(_with_ids(message, ids) for message in messages[start:])] if ids else messages
+        made_by_us = {call_id for message in messages[first:] for call_id in made_ids(message)}
+        stored_ids = {our: their for our, their in ids.items() if our in made_by_us}
+        client_ids = {their: our for our, their in ids.items() if our not in made_by_us}
+        new = [with_call_ids(message, stored_ids) for message in messages[start:]]
+        index = next(index for index, message in enumerate(new) if any(message.results()))
+        if client_ids:
+            meta = with_meta(new[index].meta, {CALL_IDS: client_ids})
+            new[index] = replace(new[index], meta=meta)
+        return [*messages[:start], *new]
 
     def label_of(self, thread: int) -> str:
         """Return the label of the session that has this thread now; empty if none has it."""
@@ -185,16 +198,6 @@ class Finder:
             seq -= 1
             count -= any(entry.rows for entry in self._store.entries(thread, seq - 1, seq))
         return seq
-
-
-def _with_ids(message: Message, ids: dict[str, str]) -> Message:
-    if not any(result.call_id in ids for result in message.results()):
-        return message
-    parts = (
-        replace(part, call_id=ids.get(part.call_id, part.call_id)) if isinstance(part, ToolResult) else part
-        for part in message.parts
-    )
-    return with_parts(message, parts)
 
 
 def _hashes(messages: Sequence[Message]) -> list[bytes]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Self
 
 from msgspec import Struct
 
 from nexus.context import AssembledContext
+from nexus.providers import anthropic
+from nexus.providers.anthropic_system import system_blocks
 from nexus.providers.messages import ReadItems
 from nexus.providers.sent_as_received import are_sent_as_received
 from nexus.text.as_received import ReceivedFormat
@@ -52,9 +55,20 @@ def is_unchanged(ctx: AssembledContext, form: ListForm, messages: list[Message],
         return False
     if ctx.history.opening or ctx.history.closing or any(map(_is_omitted_tool, ctx.warnings)):
         return False
-    visible = ctx.messages
-    same = len(visible) == len(messages) and all(_ids(a) == _ids(b) for a, b in zip(visible, messages, strict=True))
-    return same and all(message.state == "unchanged" for message in ctx.sent_messages)
+    if any(message.role == "system" for message in messages) and not _keeps_system_messages(ctx, form):
+        return False
+    shown = ctx.messages
+    same = len(shown) == len(messages) and all(_ids(a) == _ids(b) for a, b in zip(shown, messages, strict=True))
+    return same and all(sent.state == "unchanged" for sent in ctx.sent_messages)
+
+
+def _keeps_system_messages(ctx: AssembledContext, form: ListForm) -> bool:
+    """Return True if the provider takes each system message of the conversation at its place."""
+    if form.format != "anthropic":
+        return form.format != "gemini"
+    fragments = anthropic.conversation_parts(ctx).fragments
+    messages = (message for message in ctx.messages if message.role == "system")
+    return system_blocks(fragments) == system_blocks(map(partial(anthropic.fragment, model=ctx.model), messages))
 
 
 def _is_omitted_tool(warning: ContextWarning) -> bool:

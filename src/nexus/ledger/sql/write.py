@@ -104,7 +104,7 @@ class Writing:
         memo = self.db.last_writes()
         cached = memo.get((self.tenant, session)) if commit.base is None else None
         thread = memo.pop((self.tenant, cached), None) if cached is not None else None
-        thread = thread or self._target(session, facts, commit.base)
+        thread = thread or self._target(session, facts, commit.base, commit.leaves)
         number = thread.id
         fence = commit.fence or 0
         if not commit.entries:
@@ -196,18 +196,28 @@ class Writing:
         self.db.run("INSERT INTO assembly(tenant,thread,seq,view,manifest,at_ms,hash) VALUES (?,?,?,?,?,?,?)", row)
         self.put_view_head(record.thread, record.view, (*head[:2], head[2] + 1, record.seq, record.hash))
 
-    def _target(self, session: str, facts: SessionMetadata | None, base: tuple[int, int] | None) -> Thread:
-        """Return the thread to append to; made, with its session, if it is new. `base` requires that."""
+    def _target(
+        self,
+        session: str,
+        facts: SessionMetadata | None,
+        base: tuple[int, int] | None,
+        leaves: tuple[int, int] | None,
+    ) -> Thread:
+        """Return the thread to append to; made, with its session, if it is new. `base` requires that, or `leaves`."""
         name = encode_text(session)
         move = self.reader.move_of(name)
         if move is None or move.thread is None:
             label = self.reader.resolve(name)
             move = self.reader.move_of(label) if label is not None else None
         if move is not None and move.thread is not None:
-            if base is not None:
-                raise SessionMoved(session, 0, move.number)
             self.db.lock("thread", move.thread)
-            return self.reader.thread(move.thread)
+            thread = self.reader.thread(move.thread)
+            if base is None:
+                return thread
+            if leaves != (thread.id, thread.head_seq):
+                raise SessionMoved(session, 0, move.number)
+            name = move.label
+            self.db.forget_writes()
         self.db.require_alone()
         if base is not None and base[0]:
             parent, seq = base
@@ -218,7 +228,7 @@ class Writing:
             thread = self.new_thread(holder_of(self.reader.path(parent), seq), seq, self.reader.hash_at(parent, seq))
         else:
             thread = self.new_thread(None, 0, b"")
-        self.point(self.reader.last_target(name), thread.id, "created", facts)
+        self.point(self.reader.last_target(name), thread.id, "created" if leaves is None else "continued", facts)
         return thread
 
     def _check_expectations(self, session: str, commit: Commit, thread: Thread) -> None:
@@ -335,7 +345,7 @@ class Writing:
         head = self.reader.view_head(thread, view)
         before = head[1] if head is not None else b""
         fields = msgspec.to_builtins(replace(cut, number=number))
-        for name in ("unshown_turns", "withheld_turns"):
+        for name in ("unshown_turns", "withheld_turns", "instructions"):
             if not fields[name]:  # cuts of earlier versions have no such field
                 del fields[name]
         columns = (view, number, "cut", cut.at_seq, to_json(fields), self.clock_ms())

@@ -1,0 +1,143 @@
+"""Lists of clients that move messages: aider sends its files and rules again near the end, behind what was said.
+
+Such a list has the session's newest reply behind the beginning that both share, without messages that came between, and
+has these again further on. It continues the session: a fork for each turn would be a session for each turn.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+
+from msgspec.structs import replace
+
+from nexus.engine.mirror.keys import LONG_CHARS, KeyChain, ListScope, content_hash
+from nexus.engine.mirror.place import Place
+from nexus.ledger.store import LedgerStore
+from nexus.types.message import Message
+
+CANDIDATES = 8
+"""Sessions of a scope that are compared with a list, the newest first."""
+
+MAX_SCOPES = 10_000
+"""Scopes whose sessions are remembered; the least recently used goes first."""
+
+_LINE_CHARS = 60
+_NUMBER = re.compile(r"\d+")
+_NEWEST = 4
+"""Entries at a session's end that have its newest reply."""
+
+
+class MovedLists:
+    """Finds the sessions of lists with moved messages. Calls from several threads are safe."""
+
+    def __init__(self, store: LedgerStore) -> None:
+        self._store = store
+        self._sessions: OrderedDict[bytes, tuple[str, ...]] = OrderedDict()
+
+    def remember(self, scope: ListScope, session: str) -> None:
+        """Remember a scope's newest session."""
+        others = self._sessions.pop(scope.root, ())
+        self._sessions[scope.root] = (session, *(other for other in others if other != session))[:CANDIDATES]
+        while len(self._sessions) > MAX_SCOPES:
+            self._sessions.popitem(last=False)
+
+    def place(self, scope: ListScope, messages: Sequence[Message], place: Place) -> Place:
+        """Return the place behind the shared beginning as one of the session that the list continues, if it is certain."""
+        new = messages[place.stored_count :]
+        if not any(message.role == "assistant" for message in new):
+            return place
+        hashes = [content_hash(message, {}) for message in new]
+        for session in self._candidates(scope):
+            thread = self._store.thread_of(session)
+            if thread is None or not self._shares(thread, place):
+                continue
+            head = self._store.thread(thread).head_seq
+            newest = self._messages(thread, max(head - _NEWEST, place.last), head)
+            if not newest or newest[-1].role != "assistant" or content_hash(newest[-1], {}) not in hashes:
+                continue
+            stored = self._messages(thread, place.last, head)
+            if self._is_own(scope, thread, place, stored) and _is_moved(stored, new, hashes):
+                return replace(place, session=session, leaves=(thread, head))
+        return place
+
+    def _candidates(self, scope: ListScope) -> Sequence[str]:
+        remembered = self._sessions.get(scope.root)
+        if remembered is not None:
+            return remembered
+        stem = f"{scope.label}~"
+        sessions = (info for info in self._store.sessions() if info.label.startswith(stem))
+        newest = sorted(sessions, key=lambda info: info.last_ms, reverse=True)
+        return tuple(info.label for info in newest[:CANDIDATES])
+
+    def _shares(self, thread: int, place: Place) -> bool:
+        """Return True if the path of a thread has the messages that the list shares with the ledger."""
+        if not place.stored_count:
+            return True
+        return any(part.thread == place.thread and place.last <= part.high for part in self._store.path(thread))
+
+    def _messages(self, thread: int, after: int, until: int) -> list[Message]:
+        return [row.message for entry in self._store.entries(thread, after, until) for row in entry.rows]
+
+    def _is_own(self, scope: ListScope, thread: int, place: Place, stored: Sequence[Message]) -> bool:
+        """Return True if the session is of the list's scope: its first message has the key of one."""
+        if place.stored_count:
+            return True
+        key = KeyChain(scope.root).add(stored[0])
+        parts = {part.thread for part in self._store.path(thread)}
+        return any(holder in parts for holder, _ in self._store.holders(key))
+
+
+def _is_moved(stored: Sequence[Message], new: Sequence[Message], hashes: Sequence[bytes]) -> bool:
+    """Return True if a list has the stored messages up to the reply, without some that it has again, or changed."""
+    stored_hashes = [content_hash(message, {}) for message in stored]
+    same, lines = set(stored_hashes), set(map(_first_line, stored))
+    others: list[Message] = []
+    gone: list[int] = []
+    index = 0
+    is_last = False
+    for number, digest in enumerate(stored_hashes):
+        while index < len(new) and hashes[index] not in same and _first_line(new[index]) in lines:
+            others.append(new[index])
+            index += 1
+        is_last = index < len(new) and digest == hashes[index]
+        if is_last:
+            index += 1
+        else:
+            gone.append(number)
+    if not is_last:
+        return False
+    rest = [*others, *new[index:]]
+    return any(_is_sent_again(stored, number, rest) for number in gone)
+
+
+def _is_sent_again(stored: Sequence[Message], number: int, new: Sequence[Message]) -> bool:
+    """Return True if a stored message is certainly among new ones: a system message, or a long one of the user.
+
+    Texts of files may have changed: then it begins with the same line, and the same answer follows, which aider writes.
+    """
+    message = stored[number]
+    if message.role == "system":
+        return _first_line(message) in map(_first_line, new)
+    if message.role != "user" or len(message.text()) <= LONG_CHARS:
+        return False
+    text = _answer_text(stored, number)
+    for place, other in enumerate(new):
+        if content_hash(other, {}) == content_hash(message, {}):
+            return True
+        if text and _first_line(other) == _first_line(message) and _answer_text(new, place) == text:
+            return True
+    return False
+
+
+def _answer_text(messages: Sequence[Message], number: int) -> str:
+    """Return the text of the answer that follows a message; empty if none does."""
+    follows = messages[number + 1] if number + 1 < len(messages) else None
+    return follows.text().strip() if follows is not None and follows.role == "assistant" else ""
+
+
+def _first_line(message: Message) -> tuple[str, str]:
+    """Return role and first line of a message: the text of files, which may have changed, begins with the same."""
+    line: Iterator[str] = (line for line in message.text().splitlines() if line.strip())
+    return message.role, _NUMBER.sub("#", next(line, "").casefold())[:_LINE_CHARS]

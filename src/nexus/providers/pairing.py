@@ -1,0 +1,99 @@
+"""Results of tool calls in a client's list, paired with their calls where ids do not decide.
+
+Some clients send no ids (Google ADK), or a result with an id that its call lacks (Gemini CLI). Providers take results
+directly behind their calls, so the order says what an id does not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+
+from msgspec.structs import replace
+
+from nexus.text.as_received import with_call_ids, with_ids_of_parts
+from nexus.types.message import MADE_IDS, Message, ToolCall, ToolResult, made_ids, with_neutral_parts
+
+
+def pair_results(messages: Sequence[Message], known_ids: Collection[str] = ()) -> list[Message]:
+    """Return the messages with each result under the id of a call, in what is sent as received too.
+
+    A result whose id no call has answers a call of the assistant's message before it: the first one of the same name that
+    no other result answers, else the first such one. A call without an id of its own takes the result's. `known_ids` are
+    the ids of calls before these messages.
+    """
+    paired = [*messages]
+    ids = set(known_ids)
+    calls: list[int] = []
+    results: list[int] = []
+    for index, message in enumerate([*messages, Message("assistant", ())]):
+        if any(message.results()):
+            results.append(index)
+        if message.role != "assistant":
+            continue
+        if results:
+            _pair_group(paired, calls, results, ids)
+            calls, results = [], []
+        calls.append(index)
+        ids.update(call.id for call in message.calls())
+    return paired
+
+
+def _pair_group(
+    messages: list[Message], calls: Sequence[int], results: Sequence[int], known_ids: Collection[str]
+) -> None:
+    """Pair the results at some indexes with the calls at others, in place."""
+    found = [result for index in results for result in messages[index].results()]
+    foreign = [result for result in found if result.call_id not in known_ids]
+    if not foreign or not calls or calls[-1] == len(messages):
+        return
+    answered_ids = {result.call_id for result in found}
+    open_calls = [call for index in calls for call in messages[index].calls() if call.id not in answered_ids]
+    answers = _answers(foreign, open_calls)
+    without_id = {call_id for index in calls for call_id in made_ids(messages[index])}
+    new_ids = {
+        call.id: foreign[number].call_id
+        for number, call in answers.items()
+        if call.id in without_id and foreign[number].call_id
+    }
+    for index in calls:
+        messages[index] = _with_own_ids(messages[index], new_ids)
+    numbers = iter(range(len(foreign)))
+    for index in results:
+        parts = [
+            _answer(part, answers.get(next(numbers)), new_ids)
+            if isinstance(part, ToolResult) and part.call_id not in known_ids
+            else part
+            for part in messages[index].parts
+        ]
+        if tuple(parts) != messages[index].parts:
+            messages[index] = with_ids_of_parts(with_neutral_parts(messages[index], parts))
+
+
+def _answers(results: Sequence[ToolResult], calls: Sequence[ToolCall]) -> dict[int, ToolCall]:
+    """Return the call that each result answers, by the result's number."""
+    answers: dict[int, ToolCall] = {}
+    open_calls = [*calls]
+    for by_name in (True, False):
+        for number, result in enumerate(results):
+            call = next((call for call in open_calls if call.name == result.name or not by_name), None)
+            if number not in answers and call is not None:
+                answers[number] = call
+                open_calls.remove(call)
+    return answers
+
+
+def _answer(result: ToolResult, call: ToolCall | None, new_ids: dict[str, str]) -> ToolResult:
+    if call is None:
+        return result
+    return replace(result, call_id=new_ids.get(call.id, call.id), name=result.name or call.name)
+
+
+def _with_own_ids(message: Message, new_ids: dict[str, str]) -> Message:
+    """Return an assistant's message whose calls have their results' ids in place of made ones."""
+    renamed = with_call_ids(message, new_ids)
+    if renamed is message:
+        return message
+    meta = json.loads(message.meta)
+    meta[MADE_IDS] = [call_id for call_id in meta[MADE_IDS] if call_id not in new_ids]
+    return replace(renamed, meta=json.dumps(meta, ensure_ascii=False, separators=(",", ":")))

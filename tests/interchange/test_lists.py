@@ -1,0 +1,407 @@
+"""Lists of real clients: results without ids, system messages anywhere, tools and instructions in the list, one session."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import pytest
+
+import nexus
+from interchange.client_lists import BODIES, MODELS, SENT, calls, reply, results, searched
+from support.validity import CHECKS
+
+GEMINI_CLI = "https://github.com/google-gemini/gemini-cli"
+ADK = "https://github.com/google/adk-python"
+CLAUDE_CODE = "https://github.com/anthropics/claude-code"
+CODEX = "https://github.com/openai/codex"
+AIDER = "https://github.com/Aider-AI/aider"
+SYSTEM_PAGE = "https://platform.claude.com/docs/en/build-with-claude/mid-conversation-system-messages"
+FIRST = "https://github.com/LeenHawk/gproxy/issues/209"
+OLDER = "https://github.com/deepseek-ai/awesome-deepseek-integration/issues/639"
+PLACES = "https://github.com/maximhq/bifrost/pull/3945"
+
+
+def user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def system(text: str) -> dict[str, Any]:
+    return {"role": "system", "content": text}
+
+
+def assistant(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": text}
+
+
+def content(role: str, *parts: dict[str, Any]) -> dict[str, Any]:
+    return {"role": role, "parts": [*parts]}
+
+
+def start(form: str) -> list[dict[str, Any]]:
+    """A list with a user's message."""
+    return [content("user", {"text": "Look."}) if form == "gemini" else user("Look.")]
+
+
+def engine() -> nexus.Engine:
+    return nexus.open(ledger=":memory:")
+
+
+def options(form: str, model: int = 0) -> dict[str, Any]:
+    return {"provider": form, "model": MODELS[form][model]}
+
+
+class Pairing(NamedTuple):
+    """A client's ids of two calls and of their results, in the order of the results; the sent ids."""
+
+    name: str
+    form: str
+    source: str
+    call_ids: tuple[str, str]
+    result_ids: tuple[str, str]
+    sent_ids: tuple[str, str] | None
+    """The ids of the sent results; None for those of the stored calls."""
+
+
+PAIRINGS = [
+    Pairing("Gemini CLI: result with an id, call without", "gemini", GEMINI_CLI, ("", ""), ("ls_0", "ls_1"), ("ls_0", "ls_1")),
+    Pairing("ADK: no ids at all", "gemini", ADK, ("", ""), ("", ""), None),
+    Pairing("own ids of both", "gemini", "own", ("a", "b"), ("a", "b"), ("a", "b")),
+    Pairing("ids differ in the list", "gemini", "own", ("a", "b"), ("x", "y"), ("a", "b")),
+    Pairing("one id fits, the other not", "gemini", "own", ("a", "b"), ("y", "a"), ("a", "b")),
+    Pairing("list and reply differ", "openai", "own", ("x", "y"), ("x", "y"), ("x", "y")),
+    Pairing("list and reply differ, results in another order", "openai", "own", ("x", "y"), ("y", "x"), ("y", "x")),
+    Pairing("result ids are missing", "openai", "own", ("x", "y"), ("", ""), ("x", "y")),
+    Pairing("result ids are foreign", "openai", "own", ("x", "y"), ("p", "q"), ("x", "y")),
+    Pairing("call ids are missing", "openai", "own", ("", ""), ("p", "q"), ("p", "q")),
+    Pairing("all ids are missing", "openai", "own", ("", ""), ("", ""), None),
+    Pairing("list and reply differ", "responses", "own", ("x", "y"), ("x", "y"), ("x", "y")),
+    Pairing("result ids are missing", "responses", "own", ("x", "y"), ("", ""), ("x", "y")),
+    Pairing("result ids are foreign", "responses", "own", ("x", "y"), ("p", "y"), ("x", "y")),
+    Pairing("all ids are missing", "responses", "own", ("", ""), ("", ""), None),
+    Pairing("list and reply differ", "anthropic", "own", ("x", "y"), ("x", "y"), ("x", "y")),
+    Pairing("result ids are foreign", "anthropic", "own", ("x", "y"), ("p", "q"), ("x", "y")),
+    Pairing("all ids are missing", "anthropic", "own", ("", ""), ("", ""), None),
+]  # fmt: skip
+
+
+def named(form: str, ids: Sequence[str], made: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Calls with ids, without the empty ones."""
+    text = json.dumps(made)
+    for index, call in enumerate(ids):
+        if not call:
+            key = {"openai": "id", "responses": "call_id"}.get(form, "id")
+            text = text.replace(f'"{key}": "empty_{index}", ', "")
+    return json.loads(text)
+
+
+@pytest.mark.parametrize("row", PAIRINGS, ids=[f"{row.form}: {row.name}" for row in PAIRINGS])
+@pytest.mark.parametrize("is_recorded", [True, False], ids=["recorded", "received"])
+def test_results_are_paired_where_ids_do_not_decide(row: Pairing, is_recorded: bool) -> None:
+    items = start(row.form)
+    with engine() as nx:
+        if is_recorded:
+            ctx = nx.mirror(items, **options(row.form))
+            nx.record(ctx, reply(row.form, ["stored_0", "stored_1"]))
+        ids = [call or f"empty_{index}" for index, call in enumerate(row.call_ids)]
+        items += named(row.form, row.call_ids, calls(row.form, ids, is_named=True))
+        items += results(row.form, [*zip(row.result_ids, ("first", "second"), strict=True)])
+        ctx = nx.mirror(copy.deepcopy(items), **options(row.form))
+        assert ctx.mirrored is not None
+        assert ctx.mirrored.action == ("append" if is_recorded else "new")
+        body = BODIES[row.form](ctx)
+        assert CHECKS[row.form](body) == []
+        assert BODIES[row.form](nx.mirror(copy.deepcopy(items), **options(row.form))) == body
+        sent = json.dumps(body)
+        assert "first" in sent and "second" in sent and "no result recorded" not in sent
+        if row.sent_ids and (is_recorded or row.form != "gemini"):
+            places = [sent.rindex(json.dumps(call)) for call in row.sent_ids]
+            assert places == sorted(places)
+        assert not is_recorded or not row.sent_ids or "stored_" not in sent
+        nx.record(ctx, reply(row.form, ["more_0", "more_1"]))
+        (session,) = nx.sessions()
+        newest = nx.store.thread(session.thread).turn
+        assert BODIES[row.form](nx.replay(session.label, newest)) == body
+
+
+class Placement(NamedTuple):
+    """A list with system messages, and the sent roles with the texts."""
+
+    name: str
+    source: str
+    form: str
+    model: str
+    items: list[dict[str, Any]]
+    sent: list[str]
+    """Each sent message: its role and its texts, `!` before the note of a system message."""
+
+
+OPUS, SONNET = "claude-opus-5-5", "claude-sonnet-4-5"
+CALL = calls("anthropic", ["t"], is_named=True)
+RESULT = results("anthropic", [("t", "found")])
+CHAT_CALL = calls("openai", ["t"], is_named=True)
+CHAT_RESULT = results("openai", [("t", "found")])
+PLACEMENTS = [
+    Placement("Claude Code's first call", CLAUDE_CODE, "anthropic", OPUS, [user("a"), system("s")], ["user a", "system s"]),
+    Placement("older model", OLDER, "anthropic", SONNET, [user("a"), system("s")], ["user a!s"]),
+    Placement("Opus 4.8", SYSTEM_PAGE, "anthropic", "claude-opus-4-8", [user("a"), system("s")], ["user a", "system s"]),
+    Placement("Opus 4.7", SYSTEM_PAGE, "anthropic", "claude-opus-4-7", [user("a"), system("s")], ["user a!s"]),
+    Placement("in the middle", SYSTEM_PAGE, "anthropic", OPUS, [user("a"), system("s"), assistant("b"), user("c")], ["user a", "system s", "assistant b", "user c"]),
+    Placement("before a user's", PLACES, "anthropic", OPUS, [user("a"), assistant("b"), system("s"), user("c")], ["user a", "assistant b", "user !sc"]),
+    Placement("between two users'", PLACES, "anthropic", OPUS, [user("a"), system("s"), user("c")], ["user a!sc"]),
+    Placement("two in a row", PLACES, "anthropic", OPUS, [user("a"), system("s"), system("t")], ["user a", "system st"]),
+    Placement("behind an answer", PLACES, "anthropic", OPUS, [user("a"), assistant("b"), system("s")], ["user a", "assistant b", "user !s"]),
+    Placement("behind a result", CLAUDE_CODE, "anthropic", OPUS, [user("a"), *CALL, *RESULT, system("s")], ["user a", "assistant ", "user found", "system s"]),
+    Placement("behind a result, older model", OLDER, "anthropic", SONNET, [user("a"), *CALL, *RESULT, system("s")], ["user a", "assistant ", "user found!s"]),
+    Placement("between call and result", PLACES, "anthropic", OPUS, [user("a"), *CALL, system("s"), *RESULT], ["user a", "assistant ", "user found", "system s"]),
+    Placement("first", FIRST, "anthropic", OPUS, [system("s"), user("a")], ["user a"]),
+    Placement("aider's last message", AIDER, "openai", "gpt-4o", [user("a"), system("s")], ["user a", "system s"]),
+    Placement("in the middle", "own", "openai", "gpt-4o", [user("a"), system("s"), assistant("b"), user("c")], ["user a", "system s", "assistant b", "user c"]),
+    Placement("between call and result", "own", "openai", "gpt-4o", [user("a"), *CHAT_CALL, system("s"), *CHAT_RESULT], ["user a", "assistant ", "tool found", "system s"]),
+    Placement("behind an answer", "own", "openai", "gpt-4o", [user("a"), assistant("b"), system("s")], ["user a", "assistant b", "system s"]),
+    Placement("Codex's developer message", CODEX, "responses", "gpt-5", [user("a"), {"role": "developer", "content": "s"}], ["user a", "developer s"]),
+    Placement("at the end", "own", "gemini", "gemini-2.5-pro", [content("user", {"text": "a"}), content("system", {"text": "s"})], ["user a!s"]),
+]  # fmt: skip
+
+
+def outline(form: str, body: dict[str, Any]) -> list[str]:
+    """Each sent message as its role and its texts."""
+    lines: list[str] = []
+    for message in body[SENT[form]]:
+        value: Any = message.get("parts", message.get("content")) or []
+        blocks: list[Any] = [{"text": value}] if isinstance(value, str) else value
+        texts = [block.get("text") or block.get("content") or "" for block in blocks]
+        lines.append(f"{message['role']} " + "".join("!" if text == "[System message]" else text for text in texts))
+    return lines
+
+
+@pytest.mark.parametrize("row", PLACEMENTS, ids=[f"{row.form}, {row.model}: {row.name}" for row in PLACEMENTS])
+def test_system_messages_stay_where_the_provider_takes_them(row: Placement) -> None:
+    with engine() as nx:
+        ctx = nx.mirror(row.items, provider=row.form, model=row.model)  # pyright: ignore[reportArgumentType]
+        body = BODIES[row.form](ctx)
+        assert CHECKS[row.form](body) == []
+        assert outline(row.form, body) == row.sent
+        nx.record(ctx, reply(row.form, ["r_0"]))
+        (session,) = nx.sessions()
+        assert BODIES[row.form](nx.replay(session.label, nx.store.thread(session.thread).turn)) == body
+
+
+@pytest.mark.parametrize("target", SENT)
+@pytest.mark.parametrize("source", SENT)
+def test_system_message_of_one_format_is_sent_in_another(source: str, target: str) -> None:
+    items = start(source)
+    items.append(content("system", {"text": "Be quick."}) if source == "gemini" else system("Be quick."))
+    with engine() as nx:
+        ctx = nx.mirror(items, provider=source, model=MODELS[target][0])  # pyright: ignore[reportArgumentType]
+        body = BODIES[target](ctx)
+    assert CHECKS[target](body) == []
+    last = outline(target, body)[-1]
+    assert last == "user Look.!Be quick." if target == "gemini" else last == "system Be quick."
+
+
+TOOL: dict[str, Any] = {
+    "type": "function",
+    "name": "exec",
+    "parameters": {"type": "object", "properties": {}},
+    "strict": False,
+}
+TOOLS: dict[str, Any] = {"type": "additional_tools", "role": "developer", "tools": [TOOL]}
+
+
+def developer(text: str) -> dict[str, Any]:
+    return {"role": "developer", "content": text}
+
+
+def environment(folder: str) -> dict[str, Any]:
+    return user(f"<environment_context>\n  <cwd>{folder}</cwd>\n</environment_context>")
+
+
+class Head(NamedTuple):
+    """Items that are in the list at some turns, and which of their texts a cut leaves."""
+
+    name: str
+    source: str
+    form: str
+    opening: list[dict[str, Any]]
+    later: dict[int, dict[str, Any]]
+    stays: list[str]
+    leaves: list[str]
+
+
+HEADS = [
+    Head("Codex's tools and instructions", CODEX, "responses", [TOOLS, developer("<permissions instructions>\nall"), environment("/a")], {}, ["exec", "permissions", "/a"], []),
+    Head("environment that was sent again", CODEX, "responses", [TOOLS, environment("/a")], {2: environment("/b"), 4: environment("/c")}, ["/a", "/c"], ["/b"]),
+    Head("tools that were sent again", "own", "responses", [TOOLS, developer("x")], {2: {**TOOLS, "tools": [{**TOOL, "name": "more"}]}}, ["exec", "more"], []),
+    Head("reminders of one kind", CLAUDE_CODE, "responses", [TOOLS], {2: developer("<system-reminder>\nTodo list: 3 open, one"), 4: developer("<system-reminder>\nTodo list: 2 open, one")}, ["2 open"], ["3 open"]),
+    Head("reminders of two kinds", CLAUDE_CODE, "responses", [TOOLS], {2: developer("<system-reminder>\nTodo list"), 4: developer("<system-reminder>\nPlan mode")}, ["Todo list", "Plan mode"], []),
+    Head("Claude Code's environment", CLAUDE_CODE, "anthropic", [user("Begin."), system("# Environment\nfolder /a")], {}, ["folder /a"], []),
+    Head("Claude Code's environment, sent again", CLAUDE_CODE, "anthropic", [user("Begin."), system("# Environment\nfolder /a")], {3: system("# Environment\nfolder /b")}, ["folder /b"], ["folder /a"]),
+    Head("standing instruction", "own", "openai", [user("Begin.")], {2: system("Answer in French."), 4: system("The user is in a hurry.")}, ["French", "hurry"], []),
+    Head("rules sent with each turn", AIDER, "openai", [user("Begin.")], {n: system(f"# Rules\nnumber {n}") for n in range(5)}, ["number 4"], ["number 1"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", HEADS, ids=[f"{row.form}: {row.name}" for row in HEADS])
+@pytest.mark.parametrize("is_compacted", [False, True], ids=["cut", "compacted"])
+def test_head_in_the_list_is_never_cut(row: Head, is_compacted: bool) -> None:
+    items = [*row.opening]
+    body: dict[str, Any] = {}
+    with engine() as nx:
+        for turn in range(12):
+            items.append(user(f"question {turn} " + "word " * 40))
+            items += [row.later[turn]] if turn in row.later else []
+            ctx = nx.mirror(copy.deepcopy(items), budget=1_600, provider=row.form, model=MODELS[row.form][0])  # pyright: ignore[reportArgumentType]
+            body = BODIES[row.form](ctx)
+            assert CHECKS[row.form](body) == []
+            assert ctx.token_budget.used.total <= 1_600
+            nx.record(ctx, nexus.AgentResult((nexus.assistant(f"answer {turn} " + "text " * 80),)))
+            items.append(assistant(f"answer {turn} " + "text " * 80))
+        (session,) = nx.sessions()
+        if is_compacted:
+            assert nx.compact(session.label, budget=1_600, profile="bare", model=MODELS[row.form][0])
+            items.append(user("last question"))
+            ctx = nx.mirror(items, budget=1_600, provider=row.form, model=MODELS[row.form][0])  # pyright: ignore[reportArgumentType]
+            body = BODIES[row.form](ctx)
+            assert CHECKS[row.form](body) == []
+        sent = json.dumps(body)
+        assert "question 1 word" not in sent or "earlier turns" in sent
+        assert [text for text in row.stays if text not in sent] == []
+        assert [text for text in row.leaves if text in sent] == []
+        for number in range(1, nx.store.thread(session.thread).turn + 1):
+            nx.replay(session.label, number)
+
+
+def test_error_of_a_small_budget_names_tools_and_instructions_in_the_list() -> None:
+    tools: dict[str, Any] = {**TOOLS, "tools": [{**TOOL, "description": "word " * 300}]}
+    items: list[Any] = [tools, developer("rule " * 300), user("Look.")]
+    with engine() as nx:
+        with pytest.raises(nexus.BudgetTooSmall, match=r"tools in the list .*instructions in the list") as raised:
+            nx.mirror(items, budget=500, provider="responses", model="gpt-5")
+        assert raised.value.parts["tools in the list"] > 250
+        assert raised.value.parts["instructions in the list"] > 250
+        assert raised.value.parts["current event"] < 60
+        ctx = nx.mirror(items, provider="responses", model="gpt-5")
+        nx.record(ctx, nexus.AgentResult((nexus.assistant("Yes."),)))
+        items += [assistant("Yes."), user("And?")]
+        with pytest.raises(nexus.BudgetTooSmall, match=r"tools in the list .*instructions in the list"):
+            nx.mirror(items, budget=500, provider="responses", model="gpt-5")
+
+
+def aider_list(done: list[dict[str, Any]], text: str, files: str, rules: str) -> list[dict[str, Any]]:
+    """A list as aider makes it: what was said, then the files, the request and the rules."""
+    chat = [
+        user(f"I have *added these files to the chat*.\n{files * 60}"),
+        assistant("Any changes are to those files."),
+    ]
+    return [system("You edit files."), *done, *(chat if files else []), user(text), *([system(rules)] if rules else [])]
+
+
+@pytest.mark.parametrize(
+    ("name", "files", "rules"),
+    [
+        ("files unchanged", ("one ", "one ", "one ", "one "), "# Rules\nkeep"),
+        ("files edited", ("one ", "two ", "three ", "four "), "# Rules\nkeep"),
+        ("files added", ("", "", "three ", "four "), "# Rules\nkeep"),
+        ("files dropped", ("one ", "two ", "", ""), "# Rules\nkeep"),
+        ("no rules", ("one ", "two ", "three ", "four "), ""),
+        ("no files", ("", "", "", ""), "# Rules\nkeep"),
+    ],
+)
+@pytest.mark.parametrize("is_reopened", [False, True])
+def test_list_with_moved_messages_stays_in_one_session(
+    name: str, files: Sequence[str], rules: str, is_reopened: bool, tmp_path: Any
+) -> None:
+    done: list[dict[str, Any]] = []
+    body: Any = None
+    nx = nexus.open(ledger=tmp_path / "ledger.db")
+    for turn, text in enumerate(files):
+        if is_reopened:
+            nx.close()
+            nx = nexus.open(ledger=tmp_path / "ledger.db")
+        items = aider_list(done, f"request {turn}", text, rules)
+        ctx = nx.mirror(items, provider="openai", model="gpt-4o")
+        body = ctx.to_openai()
+        assert stripped(body["messages"]) == stripped(items)
+        nx.record(ctx, nexus.AgentResult((nexus.assistant(f"reply {turn}"),)))
+        done += [user(f"request {turn}  \n"), assistant(f"\nreply {turn}\n\n")]  # as aider has them afterwards
+    assert len(nx.sessions()) == 1, name
+    (session,) = nx.sessions()
+    assert nx.replay(session.label, nx.store.thread(session.thread).turn).to_openai() == body
+    nx.close()
+
+
+def stripped(items: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    return [(item["role"], item["content"].strip()) for item in items]
+
+
+EDITS: list[tuple[str, Callable[[list[dict[str, Any]]], list[dict[str, Any]]]]] = [
+    ("earlier request edited", lambda done: [user("other"), *done[1:]]),
+    ("earlier turn removed", lambda done: done[2:]),
+    ("client's own summary", lambda done: [user("Summary of it."), *done[2:]]),
+]
+
+
+@pytest.mark.parametrize(("name", "edit"), EDITS, ids=[name for name, _ in EDITS])
+def test_edited_list_is_a_session_of_its_own(name: str, edit: Callable[[Any], Any]) -> None:
+    done: list[dict[str, Any]] = []
+    with engine() as nx:
+        for turn in range(3):
+            nx.record(
+                nx.mirror([*done, user(f"request {turn}")]), nexus.AgentResult((nexus.assistant(f"reply {turn}"),))
+            )
+            done += [user(f"request {turn}"), assistant(f"reply {turn}")]
+        ctx = nx.mirror([*edit(done), user("go on")])
+        assert ctx.mirrored is not None and ctx.mirrored.action in ("fork", "new"), name
+        nx.record(ctx, nexus.AgentResult((nexus.assistant("yes"),)))
+        assert len(nx.sessions()) == 2
+
+
+def test_router_with_the_conversations_list_has_sessions_of_its_own() -> None:
+    """Gemini CLI asks a smaller model which model is to answer, and resumes with each result twice."""
+    tools: list[Any] = [{"name": "look", "description": "Looks.", "parameters": {"type": "object", "properties": {}}}]
+    main: dict[str, Any] = {
+        "provider": "gemini",
+        "model": "gemini-3.8-flash",
+        "system": "You are a coding agent.",
+        "tools": tools,
+    }
+    router: dict[str, Any] = {"provider": "gemini", "model": "gemini-3.5-flash-lite", "system": "You choose a model."}
+    items: list[dict[str, Any]] = []
+    labels: set[str] = set()
+    with engine() as nx:
+        for turn in range(3):
+            items.append(content("user", {"text": f"question {turn}"}))
+            ctx = nx.mirror(copy.deepcopy(items), **router)  # pyright: ignore[reportArgumentType]
+            nx.record(ctx, nexus.AgentResult((nexus.assistant('{"model": "flash"}'),)))
+            side = ctx.session_label
+            for step in range(2):
+                ctx = nx.mirror(copy.deepcopy(items), **main)
+                body = ctx.to_gemini()
+                assert CHECKS["gemini"](body) == []
+                assert "flash" not in json.dumps(body["contents"])
+                assert ctx.session_label != side
+                labels.add(ctx.session_label)
+                part: dict[str, Any] = (
+                    {"function_call": {"name": "look", "args": {}}} if not step else {"text": f"done {turn}"}
+                )
+                nx.record(ctx, {"candidates": [{"content": content("model", part), "finishReason": "STOP"}]})
+                items.append(content("model", part))
+                if not step:
+                    [answer] = results("gemini", [(f"look_{turn}", f"found {turn}")])
+                    items.append(answer)
+            items[-2] = content("user", *items[-2]["parts"], *items[-2]["parts"])  # as it is after a resumption
+    assert len(labels) == 1
+
+
+@pytest.mark.parametrize("lists", [300, pytest.param(3_000, marks=pytest.mark.slow)])
+def test_no_list_gives_an_invalid_body_or_loses_a_result(
+    lists: int, record_property: Callable[[str, object], None]
+) -> None:
+    counts = Counter[str]()
+    searched(lists, 1, counts)
+    assert counts["unchanged lists"] and counts["cut lists"]
+    record_property("figures", {f"lists of clients: {name}": count for name, count in counts.items()})
