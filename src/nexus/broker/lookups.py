@@ -60,8 +60,8 @@ def find_latest_compaction(nx: Engine, thread: str | int) -> CompactionTurn | No
 def get_compaction(nx: Engine, compaction_id: str) -> CompactionTurn:
     """Return a compaction by its id, also one that was undone or replaced. Raises BadReference."""
     thread, seq = _parse(nx, compaction_id, "compaction")
-    found = (entry for entry in nx.store.checkpoints(thread) if entry.seq == seq and entry.kind == "compaction")
-    entry = next(found, None)
+    entries = (entry for entry in nx.store.checkpoints(thread) if entry.seq == seq and entry.kind == "compaction")
+    entry = next(entries, None)
     if entry is None:
         raise BadReference(
             f"compaction {compaction_id!r} not found (ids are THREAD.ENTRY, as find_latest_compaction has)"

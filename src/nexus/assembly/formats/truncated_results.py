@@ -83,7 +83,7 @@ class TruncatedResults(PathFormat):
 
     def is_valid_in(self, turn: int, /) -> bool:
         """Return False if a result that was read whole is truncated in a call of this turn, or the reverse."""
-        return all(whole >= turn for whole in self._whole_turns) and all(of < turn for of in self._truncated.values())
+        return all(number >= turn for number in self._whole_turns) and all(of < turn for of in self._truncated.values())
 
     def rewritten_since(self, head: int, starts_turn: bool, /) -> Iterable[MessageRef]:
         """Return the messages that a call from the entry `head` showed whole, if it showed them."""

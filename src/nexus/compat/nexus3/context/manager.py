@@ -175,8 +175,8 @@ class ContextManager:
         The summary follows the documented heading with its time in the user's zone, in whatever message it is passed.
         """
         self.begin()
-        (given,) = stored_messages([summary_message])
-        summary = stored_summary(summary_text(given), given.at_ms or self.clock_ms(), self.timezone)
+        (message,) = stored_messages([summary_message])
+        summary = stored_summary(summary_text(message), message.at_ms or self.clock_ms(), self.timezone)
         preserved = [message for message in stored_messages(preserved_messages) if message not in self._start]
         before, after = self._tokens(self._messages), self._tokens([summary, *preserved])
         if self._listener is not None:

@@ -30,8 +30,9 @@ def stored_messages(messages: Iterable[AnyMessage]) -> list[Message]:
     """Return each message as the ledger has it. Raises BadReply for a value that is no message."""
     calls, stored = CallIndex(), list[Message]()
     for value in messages:
-        known = value.stored if isinstance(value, core.Message) else value if isinstance(value, Message) else None
-        (message,) = (known,) if known is not None else read_message(value, calls)
+        message = value.stored if isinstance(value, core.Message) else value if isinstance(value, Message) else None
+        if message is None:
+            (message,) = read_message(value, calls)
         calls.add((message,))
         stored.append(message)
     return stored
@@ -39,16 +40,16 @@ def stored_messages(messages: Iterable[AnyMessage]) -> list[Message]:
 
 def shown_messages(messages: Iterable[Message]) -> list[core.Message]:
     """Return messages of the ledger as document 004's, without time stamps; several results are several messages."""
-    shown: list[core.Message] = []
+    documented: list[core.Message] = []
     for message in _single(messages):
         parts = tuple(part for part in message.parts if not isinstance(part, Note))
-        shown.append(_shown(with_parts(message, parts) if parts else message, message))
-    return shown
+        documented.append(_documented(with_parts(message, parts) if parts else message, message))
+    return documented
 
 
 def sent_messages(messages: Iterable[Message]) -> list[core.Message]:
     """Return repaired messages as they are sent, with their time stamps."""
-    return [_shown(message, message) for message in _single(messages)]
+    return [_documented(message, message) for message in _single(messages)]
 
 
 def _single(messages: Iterable[Message]) -> Iterable[Message]:
@@ -58,7 +59,7 @@ def _single(messages: Iterable[Message]) -> Iterable[Message]:
         yield from (with_parts(message, (result,)) for result in results) if len(results) > 1 else (message,)
 
 
-def _shown(message: Message, stored: Message) -> core.Message:
+def _documented(message: Message, stored: Message) -> core.Message:
     if message.role == "system":  # a request has it as its own part
         return core.Message.of({"role": "system", "content": message.text()}, stored)
     items = fragment(message)
