@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,18 @@ def test_migrated_ledger_reads_like_version_1(old: Path) -> None:
         assert [row[0] for row in db.execute("SELECT version FROM migration ORDER BY 1")] == [*range(1, VERSION + 1)]
         assert db.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
         assert db.execute("PRAGMA foreign_key_check").fetchall() == []
+
+
+def test_migration_computes_the_search_index_again(tmp_path: Path) -> None:
+    path = tmp_path / "l.db"
+    with closing(SqliteLedger(str(path))) as store:
+        append(store, "main", user("getUserName"))
+    with behind_its_back(as_version_4(path)) as db:
+        db.execute("INSERT INTO search(search) VALUES ('delete-all')")
+        db.execute("INSERT INTO search(rowid, text) SELECT id_row, 'getusername' FROM message")
+    with closing(SqliteLedger(str(path))) as store:
+        assert [hit.text for hit in Ledger(store).search("user")] == ["getUserName"]
+        assert list(check(store.dump())) == []
 
 
 def test_migration_fills_the_rows_that_version_1_lacks(old: Path) -> None:

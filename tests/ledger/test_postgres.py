@@ -198,7 +198,8 @@ def test_ledger_of_version_1_gets_documents_and_tokens(url: str, postgres_server
         for statement in (
             f"DROP TABLE {schema}.document",
             f"ALTER TABLE {schema}.lease DROP COLUMN token, DROP COLUMN fence",
-            f"DELETE FROM {schema}.migration WHERE version=2",
+            f"DELETE FROM {schema}.migration WHERE version>=2",
+            f"UPDATE {schema}.message SET words=' old '",
         ):
             db.execute(statement.encode())
     with closing(opened(url)) as store:
@@ -208,6 +209,7 @@ def test_ledger_of_version_1_gets_documents_and_tokens(url: str, postgres_server
         fence = store.take_lease("main", "me", 1_000).fence
         assert store.commit("main", Commit((), fence=fence)).fence == fence == 1
         store.put_document("agent", "ann", {})
+        assert [hit.text for hit in store.search(Query("one"))] == ["one"], "its words were computed again"
     assert server_maintenance.verify(url) == []
 
 

@@ -248,7 +248,7 @@ def test_ledger_of_version_3_gets_the_queue_and_reads_as_before(tmp_path: Path) 
     ledger.close()
     as_version_4(path)
     with behind_its_back(path) as db:
-        db.execute("DROP TABLE event; DELETE FROM migration WHERE version=4; PRAGMA user_version=3")
+        db.execute("DROP TABLE event; DELETE FROM migration WHERE version>=4; PRAGMA user_version=3")
         assert db.execute("SELECT checksum FROM migration WHERE version=3").fetchone()[0] == checksum(MIGRATIONS[2])
         assert db.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID
     assert care.verify(path) == []

@@ -162,9 +162,9 @@ def conversations_in(value: Any) -> list[dict[str, Any]]:
     if (conversation := _conversation(value)) is not None:
         return [conversation]
     listed = items_of(value)
-    found = [_conversation(item) for item in listed]
-    if any(conversation is not None for conversation in found):
-        return [one or {"messages": [item]} for one, item in zip(found, listed, strict=True)]
+    conversations = [_conversation(item) for item in listed]
+    if any(conversation is not None for conversation in conversations):
+        return [fields or {"messages": [item]} for fields, item in zip(conversations, listed, strict=True)]
     return [{"messages": listed}] if any(is_message(mapping(item)) for item in listed) else []
 
 
@@ -181,10 +181,10 @@ def _conversation(value: Any) -> dict[str, Any] | None:
     output = items_of(fields.get("output"))
     if not any(is_item(mapping(item)) or "role" in mapping(item) for item in output):
         return None
-    given = fields.get("input")
-    asked = [{"role": "user", "content": given}] if isinstance(given, str) else items_of(given)
+    request = fields.get("input")
+    items = [{"role": "user", "content": request}] if isinstance(request, str) else items_of(request)
     others = {other: field for other, field in fields.items() if other not in ("input", "output")}
-    return {**others, "messages": [*asked, *output]}
+    return {**others, "messages": [*items, *output]}
 
 
 def is_message(record: dict[str, Any]) -> bool:
@@ -248,8 +248,8 @@ def _system_items(fields: dict[str, Any], format_name: str) -> Iterator[dict[str
     if value is None:
         return
     if format_name == "gemini":
-        listed = mapping(value).get("parts", value)
-        parts = listed if isinstance(listed, list) else [listed]
+        listed: Any = mapping(value).get("parts", value)
+        parts: list[Any] = items_of(listed) or [listed]
         yield {"role": "system", "parts": [{"text": part} if isinstance(part, str) else part for part in parts]}
     else:
         yield {"role": "system", "content": value}
@@ -286,7 +286,7 @@ def _transcript(draft: _Draft, format_name: str, read_one: ReadOne, times: FileT
     steps: list[Step] = []
     numbered = [(f"+{index}", line, item) for index, (line, item) in enumerate(draft.leading)]
     numbered += [(str(index), line, item) for index, (line, item) in enumerate(draft.items)]
-    units = _units(numbered) if format_name == "responses" else ([one] for one in numbered)
+    units = _units(numbered) if format_name == "responses" else ([item] for item in numbered)
     for unit in units:
         place, line, item = unit[0]
         try:
@@ -316,8 +316,8 @@ def _transcript(draft: _Draft, format_name: str, read_one: ReadOne, times: FileT
             steps.append(Step("clear", (Piece(f"{key}:clear"),), at_ms=at_ms))
     meta = ""
     try:
-        known = _FIELDS | {*_SYSTEM[format_name]} if draft.leading else _FIELDS
-        meta = meta_text(rest_of(draft.fields, known))
+        imported_fields = _FIELDS | {*_SYSTEM[format_name]} if draft.leading else _FIELDS
+        meta = meta_text(rest_of(draft.fields, imported_fields))
     except RecursionError:
         line = draft.items[0][0] if draft.items else 1
         draft.problems.append(Problem(line, "nested too deeply", "skipped: fields next to the messages"))
@@ -339,12 +339,13 @@ def _transcript(draft: _Draft, format_name: str, read_one: ReadOne, times: FileT
 def _units(numbered: list[tuple[str, int, Any]]) -> Iterator[list[tuple[str, int, Any]]]:
     """Yield the items of each message: those of the model in a row, one that a program sent."""
     unit: list[tuple[str, int, Any]] = []
-    for one in numbered:
-        if unit and not openai_responses.is_of_model(mapping(one[2])):
+    for numbered_item in numbered:
+        is_of_model = openai_responses.is_of_model(mapping(numbered_item[2]))
+        if unit and not is_of_model:
             yield unit
             unit = []
-        unit.append(one)
-        if not openai_responses.is_of_model(mapping(one[2])):
+        unit.append(numbered_item)
+        if not is_of_model:
             yield unit
             unit = []
     if unit:

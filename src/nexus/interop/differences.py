@@ -56,15 +56,15 @@ def is_beginning(old: Iterable[Message], new: Iterable[Message]) -> bool:
     rest = iter(new)
     has_more = False
     for message in old:
-        whole = next(rest, None)
-        if whole is None or whole.role != message.role or len(message.parts) > len(whole.parts):
+        complete = next(rest, None)
+        if complete is None or complete.role != message.role or len(message.parts) > len(complete.parts):
             return False
-        pairs = [*zip(message.parts, whole.parts, strict=False)]
-        if not all(_is_same(part, complete) for part, complete in pairs[:-1]):
+        pairs = [*zip(message.parts, complete.parts, strict=False)]
+        if not all(_is_same(*pair) for pair in pairs[:-1]):
             return False
         if pairs and not _begins(*pairs[-1]):
             return False
-        has_more = has_more or len(pairs) < len(whole.parts) or not all(_is_same(*pair) for pair in pairs)
+        has_more = has_more or len(pairs) < len(complete.parts) or not all(_is_same(*pair) for pair in pairs)
     return has_more
 
 
@@ -73,8 +73,8 @@ def _is_same(part: Part, other: Part) -> bool:
     return part == other or (isinstance(part, Image) and isinstance(other, Image))
 
 
-def _begins(part: Part, whole: Part) -> bool:
-    match part, whole:
+def _begins(part: Part, complete_part: Part) -> bool:
+    match part, complete_part:
         case Text(text), Text(complete):
             return complete.startswith(text)
         case Thinking(text, signature), Thinking(complete, final):
@@ -83,9 +83,10 @@ def _begins(part: Part, whole: Part) -> bool:
             is_same = (call_id, name) == (other_id, other_name)
             return is_same and (complete.startswith(arguments) or arguments in ("", "{}"))
         case ToolResult(), ToolResult():
-            return part.call_id == whole.call_id and _result_text(whole).startswith(_result_text(part))
+            is_same = part.call_id == complete_part.call_id
+            return is_same and _result_text(complete_part).startswith(_result_text(part))
         case _:
-            return _is_same(part, whole)
+            return _is_same(part, complete_part)
 
 
 def _result_text(result: ToolResult) -> str:

@@ -53,8 +53,8 @@ _BYTE_ORDER_MARKS = {
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
-_NUL_PLACES = {(False, True, False, True): "utf-16-le", (True, False, True, False): "utf-16-be"}
-"""Encodings without a mark by the places of NUL among the first four bytes, which are ASCII in JSON."""
+_NUL_PLACES = {".0.0": "utf-16-le", "0.0.": "utf-16-be"}
+"""Encodings without a mark by the places of NUL (`0`) among the first four bytes, which are ASCII in JSON."""
 
 
 class JsonLine(Struct, frozen=True):
@@ -79,8 +79,8 @@ def read_json_lines(path: Path, on_read: OnRead | None = None) -> Iterator[JsonL
     try:
         if not path.is_file():
             raise UnreadableFile(f"{path} not found or not a regular file (give the path of a session file)")
-        with path.open("rb") as opened:
-            file = as_utf8(opened)
+        with path.open("rb") as raw_file:
+            file = as_utf8(raw_file)
             head = next((raw for raw in _lines(file) if raw is None or raw.strip(_EDGES)), b"")
             if head == b"":
                 raise UnreadableFile(f"{path} is empty")
@@ -92,7 +92,7 @@ def read_json_lines(path: Path, on_read: OnRead | None = None) -> Iterator[JsonL
                 document = _value(data)
                 if isinstance(document, _Parsed) and isinstance(document.value, (dict, list)):
                     if on_read is not None:
-                        on_read(opened.tell())
+                        on_read(raw_file.tell())
                     yield JsonLine(1, cast("Any", document.value), problem=document.problem_at(1))
                     return
             file.seek(0)
@@ -104,7 +104,7 @@ def read_json_lines(path: Path, on_read: OnRead | None = None) -> Iterator[JsonL
                     problem = Problem(number, "several lines", "the record has several lines: they were joined")
                     rows = [*rows[:-1], JsonLine(number, joined, problem=problem)]
                 if on_read is not None:
-                    on_read(opened.tell())
+                    on_read(raw_file.tell())
                 yield from rows
     except OSError as error:
         raise UnreadableFile(f"{path} cannot be read: {error.strerror or error}") from error
@@ -115,7 +115,7 @@ def as_utf8(file: BinaryIO) -> BinaryIO:
     start = file.read(4)
     file.seek(0)
     encoding = next((name for mark, name in _BYTE_ORDER_MARKS.items() if start.startswith(mark)), "")
-    encoding = encoding or _NUL_PLACES.get(tuple(not byte for byte in start), "")  # pyright: ignore[reportArgumentType]
+    encoding = encoding or _NUL_PLACES.get("".join("." if byte else "0" for byte in start), "")
     return cast("BinaryIO", _Transcoded(file, encoding)) if encoding else file
 
 
@@ -175,11 +175,11 @@ class _LineReader:
         """Take the lines that complete a record, and return it; None, and no line taken, if they do not."""
         if not _is_open(raw):
             return None
-        joined, taken, start = bytearray(raw), list[tuple[int, bytes | None]](), _first_key(raw)
-        while len(taken) < MAX_JOINED_LINES and self._joins_left and self.has_more():
+        joined, ahead_lines, start = bytearray(raw), list[tuple[int, bytes | None]](), _first_key(raw)
+        while len(ahead_lines) < MAX_JOINED_LINES and self._joins_left and self.has_more():
             self._joins_left -= 1
-            taken.append(self.take())
-            line = taken[-1][1]
+            ahead_lines.append(self.take())
+            line = ahead_lines[-1][1]
             if line is None or len(joined) + len(line) > MAX_LINE_BYTES or (start and _first_key(line) == start):
                 break  # the next record begins: this one was cut off
             joined += line
@@ -189,7 +189,7 @@ class _LineReader:
                     return value.value
                 if not _is_open(joined):
                     break
-        self._waiting.extendleft(reversed(taken))
+        self._waiting.extendleft(reversed(ahead_lines))
         return None
 
 

@@ -229,8 +229,8 @@ class FileTimes:
         """Return a line's time in milliseconds since 1970; 0 for none, or one that is not understood."""
         at_ms = time_ms(value)
         if not at_ms and value not in (None, ""):
-            shown = str(value)[:40]
-            text = f"time {shown!r} not understood: the message has the time of the one before it"
+            excerpt = str(value)[:40]
+            text = f"time {excerpt!r} not understood: the message has the time of the one before it"
             self._problems.append(Problem(line, "unknown time", text))
             self.undated_ms = self._path.stat().st_mtime_ns // 1_000_000
         return at_ms

@@ -1,7 +1,9 @@
 """Searchable text of messages and the parsing of queries, the same on every backend.
 
-Words are runs of letters and digits, compared without case and accents. Chinese, Japanese and Korean have no spaces
-between words, so each of their characters is a word, and a run of them in a query is a phrase.
+Words are runs of letters and digits, compared without case, marks (accents, vowel signs, tones) and compatibility forms
+(NFKC). Some scripts have no spaces between words, such as Chinese, Japanese, Thai and Khmer, so each of their letters is
+a word, and a run of them in a query is a phrase. Emoji are words. The parts of a name in camel case are words as well, and
+so is a name in snake case without its underscores.
 """
 
 from __future__ import annotations
@@ -14,17 +16,38 @@ from typing import TypeAlias
 
 from nexus.types.message import Part, Text, Thinking, ToolCall, ToolResult, Unknown
 
-_CJK_RANGES = (
+_WITHOUT_SPACES = (
+    # Chinese, Japanese and Korean
     "\u1100-\u11ff\u2e80-\u2fdf\u3005-\u3007\u3040-\u318f\u31a0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
-    "\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
+    "\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff66-\uff9f\U00016fe0-\U00018cff\U0001aff0-\U0001b2ff\U00020000-\U0003ffff"
+    # Thai, Lao, Burmese, Khmer
+    "\u0e01-\u0e4f\u0e80-\u0ecf\u0edc-\u0edf\u1000-\u103f\u1050-\u108f\u109a-\u109f\ua9e0-\ua9ef\ua9fa-\ua9ff"
+    "\uaa60-\uaa7f\u1780-\u17df"
+    # Tai Le, New Tai Lue, Tai Tham, Balinese, Javanese, Tai Viet
+    "\u1950-\u19cf\u1a20-\u1a7f\u1b00-\u1b4f\ua980-\ua9cf\uaa80-\uaadf"
 )
-"""Ranges of characters that are words of their own: Chinese, Japanese and Korean."""
+"""Ranges of letters that are words of their own, because their scripts have no spaces between words."""
 
-_CJK = re.compile(f"([{_CJK_RANGES}])")
+_LETTER_WORD = re.compile(f"([{_WITHOUT_SPACES}])")
 _UNSAFE = re.compile("[\x00\x1a\ud800-\udfff]")
-_MARKS = re.compile("[\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]")
 _PARTIAL_WORD = re.compile(r"\S{0,20}\s+")
 _PIECE = re.compile(r'"([^"]*)"|(\S+)')
+
+_SYMBOLS = re.compile("[\u2300-\u23ff\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001f3fa\U0001f400-\U0001faff]")
+"""Emoji and symbols that are used as such; skin tones are left out."""
+
+_HALF_WIDTH_KANA = re.compile("[\uff66-\uff9f]+")
+"""Kana whose voice marks are characters of their own."""
+_KANA_VOICE_MARKS = "\u3099\u309a"
+_UNSPACED_FORMATS = "\u0640"
+"""Arabic letter that only lengthens a word; it is removed like format characters."""
+_ZERO_WIDTH_SPACE = "\u200b"
+
+LONGEST_NAME = 80
+"""Characters of a name whose parts are words. Longer ones are data."""
+
+_PARTS_FOLLOW = "\U000ffffd"
+"""Word between a text's own words and the parts of its names, so that no phrase is in both."""
 
 Pieces: TypeAlias = list[tuple[str, bool]]
 """Pieces of a text, each with True if it matches the search."""
@@ -32,7 +55,7 @@ Pieces: TypeAlias = list[tuple[str, bool]]
 
 def search_text(parts: Iterable[Part]) -> str:
     """Return the searchable text of a message's parts: text, thinking, arguments and results of calls."""
-    return space_cjk(all_text(parts))
+    return index_text(all_text(parts))
 
 
 def all_text(parts: Iterable[Part]) -> str:
@@ -50,8 +73,15 @@ def all_text(parts: Iterable[Part]) -> str:
     return "\n".join(texts)
 
 
-def space_cjk(text: str) -> str:
-    """Return the text as it is indexed: without accents and capitals, and with spaces around CJK characters."""
+def index_text(text: str) -> str:
+    """Return a text as it is indexed: in its comparable form, followed by the parts of its names."""
+    parts = " ".join(dict.fromkeys(part for name, *_ in _names(text) for part in _parts_of(name)))
+    plain = comparable(text)
+    return f"{plain}\n{_PARTS_FOLLOW}\n{comparable(parts)}" if parts else plain
+
+
+def comparable(text: str) -> str:
+    """Return a text without marks, capitals and compatibility forms, with spaces around letters that are words."""
     if text.isascii():
         return text.replace("\x00", " ")
     try:
@@ -62,9 +92,78 @@ def space_cjk(text: str) -> str:
     lines = text.split("\n")
     for place, line in enumerate(lines):
         if not line.isascii():
-            bare = _MARKS.sub("", unicodedata.normalize("NFD", line))
-            lines[place] = " ".join(_CJK.split(unicodedata.normalize("NFC", bare).casefold()))
+            bare = unicodedata.normalize("NFKD", line).translate(_bare_forms)
+            folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFC", bare).casefold())
+            lines[place] = _SYMBOLS.sub(_symbol_word, " ".join(_LETTER_WORD.split(folded)))
     return "\n".join(lines)
+
+
+class _BareForms(dict[int, str]):
+    """Each character without what it marks: empty for marks and format characters."""
+
+    def __missing__(self, number: int) -> str:
+        character = chr(number)
+        kind = unicodedata.category(character)
+        is_mark = kind[0] == "M" and character not in _KANA_VOICE_MARKS
+        is_format = kind == "Cf" and character != _ZERO_WIDTH_SPACE
+        self[number] = form = "" if is_mark or is_format or character in _UNSPACED_FORMATS else character
+        return form
+
+
+_bare_forms = _BareForms()
+
+
+def _symbol_word(match: re.Match[str]) -> str:
+    """Return a symbol as a word: a character for private use, because indexes take symbols for spaces."""
+    return f" {chr(0xF0000 + (ord(match[0]) & 0xFFFF))} "
+
+
+def _letters(*, is_upper: bool) -> str:
+    """Return the upper or lower case letters of Latin, Greek, Cyrillic, Armenian and Georgian, for a pattern."""
+    return "".join(c for c in map(chr, range(0x2000)) if (c.isupper() if is_upper else c.islower()))
+
+
+_UPPER, _LOWER = _letters(is_upper=True), _letters(is_upper=False)
+_NAME_AT = re.compile(r"\w+")
+_ASCII_SEAM = re.compile("[A-Z_](?:(?<=[a-z0-9][A-Z])|(?<=[A-Z][A-Z])(?=[a-z])|(?<=[A-Za-z0-9]_)(?=[A-Za-z0-9]))")
+_SEAM = re.compile(
+    rf"[{_UPPER}_](?:(?<=[{_LOWER}\d][{_UPPER}])|(?<=[{_UPPER}][{_UPPER}])(?=[{_LOWER}])|(?<=[^\W_]_)(?=[^\W_]))"
+)
+"""First characters of the parts of names, and underscores within names."""
+
+_ASCII_PART = re.compile("[A-Z]?[a-z0-9]+|[A-Z0-9]+(?![a-z])")
+_PART = re.compile(rf"[{_UPPER}]?[{_LOWER}\d]+|[{_UPPER}\d]+(?![{_LOWER}])|[^\W{_UPPER}{_LOWER}\d_]+")
+
+
+def _names(text: str) -> Iterator[tuple[str, int]]:
+    """Yield the names in camel or snake case with their positions."""
+    offset = 0
+    for line in (text,) if text.isascii() else text.splitlines(keepends=True):
+        end = 0
+        for seam in (_ASCII_SEAM if line.isascii() else _SEAM).finditer(line):
+            start = seam.start()
+            if start < end:
+                continue
+            first = max(end, start - LONGEST_NAME - 1)
+            while start > first and (line[start - 1].isalnum() or line[start - 1] == "_"):
+                start -= 1
+            name = _NAME_AT.match(line, start)
+            end = name.end() if name else seam.end()
+            if name and len(name[0]) <= LONGEST_NAME:
+                yield name[0], offset + start
+        offset += len(line)
+
+
+def _parts_of(name: str) -> list[str]:
+    """Return the words in a name that are none between its other characters: those of camel case, and all joined."""
+    joined = name.replace("_", "")
+    parts = [part[0] for part in _split_name(name)]
+    is_snake = parts == [part for part in name.split("_") if part]
+    return [*([] if is_snake else parts), *([joined] if joined != name else [])]
+
+
+def _split_name(name: str) -> Iterator[re.Match[str]]:
+    return (_ASCII_PART if name.isascii() else _PART).finditer(name)
 
 
 def parse_query(query: str) -> list[list[str]]:
@@ -75,12 +174,12 @@ def parse_query(query: str) -> list[list[str]]:
 
 def words(text: str) -> list[str]:
     """Return the words of a text, in the form in which they are compared."""
-    return space_cjk(text).translate(_plain_forms).split()
+    return comparable(text).translate(_plain_forms).split()
 
 
 def matches(text: str, wanted: list[list[str]]) -> bool:
     """Return True if a text contains all phrases."""
-    have = words(text)
+    have = index_text(text).translate(_plain_forms).split()
     starts = range(len(have))
     return all(any(have[at : at + len(phrase)] == phrase for at in starts) for phrase in wanted)
 
@@ -113,7 +212,8 @@ def excerpt_pieces(text: str, phrases: list[list[str]], *, before: int, chars: i
         before: Characters before the first match.
         chars: Characters from the first match on.
     """
-    normalized = unicodedata.normalize("NFC", text)
+    normalized = _HALF_WIDTH_KANA.sub(lambda run: unicodedata.normalize("NFKC", run[0]), text)
+    normalized = unicodedata.normalize("NFC", normalized)
     match = next(_matches(normalized, phrases), None)
     if match is None:
         return []
@@ -134,13 +234,30 @@ def excerpt_pieces(text: str, phrases: list[list[str]], *, before: int, chars: i
 
 def _matches(text: str, phrases: list[list[str]]) -> Iterator[tuple[int, int]]:
     """Yield the positions of phrases in a text, from left to right, without overlaps."""
-    longest = max(map(len, phrases), default=0)
-    tokens: list[tuple[str, int, int]] = []
     free_from = 0
-    for token in _tokens(text):
-        tokens = [*tokens, token][-longest:] if longest else []
+    places = [*_phrases_in(_tokens(text), phrases)]
+    for name, start in _names(text):
+        parts = (
+            (word, start + part.start(), start + part.end()) for part in _split_name(name) for word in words(part[0])
+        )
+        places += _phrases_in(parts, phrases)
+        joined = [("".join(words(name)), start, start + len(name))]
+        places += _phrases_in(joined, phrases)
+    for low, high in sorted(places, key=lambda place: (place[0], -place[1])):
+        if low >= free_from:
+            free_from = next((at for at in range(high, len(text)) if _pieces(text[at]) != ("",)), len(text))
+            yield low, free_from  # with the marks of the last letter
+
+
+def _phrases_in(tokens: Iterable[tuple[str, int, int]], phrases: list[list[str]]) -> Iterator[tuple[int, int]]:
+    """Yield the positions of phrases in a sequence of words with their positions, without overlaps."""
+    longest = max(map(len, phrases), default=0)
+    last: list[tuple[str, int, int]] = []
+    free_from = 0
+    for token in tokens:
+        last = [*last, token][-longest:] if longest else []
         for phrase in phrases:
-            tail = tokens[-len(phrase) :]
+            tail = last[-len(phrase) :]
             if [text for text, _, _ in tail] == phrase and tail[0][1] >= free_from:
                 free_from = token[2]
                 yield tail[0][1], token[2]
@@ -151,29 +268,26 @@ def _tokens(text: str) -> Iterator[tuple[str, int, int]]:
     """Yield the words of a text in their search form, each with its start and end."""
     token, start, end = "", 0, 0
     for at, character in enumerate(text):
-        letters, kind = _kind(character)
-        if kind == "mark":
-            end = at + 1
-            continue
-        if kind != "letter" and token:
-            yield token, start, end
-            token = ""
-        if kind == "word":
-            yield letters, at, at + 1
-        elif kind == "letter":
+        first, *others = _pieces(character)
+        if others and token + first:
+            yield token + first, start if token else at, at + 1 if first else end
+        for letter in others[:-1]:
+            yield letter, at, at + 1
+        if others:
+            token, start, end = others[-1], at, at + 1
+        elif token or first:
             start = start if token else at
-            token, end = token + letters, at + 1
+            token, end = token + first, at + 1
     if token:
         yield token, start, end
 
 
 @lru_cache(maxsize=1 << 14)
-def _kind(character: str) -> tuple[str, str]:
-    """Return a character's search form and its role: letter, word (a word by itself), mark (ignored) or end.
+def _pieces(character: str) -> tuple[str, ...]:
+    """Return what a character adds to the word before it, the words of its own, and the beginning of the next.
 
-    The search index decides: the character is put between two letters and split as the index splits text.
+    The search index decides: the character is put between two letters and split as the index splits text. One that is
+    ignored, such as a mark, adds an empty text.
     """
-    parts = words(f"a{character}a")
-    if len(parts) == 1:
-        return parts[0][1:-1], "letter" if len(parts[0]) > 2 else "mark"
-    return (parts[1], "word") if len(parts) == 3 else ("", "end")
+    first, *others = words(f"a{character}a")
+    return (first[1:], *others[:-1], others[-1][:-1]) if others else (first[1:-1],)

@@ -5,11 +5,16 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import msgspec
+
 from nexus.errors import LedgerDamaged, LedgerError, LedgerTooNew
+from nexus.ledger.codec import decode_parts
 from nexus.ledger.postgres.connection import Database
+from nexus.ledger.postgres.words import search_words
+from nexus.ledger.search_text import search_text
 from nexus.ledger.sqlite.schema import checksum
 
-VERSION = 2
+VERSION = 3
 
 LEAST_SERVER = 140000
 """The oldest server: PostgreSQL 14."""
@@ -61,5 +66,21 @@ def migrate(db: Database, *, create: bool) -> None:
             db.script(f"CREATE SCHEMA {db.quoted(db.schema)}")
         for number, script in enumerate(MIGRATIONS[applied_version(db) :], applied_version(db) + 1):
             db.script(script)
+            if number == 3:  # which made the messages of all tenants visible
+                _fill_words(db)
+                db.script("ALTER TABLE message FORCE ROW LEVEL SECURITY")
             now = time.time_ns() // 1_000_000
             db.run("INSERT INTO migration VALUES (?,?,?)", (number, checksum(script), now))
+
+
+def _fill_words(db: Database) -> None:
+    """Compute the searchable words of all messages."""
+    last = 0
+    while rows := db.rows("SELECT id_row, content FROM message WHERE id_row>? ORDER BY id_row LIMIT 1000", (last,)):
+        for id_row, content in rows:
+            try:
+                text = search_text(decode_parts(content, lambda _: b""))
+            except (ValueError, TypeError, msgspec.MsgspecError):
+                continue  # damaged: it stays as it is, and reading it raises LedgerDamaged
+            db.run("UPDATE message SET words=? WHERE id_row=?", (search_words(text), id_row))
+        last = rows[-1][0]

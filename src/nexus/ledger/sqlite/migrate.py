@@ -38,11 +38,13 @@ def migrate(db: Database) -> bool:
                 raise LedgerDamaged(f"migration {number} of this ledger has another text (nothing was changed)")
         for number, script in enumerate(MIGRATIONS[version:], version + 1):
             db.run(script)
-            if number == 2:  # which added totals, hashes, pointers, tool calls and the search index
+            if number == 2:  # which added totals, hashes, pointers and tool calls
                 _fill_moves(db)
                 _fill_manifests(db)
                 _fill_messages(db)
                 _fill_threads(db)
+            if number == 6:  # which emptied the search index
+                _fill_search(db)
             now = time.time_ns() // 1_000_000
             db.run("INSERT INTO migration VALUES (?,?,?)", (number, checksum(script), now))
         db.run(f"PRAGMA application_id={APPLICATION_ID}")
@@ -90,21 +92,28 @@ def _fill_manifests(db: Database) -> None:
 
 
 def _fill_messages(db: Database) -> None:
-    for id_row, tenant, thread, seq, order, role, content in db.each(
-        "SELECT id_row, tenant, thread, seq, ord, role, content FROM message"
+    for tenant, thread, seq, order, role, content in db.each(
+        "SELECT tenant, thread, seq, ord, role, content FROM message"
     ):
         try:
             parts = decode_parts(content, lambda _: b"")
         except (ValueError, TypeError, msgspec.MsgspecError):
             continue  # damaged: it stays as it is, and reading it raises LedgerDamaged
-        text = search_text(parts)
-        if text.strip():
-            db.run("INSERT INTO search(rowid, text) VALUES (?,?)", (id_row, text))
         for call in call_rows((Message(role, parts),)):
             row = (tenant, thread, call.call_id, seq, order, call.part, call.name, call.is_result, call.is_error)
             db.run("INSERT INTO tool_call VALUES (?,?,?,?,?,?,?,?,?)", row)
         for sha256 in blobs_of(content):
             db.run("INSERT OR IGNORE INTO blob_use VALUES (?,?,?,?)", (tenant, sha256, thread, seq))
+
+
+def _fill_search(db: Database) -> None:
+    for id_row, content in db.each("SELECT id_row, content FROM message"):
+        try:
+            text = search_text(decode_parts(content, lambda _: b""))
+        except (ValueError, TypeError, msgspec.MsgspecError):
+            continue  # damaged: it stays as it is, and reading it raises LedgerDamaged
+        if text.strip():
+            db.run("INSERT INTO search(rowid, text) VALUES (?,?)", (id_row, text))
 
 
 def _fill_threads(db: Database) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 APPLICATION_ID = 0x4E585553
 """`NXUS`, in the file's header."""
 
-VERSION = 5
+VERSION = 6
 
 MIGRATIONS: tuple[str, ...] = tuple(
     Path(__file__).with_name(f"migration_{number}.sql").read_bytes().decode() for number in range(1, VERSION + 1)

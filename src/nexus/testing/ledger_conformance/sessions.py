@@ -341,6 +341,17 @@ def check_many_scripts(case: Case) -> None:
             equal(search_texts(case.store, query), [text], f"the messages with {query!r}")
 
 
+def check_parts_of_names(case: Case) -> None:
+    """The parts of a name are words, and a name in snake case is one word too; emoji and other widths are found."""
+    contents = ("getUserName(id)", "get_user_name", "สวัสดีครับ", "ship it 🚀", "ＦＵＬＬ width")
+    for text in contents:
+        append(case.store, "main", text)
+    both = [contents[1], contents[0]]
+    wanted = dict.fromkeys(("user", "getusername", "getUserName", "get_user_name", '"user name"'), both)
+    wanted |= {"สวัสดี": [contents[2]], "🚀": [contents[3]], "full": [contents[4]], "getuser": []}
+    expect_hits(case.store, wanted)
+
+
 def check_parts_and_roles(case: Case) -> None:
     """Words are found in text, thinking, tool calls and results, limited to the given roles."""
     contents = (
