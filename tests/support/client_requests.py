@@ -17,7 +17,9 @@ from support.mirrored_body import (
     fitted_body,
     instructions_of,
     mirror_arguments,
+    python_form,
     results_of,
+    text_of,
 )
 from support.recount import count_text
 from support.validity import CHECKS
@@ -25,6 +27,12 @@ from support.validity import CHECKS
 LARGE = 200_000
 """Tokens of a budget that leaves everything in."""
 
+<<<<<<< HEAD
+=======
+COUNTED_SHARE = 0.9
+"""Least share of the independent count, which has the names of one provider's JSON."""
+
+>>>>>>> 75965289 (Accept notes in place of instructions, and judge Gemini's requests)
 SHARES = (1.3, 1.6, 2.5)
 """Budgets for which tools and instructions must stay whole, as shares of what is never cut."""
 
@@ -64,11 +72,17 @@ class Outcome:
 
     @property
     def lost_parts(self) -> list[str]:
-        """The tools and instructions that are not sent whole, as the beginning of their text."""
-        sent = "\n".join(instructions_of(self.request.format, self.sent or {}))
+        """The tools and instructions that are not sent whole, as the beginning of their text.
+
+        An instruction in the list may become a user's note, where its provider does not take it at its place.
+        """
+        sent = self.sent or {}
+        texts = instructions_of(self.request.format, sent)
+        texts += [text_of(item) for item in sent.get(LIST_KEYS[self.request.format], ())]
+        arrived = "\n".join(texts)
         received = instructions_of(self.request.format, self.request.body)
-        lost = [f"instruction {text[:50]!r}" for text in received if text.strip() not in sent]
-        return [*lost, *(["tools"] if self.request.body.get("tools") != (self.sent or {}).get("tools") else [])]
+        lost = [f"instruction {text[:50]!r}" for text in received if text.strip() not in arrived]
+        return [*lost, *(["tools"] if self.request.body.get("tools") != sent.get("tools") else [])]
 
     @property
     def lost_notes(self) -> list[str]:
@@ -80,9 +94,17 @@ class Outcome:
 
     @property
     def new_faults(self) -> list[str]:
-        """What the judge of the format finds in the request that is sent, and not in the one that was received."""
-        judge = CHECKS[self.request.format]
-        return [fault for fault in judge(self.sent or {}) if fault not in judge(self.request.body)]
+        """What the judge of the format finds in the request that is sent, and at no place of the received one."""
+        known = {_INDEX.sub("", fault) for fault in _judge(self.request.format, self.request.body)}
+        found = _judge(self.request.format, self.sent or {})
+        return [fault for fault in found if _INDEX.sub("", fault) not in known]
+
+
+_INDEX = re.compile(r"\b\d+\b")
+
+
+def _judge(format_: Format, body: Json) -> list[str]:
+    return CHECKS[format_](python_form(body) if format_ == "gemini" else body)
 
 
 _NOTE = re.compile(r"begin note-\d")

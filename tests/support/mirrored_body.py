@@ -24,9 +24,9 @@ SYSTEM_KEYS: dict[Format, str] = {
 }  # fmt: skip
 """Key of the system prompt, where it is not in the list."""
 
-_REST_NAMES = {
-    "function_call": "functionCall", "function_response": "functionResponse", "thought_signature": "thoughtSignature",
-    "inline_data": "inlineData", "file_data": "fileData", "mime_type": "mimeType", "file_uri": "fileUri",
+_PYTHON_NAMES = {
+    "functionCall": "function_call", "functionResponse": "function_response", "thoughtSignature": "thought_signature",
+    "inlineData": "inline_data", "fileData": "file_data", "mimeType": "mime_type", "fileUri": "file_uri",
 }  # fmt: skip
 
 
@@ -48,25 +48,19 @@ def mirror_arguments(format_: Format, body: Json, model: str) -> tuple[list[Any]
 
 def fitted_body(ctx: nexus.AssembledContext, format_: Format, body: Json) -> Json:
     """Return the request with the list that fits; all its other fields are as received."""
-    match format_:
-        case "responses":
-            fitted: Json = ctx.to_responses()
-        case "gemini":
-            fitted = _rest_form(ctx.to_gemini())
-        case _:
-            fitted = ctx.to_provider(format_)
+    fitted = ctx.to_provider("gemini_rest" if format_ == "gemini" else format_)
     key = LIST_KEYS[format_]
     return {**body, key: fitted[key]}
 
 
-def _rest_form(value: Any) -> Any:
-    """Return Gemini's contents with the names of its REST interface in place of the Python client's."""
+def python_form(value: Any) -> Any:
+    """Return a request of Gemini's REST interface with the names of the Python client's contents."""
     if isinstance(value, list):
-        return [_rest_form(item) for item in value]
+        return [python_form(item) for item in value]
     if not isinstance(value, dict):
         return value
     return {
-        _REST_NAMES.get(name, name): item if name in ("args", "response", "config") else _rest_form(item)
+        _PYTHON_NAMES.get(name, name): item if name in ("args", "response") else python_form(item)
         for name, item in value.items()
     }
 

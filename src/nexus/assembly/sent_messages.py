@@ -9,7 +9,7 @@ from nexus.assembly.fit.pins import EXCERPTS_SOURCE
 from nexus.assembly.fit.repair import is_missing_result, is_synthetic_result
 from nexus.assembly.fit.window import Window
 from nexus.context import SentMessage, StoredEvent
-from nexus.text.as_received import received_format
+from nexus.text.as_received import received_format, with_call_ids
 from nexus.types.history import History
 from nexus.types.message import Message, Note
 
@@ -36,7 +36,8 @@ def sent_messages(
 
 def _is_same(message: Message, stored: Message, own_formats: Collection[str]) -> bool:
     """Return True if a message is sent as it is stored, from its parts or as received."""
-    if message == stored:
+    ids = {call.id: shown_call.id for call, shown_call in zip(stored.calls(), message.calls(), strict=False)}
+    if message in (stored, with_call_ids(stored, ids)):  # the client's ids are in its list
         return True
     return (
         bool(message.received)
