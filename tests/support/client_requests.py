@@ -11,6 +11,7 @@ from typing import Any
 import nexus
 from nexus.testing.scripted_replies import Format
 from support.mirrored_body import (
+    LIST_KEYS,
     SYSTEM_KEYS,
     Json,
     event_of,
@@ -27,12 +28,9 @@ from support.validity import CHECKS
 LARGE = 200_000
 """Tokens of a budget that leaves everything in."""
 
-<<<<<<< HEAD
-=======
 COUNTED_SHARE = 0.9
 """Least share of the independent count, which has the names of one provider's JSON."""
 
->>>>>>> 75965289 (Accept notes in place of instructions, and judge Gemini's requests)
 SHARES = (1.3, 1.6, 2.5)
 """Budgets for which tools and instructions must stay whole, as shares of what is never cut."""
 
@@ -65,10 +63,15 @@ class Outcome:
 
     @property
     def lost_results(self) -> list[str]:
-        """The tool results that are not sent. One that the client sends twice may be sent once."""
-        sent = {(call_id, text.strip()) for call_id, text in results_of(self.request.format, self.sent or {})}
+        """The tool results that are not sent, or not under the id of a call that is sent.
+
+        One that the client sends twice may be sent once, and a long id may be another one.
+        """
+        sent = self.sent or {}
+        listed = json.dumps(sent.get(LIST_KEYS[self.request.format]))
+        texts = {text.strip() for call_id, text in results_of(self.request.format, sent) if listed.count(call_id) > 1}
         received = results_of(self.request.format, self.request.body)
-        return [f"{call_id}: {text[:50]!r}" for call_id, text in received if (call_id, text.strip()) not in sent]
+        return [f"result {call_id}: {text[:50]!r}" for call_id, text in received if text.strip() not in texts]
 
     @property
     def lost_parts(self) -> list[str]:
@@ -201,7 +204,7 @@ def _refusal_faults(request: ClientRequest) -> list[str]:
         if request.body.get("tools" if name == "tools" else _system_key(request)) and not error.parts.get(name)
     ]
     counted, least = error.needed_tokens, least_tokens(request)
-    if counted < least:
+    if counted < COUNTED_SHARE * least:
         found.append(f"tools and instructions are {least:,} tokens, what is never cut is counted as {counted:,}")
     try:
         with nexus.open(ledger=":memory:") as nx:

@@ -228,10 +228,9 @@ def _with_form(new: tuple[Message, ...], item: dict[str, Any], last_role: str) -
 
     A plain string is sent as one. A user's message is not joined with the one before it; results are.
     """
-    content = item.get("content")
+    content = text_of(item.get("content"))
     is_plain = item.keys() <= {"role", "content"} or item.get("role") != "system"
-    is_text = isinstance(content, str) and bool(content.strip())
-    if is_plain and is_text and [message.parts for message in new] == [(Text(content),)]:
+    if is_plain and content.strip() and [message.parts for message in new] == [(Text(content),)]:
         new = (with_plain_text(new[0], "anthropic"),)
     is_own = bool(new) and new[0].role == "user" and last_role in ("user", "tool")
     return (set_apart(new[0], "anthropic"), *new[1:]) if is_own else new

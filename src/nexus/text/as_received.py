@@ -192,8 +192,8 @@ def _with_changed_places(text: str, changes: list[tuple[Image, Image | Text]]) -
     fields: dict[str, Any] = {"format": received.format, "items": received.items}
     if any(places):
         fields["images"] = places
-    if received.apart:
-        fields["apart"] = True
+    if received.is_separate:
+        fields["is_separate"] = True
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
 
 
