@@ -268,7 +268,7 @@ def test_head_in_the_list_is_never_cut(row: Head, is_compacted: bool) -> None:
             body = BODIES[row.form](ctx)
             assert CHECKS[row.form](body) == []
         sent = json.dumps(body)
-        assert "question 1 word" not in sent or "earlier turns" in sent
+        assert "question 1 word" not in sent or "Earlier user turns" in sent
         assert [text for text in row.stays if text not in sent] == []
         assert [text for text in row.leaves if text in sent] == []
         for number in range(1, nx.store.thread(session.thread).turn + 1):
