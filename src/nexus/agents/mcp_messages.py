@@ -248,8 +248,8 @@ def _tool(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         texts["description"] = f"{text[: DESCRIPTION_CHARS - len(note) - 2]}\n\n{note}".strip()
     annotations = fields.get("annotations")
     hints = cast("dict[str, Any]", annotations) if isinstance(annotations, dict) else {}
-    if known := {key: hints[key] for key in _HINTS if isinstance(hints.get(key), bool)}:
-        tool["annotations"] = known
+    if flags := {key: hints[key] for key in _HINTS if isinstance(hints.get(key), bool)}:
+        tool["annotations"] = flags
     return {**tool, **texts}
 
 

@@ -113,8 +113,8 @@ class CommandOptions:
         """The workspace: the one that was named, else the nearest one around the current folder."""
         if self.workspace:
             return Path(self.workspace).expanduser()
-        here = Path.cwd()
-        return next((folder for folder in (here, *here.parents) if (folder / ".nexus").is_dir()), here)
+        current = Path.cwd()
+        return next((folder for folder in (current, *current.parents) if (folder / ".nexus").is_dir()), current)
 
     @property
     def ledger_url(self) -> str:

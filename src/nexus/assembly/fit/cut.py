@@ -489,8 +489,8 @@ class _Cutter:
         ]
         passed = begin + (current.preceding_messages if current else 0)
         stored = [row for pin in hidden if pin.kind != "digest" for row in pin.rows]
-        withheld = note.hidden_turns({row.ref for row in stored})
-        unshown = lost_turns(window) + len(withheld)
+        hidden_turns = note.hidden_turns({row.ref for row in stored})
+        unshown = lost_turns(window) + len(hidden_turns)
         pinned = sum(visible_start(context.mark) <= row.ref < first for row in stored)
         omitted = passed - pinned - (window.row_of[head] if head else len(opening.lead))
         tokens = window.sums[index] - window.sums[head] + opening.pinned_tokens
@@ -531,7 +531,7 @@ class _Cutter:
             excerpts=tuple(pin.place for pin in note.pins),
             excerpt_tokens=note.limit,
             unshown_turns=unshown,
-            withheld_turns=withheld[-MOST_WITHHELD:],
+            withheld_turns=hidden_turns[-MOST_WITHHELD:],
             instructions=tuple(pin.place for pin in hidden if pin.kind == "instruction"),
             digest=chunks,
         )

@@ -93,10 +93,10 @@ def truncate_results(
         short = truncate_text(text, limit, counter, call_lookup(lookup, result.call_id), render) if limit else text
         if short == text and (keeps_images or not images):
             return result
-        shown = (
+        image_parts = (
             images if keeps_images else [Text(_image_line(item)) for item in result.content if isinstance(item, Image)]
         )
-        return replace(result, content=(*((Text(short),) if short else ()), *shown))
+        return replace(result, content=(*((Text(short),) if short else ()), *image_parts))
 
     return _with_results(message, truncated)
 
@@ -108,10 +108,10 @@ def result_tokens(message: Message, counter: TokenCounter) -> list[int]:
 
 def limit_within(sizes: Iterable[int], total: int) -> int:
     """Return the largest limit with which sizes above it, cut down to it, and the others take at most `total`."""
-    left = sorted(sizes)
+    ascending_sizes = sorted(sizes)
     limit = 0
-    for at, size in enumerate(left):
-        limit = max(total, 0) // (len(left) - at)
+    for at, size in enumerate(ascending_sizes):
+        limit = max(total, 0) // (len(ascending_sizes) - at)
         if size > limit:
             break
         total -= size
@@ -161,8 +161,8 @@ def shorten(text: str, limit: int, counter: TokenCounter, head_percent: int = HE
         return text
     available = limit - 4
     head_tokens = available * head_percent // 100
-    head = _fitting(text, head_tokens, counter, lambda whole, chars: whole[:chars])
-    tail = _fitting(text, available - head_tokens, counter, lambda whole, chars: whole[-chars:])
+    head = _fitting(text, head_tokens, counter, lambda string, chars: string[:chars])
+    tail = _fitting(text, available - head_tokens, counter, lambda string, chars: string[-chars:])
     return f"{head.rstrip()} … {tail.lstrip()}".rstrip()
 
 
@@ -329,5 +329,5 @@ def describe_image(image: Image) -> str:
 
 def _image_note(image: Image, where: str) -> Text:
     """Return type and size of the image, and where it can be seen."""
-    again = f"; to see it again: {where}" if where else ""
-    return Text(f"[{describe_image(image)} was shown here before{again}]")
+    pointer = f"; to see it again: {where}" if where else ""
+    return Text(f"[{describe_image(image)} was shown here before{pointer}]")

@@ -365,14 +365,14 @@ class _HistoryExplainer:
             reason = "a result without a call, or a second result: rejected by every provider"
         elif row.message.parts and all(isinstance(part, Thinking) for part in row.message.parts):
             reason = "thinking only"
-        tokens = self.to_provider_tokens(row.size.on(self.window.rules.wire))
-        return message_line("not applicable", row, reason, 0, tokens)
+        size = row.size.on(self.window.rules.wire)
+        return message_line("not applicable", row, reason, 0, self.to_provider_tokens(size))
 
     def _is_late_text(self, row: StoredMessage) -> bool:
         """Return True if a later message shows the row's results as text."""
         late_text = "\n".join(message.text() for message in self.window.messages if message.source == LATE_SOURCE)
-        results = tuple(row.message.results())
-        return bool(results) and all(f" ({safe_id(result.call_id)}): it came" in late_text for result in results)
+        ids = [f" ({safe_id(result.call_id)}): it came" for result in row.message.results()]
+        return bool(ids) and all(call_id in late_text for call_id in ids)
 
     def _hidden_line(self, row: StoredMessage) -> ExplainedLine:
         """Return the line of a message before the visible ones: summarized, cleared, or omitted by a cut."""
@@ -417,9 +417,8 @@ class _HistoryExplainer:
         return f"nexus history {shlex.quote(self.ctx.session_label)}{call}"
 
     def _cut_name(self) -> str:
-        cut = self.window.cut
-        assert cut is not None  # messages are omitted only by a cut
-        return f"cut {cut.number}{' (made by this call)' if self.ctx.cut else ''}"
+        assert self.window.cut is not None  # messages are omitted only by a cut
+        return f"cut {self.window.cut.number}{' (made by this call)' if self.ctx.cut else ''}"
 
 
 def _notice_line(kind: Literal["summary", "marker"], reason: str, tokens: int, text: str) -> ExplainedLine:
