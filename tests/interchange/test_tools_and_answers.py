@@ -889,3 +889,13 @@ def test_cache_breakpoint_of_openai_goes_out_as_received(name: Any, kind: str) -
         assert ctx.mirrored is not None
         assert ctx.mirrored.unchanged
         assert "prompt_cache_breakpoint" not in str(ctx.to_anthropic())
+
+
+def test_list_with_a_schema_that_is_rewritten_is_not_unchanged() -> None:
+    """The provider would refuse the tools as they came."""
+    fine = {"name": "find", "input_schema": {"type": "object", "properties": {"a": {"type": "string"}}}}
+    refused = {"name": "list_them", "input_schema": {"type": "object", "oneOf": [{"required": ["a"]}]}}
+    with nexus.open(ledger=":memory:", model="claude-sonnet-4-5") as nx:
+        for tools, unchanged in (([fine], True), ([fine, refused], False)):
+            ctx = nx.mirror([{"role": "user", "content": "hi"}], tools=tools)
+            assert ctx.mirrored is not None and ctx.mirrored.unchanged is unchanged

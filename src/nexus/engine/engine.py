@@ -389,7 +389,8 @@ class Engine:
             list_pins=self._mirror.pins(placed),
         )
         ctx = assemble(authorized.request, self._profile(authorized.request), inputs)
-        check = partial(is_unchanged, ctx, client.form, client.messages, "" if self.system else system)
+        own_system = "" if self.system else system
+        check = partial(is_unchanged, ctx, client.form, client.messages, own_system, authorized.request.tools)
         mirrored = dataclasses.replace(mirrored, _is_unchanged=check)
         return dataclasses.replace(ctx, provenance=dataclasses.replace(ctx.provenance, mirrored=mirrored))
 

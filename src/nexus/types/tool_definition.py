@@ -136,6 +136,18 @@ def read_definition(definition: Mapping[str, Any]) -> Iterator[tuple[str, str, M
         yield name, f"{text}\n\n{note}".strip() if note else text, schema
 
 
+def has_rewritten_schema(definitions: Iterable[Mapping[str, Any]]) -> bool:
+    """Return True if the schema of a tool is sent in another form than it came, because a provider would refuse it."""
+    for definition in iter_definitions(definitions):
+        declared = next(filter(None, map(function_schema(definition).get, SCHEMA_KEYS)), None)
+        if own_form(definition).type_name or not isinstance(declared, Mapping):
+            continue
+        schema, note = _parameters(definition_name(definition), function_schema(definition))
+        if note or _sorted(schema) != _sorted(declared):
+            return True
+    return False
+
+
 def _parameters(name: str, function: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
     """Return the schema of a tool's parameters as providers accept it, and a note about what it cannot say."""
     declared: object = next(filter(None, map(function.get, SCHEMA_KEYS)), None)

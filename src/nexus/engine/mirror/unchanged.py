@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Self
+from typing import Any, Self
 
 from msgspec import Struct
 
@@ -16,6 +17,7 @@ from nexus.text.as_received import ReceivedFormat
 from nexus.types.block import ContextWarning
 from nexus.types.message import Message, ProviderFormat
 from nexus.types.request import TOOLS_ORIGIN
+from nexus.types.tool_definition import has_rewritten_schema
 
 
 class ListForm(Struct, frozen=True):
@@ -37,7 +39,13 @@ class ListForm(Struct, frozen=True):
         return self.is_given or self.format in formats
 
 
-def is_unchanged(ctx: AssembledContext, form: ListForm, messages: list[Message], system: str) -> bool:
+def is_unchanged(
+    ctx: AssembledContext,
+    form: ListForm,
+    messages: list[Message],
+    system: str,
+    tools: Sequence[Mapping[str, Any]],
+) -> bool:
     """Return True if nothing was left out, shortened, repaired, put back or added.
 
     Args:
@@ -45,6 +53,7 @@ def is_unchanged(ctx: AssembledContext, form: ListForm, messages: list[Message],
         form: How the list was read.
         messages: The list's messages, without the system messages that it begins with.
         system: The system prompt that came with the list.
+        tools: The definitions of its tools.
     """
     mirrored, provenance = ctx.mirrored, ctx.provenance
     if not form.is_sent_as_received or mirrored is None or mirrored.restored_count:
@@ -54,6 +63,8 @@ def is_unchanged(ctx: AssembledContext, form: ListForm, messages: list[Message],
     if ctx.system_prompt != system or provenance.denied_tools or provenance.omitted_blocks:
         return False
     if ctx.history.opening or ctx.history.closing or any(map(_is_omitted_tool, ctx.warnings)):
+        return False
+    if has_rewritten_schema(tools):
         return False
     if any(message.role == "system" for message in messages) and not _keeps_system_messages(ctx, form):
         return False
