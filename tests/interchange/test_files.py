@@ -258,6 +258,12 @@ def test_encodings_of_unicode_are_read(tmp_path: Path, encoding: str, indent: in
     assert (shown(found.steps), found.problems) == (["Grüße\u2028 😀", "done"], ())
 
 
+def test_turn_log_in_utf_16_is_read(tmp_path: Path) -> None:
+    entry = {"index": 0, "turn": 0, "timestamp": "2026-01-05T12:00:00Z", "role": "user", "content": "Grüße"}
+    (found,) = read_all(tmp_path, json.dumps([entry], ensure_ascii=False).encode("utf-16"))
+    assert (found.format, shown(found.steps)) == ("turnlog", ["Grüße"])
+
+
 # times ---------------------------------------------------------------------------------------------------------------
 
 NOON = 1767614400000

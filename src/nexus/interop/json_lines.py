@@ -13,7 +13,8 @@ import io
 import json
 import re
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias, cast
@@ -79,8 +80,7 @@ def read_json_lines(path: Path, on_read: OnRead | None = None) -> Iterator[JsonL
     try:
         if not path.is_file():
             raise UnreadableFile(f"{path} not found or not a regular file (give the path of a session file)")
-        with path.open("rb") as raw_file:
-            file = as_utf8(raw_file)
+        with open_as_utf8(path) as file:
             head = next((raw for raw in _lines(file) if raw is None or raw.strip(_EDGES)), b"")
             if head == b"":
                 raise UnreadableFile(f"{path} is empty")
@@ -92,7 +92,7 @@ def read_json_lines(path: Path, on_read: OnRead | None = None) -> Iterator[JsonL
                 document = _value(data)
                 if isinstance(document, _Parsed) and isinstance(document.value, (dict, list)):
                     if on_read is not None:
-                        on_read(raw_file.tell())
+                        on_read(file.tell())
                     yield JsonLine(1, cast("Any", document.value), problem=document.problem_at(1))
                     return
             file.seek(0)
@@ -104,27 +104,33 @@ def read_json_lines(path: Path, on_read: OnRead | None = None) -> Iterator[JsonL
                     problem = Problem(number, "several lines", "the record has several lines: they were joined")
                     rows = [*rows[:-1], JsonLine(number, joined, problem=problem)]
                 if on_read is not None:
-                    on_read(raw_file.tell())
+                    on_read(file.tell())
                 yield from rows
     except OSError as error:
         raise UnreadableFile(f"{path} cannot be read: {error.strerror or error}") from error
 
 
-def as_utf8(file: BinaryIO) -> BinaryIO:
-    """Return the file, or its text as UTF-8 if it has another encoding of Unicode, as PowerShell writes."""
-    start = file.read(4)
-    file.seek(0)
-    encoding = next((name for mark, name in _BYTE_ORDER_MARKS.items() if start.startswith(mark)), "")
-    encoding = encoding or _NUL_PLACES.get("".join("." if byte else "0" for byte in start), "")
-    return cast("BinaryIO", _Transcoded(file, encoding)) if encoding else file
+@contextmanager
+def open_as_utf8(path: Path) -> Generator[BinaryIO]:
+    """Open a file for reading; one in another encoding of Unicode, as PowerShell writes, is read as UTF-8."""
+    with path.open("rb") as file:
+        start = file.read(4)
+        file.seek(0)
+        encoding = next((name for mark, name in _BYTE_ORDER_MARKS.items() if start.startswith(mark)), "")
+        encoding = encoding or _NUL_PLACES.get("".join("." if byte else "0" for byte in start), "")
+        if not encoding:
+            yield file
+            return
+        with io.TextIOWrapper(file, encoding, "replace", newline="\n") as text:
+            yield cast("BinaryIO", _Transcoded(file, text))
 
 
 class _Transcoded:
     """A file in UTF-16 or UTF-32, read as UTF-8. Characters that are not valid become U+FFFD."""
 
-    def __init__(self, file: BinaryIO, encoding: str) -> None:
+    def __init__(self, file: BinaryIO, text: io.TextIOWrapper) -> None:
         self._file = file
-        self._text = io.TextIOWrapper(file, encoding, "replace", newline="\n")
+        self._text = text
 
     def readline(self, size: int) -> bytes:
         return self._text.readline(size).encode(errors="replace")

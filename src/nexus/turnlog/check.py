@@ -15,7 +15,7 @@ from typing import Any, Literal, cast
 from msgspec import Struct
 
 from nexus.errors import BadTurnLog, UnreadableFile
-from nexus.interop.json_lines import MAX_LINE_BYTES, as_utf8
+from nexus.interop.json_lines import MAX_LINE_BYTES, open_as_utf8
 from nexus.providers.received import mapping
 from nexus.turnlog import times
 from nexus.turnlog.entries import EXTRA, FIELDS, LOG_ROLES, POST, bare_content
@@ -99,8 +99,8 @@ def read_text(path: Path) -> tuple[str, bool]:
     try:
         if not path.is_file():
             raise UnreadableFile(f"{path} not found or not a regular file (give the path of a turn log)")
-        with path.open("rb") as file:
-            data = as_utf8(file).read(MAX_LINE_BYTES + 1)
+        with open_as_utf8(path) as file:
+            data = file.read(MAX_LINE_BYTES + 1)
     except OSError as error:
         raise UnreadableFile(f"{path} cannot be read: {error.strerror or error}") from error
     if len(data) > MAX_LINE_BYTES:
