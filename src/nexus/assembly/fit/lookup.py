@@ -1,8 +1,8 @@
-"""Where the whole of a shortened or omitted part can be read: what notices tell the model.
+"""Pointers in notices to the full form of shortened and omitted parts.
 
-A model with the tool `recall` is told to call it, a model with other tools nothing, because it would try the command in
-a shell. Without tools it is the command, which the model can pass on to a person. Commands in messages name no session,
-because a session's name may change.
+They name the tool `recall` if it is offered. They name nothing beside other tools, because a model with a shell would try
+a command there. Without tools they name a command, which the model can pass on to a person. Commands in messages name no
+session, because a session's name may change.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PLAIN_ID = re.compile(r"[A-Za-z0-9_.:-]{1,80}\Z")
 
 
 def lookup_with(tools: Sequence[Mapping[str, Any]]) -> Lookup:
-    """Return what a model that is offered these tools can be told. Another program's tool `recall` does not count."""
+    """Return the kind of pointers for a model with these tools. Another program's tool `recall` does not count."""
     if any(_opens_history(tool) for tool in iter_definitions(tools)):
         return "recall"
     return "none" if tools else "command"
@@ -39,7 +39,7 @@ def _opens_history(definition: Mapping[str, Any]) -> bool:
 
 
 def call_lookup(lookup: Lookup, call_id: str) -> str:
-    """Return how to read a tool call's result; empty if the model is told nothing."""
+    """Return the pointer to a tool call's result; empty for none."""
     is_plain = _PLAIN_ID.match(call_id) is not None
     match lookup:
         case "recall":
@@ -53,7 +53,7 @@ def call_lookup(lookup: Lookup, call_id: str) -> str:
 
 
 def message_lookup(lookup: Lookup, ref: MessageRef) -> str:
-    """Return how to read a message that is not shown in full; empty if the model is told nothing."""
+    """Return the pointer to a message that is not shown in full; empty for none."""
     match lookup:
         case "recall":
             return _recall(f"{ref.seq}.{ref.ord}")
@@ -66,7 +66,7 @@ def message_lookup(lookup: Lookup, ref: MessageRef) -> str:
 
 
 def image_lookup(lookup: Lookup, call_id: str, ref: MessageRef) -> str:
-    """Return how to see an image of a call's result, or of a message if `call_id` is empty."""
+    """Return the pointer to an image of a call's result, or of a message if `call_id` is empty."""
     is_plain = _PLAIN_ID.match(call_id) is not None
     call = f" --call {call_id}" if is_plain else ""
     match lookup:
@@ -81,7 +81,7 @@ def image_lookup(lookup: Lookup, call_id: str, ref: MessageRef) -> str:
 
 
 def session_lookup(lookup: Lookup, session: str) -> str:
-    """Return the sentence of an omission notice on where the session's messages are; empty if the model is told nothing."""
+    """Return the sentence of an omission notice with the pointer to the session's messages; empty for none."""
     if lookup == "none":
         return ""
     if lookup == "recall":

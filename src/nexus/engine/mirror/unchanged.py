@@ -1,4 +1,4 @@
-"""Whether a mirrored list may be sent as it was received, because the context shows it whole and unaltered."""
+"""Check that a context has a mirrored list whole and unaltered, so that it may be sent as received."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from nexus.types.tool_definition import has_rewritten_schema
 
 
 class ListForm(Struct, frozen=True):
-    """How a client's list was read."""
+    """Form in which a client's list was read."""
 
     format: ReceivedFormat = "openai"
     is_given: bool = False
