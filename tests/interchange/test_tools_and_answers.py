@@ -893,7 +893,9 @@ def test_cache_breakpoint_of_openai_goes_out_as_received(name: Any, kind: str) -
 
 def test_list_with_a_schema_that_is_rewritten_is_not_unchanged() -> None:
     """The provider would refuse the tools as they came."""
-    fine = {"name": "find", "input_schema": {"type": "object", "properties": {"a": {"type": "string"}}}}
+    draft = "https://json-schema.org/draft/2020-12/schema"  # Claude Code's tools name it
+    schema = {"$schema": draft, "type": "object", "properties": {"a": {"type": "string"}}}
+    fine = {"name": "find", "input_schema": schema}
     refused = {"name": "list_them", "input_schema": {"type": "object", "oneOf": [{"required": ["a"]}]}}
     with nexus.open(ledger=":memory:", model="claude-sonnet-4-5") as nx:
         for tools, unchanged in (([fine], True), ([fine, refused], False)):

@@ -143,9 +143,22 @@ def has_rewritten_schema(definitions: Iterable[Mapping[str, Any]]) -> bool:
         if own_form(definition).type_name or not isinstance(declared, Mapping):
             continue
         schema, note = _parameters(definition_name(definition), function_schema(definition))
-        if note or _sorted(schema) != _sorted(declared):
+        if note or _sorted(schema) != _sorted(_without_marks(declared)):
             return True
     return False
+
+
+_MARKS = frozenset(("$schema", "$id", "$comment"))
+"""Keywords that every provider accepts and ignores, and that are left out."""
+
+
+def _without_marks(value: object) -> object:
+    if isinstance(value, Mapping):
+        items = cast("Mapping[object, object]", value).items()
+        return {key: _without_marks(item) for key, item in items if key not in _MARKS}
+    if isinstance(value, (list, tuple)):
+        return [_without_marks(item) for item in cast("Sequence[object]", value)]
+    return value
 
 
 def _parameters(name: str, function: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
