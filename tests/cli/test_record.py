@@ -179,14 +179,21 @@ def test_a_file_that_is_no_saved_context_is_refused_in_one_clear_line(empty: Pat
     assert refused(ran, "context"), ran.err
 
 
-@pytest.mark.parametrize(
-    "content", ["{bad", "", "[]", "3", "{}", '{"choices": []}', '{"choices": 3}', '{"error": {"message": "x"}}']
-)
+@pytest.mark.parametrize("content", ["{bad", "", "[]", "3", "{}", '{"choices": []}', '{"choices": 3}'])
 def test_record_rejects_invalid_reply_and_stores_nothing(empty: Path, content: str) -> None:
     ctx = saved(empty)
     (empty / "response.json").write_text(content)
     ran = run("record", ctx, "response.json", folder=empty)
     assert refused(ran, "response"), ran.err
+    assert run("sessions", "--json", folder=empty).json == []
+
+
+def test_record_reports_a_providers_error_in_place_of_a_reply(empty: Path) -> None:
+    ctx = saved(empty)
+    (empty / "response.json").write_text('{"error": {"message": "x"}}')
+    ran = run("record", ctx, "response.json", folder=empty)
+    assert ran.code == 4
+    assert ran.err == "nexus: no reply: the provider reported: x (nothing was stored)\n"
     assert run("sessions", "--json", folder=empty).json == []
 
 

@@ -51,7 +51,7 @@ def test_results_are_whole_in_their_turn_and_truncated_in_the_next() -> None:
     old, short, other = result_texts(first)
     assert max(len(old), len(other)) <= 500 and short == "short"
     assert old.startswith("line 0 of a file\n") and old.endswith("line 199 of a file")
-    assert "`nexus history SESSION --call 1_0`" in old, "the whole stays in the ledger"
+    assert "`nexus history --call 1_0`" in old, "the whole stays in the ledger"
     assert result_texts(last) == [old, short, other, LONG]
     stored = [row.message for entry in nx.ledger.entries("s") for row in entry.rows if row.message.role == "tool"]
     assert [message.parts[0].content[0].text for message in stored] == [LONG, "short", LONG, LONG]
