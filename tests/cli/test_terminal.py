@@ -101,10 +101,10 @@ def test_an_error_has_no_power_over_the_terminal_and_with_json_is_a_value(
 
 
 def test_wrong_usage_with_json_names_its_kind_and_what_is_wrong(empty: Path) -> None:
-    ran = run("history", "--json", folder=empty)
+    ran = run("explain", "--json", folder=empty)
     assert ran.code == 2
     assert ran.json == {"error": {"type": "MissingParameter", "message": "Missing argument 'SESSION'."}}
-    assert "Usage: nexus history" in ran.err
+    assert "Usage: nexus explain" in ran.err
 
 
 def test_spaces_and_joiners_that_languages_need_are_shown_as_they_are(empty: Path) -> None:

@@ -87,8 +87,9 @@ def command(
     refs: bool,
     options: CommandOptions,
 ) -> None:
-    """Show SESSION as a conversation of user, assistant and tools; without it the newest, or with --call the newest with it.
+    """Show a session as a conversation.
 
+    Without SESSION it is the newest one, with --call the newest one that has the call.
     Messages that calls no longer contain are shown too. Long results are cut with a note; --full shows them.
 
     Example: nexus history main --full
