@@ -206,7 +206,7 @@ def _places(reads: list[_Read], model: str) -> list[str]:
     if reads[-1].role == "assistant":
         problems.append("messages: the last message must be a user's, is assistant")
     for index, (earlier, later) in enumerate(pairwise(reads), 1):
-        if earlier.role == later.role:
+        if earlier.role == later.role != "user":  # the API joins a user's messages itself
             problems.append(f"messages[{index}]: roles must alternate, {later.role} follows {earlier.role}")
     for index, read in enumerate(reads):
         if read.role != "system":
