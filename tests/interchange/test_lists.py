@@ -127,6 +127,29 @@ def test_results_are_paired_where_ids_do_not_decide(row: Pairing, is_recorded: b
         assert BODIES[row.form](nx.replay(session.label, newest)) == body
 
 
+LONG = "run_shell_command__run_shell_command_1790000000001_"
+"""Beginning of ids that Gemini CLI makes when it resumes; providers refuse ids of this length."""
+
+
+@pytest.mark.parametrize(("first", "second"), [("same", "same"), (f"{LONG}0", f"{LONG}1"), ("a b", "a,b")])
+def test_message_whose_ids_must_change_is_otherwise_sent_as_received(first: str, second: str) -> None:
+    items = [content("user", {"text": "Look."})]
+    for call in (first, second):
+        parts: list[dict[str, Any]] = [
+            {"function_call": {"id": call, "name": "look", "args": {}}, "thought_signature": "c2ln"}
+        ]
+        answer: dict[str, Any] = {"id": call, "name": "look", "response": {"output": "found", "code": 0}}
+        items += [content("model", *parts), content("user", {"function_response": answer})]
+    with engine() as nx:
+        body = nx.mirror(items, provider="gemini", model="gemini-2.5-pro").to_gemini()
+    assert CHECKS["gemini"](body) == []
+    sent = [part for message in body["contents"] for part in message["parts"]]
+    assert [part["thought_signature"] for part in sent if "function_call" in part] == ["c2ln"] * 2
+    answers = [part["function_response"] for part in sent if "function_response" in part]
+    assert [answer["response"] for answer in answers] == [{"output": "found", "code": 0}] * 2
+    assert len({answer["id"] for answer in answers}) == 2
+
+
 class Placement(NamedTuple):
     """A list with system messages, and the sent roles with the texts."""
 

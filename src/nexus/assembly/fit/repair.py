@@ -30,7 +30,7 @@ from nexus.assembly.fit.fold import Fold
 from nexus.assembly.fit.images import with_images_for_all
 from nexus.context import RepairReport
 from nexus.errors import BadEvent
-from nexus.text.as_received import REASONING_RENDER, with_changed_calls
+from nexus.text.as_received import REASONING_RENDER, with_call_ids, with_changed_calls
 from nexus.text.message_text import SYSTEM_NOTE, kind_line, unsendable_kind, with_unsendable_as_notes
 from nexus.types.history import UNANSWERED
 from nexus.types.message import (
@@ -284,9 +284,7 @@ def _assistant(fold: Fold, message: Message, parts: tuple[Part, ...]) -> list[Sh
     shown_parts, altered = _calls(fold, parts)
     view = message
     if shown_parts != message.parts:
-        changes = with_changed_calls if fold.render >= REASONING_RENDER else with_parts
-        keeps = with_neutral_parts if _same_calls(message, parts, shown_parts) else changes
-        view = keeps(message, shown_parts)
+        view = _with_shown_calls(fold, message, parts, shown_parts)
     fold.last_assistant = view
     shown_messages.append((view, True, altered))
     if early:
@@ -294,6 +292,19 @@ def _assistant(fold: Fold, message: Message, parts: tuple[Part, ...]) -> list[Sh
         answers = _answers(fold, Message("tool", early), early)
         shown_messages.extend((shown, starts_group, True) for shown, starts_group, _ in answers)
     return shown_messages
+
+
+def _with_shown_calls(fold: Fold, message: Message, parts: tuple[Part, ...], shown_parts: tuple[Part, ...]) -> Message:
+    """Return a message with its calls as shown. With other ids alone it is still sent as received."""
+    if fold.render >= SYSTEM_RENDER and not custom_calls(message):
+        shown_calls = (part for part in shown_parts if isinstance(part, ToolCall))
+        ids = {call.id: shown.id for call, shown in zip(message.calls(), shown_calls, strict=False)}
+        renamed = with_call_ids(message, ids)
+        if renamed.parts == shown_parts:
+            return renamed
+    changes = with_changed_calls if fold.render >= REASONING_RENDER else with_parts
+    keeps = with_neutral_parts if _same_calls(message, parts, shown_parts) else changes
+    return keeps(message, shown_parts)
 
 
 def _user(fold: Fold, message: Message, parts: tuple[Part, ...], *, has_notes: bool) -> list[ShownMessage]:
@@ -332,10 +343,12 @@ def _system(fold: Fold, message: Message) -> list[ShownMessage]:
 
 def _answers(fold: Fold, message: Message, results: tuple[ToolResult, ...]) -> list[ShownMessage]:
     accepted: list[ToolResult] = []
+    shown_ids: dict[str, str] = {}
     for result in results:
         call = fold.waiting.pop(result.call_id, None)
         if call is not None:
             fold.answered.add(result.call_id)
+            shown_ids[result.call_id] = call.id
             same = result.call_id == call.id and result.name == call.name
             accepted.append(result if same else replace(result, call_id=call.id, name=call.name))
         elif result.call_id in fold.answered:
@@ -347,7 +360,11 @@ def _answers(fold: Fold, message: Message, results: tuple[ToolResult, ...]) -> l
         fold.last_assistant = None
         parts, view = tuple(accepted), message
         same = message.role == "tool" and parts == message.parts
-        if not same:
+        renamed_message = with_call_ids(message, shown_ids)
+        is_function = fold.render >= SYSTEM_RENDER and message.role == "tool" and not message.meta
+        if not same and is_function and _same_results(renamed_message, parts):
+            view = with_neutral_parts(renamed_message, parts)
+        elif not same:
             keeps = with_neutral_parts if _same_results(message, parts) else with_parts
             call_ids = {result.call_id for result in message.results()}
             renamed = any(result.call_id not in call_ids for result in parts)
