@@ -182,7 +182,7 @@ def _with_numbers(case: Any, window: int, tokens: int, output: int, believed: in
     whole = tokens + (output if found.output_tokens else 0)
     new = {found.output_tokens: output, found.input_tokens: tokens, found.requested: whole, found.limit: window}
     if not found.limit and found.requested > 8_192:
-        new[found.requested - 8_192] = max(tokens - believed, 1)
+        new[found.requested - 8_192] = max(tokens - believed, 2)  # -1 is a setting
     if case.name == ANSWER_FIRST:
         new[found.requested] = output
     new.pop(0, None)

@@ -25,7 +25,6 @@ check_anthropic: Callable[[Body], list[str]] = _JUDGES.check_anthropic
 ORDER_OF_ROLES = (
     "there is no user message",
     "the first after the system must be a user's",
-    "message after the conversation began",
     "the last message must be a user's or a tool's",
 )
 """Problems that the judge names and OpenAI's API does not: the tests hold Nexus to more than the API asks."""

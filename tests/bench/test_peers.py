@@ -112,7 +112,6 @@ def test_sums_add_up_field_by_field() -> None:
     [
         [{"role": "system", "content": "s"}],
         [{"role": "assistant", "content": "a"}, {"role": "user", "content": "u"}],
-        [{"role": "user", "content": "u"}, {"role": "system", "content": "s"}, {"role": "user", "content": "u"}],
         [{"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}],
     ],
     ids=ORDER_OF_ROLES,

@@ -45,8 +45,8 @@ OTHER_RESULT = Message("tool", (ToolResult("call_1", (Text("found"),), "read_fil
 MUTANTS = (
     Mutant(
         "calls are not closed when somebody else speaks",
-        "nexus.assembly.fit.repair:close", "fold.waiting, fold.answered, fold.pending, fold.last_assistant = {}, set(), [], None",
-        "fold.pending, fold.last_assistant = [], None", ("valid",),
+        "nexus.assembly.fit.repair:close", "fold.waiting, fold.answered, fold.pending, fold.system_queue, fold.last_assistant = {}, set(), [], [], None",
+        "fold.pending, fold.system_queue, fold.last_assistant = [], [], None", ("valid",),
         Script("gpt-4o", 300, "oldest_first", None, 0, (*[ASK] * 5, Step("ask", 182))),
     ),
     Mutant(
@@ -176,7 +176,7 @@ MUTANTS = (
     ),
     Mutant(
         "an excerpt is not counted among what stays",
-        "nexus.assembly.fit.cut:_Cutter._cut", "*((request,) if request else ()), *note.pins, *digest)", "*((request,) if request else ()), *digest)",
+        "nexus.assembly.fit.cut:_Cutter._cut", "*((request,) if request else ()), *note.pins, *digest_pins", "*((request,) if request else ()), *digest_pins",
         ("marker counts",),
         Script("gpt-4o", 1_600, "keep_user_turns", None, 0, (*[ASK] * 8, Step("work"), ASK)),
     ),

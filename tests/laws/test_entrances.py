@@ -241,6 +241,16 @@ def sessions() -> dict[str, Any]:
             {"role": "user", "content": [{"type": "text", "text": "hi"}]}, {"role": "assistant", "content": [block]},
             {"role": "user", "content": results},
         ]},
+        "gemini": {"systemInstruction": {"parts": [{"text": "s"}]}, "contents": [
+            {"role": "user", "parts": [{"text": "hi"}]},
+            {"role": "model", "parts": [{"functionCall": {"id": "c", "name": "f", "args": {}}}]},
+            {"role": "user", "parts": [{"functionResponse": {"id": "c", "name": "f", "response": {"output": "r"}}}]},
+        ]},
+        "responses": [
+            {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]},
+            {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "c", "output": "r"},
+        ],
         "claude_code": [
             {**event, "message": {"role": "user", "content": "hi"}},
             {**event, "type": "assistant", "uuid": "u2", "parentUuid": "u1", "message": {"role": "assistant", "content": [block]}},

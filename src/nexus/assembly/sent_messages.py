@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TypeAlias
 
 from nexus.assembly.fit.choose import ChosenFit
 from nexus.assembly.fit.pins import EXCERPTS_SOURCE
@@ -11,7 +13,10 @@ from nexus.assembly.fit.window import Window
 from nexus.context import SentMessage, StoredEvent
 from nexus.text.as_received import received_format, with_call_ids
 from nexus.types.history import History
-from nexus.types.message import Message, Note
+from nexus.types.message import Message, Note, client_call_ids
+
+_Comparison: TypeAlias = Callable[[Message, Message], bool]
+"""Returns True if a message is sent as it is stored."""
 
 
 def sent_messages(
@@ -26,18 +31,21 @@ def sent_messages(
     `own_formats` are the formats in which the messages are sent: one that was received in them is sent as received.
     """
     window = chosen.result.window
+    client_ids: dict[str, str] = {}
+    for message in (*(row.message for row in window.rows), *chosen.event):
+        client_ids.update(client_call_ids(message))
+    is_same = partial(_is_same, own_formats=own_formats, client_ids=client_ids)
     return (
-        *_opening(window, history.opening, own_formats),
-        *(_visible(window, index, history.shared[index], own_formats) for index in range(history.end)),
+        *_opening(window, history.opening, is_same),
+        *(_visible(window, index, history.shared[index], is_same) for index in range(history.end)),
         *(SentMessage(message, None, "synthetic") for message in history.closing),
-        *_event(chosen.event, current, stored, own_formats),
+        *_event(chosen.event, current, stored, is_same),
     )
 
 
-def _is_same(message: Message, stored: Message, own_formats: Collection[str]) -> bool:
-    """Return True if a message is sent as it is stored, from its parts or as received."""
-    ids = {call.id: shown_call.id for call, shown_call in zip(stored.calls(), message.calls(), strict=False)}
-    if message in (stored, with_call_ids(stored, ids)):  # the client's ids are in its list
+def _is_same(message: Message, stored: Message, *, own_formats: Collection[str], client_ids: Mapping[str, str]) -> bool:
+    """Return True if a message is sent as it is stored, from its parts or as received, or with its client's own ids."""
+    if message in (stored, with_call_ids(stored, client_ids)):
         return True
     return (
         bool(message.received)
@@ -56,7 +64,7 @@ def is_supplied(window: Window, index: int) -> bool:
     return message.role == "user" and stored.role == "assistant"
 
 
-def _opening(window: Window, messages: Sequence[Message], own_formats: Collection[str]) -> Iterator[SentMessage]:
+def _opening(window: Window, messages: Sequence[Message], is_same: _Comparison) -> Iterator[SentMessage]:
     opening = window.opening
     preamble = len(messages) - len(opening.messages)
     rows = {row.ref: row for row in (*opening.lead, *(row for pin in opening.pins for row in pin.rows))}
@@ -71,25 +79,25 @@ def _opening(window: Window, messages: Sequence[Message], own_formats: Collectio
             or (message.role == "tool" and is_synthetic_result(message))
         ):
             yield SentMessage(message, None, "synthetic")
-        elif _is_same(message, rows[ref].message, own_formats):
+        elif is_same(message, rows[ref].message):
             yield SentMessage(message, ref, "unchanged")
         else:
             is_truncated = ref in large or ref in window.reductions.tokens_cut
             yield SentMessage(message, ref, "truncated" if is_truncated else "repaired")
 
 
-def _visible(window: Window, index: int, message: Message, own_formats: Collection[str]) -> SentMessage:
+def _visible(window: Window, index: int, message: Message, is_same: _Comparison) -> SentMessage:
     row = window.rows[window.shown_by[index]]
     if is_supplied(window, index):
         return SentMessage(message, None, "synthetic")
-    if _is_same(message, row.message, own_formats):
+    if is_same(message, row.message):
         return SentMessage(message, row.ref, "unchanged")
     is_reduced = row.ref in window.reductions.tokens_cut or message is not window.messages[index]
     return SentMessage(message, row.ref, "truncated" if is_reduced else "repaired")
 
 
 def _event(
-    event: Sequence[Message], current: Sequence[Message], stored: StoredEvent | None, own_formats: Collection[str]
+    event: Sequence[Message], current: Sequence[Message], stored: StoredEvent | None, is_same: _Comparison
 ) -> Iterator[SentMessage]:
     refs = dict(enumerate(stored.refs)) if stored is not None else {}
     waiting = list(enumerate(event))
@@ -113,5 +121,5 @@ def _event(
         waiting.remove(place)
         index, original = place
         shorter = len(repr(message.parts)) < len(repr(original.parts))
-        state = "unchanged" if _is_same(message, original, own_formats) else "truncated" if shorter else "repaired"
+        state = "unchanged" if is_same(message, original) else "truncated" if shorter else "repaired"
         yield SentMessage(message, refs.get(index), state)

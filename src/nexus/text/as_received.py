@@ -252,7 +252,7 @@ def with_ids_of_parts(message: Message) -> Message:
     if not message.received:
         return message
     try:
-        received = _decode(message.received)
+        received = _decode(sanitize_text(message.received))
     except msgspec.MsgspecError:
         return with_parts(message, message.parts)
     parts = (part for part in message.parts if isinstance(part, (ToolCall, ToolResult)))

@@ -60,9 +60,10 @@ def with_neutral_names(config: Mapping[str, Any]) -> dict[str, Any]:
 
     A `thinking` that is an object is a provider's own, and so are all other settings.
     """
+    config = dict(config)
     printed = {name: value for name, value in config.items() if name in _PRINTED and not isinstance(value, Mapping)}
     if is_neutral(config) or not printed.keys() - {"temperature"}:
-        return dict(config)
+        return config
     extra = {name: value for name, value in config.items() if name not in printed}
     return {**{_PRINTED[name]: value for name, value in printed.items() if value is not None}, EXTRA: extra}
 

@@ -143,7 +143,7 @@ def has_rewritten_schema(definitions: Iterable[Mapping[str, Any]]) -> bool:
         if own_form(definition).type_name or not isinstance(declared, Mapping):
             continue
         schema, note = _parameters(definition_name(definition), function_schema(definition))
-        if note or _sorted(schema) != _sorted(_without_marks(declared)):
+        if note or _sorted(schema) != _sorted(_without_marks(cast("object", declared))):
             return True
     return False
 

@@ -114,5 +114,5 @@ def _flat_custom(custom: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def _snake(name: str) -> str:
-    return _CAPITAL.sub("_", name).lower()
+def _snake(name: object) -> str:
+    return _CAPITAL.sub("_", str(name)).lower()

@@ -45,7 +45,8 @@ class TruncatedResultsFormat(RolesFormat):
         """Fill a window for a call of the open turn, which begins with the event if `starts_turn`."""
         del path_format
         head = reading.head[0]
-        newest_turn = max((entry.turn for entry in reading.entries(head - 1, head)), default=0)
+        newest_entries = reading.entries(head - 1, head) if head else ()
+        newest_turn = max((entry.turn for entry in newest_entries), default=0)
         pins = pinned_groups(
             reading.entries, reading.live.pins, MessageRef(reading.live.cleared_at + 1, 0), view.render
         )
