@@ -24,7 +24,7 @@ import pytest
 import nexus
 from nexus.testing.scripted_replies import ScriptedReply, reply_body
 from nexus.types.message import ToolCall
-from support.client_requests import LARGE, ClientRequest, budget_faults, faults, replay
+from support.client_requests import LARGE, ClientRequest, assemble, budget_faults, faults, replay
 from support.mirrored_body import LIST_KEYS, Json
 
 FIXTURES = sorted((Path(__file__).parent / "clients").glob("*.json"))
@@ -64,3 +64,13 @@ def test_three_turns_arrive_whole_in_one_session(path: Path) -> None:
 @pytest.mark.parametrize("path", FIXTURES, ids=lambda path: path.stem)
 def test_tools_and_instructions_stay_whole_at_small_budgets(path: Path) -> None:
     assert budget_faults(read_requests(path)) == []
+
+
+@pytest.mark.parametrize("path", [path for path in FIXTURES if path.stem != "gemini"], ids=lambda path: path.stem)
+def test_lists_that_fit_may_be_sent_as_they_came(path: Path) -> None:
+    """Gemini CLI is left out: its resumed lists have each result twice, and its first request has no ids."""
+    with nexus.open(ledger=":memory:") as nx:
+        for request in read_requests(path):
+            ctx = assemble(nx, request, LARGE)
+            assert ctx.mirrored is not None and ctx.mirrored.unchanged
+            nx.record(ctx, request.reply)

@@ -1,6 +1,6 @@
 """Comparison of a list with what its messages are sent as: whether sending the list as received says the same.
 
-Not compared are cache breakpoints, null fields, item types and ids that a request may omit, how a plain text is wrapped,
+Not compared are cache breakpoints, null fields, defaults, item types and ids that a request may omit, how a plain text is wrapped,
 and which messages of one role are joined.
 """
 
@@ -18,6 +18,8 @@ from nexus.types.message import Message
 _NOT_COMPARED = frozenset({"cache_control", "id", "status", "annotations", "logprobs"})
 _USER_DATA = frozenset({"args", "input", "arguments", "response"})
 _EMPTY: tuple[Any, ...] = (None, "", [])
+_DEFAULTS: dict[str, Any] = {"is_error": False, "caller": {"type": "direct"}}
+"""Values that a request may omit."""
 
 
 def are_sent_as_received(read: ReadItems) -> bool:
@@ -84,5 +86,5 @@ def _compared(value: Any) -> Any:
     return {
         gemini.snake_case(name): item if name in _USER_DATA else _compared(item)
         for name, item in fields.items()
-        if name not in skipped and item not in _EMPTY
+        if name not in skipped and item not in _EMPTY and not (name in _DEFAULTS and item == _DEFAULTS[name])
     }
