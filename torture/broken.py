@@ -123,9 +123,11 @@ def assumed_cuts() -> None:
     """An engine goes on with the window after its own cut, whatever cut another process stored first."""
     is_extended = WindowCache._is_extended  # noqa: SLF001 - nothing public decides this
 
-    def assumed(self: WindowCache, store: Any, cached: CachedWindow, thread: int, view: Any, cut: Cut | None) -> bool:
+    def assumed(
+        self: WindowCache, store: Any, cached: CachedWindow, thread: int, view: Any, cut: Cut | None, **options: bool
+    ) -> bool:
         is_same_number = cut is not None and cached.cut is not None and cut.number == cached.cut.number
-        return is_extended(self, store, cached, thread, view, cached.cut if is_same_number else cut)
+        return is_extended(self, store, cached, thread, view, cached.cut if is_same_number else cut, **options)
 
     _replace(WindowCache, "_is_extended", assumed)
 

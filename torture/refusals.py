@@ -130,7 +130,7 @@ class Provider:
             "empty": (self.window * 100 >= believed * 99, self.window, "", "length"),
             "exactly": (self.window == believed, self.window, "I see the end of it", ""),
             "block": (0 < blocks <= sent * 0.8, blocks, "I see the end of it", ""),
-            "less": (0 < self.window * 2 < sent, self.window, "", ""),
+            "less": (0 < self.window * 2 < sent, self.window, "", "length"),
         }
         shows, tokens, text, stop = ways.get(self.silent, (False, 0, "", ""))
         if not shows:

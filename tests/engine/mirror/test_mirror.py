@@ -490,3 +490,21 @@ def test_history_that_another_client_stored_first_is_replayed_as_it_was_sent(
         labels = {session.thread: session.label for session in nx.sessions()}
         assert [nx.replay(labels[thread], 7).body_hash for thread in places] == bodies
         assert stored_messages(nx) == 26 - shared + 2
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["before", "meanwhile"])
+@pytest.mark.parametrize(
+    "models", [("gpt-4o", "claude-sonnet-4-5"), ("claude-sonnet-4-5", "gpt-4o")], ids=" then ".join
+)
+def test_event_that_a_client_of_another_provider_stored_first_is_replayed_as_it_was_sent(
+    nx: nexus.Engine, models: tuple[str, str], is_late: bool
+) -> None:
+    """A client's call was not answered; another one asks its questions, and one more."""
+    begun, more = conversation(2), {"role": "user", "content": "and this"}
+    first = nx.mirror([*begun, more], model=models[0], scope="shop")
+    ctx = nx.mirror([*begun, more, more], model=models[1], scope="shop") if is_late else None
+    nx.record(first, nexus.AgentResult((nexus.assistant("first"),)))
+    ctx = ctx or nx.mirror([*begun, more, more], model=models[1], scope="shop")
+    committed = nx.record(ctx, nexus.AgentResult((nexus.assistant("second"),)))
+    (label,) = [session.label for session in nx.sessions() if session.thread == committed.thread]
+    assert nx.replay(label, 3).body_hash == ctx.body_hash

@@ -284,7 +284,9 @@ class Mirror:
         return self._placed(client, replace(placed.place, session="", leaves=None), placed.at_ms)
 
     def _has_same_history(self, placed: PlacedList, new: PlacedList, *, shows_times: bool) -> bool:
-        """Return True if a new place has the history that the call showed, at the same positions."""
+        """Return True if a new place has the history and event that the call showed, at the same positions."""
+        if new.event.messages != placed.event.messages:
+            return False
         head = placed.event_at - 1
         base = min(placed.place.base, head)  # entries after it were to be stored, and have no hash of their own
         after = max(base - 1, 0)
@@ -306,8 +308,11 @@ class Mirror:
         messages = self._finder.with_stored_ids(client.messages, place, history_length)
         staged, event_index = self._stage(messages, client.keys, history_length, place, at_ms)
         event_at = place.base + 1 + event_index
-        if place.stored_count > history_length:
-            event_at = self._finder.seq_of(place.thread, place.last, place.stored_count - history_length)
+        if (known := place.stored_count - history_length) > 0:
+            event_at = self._finder.seq_of(place.thread, place.last, known)
+            # Another client may have sent the same texts in another form; replay has the stored one.
+            stored_event = self._finder.messages_before(place.thread, place.last, known)
+            messages = [*messages[:history_length], *stored_event, *messages[place.stored_count :]]
         key = client.keys[min(place.stored_count, len(client.keys) - 1)].chain
         session = place.session or self._new_label(client.scope.label, key)
         is_known = place.action == "fork" and place.stored_count == len(messages)

@@ -101,7 +101,7 @@ class Finder:
             if len(holders) == 1:
                 ((thread, last),) = holders
                 ours = messages[: index + 1]
-                stored = self._messages_before(thread, last, len(ours))
+                stored = self.messages_before(thread, last, len(ours))
                 if _hashes(stored) == _hashes(ours):
                     return self._chains.read(root, thread, self.seq_of(thread, last, len(ours)) - 1)
         return None
@@ -125,7 +125,7 @@ class Finder:
         first = min((last[call_id] for call_id in answered if call_id in last), default=count)
         if first >= count:
             return messages
-        stored = self._messages_before(place.thread, place.last, count - first)
+        stored = self.messages_before(place.thread, place.last, count - first)
         ours, theirs = (
             [call.id for message in some for call in message.calls()] for some in (messages[first:], stored)
         )
@@ -181,7 +181,7 @@ class Finder:
         later = (row.message for entry in self._store.entries(place.thread, place.base, head) for row in entry.rows)
         return (message := next(later, None)) is not None and message.role == "assistant"
 
-    def _messages_before(self, thread: int, until: int, count: int) -> list[Message]:
+    def messages_before(self, thread: int, until: int, count: int) -> list[Message]:
         """Return the last messages up to a stored one, at most `count`."""
         messages: list[Message] = []
         while until > 0 and len(messages) < count:
