@@ -24,7 +24,6 @@ from nexus.assembly.fit.cut import Strategy
 from nexus.cli._output import emit, emit_each, print_warning
 from nexus.cli._parameters import Choice
 from nexus.cli._tables import print_table
-from nexus.cli._token_counts import one_shot_counter
 from nexus.engine import DEFAULT_PROFILE, NEXT_MESSAGE, Engine, EngineOptions, open_engine
 from nexus.errors import BadConfig, BadTool, NexusError, NoSuchSession, UnreadableFile
 from nexus.ledger.address import is_address, parse_address
@@ -187,7 +186,7 @@ class CommandOptions:
         if reads_stored and self.ledger and not self.ledger_url and not self.ledger_file.exists():
             raise UnreadableFile(f"ledger '{self.ledger}' not found (name a ledger with --ledger)")
         root, profile = self.root, self._profile_file()
-        options: EngineOptions = {"counter": one_shot_counter(), "local_user": True}
+        options: EngineOptions = {"local_user": True}
         if profile:
             options["profiles"] = {profile.stem: profile}
         options = {**options, **engine_options}

@@ -84,12 +84,13 @@ from nexus.providers.replies import read_reply
 from nexus.providers.server_edits import has_compaction
 from nexus.render.context_json import RENDERERS
 from nexus.text.as_received import ReceivedFormat
-from nexus.tokens.counter import RememberingCounter, TokenCounter, get_counter
+from nexus.tokens.counter import RememberingCounter, TokenCounter
 from nexus.tokens.image_limits import image_limits
 from nexus.tokens.image_price import image_price
 from nexus.tokens.model import Model, newest_like, resolve, retirement_date
 from nexus.tokens.model_names import base_model_name
 from nexus.tokens.model_table import DEFAULT_MODEL
+from nexus.tokens.starting_counter import StartingCounter, starting_counter
 from nexus.tracing import span
 from nexus.types.block import ContextWarning
 from nexus.types.compaction_plan import COMPACT_TO, CompactionPlan, Trigger
@@ -106,7 +107,7 @@ from nexus.workspace.credentials.store import Credentials
 from nexus.workspace.environment.machine import EnvironmentSnapshot, Probe
 from nexus.workspace.environment.survey import Surveys, survey
 from nexus.workspace.files.containment import local_path
-from nexus.workspace.files.reader import home_folder
+from nexus.workspace.files.reader import cache_folder, home_folder
 from nexus.workspace.policy_file import load_policies
 from nexus.workspace.source_context import Clock, Mode, SourceContext, workspace_context
 from nexus.workspace.user_profiles import UserProfiles
@@ -209,10 +210,10 @@ class Engine:
         self.timezone = configured.timezone if timezone == "" else timezone
         self.models = dict(models or {})
         self.clock_ms = clock_ms or (lambda: time.time_ns() // 1_000_000)
-        self.counter = counter or get_counter()
         self.pin_first_message, self.max_tool_result_tokens = pin_first_message, max_tool_result_tokens
         self.strategy: Strategy = strategy
         self.calibrate, user_folder = calibrate, local_path(home, "home") if home is not None else home_folder()
+        self.counter = counter or starting_counter(cache_folder(user_folder))
         self.profiles = load_profiles(profiles or {}, user_folder, workspace, lambda: self.hooks)
         self._summarizer = summarizer
         self.recoveries: Counter[str] = Counter()
@@ -238,6 +239,8 @@ class Engine:
 
         It takes about half a second, once per process and counter. Plugins' hooks of the moment are not called.
         """
+        if isinstance(self.counter, StartingCounter):
+            self.counter.build()
         self.counter.count(NEXT_MESSAGE)
         tool = {"name": "warm", "description": NEXT_MESSAGE, "input_schema": {"type": "object"}}
         request = Request(Event((Text(NEXT_MESSAGE),)), Routing(own=True), tools=(tool,))

@@ -85,6 +85,17 @@ def home_folder() -> Path:
         return Path(os.devnull) / ".nexus"
 
 
+def cache_folder(home: Path) -> Path:
+    """Return the folder for files that can be made again: `cache` in an existing Nexus folder, else in the user's cache."""
+    if home.is_dir():
+        return home / "cache"
+    path = os.environ.get("XDG_CACHE_HOME", "")
+    try:
+        return (Path(path) if path else Path.home() / ".cache") / "nexus"
+    except RuntimeError:
+        return home / "cache"
+
+
 def working_folder() -> Path:
     """Return the current folder. Raises WorkspaceMissing if it was deleted."""
     try:

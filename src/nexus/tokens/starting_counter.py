@@ -1,30 +1,29 @@
-"""Token counts for a process of one command: exact, without the half second that toktok takes to build its vocabulary.
+"""Token counts for a process's first calls: exact, without the half second that toktok takes to build its vocabulary.
 
-The first command that counts stores the vocabulary in `NEXUS_HOME/cache`, if the folder of Nexus exists; later ones read
-it in a tenth of the time and count short texts here. Whatever is long, or may be split differently, is counted by toktok.
+The first process stores the vocabulary in a cache folder; later ones read it in a fifth of the time and count short texts
+here. Long texts, and those that may be split differently, are counted by toktok.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import unicodedata
 from contextlib import suppress
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from nexus.tokens.counter import TokenCounter, ToktokCounter, get_counter
-from nexus.workspace.files.containment import read_file
-from nexus.workspace.files.reader import home_folder
 
 if TYPE_CHECKING:
     import regex
 
 MAX_CHARS = 200_000
-"""Characters that a process counts here; from then on toktok is the faster one."""
+"""Number of characters that a process counts here; from then on toktok is faster."""
 
 MAX_PIECE_BYTES = 100
 """Longest piece that is merged here: the time grows with the square of its length."""
@@ -44,12 +43,23 @@ _AMBIGUOUS = frozenset("\x0b\x0c\x1c\x1d\x1e\x1f\x85\u017f")
 """Characters that implementations of regular expressions treat differently: spaces, and a letter equal to `s`."""
 
 
-class OneShotCounter:
-    """Counts by `o200k_base`, equal to those of `ToktokCounter`."""
+class StartingCounter:
+    """Counts by `o200k_base`, equal to those of `ToktokCounter`.
 
-    def __init__(self, toktok: ToktokCounter, home: Path) -> None:
+    Args:
+        toktok: Counts what is long or ambiguous, and everything after `MAX_CHARS` characters.
+        folder: Folder of the stored vocabulary. It is created with its parent's permission to write; without that, toktok
+            counts everything.
+    """
+
+    def __init__(self, toktok: ToktokCounter, folder: Path) -> None:
         self.name: str = toktok.name
-        self._toktok, self._home, self._chars = toktok, home, 0
+        self._toktok, self._folder, self._chars = toktok, folder, 0
+
+    def build(self) -> None:
+        """Build toktok's vocabulary now (half a second), so that no later call does."""
+        self._chars = MAX_CHARS
+        self._toktok.count("")
 
     def count(self, text: str) -> int:
         """Return the exact number of tokens."""
@@ -78,21 +88,21 @@ class OneShotCounter:
     @cached_property
     def _ranks(self) -> dict[bytes, int]:
         """The vocabulary's tokens with their ranks, from the file; empty if there is no valid one, and it is written."""
-        file = self._home / "cache" / f"{self._toktok.vocabulary_name}.msgpack"
+        file = self._folder / f"{self._toktok.vocabulary_name}.msgpack"
         with suppress(Exception):  # a missing or damaged file is replaced
-            data = read_file(file, MAX_FILE_BYTES)
+            data = _read(file)
             if hashlib.sha256(data[SHA256_BYTES:]).digest() == data[:SHA256_BYTES]:
                 return msgspec.msgpack.decode(data[SHA256_BYTES:], type=dict[bytes, int])
-        if self._home.is_dir():
-            with suppress(OSError):  # the next command is as slow as this one
-                _write(file, msgspec.msgpack.encode(self._toktok.vocabulary()))
+        with suppress(OSError):  # the next process is as slow as this one
+            _write(file, msgspec.msgpack.encode(self._toktok.vocabulary()))
         return {}
 
 
-def one_shot_counter() -> TokenCounter:
-    """Return the counter for a command."""
+@cache
+def starting_counter(folder: Path) -> TokenCounter:
+    """Return the process's counter with a vocabulary in this folder; without toktok, the best other one."""
     counter = get_counter()
-    return OneShotCounter(counter, home_folder()) if isinstance(counter, ToktokCounter) else counter
+    return StartingCounter(counter, folder) if isinstance(counter, ToktokCounter) else counter
 
 
 def _is_unambiguous(text: str) -> bool:
@@ -118,8 +128,16 @@ def _merged(data: bytes, ranks: dict[bytes, int]) -> int:
     return len(parts)
 
 
+def _read(file: Path) -> bytes:
+    """Return a file's bytes. Raises OSError, also for a special file or one that is too large for a vocabulary."""
+    info = file.stat()
+    if not stat.S_ISREG(info.st_mode) or info.st_size > MAX_FILE_BYTES:
+        raise OSError(f"{file} is no vocabulary")
+    return file.read_bytes()
+
+
 def _write(file: Path, data: bytes) -> None:
-    file.parent.mkdir(mode=0o700, exist_ok=True)
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     new = file.with_name(f"{file.name}.{os.getpid()}")
     try:
         new.write_bytes(hashlib.sha256(data).digest() + data)

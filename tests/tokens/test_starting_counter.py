@@ -1,17 +1,18 @@
-"""The counter of the command line: the same counts as toktok's, from a file that may be missing or damaged."""
+"""The counter of a process's first calls: the same counts as toktok's, from a file that may be missing or damaged."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import nexus
 from cli.running import run
-from nexus.cli import _token_counts
-from nexus.cli._token_counts import MAX_CHARS, OneShotCounter
 from nexus.tokens.counter import ToktokCounter
+from nexus.tokens.starting_counter import MAX_CHARS, StartingCounter
 
 TOKTOK = ToktokCounter()
 
@@ -30,7 +31,7 @@ TEXTS = (
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of Nexus with the vocabulary."""
     folder = tmp_path_factory.mktemp("home")
-    OneShotCounter(TOKTOK, folder).count("The first count writes the file.")
+    StartingCounter(TOKTOK, folder).count("The first count writes the file.")
     return folder
 
 
@@ -44,7 +45,7 @@ class NoToktok(ToktokCounter):
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_short_text_has_toktoks_count_without_toktok(home: Path, text: str) -> None:
-    assert OneShotCounter(NoToktok(), home).count(text) == TOKTOK.count(text)
+    assert StartingCounter(NoToktok(), home).count(text) == TOKTOK.count(text)
 
 
 def test_every_text_has_toktoks_count(home: Path) -> None:
@@ -52,13 +53,13 @@ def test_every_text_has_toktoks_count(home: Path) -> None:
     def same(text: str) -> None:
         assert counter.count(text) == TOKTOK.count(text)
 
-    counter = OneShotCounter(TOKTOK, home)
+    counter = StartingCounter(TOKTOK, home)
     counter._chars = -(10**9)  # pyright: ignore[reportPrivateUsage] - never too many
     same()
 
 
 def test_repositorys_own_files_have_toktoks_counts(home: Path) -> None:
-    counter = OneShotCounter(TOKTOK, home)
+    counter = StartingCounter(TOKTOK, home)
     for path in (*Path(__file__).parent.glob("*.py"), *Path(__file__).parents[2].glob("examples/**/*.md")):
         text = path.read_text("utf-8")
         assert counter.count(text) == TOKTOK.count(text), path
@@ -66,32 +67,47 @@ def test_repositorys_own_files_have_toktoks_counts(home: Path) -> None:
 
 @pytest.mark.parametrize("text", ["a" * (MAX_CHARS + 1), "x" * 500, "\ud800", "a\x1cb", "\U000e0fff"])
 def test_long_and_ambiguous_texts_are_counted_by_toktok(home: Path, text: str) -> None:
-    assert OneShotCounter(TOKTOK, home).count(text) == TOKTOK.count(text)
+    assert StartingCounter(TOKTOK, home).count(text) == TOKTOK.count(text)
     with pytest.raises(AssertionError):
-        OneShotCounter(NoToktok(), home).count(text)
+        StartingCounter(NoToktok(), home).count(text)
 
 
 @pytest.mark.parametrize("data", [b"", b"x" * 40, None])
 def test_damaged_vocabulary_is_replaced(home: Path, tmp_path: Path, data: bytes | None) -> None:
-    (file,) = (home / "cache").iterdir()
-    copy = tmp_path / "cache" / file.name
-    copy.parent.mkdir()
+    (file,) = home.iterdir()
+    copy = tmp_path / file.name
     copy.write_bytes(file.read_bytes()[:-1] if data is None else data)
-    assert OneShotCounter(TOKTOK, tmp_path).count("Which index?") == 3
+    assert StartingCounter(TOKTOK, tmp_path).count("Which index?") == 3
     assert copy.read_bytes() == file.read_bytes()
-    assert OneShotCounter(NoToktok(), tmp_path).count("Which index?") == 3
+    assert StartingCounter(NoToktok(), tmp_path).count("Which index?") == 3
 
 
-def test_folder_of_nexus_is_not_created_and_an_unwritable_one_is_no_error(tmp_path: Path) -> None:
-    assert OneShotCounter(TOKTOK, tmp_path / "none").count("Which index?") == 3
+def test_unwritable_folder_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("a file in the way")
+    assert StartingCounter(TOKTOK, tmp_path / "file").count("Which index?") == 3
+    assert StartingCounter(TOKTOK, Path(os.devnull) / "cache").count("Which index?") == 3
+
+
+def test_vocabulary_is_built_once_by_warm(home: Path) -> None:
+    with pytest.raises(AssertionError):
+        StartingCounter(NoToktok(), home).build()
+    with nexus.open(ledger=":memory:", home=home) as nx:
+        nx.warm()
+        assert isinstance(nx.counter, StartingCounter)
+        assert nx.counter.count("Which index?") == 3
+
+
+def test_folder_of_nexus_is_not_created(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with nexus.open(ledger=":memory:", home=tmp_path / "none") as nx:
+        nx.assemble("Which index?")
+    assert [path.suffix for path in (tmp_path / "cache" / "nexus").iterdir()] == [".msgpack"]
     assert not (tmp_path / "none").exists()
-    (tmp_path / "cache").write_text("a file in the way")
-    assert OneShotCounter(TOKTOK, tmp_path).count("Which index?") == 3
 
 
-def test_command_counts_as_an_engine_of_the_library(empty: Path, monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+def test_other_processes_count_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
     monkeypatch.setenv("NEXUS_HOME", str(home))
-    fast = run("assemble", "Which index? 你好", "--at", "2026-03-06T14:30:00Z", "--json", folder=empty).json
-    monkeypatch.setattr("nexus.cli._options.one_shot_counter", lambda: TOKTOK)
-    assert fast == run("assemble", "Which index? 你好", "--at", "2026-03-06T14:30:00Z", "--json", folder=empty).json
-    assert _token_counts.one_shot_counter().name == TOKTOK.name
+    arguments = ("assemble", "Which index? 你好", "--at", "2026-03-06T14:30:00Z", "--json")
+    first = run(*arguments, folder=tmp_path).json
+    monkeypatch.setattr("nexus.engine.engine.starting_counter", lambda _: TOKTOK)
+    assert run(*arguments, folder=tmp_path).json == first
