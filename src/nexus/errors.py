@@ -213,12 +213,17 @@ class BadContext(NexusError):
     """A saved context, or a block that Nexus wrote, is damaged or of another version."""
 
 
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra. Until a release it runs in a clone of the repository."""
+    return f"in a clone of Nexus: pip install '.[{extra}]'"
+
+
 class PackageMissing(NexusError, ImportError):
     """An optional package is not installed; the message has the command that installs it."""
 
     def __init__(self, package: str, needed_by: str, extra: str = "", *, command: str = "") -> None:
         self.package = package
-        command = command or f"pip install 'nexus-context-engine[{extra}]'"
+        command = command or install_command(extra)
         super().__init__(f"package '{package}' not installed: {needed_by} needs it ({command})")
 
 

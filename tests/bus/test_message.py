@@ -99,4 +99,4 @@ def test_missing_package_is_named_with_its_extra() -> None:
         "except PackageMissing as error:\n    print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "nexus-context-engine[nats]" in done.stdout
+    assert ".[nats]" in done.stdout

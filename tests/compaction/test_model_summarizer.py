@@ -468,7 +468,7 @@ def test_missing_package_is_named_at_the_first_call() -> None:
         "except Exception as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "pip install 'nexus-context-engine[openai]'" in done.stdout
+    assert "pip install '.[openai]'" in done.stdout
 
 
 def test_package_is_imported_lazily() -> None:

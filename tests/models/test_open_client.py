@@ -132,7 +132,7 @@ def test_misspelt_option_names_the_nearest() -> None:
 def test_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nexus.models.endpoints.find_spec", lambda _: None)
     for format_, extra in (("openai", "openai"), ("anthropic", "anthropic"), ("gemini", "gemini")):
-        with pytest.raises(PackageMissing, match=rf"pip install 'nexus-context-engine\[{extra}\]'"):
+        with pytest.raises(PackageMissing, match=rf"pip install '\.\[{extra}\]'"):
             open_client(base_url="http://127.0.0.1:1", format=format_)  # type: ignore[arg-type]
 
 

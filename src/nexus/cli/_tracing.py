@@ -7,6 +7,8 @@ from urllib.parse import urlsplit
 
 import click
 
+from nexus.errors import install_command
+
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _SERVICE = "nexus"
 
@@ -26,7 +28,7 @@ def send_traces() -> None:
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as error:
-        click.echo(f"traces not sent: {error} (pip install 'nexus-context-engine[otel]')", err=True)
+        click.echo(f"traces not sent: {error} ({install_command('otel')})", err=True)
         return
     if urlsplit(url).scheme not in ("http", "https"):
         click.echo(f"traces not sent: {_ENDPOINTS[1]} is no http or https URL", err=True)

