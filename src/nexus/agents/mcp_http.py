@@ -12,7 +12,7 @@ from nexus.agents.mcp_messages import MAX_ANSWER_BYTES, TOO_LONG, RepairingDecod
 
 
 def open_http(headers: Mapping[str, str], *, connect_timeout_s: float, read_timeout_s: float) -> httpx2.AsyncClient:
-    """Return a client whose answers are repaired, for which they must not be compressed."""
+    """Return a client that repairs answers; it requests them uncompressed."""
     return httpx2.AsyncClient(
         headers={"Accept-Encoding": "identity", **headers},
         timeout=httpx2.Timeout(connect_timeout_s, read=read_timeout_s),
@@ -21,7 +21,7 @@ def open_http(headers: Mapping[str, str], *, connect_timeout_s: float, read_time
 
 
 async def _repair_response(response: httpx2.Response) -> None:
-    """Have the package read a response's body repaired."""
+    """Make the package read a response's body repaired."""
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in ("application/json", "text/event-stream") or "content-encoding" in response.headers:
         return
@@ -44,7 +44,7 @@ def _request_id(request: httpx2.Request) -> bytes:
 
 
 class _Body(httpx2.AsyncByteStream):
-    """A body of JSON, or an error instead of one that is too long."""
+    """A body of JSON; an error replaces one that is too long."""
 
     def __init__(self, stream: httpx2.AsyncByteStream, request_id: bytes) -> None:
         self._stream, self._request_id = stream, request_id

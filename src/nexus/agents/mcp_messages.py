@@ -1,8 +1,8 @@
-"""Messages of MCP servers as the package `mcp` can read them.
+"""Messages of MCP servers, repaired so that the package `mcp` can read them.
 
-The package reads each message strictly, and leaves a request without an answer if its answer is not what it expects: a lone
-surrogate, a byte order mark, an invalid byte, one impossible schema or an unknown kind of content in it. `RepairingDecoder`
-repairs the bytes of lines, and `lenient_result` the contents of a result.
+The package parses messages strictly. It leaves a request unanswered if the answer contains a lone surrogate, a byte
+order mark, an invalid byte, an impossible schema or an unknown kind of content. `RepairingDecoder` repairs the bytes of
+lines, and `lenient_result` the contents of a result.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from nexus.types.validation import check_json, json_copy, repair_json
 DESCRIPTION_CHARS = 2_000
 MAX_ANSWER_BYTES = 16 * 2**20
 ANSWER_LOST = -32_050
-"""Code of the error that takes the place of an answer that cannot be used."""
+"""Code of the error that replaces an unusable answer."""
 
 ENCODING = "nexus_mcp_lines"
 """Encoding of a server's lines for the package: UTF-8, decoded by `RepairingDecoder`."""
@@ -41,9 +41,10 @@ _HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 
 
 class RepairingDecoder(codecs.IncrementalDecoder):
-    """Decodes lines of JSON: repaired ones, and an error in the place of an answer that is too long.
+    """Decodes lines of JSON: repairs each line, and replaces an answer that is too long with an error.
 
-    It returns whole lines. Of a line that is too long it keeps the beginning and the end, which have the request's id.
+    It returns whole lines. It keeps the beginning and the end of a line that is too long, which may have the request's
+    id.
 
     Args:
         errors: As for every decoder; invalid bytes are replaced.
@@ -76,7 +77,7 @@ class RepairingDecoder(codecs.IncrementalDecoder):
         self._is_answered = self._is_too_long = False
 
     def _add(self, piece: bytes) -> str:
-        """Add a part of a line; return the error that answers a line that has become too long, if its id is known."""
+        """Add a part of a line; return an error if the line has become too long and its id is known."""
         self._line += piece
         if len(self._line) <= MAX_ANSWER_BYTES and not self._is_too_long:
             return ""
@@ -87,7 +88,7 @@ class RepairingDecoder(codecs.IncrementalDecoder):
         return "" if self._is_answered else self._error(_ID_AT_START.match(self._start))
 
     def _end(self) -> str:
-        """Return the line that has ended; of one that is too long an error, if its id is at its end."""
+        """Return the line that has ended, or an error for one that is too long, if its id is at its end."""
         line, is_too_long, is_answered = bytes(self._line), self._is_too_long, self._is_answered
         self.reset()
         if is_too_long:
@@ -112,7 +113,7 @@ def error_line(request_id: bytes, reason: str) -> str:
 
 
 def repair_line(line: bytes) -> bytes:
-    """Return a message as JSON in UTF-8; one that is no answer to the request whose id it has becomes an error."""
+    """Return a message as JSON in UTF-8; an unusable answer becomes an error for the request with its id."""
     repaired = repair_json(line, nan_as_null=True)
     try:
         message: Any = msgspec.json.decode(repaired)
@@ -129,7 +130,7 @@ def repair_line(line: bytes) -> bytes:
 
 
 def _answer(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return a response with what the protocol requires."""
+    """Return a response with the fields that the protocol requires."""
     head = {"jsonrpc": "2.0", "id": fields["id"]}
     error = fields.get("error")
     if isinstance(fields.get("result"), dict) and error is None:
@@ -159,7 +160,7 @@ def _json(value: object) -> str:
 
 
 def lenient_result(result: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return a result with the tools and contents that can be used, and a line for each tool that cannot."""
+    """Return a result with its usable tools and contents, and a line for each unusable tool."""
     if isinstance(result.get("tools"), list):
         return _listing(result)
     if "content" in result or "structuredContent" in result or "isError" in result:
@@ -233,7 +234,7 @@ def _listing(result: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
 def _tool(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return a tool with the fields that are used, in the form that the protocol requires. Raises BadTool.
 
-    The schema of its output is not one of them: the package would check results by it, and lose those that differ.
+    The output schema is omitted: the package would check results against it, and lose those that differ.
     """
     declared = fields.get("inputSchema")
     if not isinstance(declared, dict) and declared not in (None, [], "", True):
@@ -270,7 +271,7 @@ def _call_result(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def _content(item: object) -> dict[str, Any]:
-    """Return an item of a result with the fields that are used; a note for one of another kind, with its text."""
+    """Return an item of a result with the fields that are used; an unknown kind becomes a note with its text."""
     if not isinstance(item, dict):
         return _text(_json(item))
     fields = cast("dict[str, Any]", item)
@@ -299,7 +300,7 @@ def _text(text: str) -> dict[str, Any]:
 
 
 def _codec(name: str) -> codecs.CodecInfo | None:
-    """Return the codec of the name ENCODING. What is sent is UTF-8, without line separators that JSON does not escape."""
+    """Return the codec named ENCODING. It encodes as UTF-8 and escapes line separators that JSON leaves unescaped."""
     if name != ENCODING:
         return None
 
