@@ -213,10 +213,10 @@ class Mirrored:
 
     @property
     def unchanged(self) -> bool:
-        """True if everything fits and nothing has to be repaired: send what was received, byte for byte.
+        """True if everything fits and nothing has to be repaired: send the received list, byte for byte.
 
-        False if the list is not in a format of the model's provider, and if anything is added to its system prompt. What
-        was passed as `system=` counts as received.
+        False if the list is not in a format of the model's provider, or if anything is added to its system prompt. Text
+        passed as `system=` counts as received.
         """
         return self._is_unchanged()
 

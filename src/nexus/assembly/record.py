@@ -66,8 +66,9 @@ def provisional_factor(model: Model, calibrated: float) -> tuple[float, float | 
 def reported_tokens(ctx: AssembledContext, result: AgentResult) -> int:
     """Return the input tokens that the provider reported for the context; 0 if the report is not about this prompt.
 
-    A provider that edited the prompt, or ignores what its compaction stands for, reports the rest of it. An agent that called the model several times reports the sum of its calls. If another model answered, it counted by
-    its own vocabulary; an unknown name, such as a deployment's, may be any model.
+    A provider that edited the prompt reports only the rest of it, and so does one that ignores the messages before its
+    compaction. An agent that called the model several times reports the sum of its calls. If another model answered, it
+    counted by its own vocabulary; an unknown name, such as a deployment's, may be any model.
     """
     if len(result.messages) != 1 or result.messages[0].role != "assistant":
         return 0

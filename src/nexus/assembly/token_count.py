@@ -36,7 +36,7 @@ def count_tokens(
 
     Args:
         content: A text; or messages, neutral or in any provider's format.
-        model: The model's name; by default that of `nexus.open`.
+        model: The model's name; by default the default model of `nexus.open`.
         provider: Format of the messages; recognized by default (see `nexus.read_messages`).
         system: The request's system prompt.
         tools: The request's tools, in any provider's format.

@@ -1,4 +1,4 @@
-"""Ids of calls as a client has them, where the ledger has others: results name both, and the model sees the client's."""
+"""A client's ids of calls where the ledger has other ids: results may name either, and the model sees the client's."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def with_client_ids(
 
 
 def copy_of_ids(fold: Fold) -> Fold:
-    """Return a fold whose calls and ids can change without changing this one's."""
+    """Return a copy of a fold whose calls and ids can change independently."""
     return replace_fold(fold, waiting=dict(fold.waiting), used_ids=dict(fold.used_ids), stored_ids=set(fold.stored_ids))
 
 
 def _take_client_ids(fold: Fold, ids: Mapping[str, str]) -> dict[str, str]:
-    """Let the open calls have a client's ids, by their stored ones; return these by the ids that were shown."""
+    """Give the open calls a client's ids, by stored id; return the client's ids by the ids shown before."""
     shown_ids: dict[str, str] = {}
     waiting: dict[str, ToolCall] = {}
     for stored_id, call in fold.waiting.items():

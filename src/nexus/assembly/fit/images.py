@@ -1,4 +1,4 @@
-"""Images of a message as a provider accepts them: the right type, small enough, or a note that says why it is not sent."""
+"""Images of a message as a provider accepts them: of the right type and small enough, or replaced by a note."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ NOTED = "image that cannot be sent shown as a note"
 
 
 def with_sendable_images(message: Message, limits: ImageLimits | None, changes: Counter[str] | None = None) -> Message:
-    """Return the message with its images within the limits; the same object if they are, or without limits.
+    """Return the message with its images within the limits; the same object if nothing changes.
 
-    An assistant's images are sent only as they were received, so they are looked at only there. `changes` counts them.
+    Images of an assistant's message are sent only as received, so only a received one is checked. `changes` counts the
+    changed images.
     """
     if limits is None or (message.role == "assistant" and not message.received):
         return message

@@ -1,8 +1,8 @@
 """Instructions and tools that a client has in its list: the head of a conversation, which no cut omits.
 
-Codex sends its tools and instructions as items of the list, Claude Code and aider system messages among the messages. Never
-omitted are tools, the instructions that the list begins with, and the newest instruction of each kind. One that a later one
-of its kind replaces, such as a reminder or a description of the environment that was sent again, leaves with its turn.
+Codex sends its tools and instructions as items of the list; Claude Code and aider send system messages among the
+messages. Tools, the instructions that the list begins with, and the newest instruction of each kind are never omitted.
+When a reminder or a description of the environment is repeated, for example, the older one is omitted with its turn.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _is_context(part: object) -> bool:
 
 
 def _kinds(message: Message) -> set[str]:
-    """Return what a message instructs about. A later message about the same replaces it."""
+    """Return the kinds of a message's instructions. A later message of the same kinds replaces it."""
     return {kind for part in message.parts if (kind := _kind(part))}
 
 

@@ -1,8 +1,8 @@
 """Pointers in notices to the full form of shortened and omitted parts.
 
-They name the tool `recall` if it is offered. They name nothing beside other tools, because a model with a shell would try
-a command there. Without tools they name a command, which the model can pass on to a person. Commands in messages name no
-session, because a session's name may change.
+If the tool `recall` is offered, they name it. With only other tools they name nothing, because a model with a shell
+would try to run a command. Without tools they name a command, which the model can pass on to a person. Commands in
+messages omit the session's name, because it may change.
 """
 
 from __future__ import annotations

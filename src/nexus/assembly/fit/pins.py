@@ -56,10 +56,11 @@ EntryReader: TypeAlias = Callable[[int, int], Iterable[Entry]]
 """Reads the entries `after < seq <= until`."""
 
 PinKind: TypeAlias = Literal["pin", "task", "asked", "instruction", "excerpt", "digest", "withheld"]
-"""A user's pin, the first user message, the pending request, an instruction of the client's list, an excerpt, a digest of tool calls, or a user turn that is not
-shown until there is room.
+"""Reason for a pin; the names are stored in manifests.
 
-The names are stored in manifests.
+`pin` is a user's pin, `task` the first user message, `asked` the pending request, `instruction` an instruction in the
+client's list, `excerpt` an excerpt, `digest` a digest of tool calls, and `withheld` a user turn that is not shown until
+there is room.
 """
 
 _KINDS: tuple[PinKind, ...] = ("pin", "task", "asked", "instruction", "excerpt", "digest", "withheld")

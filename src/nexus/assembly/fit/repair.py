@@ -290,15 +290,15 @@ def _assistant(fold: Fold, message: Message, parts: tuple[Part, ...]) -> list[Sh
     if early:
         fold.changes[_NO_CALL] -= len(early)
         answers = _answers(fold, Message("tool", early), early)
-        shown_messages.extend((shown, starts_group, True) for shown, starts_group, _ in answers)
+        shown_messages.extend((answer, starts_group, True) for answer, starts_group, _ in answers)
     return shown_messages
 
 
 def _with_shown_calls(fold: Fold, message: Message, parts: tuple[Part, ...], shown_parts: tuple[Part, ...]) -> Message:
-    """Return a message with its calls as shown. With other ids alone it is still sent as received."""
+    """Return a message with its calls as shown. If only ids differ, it is still sent as received."""
     if fold.render >= SYSTEM_RENDER and not custom_calls(message):
         shown_calls = (part for part in shown_parts if isinstance(part, ToolCall))
-        ids = {call.id: shown.id for call, shown in zip(message.calls(), shown_calls, strict=False)}
+        ids = {call.id: new.id for call, new in zip(message.calls(), shown_calls, strict=False)}
         renamed = with_call_ids(message, ids)
         if renamed.parts == shown_parts:
             return renamed

@@ -1,7 +1,8 @@
-"""All images of a request together: above a provider's limits larger ones are shrunk, and the oldest become notes.
+"""Limits on all images of a request: above them, large images are shrunk and the oldest become notes.
 
-How many images there are is known only when the request is. Both changes depend on the images that are shown alone. Notes
-come in batches, so that most calls extend the last one; a call that changes earlier images says so in its prefix report.
+The number of images is known only when the request is assembled. Both changes depend only on the images that are shown.
+Images become notes in batches, so that most calls extend the last one. A call that changes earlier images reports it in
+its prefix report.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from nexus.types.message import Image, Message, Text, ToolResult
 from nexus.workspace.sendable_images import longest_edge, sendable_image
 
 STAYING_PERCENT = 80
-"""Percentage of the allowed number, or bytes, of images that stay when the limit is passed."""
+"""Percentage of the allowed number or bytes of images that remain after a limit is passed."""
 
 
 class ShownImage(Struct, frozen=True, gc=False):
@@ -33,21 +34,21 @@ class ShownImage(Struct, frozen=True, gc=False):
 
 
 class RequestImages(Struct, frozen=True):
-    """What the number of a request's images means for them."""
+    """Changes to a request's images because of their number or total size."""
 
     limits: ImageLimits = ImageLimits()
 
     edge_px: int = 0
-    """Longest edge because there are many images; 0 if no image is larger."""
+    """Longest edge for this many images, in pixels; 0 if no image is larger."""
 
     notes: int = 0
-    """Number of images that are notes because there are too many."""
+    """Number of images that are notes because they exceed a limit."""
 
     images: tuple[ShownImage, ...] = ()
-    """The images in the order in which they become notes: the oldest first, pinned ones last. Empty if none changes."""
+    """The images in the order in which they become notes: oldest first, pinned images last. Empty if none changes."""
 
     def first_change(self, edge_px: int, notes: int, end: int) -> int | None:
-        """Return the first message before index `end` that another edge and number of notes show differently."""
+        """Return the first message before index `end` that a different edge or number of notes changes."""
         low, high = sorted((notes, self.notes))
         changed = (
             entry.message
@@ -85,7 +86,7 @@ def _with_limited(message: Message, index: int, noted: set[tuple[int, int]], lim
 
 
 def request_images(window: Window, visible: Sequence[Message]) -> RequestImages:
-    """Return what becomes of the images of a window, and of the messages after it."""
+    """Return the changes to the images of a window and of the messages after it."""
     limits = window.rules.image_limits
     opening = window.opening.messages
     if limits is None or not (window.images or any(map(_has_image, (*opening, *visible)))):
@@ -116,8 +117,8 @@ def request_images(window: Window, visible: Sequence[Message]) -> RequestImages:
 def _note_count(sizes: Sequence[int], max_images: int, total_bytes: int) -> int:
     """Return how many of the oldest images become notes.
 
-    It is found image by image, as they came, so that it stays the same until a limit is passed again. The newest image
-    stays.
+    The images are counted one by one in their order, so that the number changes only when a limit is passed again. The
+    newest image remains.
     """
     first = total = 0
     for index, size in enumerate(sizes):

@@ -1,7 +1,7 @@
 """The format `truncated_results`: real roles, with tool results of earlier turns truncated (document 003).
 
-The turn that needs a result has the whole of it; later turns have its beginning and end, and where the whole is. Where a
-turn ends with a longer result, the next one rewrites the history: a declared break of the prompt's prefix.
+The turn of a result shows the whole result. Later turns show its beginning and end, and a pointer to the whole. After a
+turn with a longer result, the next turn rewrites the history: a declared break of the prompt's prefix.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ TRUNCATED_RESULTS = TruncatedResultsFormat()
 
 
 class TruncatedResults(PathFormat):
-    """Path format in which results of turns before `turn` are truncated, except those of `verbatim` messages."""
+    """Path format that truncates results of turns before `turn`, except in `verbatim` messages."""
 
     rewriting = f"results of earlier turns were truncated to {RESULT_CHARS} characters"
 
