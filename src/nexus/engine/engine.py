@@ -644,7 +644,7 @@ class Engine:
         return committed
 
     def _pin_compaction(self, session: str, committed: Committed) -> None:
-        """Pin the provider's own compaction in a recorded reply: it stands for everything before it."""
+        """Pin the provider's own compaction in a recorded reply, because it replaces everything before it."""
         first = committed.head - committed.added
         rows = (row for entry in self.store.entries(committed.thread, first, committed.head) for row in entry.rows)
         with suppress(LedgerError):  # the reply is stored
@@ -1018,7 +1018,8 @@ def open_engine(
 
     Args:
         workspace: The workspace folder.
-        ledger: A ledger file, the URL of a PostgreSQL database, or a store; by default `WORKSPACE/.nexus/ledger.db`, read-only if the user did not make it.
+        ledger: A ledger file, the URL of a PostgreSQL database, or a store; by default `WORKSPACE/.nexus/ledger.db`,
+            read-only if the user did not make it.
         **options: The default model, time zone, counter and the others of `EngineOptions`.
 
     Raises UnknownArgument, BadSetting, WorkspaceMissing, BadConfig, LedgerError; LedgerNotTrusted if a link leads out of

@@ -166,10 +166,10 @@ class Mirror:
         return pinned if newest is None or newest in pinned else tuple(sorted((*pinned, newest)))
 
     def side_scope(self, placed: PlacedList, ctx: AssembledContext) -> ListScope | None:
-        """Return the scope of a request beside the conversation that its list begins like; None for the conversation's own.
+        """Return the scope of a side request; None if the request belongs to the conversation.
 
-        Gemini CLI asks a router which model is to answer, with the conversation's list, before it asks that model. Model,
-        system prompt and tools are all others then. Its answer is no part of the conversation.
+        The list of a side request begins like the conversation's, but model, system prompt and tools all differ. For
+        example, Gemini CLI first asks a router which model should answer; the answer is not part of the conversation.
         """
         place, manifest = placed.place, ctx.provenance.manifest
         if not place.thread or placed.client.scope.side:
@@ -185,7 +185,7 @@ class Mirror:
         return replace(placed.client.scope, side=f"{ctx.model}\n{ctx.system_prompt[:_SIDE_CHARS]}")
 
     def _as_window(self, client: ClientList, place: Place) -> tuple[ClientList, Place]:
-        """Return a list behind the earlier messages that it lacks, and its place; unchanged if these are not certain."""
+        """Return a list with the missing earlier messages in front, and its place; unchanged if they are uncertain."""
         root, history = client.scope.root, client.keys[: client.history_length]
         is_identified = any(keys.identity for keys in history[: place.stored_count])
         before = None if is_identified else self._finder.chain_before(root, client.messages, history)
@@ -308,10 +308,10 @@ class Mirror:
         messages = self._finder.with_stored_ids(client.messages, place, history_length)
         staged, event_index = self._stage(messages, client.keys, history_length, place, at_ms)
         event_at = place.base + 1 + event_index
-        if (known := place.stored_count - history_length) > 0:
-            event_at = self._finder.seq_of(place.thread, place.last, known)
+        if (stored_count := place.stored_count - history_length) > 0:
+            event_at = self._finder.seq_of(place.thread, place.last, stored_count)
             # Another client may have sent the same texts in another form; replay has the stored one.
-            stored_event = self._finder.messages_before(place.thread, place.last, known)
+            stored_event = self._finder.messages_before(place.thread, place.last, stored_count)
             messages = [*messages[:history_length], *stored_event, *messages[place.stored_count :]]
         key = client.keys[min(place.stored_count, len(client.keys) - 1)].chain
         session = place.session or self._new_label(client.scope.label, key)

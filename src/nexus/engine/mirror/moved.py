@@ -1,7 +1,7 @@
-"""Lists of clients that move messages: aider sends its files and rules again near the end, behind what was said.
+"""Lists of clients that move messages: aider repeats its files and rules near the end of the conversation.
 
-Such a list has the session's newest reply behind the beginning that both share, without messages that came between, and
-has these again further on. It continues the session: a fork for each turn would be a session for each turn.
+After the beginning that such a list shares with the session, it omits some messages, has the session's newest reply,
+and repeats the omitted messages further on. It continues the session: a fork would create a new session for each turn.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class MovedLists:
             self._sessions.popitem(last=False)
 
     def place(self, scope: ListScope, messages: Sequence[Message], place: Place) -> Place:
-        """Return the place behind the shared beginning as one of the session that the list continues, if it is certain."""
+        """Return the place with the session that the list continues, if it is certain; else the place unchanged."""
         new = messages[place.stored_count :]
         if not any(message.role == "assistant" for message in new):
             return place
@@ -81,7 +81,7 @@ class MovedLists:
         return [row.message for entry in self._store.entries(thread, after, until) for row in entry.rows]
 
     def _is_own(self, scope: ListScope, thread: int, place: Place, stored: Sequence[Message]) -> bool:
-        """Return True if the session is of the list's scope: its first message has the key of one."""
+        """Return True if the session belongs to the list's scope, according to the key of its first message."""
         if place.stored_count:
             return True
         key = KeyChain(scope.root).add(stored[0])
@@ -90,11 +90,11 @@ class MovedLists:
 
 
 def _is_moved(stored: Sequence[Message], new: Sequence[Message], hashes: Sequence[bytes]) -> bool:
-    """Return True if a list has the stored messages up to the reply, without some that it has again, or changed."""
+    """Return True if a list has the newest stored reply and repeats one of the messages that are missing before it."""
     stored_hashes = [content_hash(message, {}) for message in stored]
     same, lines = set(stored_hashes), set(map(_first_line, stored))
     others: list[Message] = []
-    gone: list[int] = []
+    missing: list[int] = []
     index = 0
     is_last = False
     for number, digest in enumerate(stored_hashes):
@@ -105,17 +105,18 @@ def _is_moved(stored: Sequence[Message], new: Sequence[Message], hashes: Sequenc
         if is_last:
             index += 1
         else:
-            gone.append(number)
+            missing.append(number)
     if not is_last:
         return False
     rest = [*others, *new[index:]]
-    return any(_is_sent_again(stored, number, rest) for number in gone)
+    return any(_is_sent_again(stored, number, rest) for number in missing)
 
 
 def _is_sent_again(stored: Sequence[Message], number: int, new: Sequence[Message]) -> bool:
-    """Return True if a stored message is certainly among new ones: a system message, or a long one of the user.
+    """Return True if new messages certainly repeat a stored one: a system message, or a long user message.
 
-    Texts of files may have changed: then it begins with the same line, and the same answer follows, which aider writes.
+    If files in the message have changed, the new message begins with the same line and is followed by the same answer,
+    which aider writes itself.
     """
     message = stored[number]
     if message.role == "system":
@@ -138,6 +139,6 @@ def _answer_text(messages: Sequence[Message], number: int) -> str:
 
 
 def _first_line(message: Message) -> tuple[str, str]:
-    """Return role and first line of a message: the text of files, which may have changed, begins with the same."""
+    """Return a message's role and normalized first line, which stays the same when files in the message change."""
     line: Iterator[str] = (line for line in message.text().splitlines() if line.strip())
     return message.role, _NUMBER.sub("#", next(line, "").casefold())[:_LINE_CHARS]

@@ -1,4 +1,4 @@
-"""Check that a context has a mirrored list whole and unaltered, so that it may be sent as received."""
+"""Check that a context contains a mirrored list whole and unchanged, so that it may be sent as received."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def is_unchanged(
     system: str,
     tools: Sequence[Mapping[str, Any]],
 ) -> bool:
-    """Return True if nothing was left out, shortened, repaired, put back or added.
+    """Return True if nothing was omitted, truncated, repaired, put back or added.
 
     Args:
         ctx: The context of the list.
-        form: How the list was read.
+        form: The form in which the list was read.
         messages: The list's messages, without the system messages that it begins with.
         system: The system prompt that came with the list.
         tools: The definitions of its tools.
@@ -68,9 +68,9 @@ def is_unchanged(
         return False
     if any(message.role == "system" for message in messages) and not _keeps_system_messages(ctx, form):
         return False
-    shown = ctx.messages
-    same = len(shown) == len(messages) and all(_ids(a) == _ids(b) for a, b in zip(shown, messages, strict=True))
-    return same and all(sent.state == "unchanged" for sent in ctx.sent_messages)
+    visible = ctx.messages
+    same = len(visible) == len(messages) and all(_ids(a) == _ids(b) for a, b in zip(visible, messages, strict=True))
+    return same and all(entry.state == "unchanged" for entry in ctx.sent_messages)
 
 
 def _keeps_system_messages(ctx: AssembledContext, form: ListForm) -> bool:
