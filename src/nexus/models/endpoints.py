@@ -261,7 +261,7 @@ class _AnswerBody:
         return _DONE_LINE.search(self._tail) is not None
 
     async def events(self) -> AsyncIterator[bytes]:
-        """Yield the bytes of a stream of events; nothing of plain JSON."""
+        """Yield the bytes of a stream of events; plain JSON goes to `plain` instead."""
         decoder = getincrementaldecoder("utf-8-sig")("replace")
         is_plain: bool | None = None
         async for data in self._read():

@@ -178,8 +178,7 @@ def _answered_by(block: dict[str, Any]) -> str:
 def with_paired_server_tools(fragments: list[Fragment]) -> list[Fragment]:
     """Return the turns without server tools' calls that have no result, and without results that have no call.
 
-    A call may wait for its result at the end, where the provider goes on with it, and while a program that it runs calls
-    the client's tools.
+    A call may lack its result at the end, where the provider continues it, and while its program calls client tools.
     """
     paired: list[Fragment] = []
     uses: set[str] = set()

@@ -1,8 +1,9 @@
 """System messages among Anthropic's messages: the models that take them, and the places where they may be.
 
-The rules are those of the page "Mid-conversation system messages" of platform.claude.com: not first, behind a user's
-message or an assistant's that ends with a server tool's call, and last or before an assistant's. The models are Opus from
-4.8 on and the fifth generation; other endpoints than Anthropic's own have other names for them.
+The rules are from the page "Mid-conversation system messages" of platform.claude.com: a system message is not first, is
+after a user message or an assistant message that ends with a server tool's call, and is last or before an assistant
+message. The models are Opus from 4.8 on and others from the fifth generation on. Endpoints of other companies name them
+differently.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def takes_system_messages(model: str) -> bool:
 
 
 def with_placed_system(conversation: ConversationParts) -> ConversationParts:
-    """Return a conversation in which system messages at other places are a user's, joined with those next to them."""
+    """Return a conversation whose misplaced system messages are user messages, joined with adjacent user messages."""
     fragments = conversation.fragments
     if not any(fragment["role"] == "system" for fragment in fragments):
         return conversation

@@ -156,8 +156,8 @@ def _neutral_item(message: Message) -> Fragment:
         return {"role": "model", "parts": [_part(part) for part in message.parts if isinstance(part, (Text, ToolCall))]}
     if message.role == "tool":
         return {"role": "user", "parts": [_response(result) for result in message.results()]}
-    shown = system_note(message) if message.role == "system" else message
-    return {"role": "user", "parts": [_part(part) for part in visible_parts(shown)]}
+    user_message = system_note(message) if message.role == "system" else message
+    return {"role": "user", "parts": [_part(part) for part in visible_parts(user_message)]}
 
 
 def ordered(calls: list[dict[str, Any]], answers: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ _OF_CLIENT = frozenset({"http_options", "automatic_function_calling", "should_re
 """Settings of the Python client, which sends none of them."""
 
 _VERBATIM = frozenset({"args", "response", "parameters", "labels", "response_schema"})
-_WORD = re.compile(r"_([a-z0-9])")
+_WORD_START = re.compile(r"_([a-z0-9])")
 
 
 def body(ctx: AssembledContext) -> dict[str, Any]:
@@ -54,4 +54,4 @@ def _in_camel_case(value: Any, key: str = "") -> Any:
 
 
 def _camel_case(name: str) -> str:
-    return _WORD.sub(lambda match: match[1].upper(), name)
+    return _WORD_START.sub(lambda match: match[1].upper(), name)

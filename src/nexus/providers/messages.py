@@ -1,7 +1,7 @@
 """Messages of requests, as a program has them for a provider, read into neutral ones that are sent as received.
 
-Formats are recognized by features that only one of them has: the form of tool calls, blocks or parts. Messages of a role and plain
-text are read as chat completions, which says the same as any other format.
+Formats are recognized by features that only one of them has: the form of tool calls, blocks or parts. Messages with
+only a role and plain text are read as chat completions, because they mean the same in all formats.
 """
 
 from __future__ import annotations
@@ -218,15 +218,15 @@ def _read(
 
 def _with_made_ids(message: Message) -> Message:
     """Return a received message with an id in each of its calls, unless it is Gemini's and none of them has one."""
-    made = made_ids(message)
-    is_optional = received_format(message) == "gemini" and len(made) == sum(1 for _ in message.calls())
-    return with_ids_of_parts(message) if made and not is_optional else message
+    new_ids = made_ids(message)
+    is_optional = received_format(message) == "gemini" and len(new_ids) == sum(1 for _ in message.calls())
+    return with_ids_of_parts(message) if new_ids and not is_optional else message
 
 
 def _with_form(new: tuple[Message, ...], item: dict[str, Any], last_role: str) -> tuple[Message, ...]:
-    """Return the messages of one item of Anthropic's in its own form.
+    """Return the messages of one Anthropic item in its own form.
 
-    A plain string is sent as one. A user's message is not joined with the one before it; results are.
+    A plain string is sent as a plain string. A user's message is not joined with the one before it; results are.
     """
     content = text_of(item.get("content"))
     is_plain = item.keys() <= {"role", "content"} or item.get("role") != "system"

@@ -135,7 +135,7 @@ def must_have_reasoning(model: str) -> bool:
 
 
 def _with_required_thinking(item: dict[str, Any], message: Message, model: str) -> dict[str, Any]:
-    """Return an assistant's item with what the model requires of calls: a thought, empty if there is none, or a signature."""
+    """Return an assistant's item with the thought, possibly empty, or the signatures that the model requires."""
     calls = items_of(item.get("tool_calls"))
     if not calls:
         return item
@@ -281,7 +281,7 @@ def _with_sendable_calls(item: dict[str, Any], message: Message) -> dict[str, An
 
 
 def _function_of(call: dict[str, Any]) -> dict[str, Any]:
-    """Return the name and the arguments of a call; nothing of one without a name."""
+    """Return the name and the arguments of a call; an empty dict if it has no name."""
     function = mapping(call.get("custom" if call.get("type") == "custom" else "function"))
     return function if isinstance(function.get("name"), str) else {}
 
@@ -329,7 +329,7 @@ def usage(value: Any, prompt: str = "prompt", completion: str = "completion") ->
 
 
 def _read_thinking(fields: dict[str, Any]) -> Iterator[Thinking]:
-    """Yield the thinking of an assistant's message. It may be empty: that of a call, or encrypted details."""
+    """Yield the thinking of an assistant's message. The text may be empty if there are calls or encrypted details."""
     details = [mapping(detail) for detail in items_of(fields.get("reasoning_details"))]
     of_details = "".join(text_of(detail.get("text")) or text_of(detail.get("summary")) for detail in details)
     text = text_of(fields.get("reasoning_content")) or text_of(fields.get("reasoning")) or of_details

@@ -1,7 +1,7 @@
 """Results of tool calls in a client's list, paired with their calls where ids do not decide.
 
-Some clients send no ids (Google ADK), or a result with an id that its call lacks (Gemini CLI). Providers take results
-directly behind their calls, so the order says what an id does not.
+Some clients send no ids (Google ADK), or a result with an id that its call lacks (Gemini CLI). Providers require
+results directly after their calls, so the order shows which call a result answers.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from nexus.types.message import MADE_IDS, Message, ToolCall, ToolResult, made_id
 
 
 def pair_results(messages: Sequence[Message], known_ids: Collection[str] = ()) -> list[Message]:
-    """Return the messages with each result under the id of a call, in what is sent as received too.
+    """Return the messages with each result under the id of a call, also in items that are sent as received.
 
-    A result whose id no call has answers a call of the assistant's message before it: the first one of the same name that
-    no other result answers, else the first such one. A call without an id of its own takes the result's. `known_ids` are
-    the ids of calls before these messages.
+    A result with an unknown id answers a call of the assistant's message before it: the first unanswered call of the
+    same name, else the first unanswered one. A call without its own id takes the result's id. `known_ids` are the ids
+    of calls before these messages.
     """
     paired = [*messages]
     ids = set(known_ids)
@@ -43,11 +43,11 @@ def _pair_group(
     messages: list[Message], calls: Sequence[int], results: Sequence[int], known_ids: Collection[str]
 ) -> None:
     """Pair the results at some indexes with the calls at others, in place."""
-    found = [result for index in results for result in messages[index].results()]
-    foreign = [result for result in found if result.call_id not in known_ids]
+    all_results = [result for index in results for result in messages[index].results()]
+    foreign = [result for result in all_results if result.call_id not in known_ids]
     if not foreign or not calls or calls[-1] == len(messages):
         return
-    answered_ids = {result.call_id for result in found}
+    answered_ids = {result.call_id for result in all_results}
     open_calls = [call for index in calls for call in messages[index].calls() if call.id not in answered_ids]
     answers = _answers(foreign, open_calls)
     without_id = {call_id for index in calls for call_id in made_ids(messages[index])}
@@ -90,7 +90,7 @@ def _answer(result: ToolResult, call: ToolCall | None, new_ids: dict[str, str]) 
 
 
 def _with_own_ids(message: Message, new_ids: dict[str, str]) -> Message:
-    """Return an assistant's message whose calls have their results' ids in place of made ones."""
+    """Return an assistant's message with its results' ids in place of generated call ids."""
     renamed = with_call_ids(message, new_ids)
     if renamed is message:
         return message

@@ -75,12 +75,12 @@ class CallIndex:
 
 def with_made_ids(parts: Sequence[Part], calls: CallIndex) -> tuple[list[Part], list[str]]:
     """Return the parts with an id in each call, and the ids that were made."""
-    named, made = [*parts], list[str]()
+    new_parts, new_ids = [*parts], list[str]()
     for index, part in enumerate(parts):
         if isinstance(part, ToolCall) and not part.id:
-            made.append(calls.made_id(len(made)))
-            named[index] = replace(part, id=made[-1])
-    return named, made
+            new_ids.append(calls.made_id(len(new_ids)))
+            new_parts[index] = replace(part, id=new_ids[-1])
+    return new_parts, new_ids
 
 
 ReadOne: TypeAlias = Callable[[Any, CallIndex], tuple[Message, ...]]

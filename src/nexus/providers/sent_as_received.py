@@ -1,7 +1,7 @@
-"""Comparison of a list with what its messages are sent as: whether sending the list as received says the same.
+"""Comparison of a received list with the items that its messages are rendered as.
 
-Not compared are cache breakpoints, null fields, defaults, item types and ids that a request may omit, how a plain text is wrapped,
-and which messages of one role are joined.
+Differences that do not count: cache breakpoints, null fields, defaults, item types and ids that a request may omit, how
+plain text is wrapped, and which messages of one role are joined.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DEFAULTS: dict[str, Any] = {"is_error": False, "caller": {"type": "direct"}}
 
 
 def are_sent_as_received(read: ReadItems) -> bool:
-    """Return True if the messages of a list, if nothing changes them, are sent as the list has them."""
+    """Return True if the list's messages, rendered without changes, equal the list in all compared fields."""
     received = [value for value in read.values if not isinstance(value, Message)]
     if len(received) != len(read.values):
         return False
@@ -46,7 +46,7 @@ def _items(message: Message, read_format: ReceivedFormat) -> list[dict[str, Any]
 
 
 def _joined(items: Sequence[Any], read_format: ReceivedFormat) -> list[Any]:
-    """Return items in one form, those of one role in a row joined."""
+    """Return items in one form, with consecutive items of the same role joined."""
     key = "parts" if read_format == "gemini" else "content"
     joined: list[Any] = []
     for item in items:
@@ -75,7 +75,7 @@ def _plain_block(block: Any) -> Any:
 
 
 def _compared(value: Any) -> Any:
-    """Return a copy without what is not compared, Gemini's names in snake case."""
+    """Return a copy with only the compared fields, and Gemini's names in snake case."""
     if isinstance(value, list):
         return [_compared(item) for item in cast("list[Any]", value)]
     if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""What a provider did to a prompt by itself: compactions, cleared tool results, and its reason for a cache miss.
+"""A provider's own edits of a prompt (compactions, cleared tool results), and its reason for a cache miss.
 
 Anthropic: context_management.applied_edits of a reply, blocks of type `compaction`, diagnostics.cache_miss_reason.
 OpenAI: items of type `compaction`, from a reply or from `/responses/compact`.
@@ -12,19 +12,19 @@ from nexus.providers.received import items_of, mapping, text_of
 from nexus.types.message import Message, Unknown
 
 COMPACTION = "compaction"
-"""Type of the block or item that stands for everything before it, in both providers' formats."""
+"""Type of the block or item that replaces everything before it, in both providers' formats."""
 
 _NO_REASON = ("", "unavailable")
 _PLACES = ("diagnostics", "usage", "cache_diagnostics", "prompt_cache")
 
 
 def cache_miss_reason(body: dict[str, Any]) -> str:
-    """Return the provider's word for why its cache did not have the last prompt; empty if it names none."""
+    """Return the provider's reason for a cache miss of the last prompt; empty if it names none."""
     for fields in (body, *(mapping(body.get(name)) for name in _PLACES)):
         reason = fields.get("cache_miss_reason")
-        word = text_of(reason) or text_of(mapping(reason).get("type"))
-        if word not in _NO_REASON:
-            return word
+        kind = text_of(reason) or text_of(mapping(reason).get("type"))
+        if kind not in _NO_REASON:
+            return kind
     return ""
 
 
@@ -39,7 +39,7 @@ def context_edits(body: dict[str, Any]) -> tuple[str, ...]:
 
 
 def has_compaction(message: Message) -> bool:
-    """Return True if a message has a provider's compaction, which stands for everything before it."""
+    """Return True if a message has a provider's compaction, which replaces everything before it."""
     if any(isinstance(part, Unknown) and part.kind == COMPACTION for part in message.parts):
         return True
     return f'"type":"{COMPACTION}"' in message.received

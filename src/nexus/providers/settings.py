@@ -260,8 +260,8 @@ class _Translation:
         definition = self.tools[choice].provider_fields if self.tools[choice].is_typed else {"type": "function"}
         if definition["type"] not in ("function", "custom"):
             return {"tool_choice": {"type": definition["type"]}}
-        named = {definition["type"]: {"name": choice}} if self.format == "openai" else {"name": choice}
-        return {"tool_choice": {"type": definition["type"], **named}}
+        selection = {definition["type"]: {"name": choice}} if self.format == "openai" else {"name": choice}
+        return {"tool_choice": {"type": definition["type"], **selection}}
 
 
 def _tokens(thinking: bool | int | Effort) -> int:

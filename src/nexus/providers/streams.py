@@ -155,7 +155,7 @@ _READERS = {"openai": openai, "responses": openai_responses, "anthropic": anthro
 
 
 def _is_whole_reply(fields: Fields, provider: ReceivedFormat) -> bool:
-    """Return True for a complete reply among the events. Those of Gemini have no other form."""
+    """Return True for a complete reply among the events; False for Gemini, whose replies look like its events."""
     reader = _READERS.get(provider)
     return reader is not None and fields.get("object") != "chat.completion.chunk" and reader.is_reply(fields)
 

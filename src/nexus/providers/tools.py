@@ -23,10 +23,10 @@ _CHAT_FIELDS = ("strict",)
 
 
 def sent_tools(tools: Iterable[ToolSpec], body_format: BodyFormat, model: Model) -> list[ToolSpec]:
-    """Return the tools that a body has."""
+    """Return the tools that a request body contains."""
     provider = "openai" if body_format == "responses" else body_format
-    offered = (spec for spec in tools if not spec.is_typed or spec.provider == provider)
-    return [spec for spec in offered if body_format != "openai" or not _is_of_responses(spec, model)]
+    candidates = (spec for spec in tools if not spec.is_typed or spec.provider == provider)
+    return [spec for spec in candidates if body_format != "openai" or not _is_of_responses(spec, model)]
 
 
 def _is_of_responses(spec: ToolSpec, model: Model) -> bool:
@@ -36,7 +36,7 @@ def _is_of_responses(spec: ToolSpec, model: Model) -> bool:
 
 def chat_tools(ctx: AssembledContext) -> list[dict[str, Any]]:
     """Return the tools of a chat completion."""
-    return [*map(_chat_tool, _sent(ctx, "openai"))]
+    return [*map(_chat_tool, _tools_for(ctx, "openai"))]
 
 
 def _chat_tool(spec: ToolSpec) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def _chat_tool(spec: ToolSpec) -> dict[str, Any]:
 
 def responses_tools(ctx: AssembledContext) -> list[dict[str, Any]]:
     """Return the tools of a request of the Responses API."""
-    return [*map(_responses_tool, _sent(ctx, "responses"))]
+    return [*map(_responses_tool, _tools_for(ctx, "responses"))]
 
 
 def _responses_tool(spec: ToolSpec) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def _responses_tool(spec: ToolSpec) -> dict[str, Any]:
 
 def anthropic_tools(ctx: AssembledContext) -> list[dict[str, Any]]:
     """Return the tools of a request of the Messages API."""
-    return [*map(_anthropic_tool, _sent(ctx, "anthropic"))]
+    return [*map(_anthropic_tool, _tools_for(ctx, "anthropic"))]
 
 
 def _anthropic_tool(spec: ToolSpec) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def _anthropic_tool(spec: ToolSpec) -> dict[str, Any]:
 
 def gemini_tools(ctx: AssembledContext) -> list[dict[str, Any]]:
     """Return the tools of a request for Gemini: one with all declarations, then the typed ones."""
-    specs = _sent(ctx, "gemini")
+    specs = _tools_for(ctx, "gemini")
     declarations = [
         {**_head(spec), "parameters_json_schema": spec.fresh_schema(), **_own_fields(spec, "gemini")}
         for spec in specs
@@ -83,7 +83,7 @@ def gemini_tools(ctx: AssembledContext) -> list[dict[str, Any]]:
     return [*([{"function_declarations": declarations}] if declarations else ()), *typed]
 
 
-def _sent(ctx: AssembledContext, body_format: BodyFormat) -> list[ToolSpec]:
+def _tools_for(ctx: AssembledContext, body_format: BodyFormat) -> list[ToolSpec]:
     return sent_tools(ctx.tools, body_format, ctx.accounting.model_info)
 
 

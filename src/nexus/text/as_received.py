@@ -148,7 +148,13 @@ def received_items(
 def with_changed_images(message: Message, change: Callable[[Image, ToolResult | None], Image | Text]) -> Message:
     """Return the message with each image changed, also in results and in the form in which it was received.
 
-    `change` gets each image that has data or an address, with the result that it is in. The same object if no image changes. Where that form has no place for the new part, the message is sent from its parts.
+    If no image changes, the same object is returned. If the received form has no place for a new part, it is removed,
+    and the message is sent from its parts.
+
+    Args:
+        message: The message.
+        change: Gets each image that has data or an address, and the result that contains it; returns the image or text
+            to use instead.
     """
     changes: list[tuple[Image, Image | Text]] = []
 
@@ -285,8 +291,8 @@ def _places_of_ids(received: _Received) -> Iterator[tuple[Item, str]]:
             yield from ((block, keys[block["type"]]) for block in blocks if block.get("type") in keys)
         case _:
             parts = [part for item in received.items for part in _objects(item.get("parts"))]
-            named = [part[key] for part in parts for key in ("function_call", "function_response") if key in part]
-            yield from ((fields, "id") for fields in named)
+            objects = [part[key] for part in parts for key in ("function_call", "function_response") if key in part]
+            yield from ((fields, "id") for fields in objects)
 
 
 _RESPONSES_CALLS = ("function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output")
