@@ -37,7 +37,7 @@ def get_messages_by_turn_id(nx: Engine, turn_id: str) -> list[Message]:
         turn_id: Thread and number of the turn, as in `ctx.parent_turn_id`: `1.3`.
 
     Raises:
-        BadReference: There is no such turn.
+        BadReference: The turn does not exist.
     """
     thread, number = _parse(nx, turn_id, "turn")
     with nx.store.snapshot():
@@ -50,7 +50,7 @@ def get_messages_by_turn_id(nx: Engine, turn_id: str) -> list[Message]:
 def find_latest_compaction(nx: Engine, thread: str | int) -> CompactionTurn | None:
     """Return the current compaction of a session, or of a thread by its number; None without one.
 
-    One that was undone, or that a clear followed, is not current. Raises NoSuchSession.
+    A compaction that was undone, or followed by a clear, is not current. Raises NoSuchSession.
     """
     number = thread if isinstance(thread, int) else nx.ledger.thread(thread)
     mark = live_checkpoints(nx.store.checkpoints(number, replaced=False)).checkpoint

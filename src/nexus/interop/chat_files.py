@@ -193,9 +193,9 @@ def is_message(record: dict[str, Any]) -> bool:
 
 
 def _drafts(path: Path, on_read: OnRead | None, format_name: str) -> Iterator[_Draft]:
-    """Yield each conversation when the next one begins, those of lines that name theirs at the end.
+    """Yield each conversation when the next one begins; conversations that are named by their lines come at the end.
 
-    Other lines count for the conversation before them.
+    Other lines belong to the conversation before them.
     """
     stem, used = path.stem, Counter[str]()
     groups: dict[str, _Draft] = {}
@@ -337,7 +337,7 @@ def _transcript(draft: _Draft, format_name: str, read_one: ReadOne, times: FileT
 
 
 def _units(numbered: list[tuple[str, int, Any]]) -> Iterator[list[tuple[str, int, Any]]]:
-    """Yield the items of each message: those of the model in a row, one that a program sent."""
+    """Yield the items of each message: consecutive items of the model, or one item that a program sent."""
     unit: list[tuple[str, int, Any]] = []
     for numbered_item in numbered:
         is_of_model = openai_responses.is_of_model(mapping(numbered_item[2]))

@@ -90,7 +90,7 @@ class Chain:
         return self.last
 
     def _is_side_branch(self, link: Link) -> bool:
-        """Return True if the conversation went on elsewhere, although nobody went back to the link's node.
+        """Return True if the conversation continued elsewhere and the user did not go back to the link's node.
 
         A message that replaces another one names the same line as its parent.
         """

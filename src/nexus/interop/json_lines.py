@@ -259,9 +259,10 @@ def _skip_space(text: str, start: int) -> int:
 
 
 def _behind_fragment(text: str, start: int) -> tuple[dict[str, Any], int] | None:
-    """Return the whole record behind a fragment of it that begins at `start`, and where it ends; None without one.
+    """Return the whole record behind its fragment at `start`, and its end; None if there is none.
 
-    An object inside of the fragment is no record: a record has all the fragment's own fields, and the line ends with it.
+    Objects inside the fragment do not count: the record has all the fragment's own fields, and the line ends or another
+    object begins after it.
     """
     fragment = _FIRST_KEY.match(text, start)
     first_key = fragment[1].partition("{")[0] if fragment else ""
@@ -279,7 +280,7 @@ def _behind_fragment(text: str, start: int) -> tuple[dict[str, Any], int] | None
 
 
 def _own_keys(fragment: str) -> set[str]:
-    """Return the keys of a broken object's own fields, which are not those of the objects in it."""
+    """Return the keys of a broken object's own fields, without the keys of nested objects."""
     depth, keys = 0, set[str]()
     for token in _TOKENS.finditer(fragment):
         if token[0][0] in "{[":

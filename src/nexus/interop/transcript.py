@@ -237,7 +237,10 @@ class FileTimes:
 
 
 def with_known_times(transcript: Transcript) -> Transcript:
-    """Return the transcript with a time for each step, if any is known: that of the step before it, else after it."""
+    """Return the transcript with a time for each step, if any is known.
+
+    A step without a time gets the time of the step before it, else of the first step with a time, else `undated_ms`.
+    """
     fallback = transcript.undated_ms
     forks = (replace(fork, steps=_dated(fork.steps, fallback)) for fork in transcript.forks)
     return replace(transcript, steps=_dated(transcript.steps, fallback), forks=tuple(forks))
@@ -287,7 +290,8 @@ def group_into_turns(steps: Sequence[Step], *, ended: bool = False) -> tuple[Ste
     """Return the steps of one path with `starts_turn` and `closes_turn` set.
 
     A typed user's message opens a turn unless the previous one is unanswered. A turn is closed by the step that opens
-    the next one, by a clear, or by its failure, which may be followed by another try. The last turn is closed if `ended`, and if its last message is an answer without calls.
+    the next one, by a clear, or by its failure, which may be followed by another try. The last turn is closed if
+    `ended` and its last message is an answer without calls.
     """
     marked: list[Step] = []
     unanswered = under_way = False

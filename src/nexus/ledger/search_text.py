@@ -99,7 +99,7 @@ def comparable(text: str) -> str:
 
 
 class _BareForms(dict[int, str]):
-    """Each character without what it marks: empty for marks and format characters."""
+    """Characters by code point; empty text for marks and format characters."""
 
     def __missing__(self, number: int) -> str:
         character = chr(number)
@@ -155,7 +155,7 @@ def _names(text: str) -> Iterator[tuple[str, int]]:
 
 
 def _parts_of(name: str) -> list[str]:
-    """Return the words in a name that are none between its other characters: those of camel case, and all joined."""
+    """Return the words of a name that a split at `_` misses: camel-case parts, and all parts joined."""
     joined = name.replace("_", "")
     parts = [part[0] for part in _split_name(name)]
     is_snake = parts == [part for part in name.split("_") if part]
@@ -238,7 +238,7 @@ def _matches(text: str, phrases: list[list[str]]) -> Iterator[tuple[int, int]]:
     places = [*_phrases_in(_tokens(text), phrases)]
     for name, start in _names(text):
         parts = (
-            (word, start + part.start(), start + part.end()) for part in _split_name(name) for word in words(part[0])
+            (term, start + part.start(), start + part.end()) for part in _split_name(name) for term in words(part[0])
         )
         places += _phrases_in(parts, phrases)
         joined = [("".join(words(name)), start, start + len(name))]
@@ -284,7 +284,7 @@ def _tokens(text: str) -> Iterator[tuple[str, int, int]]:
 
 @lru_cache(maxsize=1 << 14)
 def _pieces(character: str) -> tuple[str, ...]:
-    """Return what a character adds to the word before it, the words of its own, and the beginning of the next.
+    """Return the text that a character adds to the word before it, its own words, and the start of the next word.
 
     The search index decides: the character is put between two letters and split as the index splits text. One that is
     ignored, such as a mark, adds an empty text.

@@ -35,7 +35,7 @@ class ToolCall:
 
     @classmethod
     def parse(cls, call_id: str, name: str, arguments: str) -> Self:
-        """Return a call with the arguments of a JSON text; text that is no object is under `_unparsed`."""
+        """Return a call with arguments parsed from JSON; text that is not an object is under `_unparsed`."""
         return cls(call_id, name, msgspec.json.decode(arguments_as_object(arguments)))
 
 
@@ -93,12 +93,12 @@ class Message(dict[str, Any]):
 
     @property
     def stored(self) -> engine.Message | None:
-        """The message of the ledger that it shows; None for a program's own, and for one that was changed."""
+        """The ledger's message that it shows; None if a program created or changed it."""
         return self._stored if self == self._as_stored else None
 
     @property
     def role(self) -> Role:
-        """Who wrote the message."""
+        """Role of the message's author."""
         return Role(self["role"])
 
     @property

@@ -277,8 +277,8 @@ class ContextBuilder:
         elif registry is not None:
             registered = check_definitions(registry.get_all_tool_definitions(), registry)
         names = {definition_name(tool) for tool in single_definitions(registered)}
-        own = (tool for tool in single_definitions(tools) if definition_name(tool) not in names) if names else tools
-        usable, problems = usable_definitions((*registered, *own))
+        others = (tool for tool in single_definitions(tools) if definition_name(tool) not in names) if names else tools
+        usable, problems = usable_definitions((*registered, *others))
         return list(usable), [ContextWarning(TOOLS_ORIGIN, text) for text in problems]
 
     async def _rows(self, owner_key: str, current_run_id: str) -> list[dict[str, Any]]:

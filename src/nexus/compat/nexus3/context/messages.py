@@ -1,7 +1,7 @@
-"""Document 004's messages and those of the ledger: each is made from the other.
+"""Conversion between document 004's messages and the ledger's messages.
 
-A message that is shown contains the ledger's, so that nothing is lost when a program gives it back: its time, images,
-and the place at which it is stored.
+A shown message contains the ledger's message, so that its time, images and position in the ledger are preserved when a
+program passes it back.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ M = TypeVar("M", bound=AnyMessage)
 
 
 def stored_messages(messages: Iterable[AnyMessage]) -> list[Message]:
-    """Return each message as the ledger has it. Raises BadReply for a value that is no message."""
+    """Return each message as the ledger has it. Raises BadReply for a value that is not a message."""
     calls, stored = CallIndex(), list[Message]()
     for value in messages:
         message = value.stored if isinstance(value, core.Message) else value if isinstance(value, Message) else None
