@@ -1,4 +1,4 @@
-"""Limits of the images in one request, by who reads it: types, pixels, bytes and number.
+"""Limits of the images in one request, by provider: types, pixels, bytes and number.
 
 The figures are rows of `data/providers.json`, with their reasons.
 """
@@ -16,7 +16,7 @@ from nexus.types.config import ImagesConfig
 
 
 class ImageLimits(Struct, frozen=True, omit_defaults=True):
-    """Limits of images as they are sent. A manifest has them, so that a replay sends the same; 0 is unlimited."""
+    """Limits of sent images; 0 is unlimited. Manifests store them, so that a replay sends the same images."""
 
     edge_px: int = 0
     """Longest edge of any image."""
@@ -45,9 +45,10 @@ class ImageLimits(Struct, frozen=True, omit_defaults=True):
 
 
 def image_limits(model: Model, config: ImagesConfig) -> ImageLimits:
-    """Return the limits for a model: its maker's, and of a format that is another maker's own, whichever is smaller.
+    """Return the limits for a model: the smaller of its maker's limits and its provider format's.
 
-    OpenAI's format says nothing about the server: a model of an unknown maker has the limits of compatible servers.
+    Many servers use OpenAI's format, so only the maker counts there. Models of an unknown maker have the limits of
+    compatible servers.
     """
     rows = provider_table().image_limits
     if model.provider_format == "openai":

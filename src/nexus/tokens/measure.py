@@ -114,7 +114,7 @@ def _received_tokens(message: Message, provider_format: ReceivedFormat, counter:
 
 
 def _reasoning_tokens(message: Message, counter: TokenCounter) -> int:
-    """Return the count of a chat completion's fields with thinking; what is encrypted in them counts by its length."""
+    """Return the count of a chat completion's fields with thinking; encrypted text counts by its length."""
     text = reasoning_json(message)
     sealed = sum(len(match[0]) for match in _BASE64.finditer(text))
     return counter.count(_BASE64.sub("", text)) - (-sealed // _SEALED_CHARS_PER_TOKEN) if text else 0

@@ -77,7 +77,7 @@ class CacheRules(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ImageLimitRow(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a provider accepts of images; 0 is unlimited. `nexus.tokens.image_limits` has the meaning of each figure."""
+    """A provider's limits of images; 0 is unlimited. `nexus.tokens.image_limits` has the meaning of each figure."""
 
     why: str
     edge_px: int

@@ -162,7 +162,7 @@ def _without_marks(value: object) -> object:
 
 
 def _parameters(name: str, function: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
-    """Return the schema of a tool's parameters as providers accept it, and a note about what it cannot say."""
+    """Return the schema of a tool's parameters as providers accept it, and a note on parts that it cannot express."""
     declared: object = next(filter(None, map(function.get, SCHEMA_KEYS)), None)
     fields = cast("Mapping[str, Any]", declared) if isinstance(declared, Mapping) else {"properties": declared}
     properties: Any = fields.get("properties") or {}

@@ -1,8 +1,8 @@
-"""What a tool definition says in its own provider's form and in no other: typed tools, and further fields of functions.
+"""Parts of tool definitions that only one provider takes: typed tools, and further fields of functions.
 
 A typed tool (`memory_20250818`, `web_search`, `google_search`, a custom tool with a grammar) has no schema of parameters:
 its provider or its model defines it. A function may have fields that only its provider takes (`strict`, `defer_loading`).
-The fields are those of the packages `anthropic` 2.12, `openai` 3.54 and `google-genai` 3.4.
+The fields are from the packages `anthropic` 2.12, `openai` 3.54 and `google-genai` 3.4.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias, cast
 from msgspec import Struct
 
 ToolProvider: TypeAlias = Literal["", "openai", "anthropic", "gemini"]
-"""The provider whose form a definition is in; empty if it says nothing that others do not take."""
+"""The provider whose form a definition is in; empty if other providers take all of it."""
 
 SCHEMA_KEYS = ("parameters", "input_schema", "parameters_json_schema", "parametersJsonSchema", "inputSchema")
 """Keys of a function's schema in all forms."""
@@ -55,7 +55,7 @@ class OwnForm(Struct, frozen=True):
 
 
 def split_tools(definition: Mapping[str, Any]) -> Iterator[object]:
-    """Yield the tools of one definition. One in Gemini's form may have several, declared ones and typed ones."""
+    """Yield the tools of one definition. A definition in Gemini's form may have several declared and typed tools."""
     declared = next((definition[key] for key in _DECLARATIONS if definition.get(key)), None)
     if declared is None:
         yield definition
@@ -67,7 +67,7 @@ def split_tools(definition: Mapping[str, Any]) -> Iterator[object]:
 
 
 def own_form(definition: Mapping[str, Any]) -> OwnForm:
-    """Return what one tool's definition says in its provider's form alone."""
+    """Return the part of one tool's definition that only its provider takes."""
     fields = {key: value for key, value in definition.items() if key != "cache_control"}
     kind = fields.get("type")
     if isinstance(kind, str) and kind and kind not in _FUNCTION_TYPES and not _is_function(fields):

@@ -152,7 +152,7 @@ def _clean(value: Any) -> Any:
 def repair_json(body: bytes, *, nan_as_null: bool = False) -> bytes:
     """Return a JSON text that other readers accept: without a byte order mark, lone surrogates and invalid bytes.
 
-    Valid JSON is returned unchanged, and what is no JSON with its invalid bytes replaced.
+    Valid JSON is returned unchanged. In other text invalid bytes are replaced, and leading white space is removed.
     """
     try:
         msgspec.json.decode(body)

@@ -54,7 +54,7 @@ class Header(Struct, frozen=True):
 
 
 class Inspection(Struct, frozen=True):
-    """What an image is; sizes in pixels."""
+    """Properties of an image; sizes in pixels."""
 
     media_type: str
     width: int

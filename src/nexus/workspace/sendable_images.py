@@ -1,7 +1,7 @@
 """Images as they may be sent: typed by their bytes, decoded, within a provider's limits.
 
-Each image is decoded once; what was found is remembered by the hash of its data. Stored images are never changed. A copy
-that is sent instead depends on the data and the limits alone, so every call sends the same bytes.
+Each image is decoded once; the finding is cached by the hash of its data. Stored images are never changed. A copy that
+is sent instead depends only on the data and the limits, so every call sends the same bytes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ K = TypeVar("K")
 
 MAX_FINDINGS = 4_096
 MAX_COPIED_CHARS = 64_000_000
-"""Base64 of remembered copies that are not the stored data."""
+"""Characters of base64 in all cached copies together."""
 
 _DATA_URL = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)
 _SPACE = re.compile(r"\s+")
@@ -56,7 +56,7 @@ _HEIC_BRANDS = {
 
 
 class Finding(Struct, frozen=True, gc=False):
-    """What the bytes of an image are."""
+    """Properties of an image according to its bytes."""
 
     media_type: str = ""
     width: int = 0
@@ -68,11 +68,11 @@ class Finding(Struct, frozen=True, gc=False):
     is_plain_base64: bool = True
     """False if its data is base64 in another form: with line breaks, of addresses, behind `data:`."""
     reason: str = ""
-    """Why it cannot be sent; empty if it can."""
+    """Reason why it cannot be sent; empty if it can."""
 
 
 class _Memo(Generic[T, K]):
-    """Results of this process, by hash of the data and a setting; the least recently used go first."""
+    """LRU cache of results, by hash of the data and a setting."""
 
     def __init__(self, compute: Callable[[str, K], T], max_results: int, chars: Callable[[T], int]) -> None:
         self._compute, self._max_results, self._chars_of = compute, max_results, chars
@@ -97,9 +97,10 @@ class _Memo(Generic[T, K]):
 
 
 def sendable_image(image: Image, limits: ImageLimits) -> Image | str:
-    """Return the image as it may be sent, the same object if that is as it is; or why it cannot be sent.
+    """Return the image in a form that may be sent, or the reason why it cannot be sent.
 
-    An address is not fetched. One that names a file of a type that no model reads is refused.
+    An image that needs no change is returned as the same object. Addresses are not fetched; one that names a file of an
+    unreadable type is rejected.
     """
     data = image.data or (image.url if image.url[:5].lower() == "data:" else "")
     if not data:
@@ -122,7 +123,7 @@ def sendable_image(image: Image, limits: ImageLimits) -> Image | str:
 
 
 def longest_edge(image: Image, limits: ImageLimits) -> int:
-    """Return the pixels of an image's longest edge; 0 if that is unknown, as of an address."""
+    """Return the pixels of an image's longest edge; 0 if it is unknown, as for an address."""
     finding = _findings.of(image.data, limits.decoded_px) if image.data else Finding()
     return max(finding.width, finding.height)
 

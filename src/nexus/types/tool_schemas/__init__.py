@@ -1,4 +1,4 @@
-"""Schemas of tool parameters that all four providers accept, with the same meaning as far as they can carry it.
+"""Schemas of tool parameters that all four providers accept, with the same meaning as far as they can express it.
 
 Providers check the schemas of all tools before a call, and refuse the whole request for one that they do not accept:
 
@@ -11,7 +11,8 @@ Providers check the schemas of all tools before a call, and refuse the whole req
   in optional properties; required properties are defined (github.com/anomalyco/opencode/issues/12295,
   github.com/probelabs/probe/issues/569, ai.google.dev/api/generate-content).
 
-What a schema cannot say is a note: in the description of the parameter, or for the top of the schema in the tool's.
+Parts that a schema cannot express become notes in the parameter's description or, for the top of the schema, in the
+tool's.
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ from nexus.types.tool_schemas.references import (
 from nexus.types.tool_schemas.unions import UNIONS, clean_schema, flatten_unions, requires_only, union_note
 
 MAX_NODES = 2_000
-"""Schemas after which a reference with other keywords is no longer replaced by a copy of what it refers to."""
+"""Number of schemas after which a reference with other keywords is no longer replaced by a copy of its target."""
 
 MAX_COPIES = 2
-"""Such copies inside each other."""
+"""Depth of such copies inside each other."""
 
 MAX_PATH = 8
-"""Targets of `allOf` inside each other."""
+"""Depth of targets of `allOf` inside each other."""
 
 _PARAMETER_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}\Z")
 Place: TypeAlias = Literal["value", "branch", "condition"]
@@ -59,7 +60,7 @@ _NOT_AT_TOP = ("not", "enum", "const", "if", "then", "else")
 def usable_schema(schema: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     """Return a tool's schema as all providers accept it, and a note for the tool's description. Raises BadTool.
 
-    A schema that they accept already is returned unchanged, and one that was returned has no note.
+    A schema that they already accept is returned unchanged. A returned schema, passed again, has no note.
     """
     rewriting = _Rewriting(dict(schema))
     top = flatten_unions(rewriting.resolve(dict(schema), ()), lambda item: rewriting.resolve(item, ()))
@@ -80,7 +81,7 @@ def usable_schema(schema: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
 
 
 def _move_names_to_notes(top: Schema) -> None:
-    """Remove parameters whose names Anthropic refuses, which a note describes: the model may use them all the same."""
+    """Move parameters whose names Anthropic refuses to a note; the model can still use them."""
     properties = cast("Schema", top["properties"])
     required = cast("list[str]", top.get("required", []))
     for name in [name for name in (*properties, *required) if not _PARAMETER_NAME.match(name)]:
@@ -156,9 +157,9 @@ class _Rewriting:
         """Return a schema with everything inside it rewritten.
 
         Args:
-            value: What stands where a schema belongs.
-            copies: The ids of targets that it is inside a copy of.
-            place: Whether it is the schema of a value, one of several, or a condition, which has no properties of its own.
+            value: The value in the position of a schema.
+            copies: The ids of the targets whose copies contain it.
+            place: Position of the schema: a value, an alternative, or a condition, which has no properties of its own.
         """
         self._nodes += 1
         schema = clean_schema(_as_schema(value))
@@ -243,7 +244,7 @@ _WITH_ALL_OF = ANNOTATIONS | {"allOf", "type", "nullable"}
 
 
 def _as_schema(value: object) -> Schema:
-    """Return what stands where a schema belongs as one: names of types, texts, values."""
+    """Return a value in the position of a schema as a schema: names of types, texts, values."""
     if isinstance(value, dict):
         return dict(cast("Schema", value))
     if value is None or value is True:
@@ -263,7 +264,7 @@ def _as_schema(value: object) -> Schema:
 
 
 def _complete_array(schema: Schema) -> None:
-    """Give an array `items`, which say nothing if nothing is known; a fixed number of items becomes a limit."""
+    """Give an array `items`, empty if it has none; a fixed number of items becomes a limit."""
     types = schema.get("type")
     is_array = types == "array" or (isinstance(types, list) and "array" in types)
     if not is_array and "items" not in schema and "prefixItems" not in schema:
@@ -276,7 +277,7 @@ def _complete_array(schema: Schema) -> None:
 
 
 def _define_required(schema: Schema, *, is_branch: bool) -> None:
-    """Define required properties that are not defined; in an alternative, where they belong to the object, name them."""
+    """Define missing required properties; in an alternative, note them instead, because they belong to the object."""
     properties = cast("Schema", schema.get("properties", {}))
     required = cast("list[str]", schema.get("required", []))
     if missing := [name for name in required if name not in properties]:

@@ -1,6 +1,6 @@
 """Keywords of a JSON Schema: their values in the form of draft 2020-12, and two schemas joined into one.
 
-A value that cannot be put into that form is removed, and named in a note, which ends in the schema's description.
+A value that cannot be converted is removed and named in a note, which is added to the schema's description.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 Schema: TypeAlias = dict[str, Any]
 
 NOTES = "\0notes"
-"""Key of a schema that is being rewritten for its notes, which no JSON object of a tool can have."""
+"""Key for the notes of a schema that is being rewritten. A tool's JSON object cannot contain it."""
 
 MAX_NOTE_CHARS = 1_000
 
@@ -91,7 +91,7 @@ _GEMINI_NAMES = {
     "unique_items": "uniqueItems",
 }
 _NULL_VALUES = frozenset(("default", "const", "example"))
-"""Keywords whose value may be null; everywhere else null stands for an absent keyword."""
+"""Keywords whose value may be null; everywhere else null means an absent keyword."""
 
 
 def short_json(value: object, limit: int = MAX_NOTE_CHARS) -> str:
@@ -122,7 +122,7 @@ def note_text(schema: Schema) -> str:
 
 
 def json_types(value: object) -> tuple[list[str], list[str]]:
-    """Return the JSON types that a `type` names, and the words in it that name none; no types stand for all."""
+    """Return the JSON types that a `type` names, and its words that name none; no types means all types."""
     names = cast("list[object]", value) if isinstance(value, list) else [value]
     words = [part.strip() for name in names if isinstance(name, str) for part in name.split("|")]
     types: dict[str, None] = {}

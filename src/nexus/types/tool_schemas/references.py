@@ -71,7 +71,7 @@ class References:
         return None
 
     def _at(self, pointer: str) -> object:
-        """Return what a JSON pointer leads to."""
+        """Return the value that a JSON pointer leads to."""
         result: Any = self._root
         for step in _decode_percent(pointer).split("/")[1:] if pointer else ():
             key = step.replace("~1", "/").replace("~0", "~")
