@@ -44,10 +44,10 @@ _AMBIGUOUS = frozenset("\x0b\x0c\x1c\x1d\x1e\x1f\x85\u017f")
 
 
 class StartingCounter:
-    """Counts by `o200k_base`, equal to those of `ToktokCounter`.
+    """Counter of `o200k_base` tokens with the same counts as `ToktokCounter`.
 
     Args:
-        toktok: Counts what is long or ambiguous, and everything after `MAX_CHARS` characters.
+        toktok: Counts long or ambiguous texts, and all texts after `MAX_CHARS` characters.
         folder: Folder of the stored vocabulary. It is created with its parent's permission to write; without that, toktok
             counts everything.
     """
