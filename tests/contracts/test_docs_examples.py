@@ -22,7 +22,7 @@ import pytest
 
 from cli.running import environment, run
 from contracts.modules import ROOT
-from support.sdk_replies import client
+from support.sdk_replies import async_client, client
 
 EXAMPLES = ROOT / "examples"
 PAGES = [path for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))) if path.is_file()]
@@ -121,7 +121,7 @@ def _outside(page: Path) -> str:
 
 @pages_with("python", "py")
 def test_every_python_block_runs(page: Path, folder: Path) -> None:
-    names: dict[str, Any] = {"__name__": "__main__", "client": client()}
+    names: dict[str, Any] = {"__name__": "__main__", "client": client(), "async_client": async_client()}
     for block in blocks(page):
         if block.language not in ("python", "py") or block.not_run is not None:
             continue

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -58,6 +60,16 @@ def test_tool_loop_runs_the_tool_and_keeps_the_turn(tmp_path: Path) -> None:
     assert "We chose GIN." in str(sent[1]["messages"][-1])
     with nexus.open(tmp_path / "agent") as nx:
         assert [message.role for message in nx.history("main")] == ["user", "assistant", "tool", "assistant"]
+
+
+def test_tool_loop_passes_a_strict_type_checker(tmp_path: Path) -> None:
+    (block,) = [block for block in blocks(README) if block.language == "python"]
+    program = tmp_path / "loop.py"
+    head = "# pyright: strict, reportAny=false\nimport anthropic\n\nclient = anthropic.Anthropic()\n"
+    program.write_text(f"{head}{block.text}")
+    command = [sys.executable, "-m", "basedpyright", "--level", "error", "--pythonpath", sys.executable, str(program)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
 
 
 def test_tool_loop_has_at_most_twelve_lines_besides_the_tool() -> None:

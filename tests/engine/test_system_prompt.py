@@ -167,3 +167,34 @@ def test_messaging_rules_stay_for_the_session(root: Path) -> None:
         later = nx.assemble("more")
         assert later.system_prompt == first.system_prompt
         assert later.accounting.prefix.state == "extends"
+
+
+def current_text(nx: Engine, **options: Any) -> str:
+    content = nx.assemble("hi", model="gpt-4o", **options).to_openai()["messages"][-1]["content"]
+    assert isinstance(content, str)
+    return content
+
+
+@pytest.mark.parametrize("profile", ["layered", "repl"])
+@pytest.mark.parametrize(
+    ("clock", "system", "shows_time"),
+    [("", "", True), ("", BOT, False), ("message", BOT, True), ("off", "", False), ("off", BOT, False)],
+)
+def test_time_is_not_shown_next_to_an_own_system_prompt(
+    root: Path, profile: str, clock: Any, system: str, shows_time: bool
+) -> None:
+    with nexus.open(root, clock=clock) as nx:
+        text = current_text(nx, profile=profile, system=system)
+    assert ("Current time: " in text) is shows_time
+    assert ("Timezone" in text) is (shows_time and profile == "layered")
+    assert text.endswith("hi")
+
+
+def test_calls_recorded_with_the_time_are_replayed_without_it_today(tmp_path: Path) -> None:
+    """The system prompt of an application had the time next to it until it was off by default."""
+    with nexus.open(ledger=tmp_path / "l.db", clock="message") as nx:
+        before = turn(nx, session="s", system=BOT, model="gpt-4o")
+        assert "Current time: " in str(before.to_openai()["messages"][-1]["content"])
+    with nexus.open(ledger=tmp_path / "l.db") as nx:
+        assert nx.replay("s", 1).body_hash == before.body_hash
+        assert "Current time: " not in current_text(nx, session="s", system=BOT).partition("hi")[0]

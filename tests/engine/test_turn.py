@@ -46,6 +46,29 @@ def test_message_is_stored_before_any_call(nx: Engine) -> None:
     assert turn.is_open
 
 
+def test_loop_over_the_calls_of_a_turn_needs_nothing_else(tmp_path: Path) -> None:
+    """After a restart it goes on where it stopped: with the call that has no result."""
+    replies = [AgentResult((CALLS,)), reply()]
+    with nexus.open(model="claude-sonnet-4-5", ledger=tmp_path / "ledger.db") as nx:
+        turn = nx.begin("Look twice.", session="s")
+        assert turn.calls == ()
+        turn.assemble()
+        turn.record(replies.pop(0))
+        assert turn.calls == (*CALLS.calls(),)
+        turn.result("a", "one")
+    with nexus.open(model="claude-sonnet-4-5", ledger=tmp_path / "ledger.db") as nx:
+        current = nx.current_turn("s")
+        assert current is not None
+        while current.is_open:
+            for call in current.calls:
+                current.result(call.id, f"result of {call.id}")
+            current.assemble()
+            current.record(replies.pop(0))
+        assert current.calls == ()
+        assert said(nx, "s")[-1] == "Done."
+        assert [record.id for record in current.tool_calls if record.status == "completed"] == ["a", "b"]
+
+
 def test_results_are_stored_one_by_one_and_extend_the_prefix(nx: Engine) -> None:
     turn = nx.begin("Look twice.", session="s")
     turn.assemble()

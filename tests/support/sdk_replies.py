@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
@@ -145,6 +145,35 @@ def client() -> Any:
 
         return create
 
+    return _client(answering)
+
+
+def async_client() -> Any:
+    """Return an asynchronous stand-in: `await` gives the reply, or a stream for `async for`."""
+    methods = client()
+    by_format = {
+        "openai": methods.chat.completions.create,
+        "responses": methods.responses.create,
+        "anthropic": methods.messages.create,
+        "gemini": methods.models.generate_content,
+    }
+
+    def answering(wire: str) -> Callable[..., Any]:
+        async def create(*, stream: bool = False, **body: Any) -> Any:
+            result: Any = by_format[wire](stream=stream, **body)
+            return _events(result) if stream else result
+
+        return create
+
+    return _client(answering)
+
+
+async def _events(events: Iterable[Any]) -> AsyncIterator[Any]:
+    for event in events:
+        yield event
+
+
+def _client(answering: Callable[[str], Callable[..., Any]]) -> Any:
     return SimpleNamespace(
         chat=SimpleNamespace(completions=SimpleNamespace(create=answering("openai"))),
         responses=SimpleNamespace(create=answering("responses")),

@@ -57,6 +57,18 @@ def gemini(server: ModelServer, *, stream: bool = False) -> Any:
         return client.models.generate_content(model="little", contents="hello there")
 
 
+def test_failures_need_no_words() -> None:
+    with model_server(fail(429), fail(529), overflow(12_000)) as server:
+        with pytest.raises(openai.RateLimitError, match="Too Many Requests"):
+            chat(server)
+        with pytest.raises(anthropic.APIStatusError, match="529"):
+            message(server)
+        with pytest.raises(openai.BadRequestError, match=r"12000 tokens.*13200"):
+            chat(server)
+    with pytest.raises(ValueError, match="status 200"):
+        fail(200)
+
+
 def test_one_script_answers_all_provider_formats() -> None:
     with model_server(reply("Good morning.", CALL, input_tokens=7)) as server:
         replies = (chat(server), responses(server), message(server), gemini(server))

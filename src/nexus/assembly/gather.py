@@ -252,7 +252,7 @@ def _truncate_layer(blocks: list[Block], share: Share, limit: int, counter: Toke
 
 def _is_time_stale(inputs: AssemblyInputs) -> bool:
     """Return True if the history's last timestamp is too old for a tool loop, or if it has messages but none."""
-    if inputs.source_context.workspace.clock == "system":
+    if inputs.source_context.clock != "message":
         return False
     for row in reversed(inputs.window.rows):
         if any(isinstance(part, Note) and part.origin == DATE_TIME_SOURCE for part in row.message.parts):

@@ -110,7 +110,7 @@ FORMATS = (*PROVIDER_FORMATS, "messages", "turnlog", "text", "outline")
 @click.option("--persona", default="", help="Persona that answers: a folder in personas.")
 @click.option("--toolset", default="", help="Toolset of the policy that limits the tools.")
 @click.option("--mode", type=Choice(["repl", "server"]), help="How the agent runs, shown by the profile repl.")
-@click.option("--clock", type=Choice(["message", "system"]), help="Where the profile repl shows the time [message].")
+@click.option("--clock", type=Choice(["message", "system", "off"]), help="Where the time is shown [message].")
 @click.option("--save", type=click.Path(dir_okay=False), help="Save the context to this file, for `nexus record`.")
 def command(
     message: str | None,

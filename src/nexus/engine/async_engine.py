@@ -18,7 +18,7 @@ from nexus.ledger.store import LedgerStore
 from nexus.providers.errors.failures import FailureKind
 from nexus.text.as_received import ReceivedFormat
 from nexus.types.ledger_entries import Committed
-from nexus.types.message import Image, Message, ToolResult
+from nexus.types.message import Image, Message, ToolCall, ToolResult
 from nexus.types.options import RequestOptions
 from nexus.types.request import Event
 from nexus.types.validation import check_options
@@ -144,6 +144,14 @@ class AsyncTurn:
     ) -> Committed:
         """Store the result of one tool call; see `Turn.result`."""
         return await self._nx.run(self.turn.result, call_id, content, name=name, is_error=is_error)
+
+    async def calls(self) -> tuple[ToolCall, ...]:
+        """Return the turn's tool calls that wait for a result; see `Turn.calls`."""
+        return await self._nx.run(lambda: self.turn.calls)
+
+    async def is_open(self) -> bool:
+        """Return True if a call, a result or the end of the turn is still to come; see `Turn.is_open`."""
+        return await self._nx.run(lambda: self.turn.is_open)
 
     async def complete(self) -> Committed:
         """End the turn without another reply; see `Turn.complete`."""

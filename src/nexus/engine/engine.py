@@ -164,7 +164,7 @@ class Engine:
         home: str | Path | None = None,
         config: Config | None = None,
         mode: Mode = "",
-        clock: Clock = "message",
+        clock: Clock = "",
         policy: Policy | str | Path | None = None,
         plugins: Sequence[object] = (),
         system: str = "",
@@ -995,8 +995,9 @@ class EngineOptions(TypedDict, total=False):
     mode: Mode
     """`repl` or `server`, for the source `surroundings`."""
     clock: Clock
-    """`message`, or `system` for the time in the system slot of the profile `repl` (document 004), which breaks the
-    prompt cache in every call."""
+    """Where the profiles `layered` and `repl` show the time: `message`, the default; `off`, the default of calls with a
+    `system` prompt of the application; `system` for the system slot of `repl` (document 004), which breaks the prompt
+    cache in every call."""
     policy: Policy | str | Path | None
     """A `Policy` or its file, instead of the `policy.toml` files of user and workspace."""
     plugins: Sequence[object]

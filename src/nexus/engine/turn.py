@@ -23,7 +23,7 @@ from nexus.ledger.sessions import holder_of
 from nexus.providers.errors.failures import FailureKind
 from nexus.providers.replies import read_reply
 from nexus.types.ledger_entries import Commit, Committed, Entry, NewEntry, TurnPosition
-from nexus.types.message import ATTACHED, Message, Note, Text, ToolResult
+from nexus.types.message import ATTACHED, Message, Note, Text, ToolCall, ToolResult
 from nexus.types.options import RequestOptions
 from nexus.types.request import AgentResult, Event, Request
 from nexus.types.tool_calls import ToolCallRecord, tool_call_records
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from nexus.ledger.operations import Ledger
     from nexus.ledger.unrecorded import UnrecordedReplies
     from nexus.tokens.counter import TokenCounter
-
 
 CANCELED = "canceled"
 """Text of the failure of a turn that was interrupted."""
@@ -82,8 +81,7 @@ class TurnEngine(Protocol):
 class Turn:
     """One turn of a session, as `Engine.begin` and `Engine.current_turn` return it.
 
-    Everything given to a turn is durable when the method returns. A program that stops leaves the user's message and an
-    interrupted turn; `Engine.current_turn` continues it.
+    What a turn is given is durable when the method returns. `Engine.current_turn` continues a turn that was interrupted.
 
     Attributes:
         session: The session's label.
@@ -157,6 +155,13 @@ class Turn:
     def tool_calls(self) -> tuple[ToolCallRecord, ...]:
         """The tool calls of the turn that are stored, with their results, status and times."""
         return tool_call_records(self._messages(), is_over=not self.is_open)
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """The turn's tool calls that wait for a result; empty if its next call can be assembled, or it is over."""
+        return tuple(
+            ToolCall(call.id, call.name, call.arguments) for call in self.tool_calls if call.status == "pending"
+        )
 
     def assemble(self, **changes: Unpack[RequestOptions]) -> AssembledContext:
         """Assemble the context of the turn's next call: of its message, or of the results that came since the last reply.
@@ -236,15 +241,10 @@ class Turn:
             name: Name of the tool.
             is_error: True for a failed call.
         """
-        if isinstance(content, Message):
-            message = content
-        else:
-            result = (
-                content if isinstance(content, ToolResult) else ToolResult(call_id, (Text(content),), name, is_error)
-            )
-            message = Message("tool", (result,))
+        if isinstance(content, str):
+            content = ToolResult(call_id, (Text(content),), name, is_error)
         try:
-            message = checked(message, Message)
+            message = checked(content if isinstance(content, Message) else Message("tool", (content,)), Message)
         except (TypeError, ValueError) as error:
             raise BadEvent(f"result invalid: {error} (pass the call's id, and a text or nexus.tool(…))") from error
         if [result.call_id for result in message.results()] != [call_id]:

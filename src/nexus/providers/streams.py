@@ -107,14 +107,25 @@ class StreamReader:
         is_paragraph = piece.kind is Reasoning and piece.part[0] == last[0]
         return piece.kind(f"\n\n{piece.text}" if is_paragraph else f"\n{piece.text}")
 
-    def read(self, stream: Iterable[EventT]) -> Iterator[EventT]:
-        """Yield the events of a stream, each after it was added."""
+    def read(self, stream: Iterable[object]) -> Iterator[str]:
+        """Add the events of a stream, and yield the pieces of the reply's text as they arrive."""
+        for event in stream:
+            yield from _texts(self.add(event))
+
+    async def aread(self, stream: AsyncIterable[object]) -> AsyncIterator[str]:
+        """Add the events of an asynchronous stream, and yield the pieces of the reply's text as they arrive."""
+        async for event in stream:
+            for text in _texts(self.add(event)):
+                yield text
+
+    def pass_events(self, stream: Iterable[EventT]) -> Iterator[EventT]:
+        """Yield the events of a stream as they are, each after it was added."""
         for event in stream:
             self.add(event)
             yield event
 
-    async def aread(self, stream: AsyncIterable[EventT]) -> AsyncIterator[EventT]:
-        """Yield the events of an asynchronous stream, each after it was added."""
+    async def apass_events(self, stream: AsyncIterable[EventT]) -> AsyncIterator[EventT]:
+        """Yield the events of an asynchronous stream as they are, each after it was added."""
         async for event in stream:
             self.add(event)
             yield event
@@ -146,6 +157,11 @@ class StreamReader:
         messages = tuple(message for message in result.messages if message.parts)
         reason = "error" if self._error else "aborted"
         return replace(result, messages=messages, stop_reason=reason, error=self._error or None)
+
+
+def _texts(pieces: Iterable[Token | Reasoning]) -> Iterator[str]:
+    """Yield the pieces of text, without those of thinking."""
+    return (piece.text for piece in pieces if isinstance(piece, Token))
 
 
 END_OF_STREAM = "[DONE]"

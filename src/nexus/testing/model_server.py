@@ -209,24 +209,37 @@ def _events_of(body: bytes) -> list[bytes]:
     return [event + b"\n\n" for event in body.split(b"\n\n") if event]
 
 
-def fail(status: int, message: str, *, retry_after_s: float = 0.001, **error: Any) -> Step:
-    """Return a step that answers with an error. `error` adds fields to it, for example `code`.
+def fail(status: int, message: str = "", *, retry_after_s: float = 0.001, **error: Any) -> Step:
+    """Return a step that answers with an error.
 
-    The answer asks a client to wait `retry_after_s`: by default next to nothing.
+    Args:
+        status: Its HTTP status, 400 to 599.
+        message: Its text; without one the status's own, such as `Too Many Requests`.
+        retry_after_s: Seconds that it asks a client to wait.
+        **error: Further fields, for example `code`.
+
+    Raises ValueError for a status that is not an error's.
     """
+    if not 400 <= status <= 599:
+        raise ValueError(f"status {status} is not an error's (use 400 to 599)")
+    text = message or responses.get(status, f"status {status}")
 
     def step(request: ModelRequest) -> Response:
-        body = error_body(request.format, status, message, **error)
+        body = error_body(request.format, status, text, **error)
         return Response(status, json.dumps(body).encode(), {"retry-after-ms": f"{retry_after_s * 1_000:.0f}"})
 
     return step
 
 
-def overflow(limit_tokens: int, prompt_tokens: int) -> Step:
-    """Return a step that rejects the prompt as too long, in the words of the request's provider."""
+def overflow(limit_tokens: int, prompt_tokens: int = 0) -> Step:
+    """Return a step that rejects the prompt as too long, in the words of the request's provider.
+
+    The text says that the prompt has `prompt_tokens`; without them, a tenth more than the limit.
+    """
+    tokens = prompt_tokens or limit_tokens + max(limit_tokens // 10, 1)
 
     def step(request: ModelRequest) -> Response:
-        message, fields = overflow_message(request.format, limit_tokens, prompt_tokens)
+        message, fields = overflow_message(request.format, limit_tokens, tokens)
         return fail(400, message, **fields)(request)
 
     return step

@@ -20,7 +20,7 @@ from nexus.workspace.instruction_layers import FileLayer, folders_of, layers_of
 from nexus.workspace.prompts import template_texts
 from nexus.workspace.skills.discovery import SkillIndex
 
-Clock: TypeAlias = Literal["message", "system"]
+Clock: TypeAlias = Literal["", "message", "system", "off"]
 """Where the profile `repl` shows the time: in each message, or in the system slot as document 004 prints it."""
 
 
@@ -36,11 +36,11 @@ class WorkspaceContext:
     mode: Mode = ""
     warnings: tuple[ContextWarning, ...] = ()  # warnings about the configuration, repeated in every context
     skill_index: SkillIndex = field(default_factory=SkillIndex, kw_only=True)
-    clock: Clock = field(default="message", kw_only=True)
+    clock: Clock = field(default="", kw_only=True)
 
 
 def workspace_context(
-    workspace: Path | None, home: str | Path | None, config: Config | None, mode: Mode, clock: Clock = "message"
+    workspace: Path | None, home: str | Path | None, config: Config | None, mode: Mode, clock: Clock = ""
 ) -> WorkspaceContext:
     """Return the context of a workspace. Without a `config` it is read from files and variables.
 
@@ -87,6 +87,11 @@ class SourceContext:
     clock_ms: Callable[[], int] | None = field(default=None, kw_only=True)
     last_blocks: Collection[str] = field(default=(), kw_only=True)
     """Keys of the blocks in the system prompt of the session's last call."""
+
+    @property
+    def clock(self) -> Clock:
+        """Where the time is shown: by default in the message, or nowhere next to the application's own system prompt."""
+        return self.workspace.clock or ("off" if self.request.system else "message")
 
     @property
     def files(self) -> Files | None:

@@ -25,9 +25,9 @@ from nexus.workspace.times import DATE_TIME_SOURCE, local_time, time_line
 def date_time(context: SourceContext) -> SourceResult:
     """Return `Current date: 2026-01-13, Current time: 14:30 (local)` and the event's channel, chat and platform.
 
-    The time is omitted if the system slot shows it.
+    The time is omitted if the system slot shows it, or if the clock is off.
     """
-    line, warnings = time_line(context) if context.workspace.clock == "message" else ("", [])
+    line, warnings = time_line(context) if context.clock == "message" else ("", [])
     text = "\n".join(part for part in (line, *where_lines(context.request)) if part)
     return [Block("Event", "date and time", text, DATE_TIME_SOURCE, "current", "system")] if text else [], warnings
 
@@ -118,18 +118,27 @@ MOMENT_SOURCE = "nexus:moment"
 
 
 def moment(context: SourceContext) -> SourceResult:
-    """Return the time in UTC and, if the zone is known, the local time; zone, channel, platform and its actions."""
+    """Return the time in UTC and, if the zone is known, the local time; zone, channel, platform and its actions.
+
+    Time and zone are omitted if the clock is off.
+    """
+    lines, warnings = _time_lines(context) if context.clock != "off" else ([], [])
+    event = context.request.event
+    where = (("Channel", event.channel), ("Chat ID", event.chat_id))
+    lines.extend(f"{label}: {collapse_whitespace(value)}" for label, value in where if collapse_whitespace(value))
+    lines.extend(platform_lines(context.request))
+    text = "\n".join(lines)
+    return [Block("Event", "moment", text, MOMENT_SOURCE, "current", "system")] if text else [], warnings
+
+
+def _time_lines(context: SourceContext) -> tuple[list[str], list[ContextWarning]]:
     at, warnings = local_time(context, MOMENT_SOURCE)
     lines = [f"Current time: {_iso_ms(at.utc)}Z"]
     if at.local is not None:
         offset = at.local.strftime("%z")
         lines.append(f"Local time: {_iso_ms(at.local)}{offset[:3]}:{offset[3:5]}")
     lines.append(f"Timezone: {at.zone}")
-    event = context.request.event
-    where = (("Channel", event.channel), ("Chat ID", event.chat_id))
-    lines.extend(f"{label}: {collapse_whitespace(value)}" for label, value in where if collapse_whitespace(value))
-    lines.extend(platform_lines(context.request))
-    return [Block("Event", "moment", "\n".join(lines), MOMENT_SOURCE, "current", "system")], warnings
+    return lines, warnings
 
 
 def platform_lines(request: Request) -> list[str]:
