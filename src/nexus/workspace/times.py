@@ -3,38 +3,53 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from functools import cache
 from zoneinfo import ZoneInfo
 
 from nexus.types.block import ContextWarning
 from nexus.workspace.source_context import SourceContext
 
-_MINUTES = re.compile("[+\u2212-]?(?:0|[1-9][0-9]{0,3})")
-_OFFSET = re.compile("(?:UTC|GMT)?([+\u2212-])([0-9]{1,2}):([0-9]{2})")
+_MINUTES = re.compile("[+\u2212-]?(?:0|[1-9][0-9]{0,2})")
+_OFFSET = re.compile("(?:UTC|GMT)?([+\u2212-])(?:([0-9]{1,2}):([0-9]{2})|([0-9]{2})([0-9]{2}))")
+_HOURS = re.compile("(?:UTC|GMT)([+\u2212-])([0-9]{1,2})")
 MAX_OFFSET_MINUTES = 15 * 60  # no place on earth is further from UTC
 
 
 def parse_zone(text: str) -> tuple[str, tzinfo]:
     """Return a zone's name and the zone. Raises ValueError for an unknown one.
 
-    `text` is an IANA name (`Asia/Shanghai`), an offset (`+08:00`, `UTC+08:00`), or the minutes of a browser's
-    `getTimezoneOffset`, which are how far UTC is ahead of the zone: -480 is +08:00.
+    `text` is an IANA name (`Asia/Shanghai`), a name of Windows (`China Standard Time`), an offset (`+08:00`, `+0800`,
+    `UTC+8`), or the minutes of a browser's `getTimezoneOffset`, which are how far UTC is ahead of the zone: -480 is +08:00.
     """
     if _MINUTES.fullmatch(text):
         minutes = -int(text.replace("\u2212", "-"))
-    elif offset := _OFFSET.fullmatch(text):
-        minutes = int(offset[2]) * 60 + int(offset[3])
-        minutes = minutes if offset[1] == "+" else -minutes
+    elif offset := _OFFSET.fullmatch(text) or _HOURS.fullmatch(text):
+        sign, hours, *rest = filter(None, offset.groups())
+        minutes = int(hours) * 60 + int(rest[0] if rest else 0)
+        minutes = minutes if sign == "+" else -minutes
     else:
         try:
             return text, ZoneInfo(text)
         except (KeyError, ValueError, OSError) as error:
-            raise ValueError(f"time zone {text!r} not found") from error
+            name = windows_names().get(text)
+            if name is None:
+                raise ValueError(f"time zone {text!r} not found") from error
+            return name, ZoneInfo(name)
     if abs(minutes) > MAX_OFFSET_MINUTES:
         raise ValueError(f"time zone {text!r} not found: {minutes:+,} minutes from UTC")
     zone = timezone(timedelta(minutes=minutes))
     return zone.tzname(None), zone
+
+
+@cache
+def windows_names() -> Mapping[str, str]:
+    """Return the IANA name for each name of Windows, as Unicode's CLDR maps them."""
+    from tzlocal.windows_tz import win_tz
+
+    return win_tz
 
 
 DATE_TIME_SOURCE = "nexus:date-time"

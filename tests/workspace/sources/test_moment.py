@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import example, given
@@ -21,7 +23,7 @@ from nexus.types.config import Config
 from nexus.types.message import Image, Message, Note, Text, ToolCall, assistant, tool, user
 from nexus.types.request import Attachment, Event
 from nexus.workspace.sources.event_blocks import HOOK_DATA, METADATA, VALUE_CHARS
-from nexus.workspace.times import parse_zone
+from nexus.workspace.times import parse_zone, windows_names
 
 AT = 1_772_807_400_123
 """2026-03-06T14:30:00.123Z."""
@@ -199,6 +201,21 @@ def test_minutes_and_equal_offset_are_the_same_zone(minutes: int) -> None:
     assert offset is not None
     assert offset.total_seconds() == -60 * minutes
     assert name == "UTC" or parse_zone(name) == (name, zone)
+
+
+@given(st.sampled_from("+-\u2212"), st.integers(0, 14), st.integers(0, 59), st.sampled_from(["", "UTC", "GMT"]))
+def test_offset_needs_no_colon_and_whole_hours_no_minutes(sign: str, hours: int, minutes: int, prefix: str) -> None:
+    with_colon = parse_zone(f"{sign}{hours:02}:{minutes:02}")
+    assert parse_zone(f"{prefix}{sign}{hours:02}{minutes:02}") == with_colon
+    if prefix and not minutes:
+        assert parse_zone(f"{prefix}{sign}{hours}") == with_colon
+
+
+def test_names_of_windows_are_zones() -> None:
+    assert parse_zone("W. Europe Standard Time")[0] == "Europe/Berlin"
+    at = datetime(2026, 7, 1, tzinfo=UTC)
+    for name, zone in windows_names().items():
+        assert at.astimezone(parse_zone(name)[1]).utcoffset() == at.astimezone(ZoneInfo(zone)).utcoffset(), name
 
 
 def test_invalid_time_is_reported_and_zone_kept(tmp_path: Path) -> None:
