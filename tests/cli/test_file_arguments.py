@@ -73,3 +73,17 @@ def test_closed_standard_output_is_no_traceback(folder: Path, command: str) -> N
     )  # fmt: skip
     assert TRACEBACK.encode() not in ran.stderr
     assert ran.returncode == (2 if "nope" in command else 0)
+
+
+def test_texts_with_line_ends_of_windows_have_newlines(folder: Path) -> None:
+    (folder / "AGENTS.md").write_bytes(b"Be kind.\r\nBe brief.\r\n")
+    (folder / "user.txt").write_bytes(b"Ann\r\nRome\r\n")
+    (folder / "notes.txt").write_bytes(b"one\r\ntwo\r\n")
+    options = ("--user-profile", "user.txt", "--principal", "cli:1", "--attach", "notes.txt")
+    for profile in ("layered", "tagged"):
+        done = run(
+            "assemble", "-", *options, "--profile", profile, "--as", "openai", folder=folder, stdin=b"hi\r\nyou\r\n"
+        )
+        assert done.code == 0, done.err
+        assert "hi\\nyou" in done.out
+        assert "\\r" not in done.out

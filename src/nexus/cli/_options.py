@@ -372,11 +372,11 @@ def as_file(path: Path) -> Generator[Path]:
 
 
 def read_text(path: str) -> str:
-    """Return a file's text; `-` reads standard input. Raises UnreadableFile."""
+    """Return a file's text with newlines as line ends; `-` reads standard input. Raises UnreadableFile."""
     try:
         if is_stream(path):
             return read_input(path)
-        return read_file(Path(path).expanduser(), MAX_INPUT_BYTES).decode("utf-8-sig")
+        return read_file(Path(path).expanduser(), MAX_INPUT_BYTES).decode("utf-8-sig").replace("\r\n", "\n")
     except (OSError, ValueError) as error:
         raise UnreadableFile(f"'{path}' not readable as text: {error}") from error
 
@@ -396,6 +396,8 @@ def read_json(path: str) -> object:
 def read_input(path: str = "-") -> str:
     """Return standard input or an open pipe as text: U+FFFD for bytes that are not UTF-8, empty if it is closed.
 
+    Line ends of Windows become newlines.
+
     Raises UnreadableFile if it is too large.
     """
     if path == "-" and sys.stdin is None:
@@ -404,7 +406,7 @@ def read_input(path: str = "-") -> str:
         data = stream.read(MAX_INPUT_BYTES + 1)
     if len(data) > MAX_INPUT_BYTES:
         raise UnreadableFile(f"input larger than {MAX_INPUT_BYTES // 2**20} MiB")
-    return data.decode("utf-8-sig", "replace")
+    return data.decode("utf-8-sig", "replace").replace("\r\n", "\n")
 
 
 def write_text(path: str, text: str, *, private: bool = False) -> None:

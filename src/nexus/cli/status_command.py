@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any, cast
 
@@ -37,12 +38,13 @@ def init(folder: str | None, options: CommandOptions) -> None:
         ) from error
     open_engine(root, ledger=options.ledger).close()
     ledger = options.ledger_place if options.ledger_url else str(options.ledger or root / LEDGER_FILE)
+    chat = f"nexus chat -w {shlex.quote(printable(folder))}" if folder else "nexus chat"
     options.report(
         {"workspace": str(root), "written": written, "ledger": ledger},
         f"Workspace {printable(str(root))}",
         *(f"  wrote {name}" for name in written),
         f"  ledger {printable(ledger)}",
-        'Edit the files (unchanged ones are ignored), then: nexus assemble "Hello"',
+        f"Edit the files (unchanged ones are ignored), then: {chat}",
     )
 
 
