@@ -299,6 +299,8 @@ def client_list(script: Script) -> ClientList:
             made.text()
         if is_last and not (turn.steps and script.ends_with_result):
             made.user(turn._replace(system="behind" if turn.system else ""))
+    if MODELS[script.format][script.model].startswith("gemini-3") and any(turn.steps for turn in script.turns):
+        made.is_plain = False  # calls without a signature get the placeholder
     return made
 
 
