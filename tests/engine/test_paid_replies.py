@@ -313,11 +313,11 @@ def test_text_of_a_broken_stream_stays_with_its_turn(nx: Engine) -> None:
 
 def test_text_of_a_stream_that_was_canceled_stays_with_its_turn(nx: Engine) -> None:
     async def run() -> None:
-        with model_server(reply("one two three four five six", event_interval_s=0.2)) as server:
+        with model_server(reply("one two three four five six", event_interval_s=0.6)) as server:
             client = open_client("gpt-4o", base_url=server.openai_url, api_key="x")
             send = client.complete
             task = asyncio.ensure_future(nexus.acall(nexus.AsyncEngine(nx), EVENT, send, session="s"))
-            await asyncio.sleep(0.7)
+            await asyncio.sleep(2)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
