@@ -74,6 +74,8 @@ CALLS = [
      [part("f", ONE, index=0, id="a"), part("f", TWO, index=1, id="a")], [("a", "f", ONE), ("call_2", "f", TWO)]),
     ("arguments as objects", OWN, [part("f", {"x": 1}, id="a"), part("g", {"x": 2}, id="b")],
      [("a", "f", ONE), ("b", "g", TWO)]),
+    ("an empty object first", OWN, [part("f", "{}", index=0, id="a"), part(None, ONE, index=0, id="a")], [("a", "f", ONE)]),
+    ("arguments again at the end", OWN, [part("f", ONE, index=0, id="a"), part(None, ONE, index=0)], [("a", "f", ONE)]),
     ("name in pieces", OWN, [part("lo", index=0, id="a"), part("ok", ONE, index=0)], [("a", "look", ONE)]),
     ("longer name each time", OWN, [part("lo", index=0, id="a"), part("look", ONE, index=0)], [("a", "look", ONE)]),
 ]  # fmt: skip
@@ -92,6 +94,25 @@ def test_fragments_become_calls(
     assert [(one.id, one.name, one.arguments) for one in result.tool_calls] == expected
     assert result.stop_reason == "tool_use"
     assert [(one.id, one.name, one.arguments) for one in reader.reply(partial=True).tool_calls] == expected
+
+
+@pytest.mark.parametrize(("kind", "key"), [("function_call", "arguments"), ("custom_tool_call", "input")])
+def test_call_whose_item_is_never_done_is_read_from_its_pieces(kind: str, key: str) -> None:
+    """Some servers of the Responses API send neither the whole item nor the output at the end."""
+    reader = StreamReader("responses")
+    for index, name in enumerate("fg"):
+        item = {"type": kind, "id": f"i{index}", "call_id": name, "name": name, key: ""}
+        delta = (
+            "response.function_call_arguments.delta"
+            if kind == "function_call"
+            else "response.custom_tool_call_input.delta"
+        )
+        reader.add({"type": "response.output_item.added", "output_index": index, "item": item})
+        for piece in ('{"x"', ":1}"):
+            reader.add({"type": delta, "output_index": index, "item_id": f"i{index}", "delta": piece})
+    assert reader.reply(partial=True).tool_calls == ()
+    reader.add({"type": "response.completed", "response": {"object": "response", "status": "completed", "output": []}})
+    assert [(one.id, one.arguments) for one in reader.reply().tool_calls] == [("f", ONE), ("g", ONE)]
 
 
 def sse(*events: Json, end: str = "data: [DONE]\n\n") -> bytes:

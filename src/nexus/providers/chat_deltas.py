@@ -38,7 +38,7 @@ class CallDeltas:
         """Add a fragment of a call."""
         repeated, self._repeated = self._repeated, None
         call = self._continued(fragment)
-        if call is not None and _is_complete(call) and not text_of(fragment.get("id")):
+        if call is not None and _is_complete(call) and not (text_of(fragment.get("id")) and _name(fragment)):
             if _arguments(fragment).strip() and (_name(fragment) or repeated):
                 fragment = {**(repeated or {}), **fragment, "function": {**_function(repeated), **_function(fragment)}}
                 call = None
@@ -47,6 +47,9 @@ class CallDeltas:
                     call = None
                 else:
                     self._repeated = fragment
+            elif _arguments(fragment).strip():
+                # Nothing may follow a whole object: the server sends the arguments again, behind an empty object or whole.
+                call["function"]["arguments"] = ""
         if call is None:
             call = {"type": "function"}
             self._calls.append(call)

@@ -398,6 +398,10 @@ class _ResponsesEvents:
                 part = event.get("content_index", event.get("summary_index", 0))
                 self._streamed.add(index)
                 return (_Piece(Reasoning, delta, (index, part)),)
+            case "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta":
+                item = self._items[self._places.of(number, item_id)]
+                key = "input" if "input" in kind else "arguments"
+                item[key] = text_of(item.get(key)) + delta
             case _:
                 pass
         return ()
@@ -421,7 +425,8 @@ class _ResponsesEvents:
         items: list[Fields] = []
         for index in sorted(self._items):
             item = self._items[index]
-            if index in self._done:
+            is_call = item.get("type") in ("function_call", "custom_tool_call")
+            if index in self._done or (is_call and not partial):
                 items.append(item)
             elif item.get("type") == "message" and item.get("_texts"):
                 texts = [item["_texts"][at] for at in sorted(item["_texts"])]
