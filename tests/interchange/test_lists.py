@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import nexus
-from interchange.client_lists import BODIES, MODELS, SENT, calls, reply, results, searched
+from interchange.client_lists import BODIES, MODELS, PNG, SENT, calls, reply, results, searched
 from support.validity import CHECKS
 
 GEMINI_CLI = "https://github.com/google-gemini/gemini-cli"
@@ -125,6 +125,123 @@ def test_results_are_paired_where_ids_do_not_decide(row: Pairing, is_recorded: b
         (session,) = nx.sessions()
         newest = nx.store.thread(session.thread).turn
         assert BODIES[row.form](nx.replay(session.label, newest)) == body
+
+
+TOOLS_LATER: dict[str, Any] = {"type": "additional_tools", "role": "developer", "tools": []}
+
+
+def response(**fields: Any) -> dict[str, Any]:
+    return content("user", {"functionResponse": fields})
+
+
+def flat(kind: str, **fields: Any) -> dict[str, Any]:
+    return {"type": kind, **fields}
+
+
+RESULT_FORMS: list[tuple[str, str, list[dict[str, Any]]]] = [
+    ("the user's between two results", "openai", [*calls("openai", ["a", "b"], is_named=True), *results("openai", [("a", "first")]), user("Hm."), *results("openai", [("b", "second")])]),
+    ("the user's before the results", "responses", [*calls("responses", ["a", "b"], is_named=True), user("Hm."), *results("responses", [("b", "second"), ("a", "first")])]),
+    ("tools between call and result", "responses", [*calls("responses", ["a", "b"], is_named=True), TOOLS_LATER, *results("responses", [("a", "first"), ("b", "second")])]),
+    ("a text between two messages of results", "anthropic", [*calls("anthropic", ["a", "b"], is_named=True), {"role": "user", "content": [*results("anthropic", [("a", "first")])[0]["content"], {"type": "text", "text": "Hm."}]}, *results("anthropic", [("b", "second")])]),
+    ("the user's before a response", "gemini", [*calls("gemini", ["", ""], is_named=False), content("user", {"text": "Hm."}), *results("gemini", [("", "first"), ("", "second")])]),
+    ("one id for two calls", "openai", [*calls("openai", ["a", "a"], is_named=True), *results("openai", [("a", "first"), ("a", "second")])]),
+    ("one id for two calls", "responses", [*calls("responses", ["a", "a"], is_named=True), *results("responses", [("a", "first"), ("a", "second")])]),
+    ("one id for two calls", "anthropic", [*calls("anthropic", ["a", "a"], is_named=True), *results("anthropic", [("a", "first"), ("a", "second")])]),
+    ("one id for two calls", "gemini", [*calls("gemini", ["a", "a"], is_named=True), *results("gemini", [("a", "first"), ("a", "second")])]),
+    ("names in place of ids", "openai", [*calls("openai", ["", ""], is_named=False), {"role": "tool", "name": "look", "content": "first"}, {"role": "tool", "name": "look", "content": "second"}]),
+    ("the older role", "openai", [{"role": "assistant", "content": None, "function_call": {"name": "look", "arguments": "{}"}}, {"role": "function", "name": "look", "content": "first second"}]),
+    ("a text for a response", "gemini", [*calls("gemini", [""], is_named=False), response(name="look", response="first second")]),
+    ("a list for a response", "gemini", [*calls("gemini", [""], is_named=False), response(name="look", response=["first", "second"])]),
+    ("a response without a name", "gemini", [*calls("gemini", [""], is_named=False), response(response={"output": "first second"})]),
+    ("responses in another order", "gemini", [content("model", {"functionCall": {"name": "f"}}, {"functionCall": {"name": "g"}}), content("user", {"functionResponse": {"name": "g", "response": {"output": "first"}}}, {"functionResponse": {"name": "f", "response": {"output": "second"}}})]),
+    ("an image in a response", "gemini", [*calls("gemini", [""], is_named=False), response(name="look", response={"output": "first second"}, parts=[{"inlineData": {"mimeType": "image/png", "data": PNG}}])]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("_name", "form", "items"), RESULT_FORMS, ids=[f"{row[1]}: {row[0]}" for row in RESULT_FORMS])
+def test_result_is_under_its_call_wherever_the_list_has_it(_name: str, form: str, items: list[dict[str, Any]]) -> None:
+    listed = [*start(form), *items]
+    with engine() as nx:
+        ctx = nx.mirror(copy.deepcopy(listed), **options(form))
+        for name in SENT:
+            assert CHECKS[name](BODIES[name](ctx)) == []
+            sent = json.dumps(BODIES[name](ctx))
+            assert "first" in sent and "second" in sent
+            assert "no result recorded" not in sent and "Late result" not in sent
+        nx.record(ctx, nexus.AgentResult((nexus.assistant("Good."),)))
+        answer = content("model", {"text": "Good."}) if form == "gemini" else assistant("Good.")
+        listed += [answer, *start(form)]
+        again = nx.mirror(listed, **options(form))
+        assert again.mirrored is not None and again.mirrored.action == "append"
+        before = BODIES[form](ctx)[SENT[form]]
+        if form != "anthropic":  # breakpoints move
+            assert BODIES[form](again)[SENT[form]][: len(before)] == before
+
+
+@pytest.mark.parametrize("form", SENT)
+def test_results_of_a_reply_whose_calls_have_one_id_are_kept(form: str) -> None:
+    listed = start(form)
+    with engine() as nx:
+        nx.record(nx.mirror(listed, **options(form)), reply(form, ["a", "a"]))
+        listed += [*calls(form, ["a", "a"], is_named=True), *results(form, [("a", "first"), ("a", "second")])]
+        ctx = nx.mirror(listed, **options(form))
+        assert ctx.mirrored is not None and ctx.mirrored.action == "append"
+        assert CHECKS[form](BODIES[form](ctx)) == []
+        sent = json.dumps(BODIES[form](ctx))
+        assert "first" in sent and "second" in sent and "no result recorded" not in sent
+
+
+NO_CONTENT: list[tuple[str, dict[str, Any]]] = [
+    ("openai", {"role": "tool", "tool_call_id": "a", "content": None}),
+    ("openai", {"role": "tool", "tool_call_id": "a", "content": []}),
+    ("responses", flat("function_call_output", call_id="a", output=None)),
+    ("responses", flat("function_call_output", call_id="a", output=[])),
+    ("responses", flat("function_call_output", call_id="a")),
+    ("anthropic", {"role": "user", "content": [flat("tool_result", tool_use_id="a", content="", is_error=True)]}),
+    ("anthropic", {"role": "user", "content": [flat("tool_result", tool_use_id="a", content=5)]}),
+    ("gemini", response(name="look", response=None)),
+]
+
+
+@pytest.mark.parametrize(("form", "result"), NO_CONTENT)
+def test_result_without_content_goes_out_in_a_form_that_is_taken(form: str, result: dict[str, Any]) -> None:
+    ids = [""] if form == "gemini" else ["a"]
+    with engine() as nx:
+        ctx = nx.mirror([*start(form), *calls(form, ids, is_named=bool(ids[0])), result], **options(form))
+        assert CHECKS[form](BODIES[form](ctx)) == []
+        assert ctx.mirrored is not None and not ctx.mirrored.unchanged
+
+
+def test_output_of_a_local_shell_call_is_sent_as_received() -> None:
+    """Codex answers it as a function's: https://github.com/openai/codex `codex-rs/protocol/src/models.rs`."""
+    call = flat("local_shell_call", call_id="a", status="completed", action={"type": "exec", "command": ["ls"]})
+    listed = [user("Look."), call, flat("function_call_output", call_id="a", output="found")]
+    with engine() as nx:
+        ctx = nx.mirror(listed, **options("responses"))
+        assert ctx.to_responses()["input"] == listed
+
+
+SEARCH = flat("server_tool_use", id="srvtoolu_1", name="web_search", input={"query": "x"})
+FOUND = flat("web_search_tool_result", tool_use_id="srvtoolu_1", content=[])
+PAUSED = {"role": "assistant", "content": [flat("text", text="I search."), SEARCH]}
+GOES_ON = {"role": "assistant", "content": [FOUND, flat("text", text="Found.")]}
+SERVER_CALLS: list[tuple[str, list[dict[str, Any]], bool]] = [
+    ("paused, with an instruction", [PAUSED, system("s")], True),
+    ("an instruction before its result", [PAUSED, system("s"), GOES_ON, user("And?")], True),
+    ("without its result", [PAUSED, user("And?")], False),
+]
+
+
+@pytest.mark.parametrize(("_name", "items", "is_kept"), SERVER_CALLS, ids=[row[0] for row in SERVER_CALLS])
+def test_call_of_a_server_tool_stays_where_the_provider_goes_on_with_it(
+    _name: str, items: list[dict[str, Any]], is_kept: bool
+) -> None:
+    with engine() as nx:
+        ctx = nx.mirror([user("Look."), *items], provider="anthropic", model=OPUS)
+    body = ctx.to_anthropic()
+    assert CHECKS["anthropic"](body) == []
+    assert ("srvtoolu_1" in json.dumps(body)) == is_kept
+    assert ctx.mirrored is not None and ctx.mirrored.unchanged is is_kept
 
 
 LONG = "run_shell_command__run_shell_command_1790000000001_"

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from nexus.context import AssembledContext
 from nexus.errors import BadReply
 from nexus.providers.anthropic_system import takes_system_messages, with_placed_system
+from nexus.providers.pairing import with_own_ids
 from nexus.providers.received import (
     CallIndex,
     arguments_text,
@@ -135,6 +136,19 @@ def _system_texts(ctx: AssembledContext) -> list[str]:
 
 def conversation_parts(ctx: AssembledContext) -> ConversationParts:
     """Return the conversation in turns, read only and without breakpoints."""
+    parts = _unpaired_parts(ctx)
+    if ctx.provenance.manifest.render >= VALID_BLOCKS_RENDER and _SERVER_TOOLS in ctx.history.fragments:
+        parts = ConversationParts(with_paired_server_tools(parts.fragments), parts.settled)
+    return with_placed_system(parts) if takes_system_messages(ctx.model) else parts
+
+
+def has_unpaired_server_tools(ctx: AssembledContext) -> bool:
+    """Return True if the conversation has a server tool's call or result that is not sent, because the other is missing."""
+    fragments = _unpaired_parts(ctx).fragments
+    return _SERVER_TOOLS in ctx.history.fragments and with_paired_server_tools(fragments) != fragments
+
+
+def _unpaired_parts(ctx: AssembledContext) -> ConversationParts:
     # Gemini's signatures have the same fields, and mean nothing to Anthropic.
     signer = ctx.model if ctx.accounting.model_info.provider_format != "gemini" else ""
     render, cached = ctx.provenance.manifest.render, ctx.history.fragments
@@ -147,11 +161,7 @@ def conversation_parts(ctx: AssembledContext) -> ConversationParts:
             cached[_SERVER_TOOLS] = [True]
         return item
 
-    parts = turns(ctx.history, f"anthropic:{ctx.model}", ctx.current, blocks, "content")
-    parts = with_placed_system(parts) if keeps_system else parts
-    if render < VALID_BLOCKS_RENDER or _SERVER_TOOLS not in cached:
-        return parts
-    return ConversationParts(with_paired_server_tools(parts.fragments), parts.settled)
+    return turns(ctx.history, f"anthropic:{ctx.model}", ctx.current, blocks, "content")
 
 
 VALID_BLOCKS_RENDER = 7
@@ -187,13 +197,17 @@ def with_paired_server_tools(fragments: list[Fragment]) -> list[Fragment]:
         if fragment["role"] != "assistant" or not any(_use_of(block) or _answered_by(block) for block in content):
             paired.append(fragment)
             continue
-        is_last = index == len(fragments) - 1
+        # A system message may be between a call and its result.
+        after = next((later for later in fragments[index + 1 :] if later["role"] != "system"), None)
+        is_last = after is None
+        continued = {_answered_by(block) for block in as_blocks(after["content"])} if after is not None else set[str]()
         answered = {_answered_by(block): place for place, block in enumerate(content)}
         callers = {text_of(mapping(block.get("caller")).get("tool_id")) for block in content}
         blocks: list[dict[str, Any]] = []
         for place, block in enumerate(content):
             use, answer = _use_of(block), _answered_by(block)
-            if use and not (is_last or use in callers or answered.get(use, -1) > place):
+            is_answered = use in continued or answered.get(use, -1) > place
+            if use and not (is_last or use in callers or is_answered):
                 continue
             if answer and answer not in uses:
                 continue
@@ -339,6 +353,8 @@ def _with_blocks(message: Message, item: dict[str, Any]) -> Message:
     if message.role in ("user", "tool"):
         is_tool = message.role == "tool"
         blocks = [block for block in blocks if (block.get("type") == "tool_result") == is_tool]
+    if any(map(_is_refused_result, blocks)):
+        return message
     received = {"role": text_of(item.get("role")), "content": blocks}
     if message.role == "system":
         received |= settings
@@ -348,9 +364,18 @@ def _with_blocks(message: Message, item: dict[str, Any]) -> Message:
 def _is_rejected(block: dict[str, Any]) -> bool:
     """Return True for blocks that the API never accepts: blank texts, and thinking without a signature."""
     kind = block.get("type")
-    return (kind == "text" and not str(block.get("text")).strip()) or (
-        kind == "thinking" and not block.get("signature")
+    return (
+        (kind == "text" and not text_of(block.get("text")).strip())
+        or (kind == "thinking" and not block.get("signature"))
+        or (kind == "redacted_thinking" and not block.get("data"))
     )
+
+
+def _is_refused_result(block: dict[str, Any]) -> bool:
+    """Return True for a result whose content the API refuses: neither text nor a list, or none of an error."""
+    content = block.get("content")
+    is_missing = not content and bool(block.get("is_error"))
+    return block.get("type") == "tool_result" and (is_missing or not isinstance(content, (str, list, type(None))))
 
 
 # A request must have these fields of a citation, which a client's object leaves out if they are null.
@@ -417,7 +442,7 @@ def reply(body: dict[str, Any]) -> AgentResult:
         raise BadReply("not an Anthropic message: 'type' is not 'message', or 'content' is missing")
     reason = text_of(body.get("stop_reason"))
     return AgentResult(
-        messages=tuple(_with_blocks(read, body) for read in message(body, CallIndex(), _REPLY_FIELDS)),
+        messages=tuple(with_own_ids(_with_blocks(read, body)) for read in message(body, CallIndex(), _REPLY_FIELDS)),
         usage=usage(body.get("usage")),
         stop_reason=stop_reason(reason),
         provider_stop_reason=reason,

@@ -59,6 +59,15 @@ _ROLES: dict[str, Role] = {
     "tool": "user",
     "system": "system",
 }
+_NESTED = (
+    "function_call",
+    "function_response",
+    "inline_data",
+    "file_data",
+    "video_metadata",
+    "tool_call",
+    "tool_response",
+)
 _CONTENT_FIELDS = frozenset({"role", "parts"})
 _CALL_FIELDS = frozenset({"id", "name", "args", "response", "parts"})
 _KNOWN_PARTS = frozenset({"text", "function_call", "function_response", "inline_data"})
@@ -167,16 +176,29 @@ def ordered(calls: list[dict[str, Any]], answers: list[dict[str, Any]]) -> list[
     """
     ids = [part["function_call"].get("id") for part in calls if "function_call" in part]
     if ids and not any(ids):
-        return [
+        unnamed = [
             {**part, "function_response": {k: v for k, v in part["function_response"].items() if k != "id"}}
             if "function_response" in part
             else part
             for part in answers
         ]
+        names = [part["function_call"].get("name") for part in calls if "function_call" in part]
+        places = [_place_of_call(part, names) for part in unnamed]
+        return [unnamed[index] for index in sorted(range(len(unnamed)), key=places.__getitem__)]
     if len(ids) <= 1:
         return answers
     order = {call_id: index for index, call_id in enumerate(ids) if call_id}
     return sorted(answers, key=lambda part: order.get(part.get("function_response", {}).get("id", ""), len(calls)))
+
+
+def _place_of_call(part: dict[str, Any], names: list[str]) -> int:
+    """Return the place of the first call of a response's name, which is taken from `names`; the end for other parts."""
+    name = part.get("function_response", {}).get("name", "")
+    if name not in names:
+        return len(names)
+    place = names.index(name)
+    names[place] = ""
+    return place
 
 
 def _response(result: ToolResult) -> dict[str, Any]:
@@ -215,6 +237,8 @@ def _with_parts_as_received(message: Message, item: dict[str, Any]) -> Message:
         parts = [part for part in parts if ("function_response" in part) == is_tool]
     if message.role == "system":
         return message  # no content has this role
+    if any("name" not in part["function_response"] for part in parts if part.get("function_response")):
+        return message  # the name is that of its call
     received = {"role": "model" if message.role == "assistant" else "user", "parts": [part for part in parts if part]}
     return as_sent_or_received(message, "gemini", [received], lambda: [_neutral_item(message)])
 
@@ -227,9 +251,15 @@ def _with_id(part: dict[str, Any], ids: Iterator[str]) -> dict[str, Any]:
 def _as_input(part: Any) -> dict[str, Any]:
     """Return a part with its names in snake case, as the package has them, without nulls, and with standard base64."""
     fields = {name: value for name, value in in_snake_case(part).items() if value is not None}
-    for name in ("function_call", "function_response", "inline_data", "file_data"):
+    for name in _NESTED:
         if isinstance(fields.get(name), dict):
             fields[name] = {key: value for key, value in in_snake_case(fields[name]).items() if value is not None}
+    if response := fields.get("function_response"):
+        given = response.get("response")
+        if not isinstance(given, dict):
+            response["response"] = {} if given is None else {"output": given}
+        if isinstance(response.get("parts"), list):
+            response["parts"] = [_as_input(inner) for inner in response["parts"]]
     if "data" in fields.get("inline_data", {}):
         fields["inline_data"]["data"] = standard_base64(fields["inline_data"]["data"])
     return fields
@@ -344,7 +374,7 @@ def _read_part(part: dict[str, Any], calls: CallIndex, made_ids: list[str], answ
             call_id = calls.made_id(len(made_ids))
             made_ids.append(call_id)
         yield ToolCall(call_id, call["name"], arguments_text(call.get("args")))
-    elif isinstance(response.get("name"), str):
+    elif response:
         result = _read_result(response, calls, answered)
         answered.append(result.call_id)
         yield result
@@ -366,8 +396,10 @@ def _read_image(part: dict[str, Any]) -> Image | None:
 
 def _read_result(response: dict[str, Any], calls: CallIndex, answered: Sequence[str]) -> ToolResult:
     """Return a response as a result: a single `output`, `result` or `error` text as text, any other object as JSON."""
-    name = text_of(response.get("name"))
-    value = mapping(response.get("response"))
+    call_id = text_of(response.get("id"))
+    name = text_of(response.get("name")) or calls.name_of(call_id) or calls.name_of(calls.first_open(answered))
+    given = response.get("response")
+    value = mapping(given) if isinstance(given, (dict, type(None))) else {"output": given}
     key = next(iter(value)) if len(value) == 1 else ""
     content: list[Text | Image] = []
     if key in ("output", "result", "error") and isinstance(value[key], str):
@@ -376,5 +408,5 @@ def _read_result(response: dict[str, Any], calls: CallIndex, answered: Sequence[
         content.append(Text(compact_json(value)))
     for part in items_of(response.get("parts")):
         content.append(_read_image(in_snake_case(part)) or Text(compact_json(part)))
-    call_id = text_of(response.get("id")) or calls.oldest_open(name, answered)
+    call_id = call_id or calls.oldest_open(name, answered)
     return ToolResult(call_id, tuple(content), name, is_error="error" in value)

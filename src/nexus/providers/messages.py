@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias, cast, get_args
 
 from nexus.errors import BadEvent, BadReply, BadSetting
 from nexus.providers import anthropic, gemini, openai, openai_responses
-from nexus.providers.pairing import pair_results
+from nexus.providers.pairing import order_of_results, pair_results, with_distinct_ids
 from nexus.providers.received import CallIndex, items_of, mapping, plain_json, text_of
 from nexus.providers.turns import joined_turns
 from nexus.text.as_received import ReceivedFormat, received_format, set_apart, with_ids_of_parts, with_plain_text
@@ -122,7 +122,7 @@ class ReadItems(NamedTuple):
     values: list[Any]
     """The items as JSON values; neutral messages as they are."""
     firsts: list[int]
-    """Index of the first item of each message."""
+    """Index of the first item of each message; a result that stands before a user's message has a later one."""
 
 
 def read_items(
@@ -142,7 +142,8 @@ def read_items(
         model: Author of the assistant's messages.
         calls: The calls of the messages before them.
         default: The format of plain roles and texts.
-        keeps_forms: Send Anthropic's plain strings as such, and separate user messages as they are.
+        keeps_forms: Send Anthropic's plain strings as such, and separate user messages as they are; move results behind a
+            user's message before it, and tell calls of one id in one message apart.
     """
     _check_provider(provider)
     sources = list_of_items(items, provider)
@@ -213,7 +214,9 @@ def _read(
         messages += (_with_made_ids(message) for message in new)
         firsts += [index] * len(new)
         index = end
-    return pair_results(messages, known_ids), firsts
+    paired = pair_results(with_distinct_ids(messages) if keeps_forms else messages, known_ids)
+    order = order_of_results(paired) if keeps_forms else range(len(paired))
+    return [paired[index] for index in order], [firsts[index] for index in order]
 
 
 def _with_made_ids(message: Message) -> Message:

@@ -193,6 +193,9 @@ def received_message(item: Any, calls: CallIndex, author: str = "") -> tuple[Mes
     fields = mapping(item)
     allowed = _REQUEST_FIELDS.get(text_of(fields.get("role")), _MESSAGE_FIELDS)
     received = {name: value for name, value in fields.items() if name in allowed}
+    if read[0].role == "tool":  # the role `function` has no id
+        call_id = next(read[0].results()).call_id
+        received = {"role": "tool", "tool_call_id": call_id, "content": received.get("content") or ""}
     return tuple(as_sent_or_received(m, "openai", [received], lambda m=m: _neutral_items(m)) for m in read)
 
 

@@ -24,6 +24,7 @@ from nexus.context import AssembledContext
 from nexus.errors import BadReply
 from nexus.providers import openai
 from nexus.providers.errors import error_text
+from nexus.providers.pairing import with_own_ids
 from nexus.providers.received import (
     CallIndex,
     arguments_text,
@@ -286,6 +287,7 @@ def reply(body: dict[str, Any]) -> AgentResult:
         as_sent_or_received(m, "responses", _bare(output), lambda m=m: _bare(_neutral_items(m, model)), stored=output)
         for m in _read_output(output, text_of(body.get("id")), model)
     )
+    messages = tuple(map(with_own_ids, messages))
     return AgentResult(
         messages=messages,
         usage=usage(body.get("usage")),
@@ -358,7 +360,11 @@ def received_messages(
     for index, value in enumerate(input_items, first_index):
         item = with_nulls(value, _REQUIRED_NULLS)
         fields = mapping(item)
+        if fields.get("type") in _OUTPUTS and not fields.get("output"):
+            item = fields = {**fields, "output": ""}  # the API refuses null and an empty list
         if is_of_model(fields):
+            if text_of(fields.get("type")) not in _INPUTS:  # Codex answers `local_shell_call` as a function's
+                calls.other_ids |= {text_of(fields.get("call_id"))} - {""}
             of_model.append(item)
             continue
         if of_model:
@@ -393,7 +399,7 @@ def _program_message(fields: dict[str, Any], calls: CallIndex) -> Message:
         if message.role == "tool":
             raise BadReply("not an item: the Responses API has no role 'tool' (use type 'function_call_output')")
         return message
-    if kind not in _OUTPUTS:
+    if kind not in _OUTPUTS or text_of(fields.get("call_id")) in calls.other_ids:
         return Message("user", (Unknown(kind, compact_json(fields)),), id=text_of(fields.get("id")))
     call_id = text_of(fields.get("call_id"))
     if not call_id and not calls.has_open_calls:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from msgspec.structs import replace
 
 from nexus.text.as_received import with_call_ids, with_ids_of_parts
-from nexus.types.message import MADE_IDS, Message, ToolCall, ToolResult, made_ids, with_neutral_parts
+from nexus.types.message import MADE_IDS, Message, Part, ToolCall, ToolResult, made_ids, with_neutral_parts
 
 
 def pair_results(messages: Sequence[Message], known_ids: Collection[str] = ()) -> list[Message]:
@@ -37,6 +37,71 @@ def pair_results(messages: Sequence[Message], known_ids: Collection[str] = ()) -
         calls.append(index)
         ids.update(call.id for call in message.calls())
     return paired
+
+
+def order_of_results(messages: Sequence[Message]) -> list[int]:
+    """Return the indexes of messages, those of results before the user's messages that are between them and their calls.
+
+    Providers take results directly behind their calls. Results behind a further reply stay: what was sent must not change.
+    """
+    order: list[int] = []
+    open_ids: set[str] = set()
+    place = 0
+    for index, message in enumerate(messages):
+        answered = {result.call_id for result in message.results()} & open_ids
+        if message.role == "assistant":
+            open_ids = {call.id for call in message.calls()}
+            order.append(index)
+            place = len(order)
+        elif answered and any(messages[between].role == "user" for between in order[place:]):
+            order.insert(place, index)
+            place += 1
+        else:
+            order.append(index)
+            place = len(order) if answered and place == len(order) - 1 else place
+        open_ids -= answered
+    return order
+
+
+def with_distinct_ids(messages: Sequence[Message]) -> list[Message]:
+    """Return the messages in which calls of one message that have one id, each with a result, have different ones."""
+    distinct = [*messages]
+    for index, message in enumerate(messages):
+        ids = [call.id for call in message.calls()]
+        if message.role != "assistant" or len({*ids}) == len(ids):
+            continue
+        end = next((i for i in range(index + 1, len(messages)) if messages[i].role == "assistant"), len(messages))
+        answered = [result.call_id for later in messages[index + 1 : end] for result in later.results()]
+        repeated = {call_id for call_id in ids if 1 < ids.count(call_id) <= answered.count(call_id)}
+        for ends in ((index, index + 1), (index + 1, end)):
+            seen: dict[str, int] = {}
+            for place in range(*ends):
+                distinct[place] = _with_numbered_ids(distinct[place], repeated, seen)
+    return distinct
+
+
+def with_own_ids(message: Message) -> Message:
+    """Return a reply whose calls have different ids, as their results, which are still to come, need them."""
+    ids = [call.id for call in message.calls()]
+    return _with_numbered_ids(message, {call_id for call_id in ids if ids.count(call_id) > 1}, {})
+
+
+def _with_numbered_ids(message: Message, repeated: Collection[str], seen: dict[str, int]) -> Message:
+    """Return a message with `x_2` for the second call or result of a repeated id `x`; `seen` counts those before it."""
+    parts: list[Part] = []
+    for part in message.parts:
+        call_id = part.id if isinstance(part, ToolCall) else part.call_id if isinstance(part, ToolResult) else ""
+        number = seen[call_id] = seen.get(call_id, 0) + 1
+        new_id = f"{call_id}_{number}"
+        if call_id not in repeated or number == 1:
+            parts.append(part)
+        elif isinstance(part, ToolCall):
+            parts.append(replace(part, id=new_id))
+        elif isinstance(part, ToolResult):
+            parts.append(replace(part, call_id=new_id))
+    if tuple(parts) == message.parts:
+        return message
+    return with_ids_of_parts(with_neutral_parts(message, parts))
 
 
 def _pair_group(

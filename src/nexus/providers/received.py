@@ -34,6 +34,8 @@ class CallIndex:
         self._id_prefix = id_prefix
         self._names: dict[str, str] = {}
         self._open: list[str] = []
+        self.other_ids = set[str]()
+        """Ids of calls that are no function's or custom tool's, in items that only their own format has."""
         self.last_role = ""
         """Role of the last message; empty if there is none."""
 
@@ -61,6 +63,10 @@ class CallIndex:
     def oldest_open(self, name: str, answered: Sequence[str] = ()) -> str:
         """Return the id of the first unanswered call of that name in the last message with calls; empty if none."""
         return next((i for i in self._open if i not in answered and self._names[i] == name), "")
+
+    def first_open(self, answered: Sequence[str] = ()) -> str:
+        """Return the id of the first unanswered call in the last message with calls; empty if none."""
+        return next((i for i in self._open if i not in answered), "")
 
     def add(self, messages: Sequence[Message]) -> None:
         """Add the calls and results of the next messages."""

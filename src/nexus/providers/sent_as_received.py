@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from nexus.providers import anthropic, gemini, openai, openai_responses
 from nexus.providers.messages import ReadItems
-from nexus.providers.received import mapping
+from nexus.providers.received import items_of, mapping
 from nexus.text.as_received import ReceivedFormat
 from nexus.types.message import Message
 
@@ -27,8 +27,22 @@ def are_sent_as_received(read: ReadItems) -> bool:
     received = [value for value in read.values if not isinstance(value, Message)]
     if len(received) != len(read.values):
         return False
+    if any(map(_lacks_result, received)):
+        return False
     rendered = [item for message in read.messages for item in _items(message, read.format)]
     return _joined(rendered, read.format) == _joined(received, read.format)
+
+
+def _lacks_result(item: Any) -> bool:
+    """Return True for an item with a tool's result that a provider refuses, because its content is null or an empty list."""
+    fields = mapping(item)
+    if fields.get("role") in ("tool", "function") and "parts" not in fields:
+        return fields.get("content") in (None, [])
+    if fields.get("type") in ("function_call_output", "custom_tool_call_output"):
+        return fields.get("output") in (None, [])
+    parts = [gemini.in_snake_case(part) for part in items_of(fields.get("parts"))]
+    responses = (part["function_response"] for part in parts if part.get("function_response"))
+    return any(mapping(response).get("response") is None for response in responses)
 
 
 def _items(message: Message, read_format: ReceivedFormat) -> list[dict[str, Any]]:

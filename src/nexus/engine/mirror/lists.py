@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, takewhile
 from threading import Lock
 from typing import Any
 
@@ -46,11 +46,12 @@ class ReadList:
     calls: CallIndex = field(default_factory=CallIndex)
 
     def extend(self, items: Sequence[Any]) -> bool:
-        """Read further items; return False, and read nothing, if they begin with results, whose calls were read before."""
+        """Read further items; return False, and read nothing, if results among them answer calls that were read before."""
         read = read_items(
             items, self.provider, model=self.model, calls=self.calls, default=self.form.format, keeps_forms=True
         )
-        if self.items and read.messages and any(read.messages[0].results()):
+        before_reply = takewhile(lambda message: message.role != "assistant", read.messages)
+        if self.items and any(any(message.results()) for message in before_reply):
             return False
         self.form = self.form.extended(read)
         for message, first in zip(read.messages, read.firsts, strict=True):
@@ -145,7 +146,9 @@ def text_positions(messages: Sequence[Sequence[str]]) -> tuple[tuple[int, int], 
 def messages_of_items(firsts: Sequence[int], items: Sequence[int]) -> tuple[int, ...]:
     """Return the indexes of the messages that items are part of; an item of the head is part of none."""
     indexes = set[int]()
+    order = sorted(range(len(firsts)), key=firsts.__getitem__)
+    starts = [firsts[index] for index in order]
     for item in items:
-        start = firsts[bisect_right(firsts, item) - 1] if firsts and item >= firsts[0] else -1
-        indexes.update(range(bisect_left(firsts, start), bisect_right(firsts, start)))
+        start = starts[bisect_right(starts, item) - 1] if starts and item >= starts[0] else -1
+        indexes.update(order[bisect_left(starts, start) : bisect_right(starts, start)])
     return tuple(sorted(indexes))

@@ -66,6 +66,8 @@ def is_unchanged(
         return False
     if has_rewritten_schema(tools):
         return False
+    if form.format == "anthropic" and anthropic.has_unpaired_server_tools(ctx):
+        return False
     if any(message.role == "system" for message in messages) and not _keeps_system_messages(ctx, form):
         return False
     visible = ctx.messages
