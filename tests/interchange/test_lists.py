@@ -149,6 +149,7 @@ RESULT_FORMS: list[tuple[str, str, list[dict[str, Any]]]] = [
     ("one id for two calls", "anthropic", [*calls("anthropic", ["a", "a"], is_named=True), *results("anthropic", [("a", "first"), ("a", "second")])]),
     ("one id for two calls", "gemini", [*calls("gemini", ["a", "a"], is_named=True), *results("gemini", [("a", "first"), ("a", "second")])]),
     ("names in place of ids", "openai", [*calls("openai", ["", ""], is_named=False), {"role": "tool", "name": "look", "content": "first"}, {"role": "tool", "name": "look", "content": "second"}]),
+    ("one id for two results, calls without", "openai", [*calls("openai", ["", ""], is_named=False), *results("openai", [("p", "first"), ("p", "second")])]),
     ("the older role", "openai", [{"role": "assistant", "content": None, "function_call": {"name": "look", "arguments": "{}"}}, {"role": "function", "name": "look", "content": "first second"}]),
     ("a text for a response", "gemini", [*calls("gemini", [""], is_named=False), response(name="look", response="first second")]),
     ("a list for a response", "gemini", [*calls("gemini", [""], is_named=False), response(name="look", response=["first", "second"])]),

@@ -116,11 +116,11 @@ def _pair_group(
     open_calls = [call for index in calls for call in messages[index].calls() if call.id not in answered_ids]
     answers = _answers(foreign, open_calls)
     without_id = {call_id for index in calls for call_id in made_ids(messages[index])}
-    new_ids = {
-        call.id: foreign[number].call_id
-        for number, call in answers.items()
-        if call.id in without_id and foreign[number].call_id
-    }
+    new_ids: dict[str, str] = {}
+    for number, call in sorted(answers.items()):
+        call_id = foreign[number].call_id
+        if call.id in without_id and call_id and call_id not in new_ids.values():
+            new_ids[call.id] = call_id
     for index in calls:
         messages[index] = _with_own_ids(messages[index], new_ids)
     numbers = iter(range(len(foreign)))
