@@ -52,6 +52,22 @@ def test_truncated_json_numbers_keep_their_digits() -> None:
     assert json.loads(body)["big"] == value["big"] and json.loads(body)["small"] == 0.1
 
 
+@pytest.mark.parametrize("limit", [600, 3_000, 20_000])
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param({"exit_code": 0, "stdout": LOG}, id="one long string"),
+        pytest.param([{"id": number, "line": line} for number, line in enumerate(LOG.split("\n"))], id="many items"),
+        pytest.param(list(range(40_000)), id="numbers"),
+        pytest.param({"pages": [{"text": LOG[:9_000]} for _ in range(9)]}, id="long strings in items"),
+    ],
+)
+def test_truncated_json_fills_its_limit(value: object, limit: int) -> None:
+    short = truncate_text(json.dumps(value), limit, COUNTER, "there")
+    json.loads(short.rpartition("\n")[0])
+    assert limit * 3 // 4 <= tokens(short) <= limit
+
+
 @given(
     st.one_of(
         st.text(max_size=3_000),

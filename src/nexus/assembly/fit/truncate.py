@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import operator
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, cast
 
@@ -39,7 +40,19 @@ LARGEST_JSON_CHARS = 2_000_000
 
 _CHARS_A_TOKEN = 4
 _JSON_LIMITS = ((40, 2_000), (20, 800), (10, 400), (6, 200), (4, 120), (2, 80), (2, 40), (1, 24))
-"""Items per list and characters per string that stay, in the order to try."""
+"""Items per list and characters per string that stay, in the order to try, until render version 6."""
+
+
+def _json_steps() -> tuple[tuple[int, int], ...]:
+    """Return items per list and characters per string, each pair about a tenth larger than the one before."""
+    chars = [24]
+    while chars[-1] < 20 * LARGEST_JSON_CHARS:  # as many items as a text can have
+        chars.append(chars[-1] * 12 // 11)
+    return tuple((max(each // 40, 1), each) for each in chars)
+
+
+_JSON_STEPS = _json_steps()
+"""Items per list and characters per string that may stay. The largest pair that fits is chosen."""
 
 
 class TruncationLimits(Struct, frozen=True):
@@ -152,7 +165,7 @@ def truncate_text(text: str, limit: int, counter: TokenCounter, where: str = "",
     limit = max(limit, LEAST_TOKENS)
     if _fits(text, limit, counter, render):
         return text
-    return _shorter_json(text, limit, counter, where) or _head_and_tail(text, limit, counter, where, render)
+    return _shorter_json(text, limit, counter, where, render) or _head_and_tail(text, limit, counter, where, render)
 
 
 def shorten(text: str, limit: int, counter: TokenCounter, head_percent: int = HEAD_PERCENT) -> str:
@@ -235,22 +248,26 @@ def _ending(text: str, chars: int) -> str:
     return text[line + 1 if line >= 0 else start :]
 
 
-def _shorter_json(text: str, limit: int, counter: TokenCounter, where: str) -> str:
+def _shorter_json(text: str, limit: int, counter: TokenCounter, where: str, render: int) -> str:
     """Return a JSON list or object without some items and long strings; empty if it is not JSON or never fits."""
     if len(text) > LARGEST_JSON_CHARS or text.lstrip()[:1] not in ("{", "["):
         return ""
+
+    def fitting(value: Any, items: int, chars: int) -> str:
+        short = json.dumps(_shortened(value, items, chars), ensure_ascii=False, separators=(",", ":"))
+        if len(short) > limit * 12:
+            return ""
+        with_line = f"{short}\n{_omission_line(max(len(text) - len(short), 1), where)}"
+        return with_line if text_tokens_json(with_line, counter) <= limit else ""
+
     try:
         value = json.loads(text)
-        for items, chars in _JSON_LIMITS:
-            short = json.dumps(_shortened(value, items, chars), ensure_ascii=False, separators=(",", ":"))
-            if len(short) > limit * 12:
-                continue
-            with_line = f"{short}\n{_omission_line(max(len(text) - len(short), 1), where)}"
-            if text_tokens_json(with_line, counter) <= limit:
-                return with_line
+        if render < 7:
+            return next((short for items, chars in _JSON_LIMITS if (short := fitting(value, items, chars))), "")
+        first_too_large = bisect_left(_JSON_STEPS, 1, key=lambda step: int(not fitting(value, *step)))
+        return fitting(value, *_JSON_STEPS[first_too_large - 1]) if first_too_large else ""
     except (ValueError, RecursionError):
         return ""
-    return ""
 
 
 def _shortened(value: Any, items: int, chars: int) -> Any:
