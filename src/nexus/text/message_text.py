@@ -145,6 +145,9 @@ def _note(kind: str) -> str:
 
 _ELEMENTS = re.compile(r"\s*<([a-z]{2,30}[_-][a-z_-]{1,40})(?: [^<>]{0,300})?>.*?</\1>\s*", re.DOTALL)
 _ARGUMENTS = re.compile(r"<command-args>\s*[^\s<]")
+_WORDS_ELEMENT = re.compile(r"<(?:user|human)[_-](?:query|message|request|input|prompt|question|feedback)[\s>]")
+"""Elements in which programs such as Cursor send the user's own words."""
+_INTERRUPTION = re.compile(r"\[Request interrupted[^\]\n]*\]\s*")
 _PROGRAM_OPENINGS = (
     "[Request interrupted",
     "Base directory for this skill",
@@ -153,16 +156,17 @@ _PROGRAM_OPENINGS = (
 )
 
 
-def is_injected(message: Message) -> bool:
+def is_injected(message: Message, render: int = RENDER_VERSION) -> bool:
     """Return True for a user message that a program wrote: a hook, a skill's text, a reminder, the output of a command.
 
     Such a message has a program as its source, or each of its texts consists of elements such as `<system-reminder>`, or
-    has one of the openings that Claude Code writes. The arguments of a slash command are the user's own.
+    has one of the openings that Claude Code writes. The arguments of a slash command are the user's own, and so is what
+    follows a note on an interruption or stands in an element for the user's words.
     """
     if message.source in ("hook", "interrupt") or message.source.startswith("nexus:"):
         return True
     texts = [part.text for part in message.parts if isinstance(part, Text) and part.text.strip()]
-    return bool(texts) and not any(map(_is_typed, texts))
+    return bool(texts) and not any(_is_typed(text, render) for text in texts)
 
 
 def typed_text(message: Message) -> str:
@@ -170,8 +174,12 @@ def typed_text(message: Message) -> str:
     return "\n".join(part.text for part in message.parts if isinstance(part, Text) and _is_typed(part.text))
 
 
-def _is_typed(text: str) -> bool:
+def _is_typed(text: str, render: int = RENDER_VERSION) -> bool:
     text = text.strip()
-    if text.startswith(_PROGRAM_OPENINGS):
+    if render >= 7 and ((note := _INTERRUPTION.match(text)) is not None):
+        text = text[note.end() :]
+    if render >= 7 and _WORDS_ELEMENT.search(text):
+        return True
+    if not text or text.startswith(_PROGRAM_OPENINGS):
         return False
     return not text.startswith("<") or bool(_ELEMENTS.sub("", text)) or _ARGUMENTS.search(text) is not None

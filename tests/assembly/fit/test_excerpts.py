@@ -20,7 +20,7 @@ from nexus.assembly.record import with_sizes
 from nexus.engine import Engine
 from nexus.tokens.counter import get_counter
 from nexus.types.ledger_entries import MessageRef, StoredMessage
-from nexus.types.message import Note
+from nexus.types.message import ATTACHED, Image, Note, Part, Unknown
 from support.hostile import HISTORIES
 from support.replay import append
 from support.validity import CHECKS
@@ -170,6 +170,7 @@ def test_large_result_takes_no_user_turn_away(size: int) -> None:
         user("<command-name>/clear</command-name>\n<command-args></command-args>"),
         user("Base directory for this skill: skills/pdf"),
         user("[Request interrupted by user]", source="interrupt"),
+        user("[Request interrupted by user for tool use]"),
         Message("user", (Note("moment", "Current time: now"),)),
     ],
 )
@@ -188,10 +189,30 @@ def test_words_beside_the_note_on_an_interruption_are_a_user_turn() -> None:
         "<div>why is this centered?</div>",
         "<system-reminder>x</system-reminder> but keep the old name",
         "<command-name>/review</command-name><command-args>only the parser</command-args>",
+        "[Request interrupted by user]\nUse SQLite.",
+        "<user_query>\nNever touch the index.\n</user_query>",
+        "<additional_data>files</additional_data>\n<user_query>\nRename it.\n</user_query>",
     ],
 )
 def test_words_of_the_user_are_a_user_turn(text: str) -> None:
     assert is_user_turn(user(text))
+
+
+@pytest.mark.parametrize(
+    ("part", "shown"),
+    [
+        (Image("image/png", url="https://example.com/door.png"), "user: [with 1 image]"),
+        (Unknown("document", "{}"), "user: [with document]"),
+        (Note("moment", "Attached: plan.pdf", f"{ATTACHED}plan.pdf"), "user: [with plan.pdf]"),
+    ],
+)
+def test_turn_without_words_is_shown_by_what_it_has(part: Part, shown: str) -> None:
+    nx = opened()
+    turn(nx, 0, "Begin.")
+    turn(nx, 1, Message("user", (part,)))
+    for number in range(2, 12):
+        turn(nx, number, f"request {number}")
+    assert shown in note_lines(assembled(nx))
 
 
 def test_new_result_is_whole_and_truncated_when_a_cut_makes_it_older() -> None:

@@ -39,7 +39,7 @@ def test_every_user_turn_is_shown_or_counted(number: int, budget: int, compact: 
     turns: list[str] = []
     with nexus.open(ledger=":memory:", model="gpt-4o", calibrate=False) as nx:
         for at, message in enumerate(stored_messages(path)):
-            if message.role == "user" and is_user_turn(message):
+            if message.role == "user" and is_user_turn(message) and message.text().strip():
                 turns.append(excerpt_text(message)[:HEAD_CHARS])
             nx.ledger.append("s", with_sizes((message,), nx.counter), starts_turn=message.role == "user")
             if at % EVERY or message.role != "assistant" or next(message.calls(), None) is not None:

@@ -152,8 +152,8 @@ def turn_places(window: Window, index: int) -> frozenset[MessageRef]:
 
 
 def is_user_turn(message: Message) -> bool:
-    """Return True for a user's own words, not for results and what programs say in the user's name."""
-    return bool(message.text().strip()) and not is_injected(message) and next(message.results(), None) is None
+    """Return True for a user's own words, images and files, not for results and what programs say in the user's name."""
+    return bool(excerpt_text(message)) and not is_injected(message) and next(message.results(), None) is None
 
 
 def _turns(window: Window, index: int) -> Iterator[tuple[StoredMessage, ...]]:

@@ -22,12 +22,12 @@ from nexus.assembly.fit.lookup import message_lookup
 from nexus.assembly.fit.truncate import HEAD_PERCENT, LEAST_TOKENS, shorten, truncate_text
 from nexus.assembly.formats.path_format import PathFormat
 from nexus.ledger.replay import conversation_rows
-from nexus.text.message_text import RENDER_VERSION, is_injected, typed_text
+from nexus.text.message_text import RENDER_VERSION, is_injected, typed_text, unsendable_kind
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.image_price import ANY_MODEL, ImagePrice
 from nexus.tokens.measure import message_tokens
 from nexus.types.ledger_entries import Cut, Entry, MessageRef, StoredMessage
-from nexus.types.message import ATTACHED, Image, Message, Note, ProviderFormat, Text, with_parts
+from nexus.types.message import ATTACHED, Image, Message, Note, ProviderFormat, Text, Unknown, with_parts
 
 FRAME_TOKENS = 40
 """Allowance for the framing of a message's truncated text."""
@@ -217,7 +217,7 @@ def most_tokens(message: Message, limit: int) -> int:
 
 
 def excerpt_text(message: Message) -> str:
-    """Return what a message says, with the names of attached files and the number of images.
+    """Return what a message says, with the names of attached files, the kinds of others and the number of images.
 
     Of a user's message, long texts that a program added are left out.
     """
@@ -231,8 +231,9 @@ def excerpt_text(message: Message) -> str:
         for part in message.parts
         if isinstance(part, Note) and part.origin.startswith(ATTACHED)
     ]
-    extras = [*attached, *([f"{images} image{'' if images == 1 else 's'}"] if images else [])]
-    return f"{text.strip()} [with {', '.join(extras)}]" if extras else text.strip()
+    others = [unsendable_kind(part) for part in message.parts if isinstance(part, Unknown)]
+    extras = [*attached, *others, *([f"{images} image{'' if images == 1 else 's'}"] if images else [])]
+    return f"{text.strip()} [with {', '.join(extras)}]".lstrip() if extras else text.strip()
 
 
 def within_limits(pins: Iterable[Pinned], counter: TokenCounter, rules: DisplayRules) -> list[list[StoredMessage]]:
@@ -293,7 +294,7 @@ def first_user_message(read: EntryReader, after: int, head: int, render: int = R
         for entry in read(low, high):
             for row in entry.rows:
                 from_user = row.message.role == "user" and not row.message.source.startswith("nexus:")
-                if from_user and row.message.text().strip() and (render < 3 or not is_injected(row.message)):
+                if from_user and row.message.text().strip() and (render < 3 or not is_injected(row.message, render)):
                     return row
         low = high
     return None
