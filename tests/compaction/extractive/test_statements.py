@@ -201,3 +201,40 @@ def test_quoted_results_are_limited_to_their_share() -> None:
 def test_summary_of_tool_results_is_deterministic() -> None:
     said = rows(user("Start."), call(1, "fetch"), result(1, "The queue holds 300 letters at most."), user("Go on."))
     assert summarize(said, 400, COUNTER) == summarize(said, 400, COUNTER)
+
+
+CLAUDE_CODE_SUMMARY = """This session is being continued from a previous conversation that ran out of context.
+Analysis:
+1. **Tests**: The user asked for a script.
+Summary:
+1. Primary Request and Intent:
+   - Create a test script
+2. Files and Code Sections:
+   - **`a_test.go`** - Fixed tests
+     ```go
+     // TestCalculate needs a map
+     UserAdded: map[string]int{"main.go": 2},
+     ```
+3. Errors and fixes:
+   - **go run**: cannot find main module
+4. Problem Solving:
+   - Solved: the script builds the binary
+5. Pending Tasks:
+   - Run the script
+Please continue the conversation from where we left it off without asking the user any further questions."""
+
+
+def test_summary_of_claude_code_is_read_without_analysis_and_code() -> None:
+    lines = summary.parse_summary(CLAUDE_CODE_SUMMARY)[1]
+    assert [(line.kind, line.text) for line in lines] == [
+        ("fact", "Create a test script"),
+        ("file", "**`a_test.go`** - Fixed tests"),
+        ("error", "**go run**: cannot find main module"),
+        ("done", "Solved: the script builds the binary"),
+        ("open", "Run the script"),
+    ]
+
+
+def test_code_in_a_model_s_summary_is_kept() -> None:
+    lines = summary.parse_summary("```markdown\n## Facts\n- The port is 8080.\n```")[1]
+    assert "The port is 8080." in [line.text for line in lines]

@@ -34,7 +34,7 @@ _RULES: dict[Kind, _KindRules] = {
     "preference": _KindRules("## Constraints", 85, 0, focus="preference"),
     "fact": _KindRules("## Facts", 75, 35, focus="fact"),
     "decision": _KindRules("## Decisions", 70, 30, "decision choice", "decision decided choice"),
-    "done": _KindRules("## Done", 40, 20, "done progress completed accomplished finished", "done progress"),
+    "done": _KindRules("## Done", 40, 20, "done progress completed accomplished finished solving", "done progress"),
     "command": _KindRules("## Done", 40, 20, focus="command"),
     "open": _KindRules(
         "## Open", 70, 30, "open next todo pending remaining question block ask", "open todo task question"
@@ -53,7 +53,11 @@ HEADINGS: tuple[str, ...] = (TASK, *dict.fromkeys(rules.heading for rules in _RU
 _NO_TASK = "(no request in this part)"
 _LINE_CHARS = 600
 _NAMES_A_LINE = 12
-_TITLE = re.compile(r"^#{1,6}\s+(.{1,120})$|^\*\*(.{1,80}?):?\*\*:?$")
+_TITLE = re.compile(r"^#{1,6}\s+(.{1,120})$|^(?:\d{1,2}\. )?\*\*(.{1,80}?):?\*\*:?$|^\d{1,2}\. ([^*:]{1,80}):$")
+_ANALYSIS_END = "\nSummary:\n"
+"""Line between a model's analysis and its summary, as Claude Code stores them."""
+_ASIDES = ("Please continue the conversation from where", "If you need specific details from before")
+"""Beginnings of what Claude Code adds to a summary for the assistant."""
 
 
 def render_summary(task: str, findings: Iterable[ExtractedLine]) -> str:
@@ -72,14 +76,23 @@ def render_summary(task: str, findings: Iterable[ExtractedLine]) -> str:
 
 
 def parse_summary(summary: str) -> tuple[str, list[ExtractedLine]]:
-    """Return the task and the findings of a summary; sections under unknown headings are facts."""
+    """Return the task and the findings of a summary; sections under unknown headings are facts.
+
+    Of a summary behind an analysis, which another program stored, analysis and code blocks are left out.
+    """
     task: list[str] = []
     findings: list[ExtractedLine] = []
     kind: Kind | None = "fact"
+    _, analysis_end, summary = summary.rpartition(_ANALYSIS_END)
+    in_code = False
     for number, raw in enumerate(summary.split("\n")):
         line = raw.strip()
-        if title := _TITLE.match(line):
-            kind = _kind_under((title[1] or title[2]).strip().rstrip(":"))
+        if analysis_end and line.startswith("```"):
+            in_code = not in_code
+        elif in_code or line.startswith(_ASIDES):
+            continue
+        elif title := _TITLE.match(line):
+            kind = _kind_under((title[1] or title[2] or title[3]).strip().rstrip(":"))
         elif kind is None:
             task.append(line.removeprefix(">").removeprefix(" "))
         elif line.lstrip("-*> "):
