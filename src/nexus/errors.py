@@ -399,7 +399,11 @@ class BadCredential(CredentialError, ValueError):
 
 
 class NoCredential(CredentialError):
-    """A credential is not configured, or its store has no value."""
+    """A credential is not configured, or its store has no value. `variable` is the variable of a model's key, or empty."""
+
+    def __init__(self, text: str, *, variable: str = "") -> None:
+        self.variable = variable
+        super().__init__(text)
 
 
 class CredentialsDamaged(CredentialError):

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import os
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -64,6 +67,53 @@ class Running:
         message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params or {}}
         answer = json.loads(self.http("POST", path, json.dumps(message).encode(), headers)[2])
         return answer.get("result", answer.get("error"))
+
+
+@dataclass
+class Process:
+    """A process of `nexus serve`."""
+
+    process: subprocess.Popen[str]
+    url: str
+    token: str
+
+    def client(self) -> Client:
+        return Client(self.url, self.token, timeout_s=120)
+
+    def get(self, path: str, token: str = "") -> tuple[int, str]:
+        connection = http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=60)
+        connection.request("GET", path, headers={"Authorization": f"Bearer {token or self.token}"})
+        with connection.getresponse() as response:
+            answer = response.status, response.read().decode()
+        connection.close()
+        return answer
+
+    def stop(self) -> tuple[int, str]:
+        """End the process, and return its exit code and what it wrote to standard error."""
+        self.process.terminate()
+        _, errors = self.process.communicate()
+        return self.process.returncode, errors
+
+
+@contextmanager
+def process(folder: Path, *options: str, **env: str) -> Iterator[Process]:
+    """Run `nexus serve` for a workspace of the folder, on a free port and without anyone's keys."""
+    (folder / "workspace").mkdir(exist_ok=True)
+    kept = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
+    command = [sys.executable, "-m", "nexus", "serve", "-w", "workspace", "--port", "0", "--json", *options]
+    home = {"NEXUS_HOME": str(folder / "home")}
+    with subprocess.Popen(
+        command, cwd=folder, env={**kept, **home, **env}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running_process:
+        try:
+            assert running_process.stdout is not None and running_process.stderr is not None
+            line = running_process.stdout.readline()
+            assert line, running_process.stderr.read()
+            printed = json.loads(line)
+            token = Path(printed["token_file"]).read_text("utf-8").split()[0]
+            yield Process(running_process, printed["url"], token)
+        finally:
+            running_process.kill()
 
 
 @contextmanager

@@ -23,7 +23,6 @@ WRONG: dict[str, tuple[int, tuple[str, ...], str]] = {
     "no token file": (2, ("--token-file", "none", *MODEL), "token file none not readable"),
     "no workspace": (4, ("-w", "none", *MODEL), "nexus init"),
     "server without a model": (2, ("--base-url", "http://127.0.0.1:9/v1"), "--model"),
-    "no key": (2, ("--model", "gpt-4o"), "OPENAI_API_KEY"),
     "variable that is not set": (2, (*MODEL, "--key-variable", "NO_SUCH_KEY"), "set NO_SUCH_KEY"),
     "local model and another one": (2, ("--local", "--model", "gpt-4o"), "--local cannot be combined"),
     "port out of range": (2, ("--port", "70000", *MODEL), "70000"),

@@ -20,15 +20,31 @@ class NoKey(NoCredential):
     """The model's provider needs a key, and none is set."""
 
 
-def open_model(model: str, credentials: Credentials, base_url: str = "", api_key: str = "") -> EndpointClient:
-    """Return the client of a model's provider, or of a server. Raises NoKey, BadSetting, PackageMissing."""
+def open_model(
+    model: str,
+    credentials: Credentials,
+    base_url: str = "",
+    api_key: str = "",
+    *,
+    advice: str = "name a server that needs none: --base-url",
+) -> EndpointClient:
+    """Return the client of a model's provider, or of a server.
+
+    Args:
+        model: Name of the model.
+        credentials: The user's keys.
+        base_url: Address of a server in place of the provider.
+        api_key: Key of that server.
+        advice: What the user of the command can do without a key.
+
+    Raises NoKey, BadSetting, PackageMissing.
+    """
     try:
         return open_client(
             "" if base_url else model, base_url=base_url, api_key=api_key, credentials=credentials.for_variable
         )
     except NoCredential as error:
-        variable = str(error).partition("(set ")[2].partition(",")[0]
-        raise NoKey(f"no key for {model}: set {variable}, or run `nexus chat --local`") from error
+        raise NoKey(f"no key for {model}: set {error.variable}, or {advice}", variable=error.variable) from error
     except BadSetting as error:
         if base_url:
             raise

@@ -243,7 +243,9 @@ class ChatAgent:
 
     def _endpoint_client(self, model: str) -> EndpointClient:
         if self._server is None:
-            return open_model(model, self.nx.credentials, self.settings.base_url, self._server_key)
+            context = click.get_current_context(silent=True)  # none in a program
+            advice = f"run `nexus {context.info_name if context else 'chat'} --local`"
+            return open_model(model, self.nx.credentials, self.settings.base_url, self._server_key, advice=advice)
         if model != self._server.model:
             raise BadSetting(f"only {self._server.model!r} runs with --local (start again without it)")
         return self._server.client()
@@ -268,7 +270,10 @@ class ChatAgent:
         base_url, key = self.settings.base_url, self._server_key
         if self.summarizer not in (EXTRACTIVE, self.model):
             try:
-                open_model(self.summarizer, self.nx.credentials, base_url, key)  # reports a missing key now
+                advice = f"use --summarizer {EXTRACTIVE}"
+                open_model(
+                    self.summarizer, self.nx.credentials, base_url, key, advice=advice
+                )  # reports a missing key now
             except NoKey as error:
                 raise NoCredential(f"summarizer: {error}") from error
         summaries = self.nx.fallback_summarizer

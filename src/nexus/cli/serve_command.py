@@ -24,7 +24,7 @@ from nexus.cli._output import emit, print_warning
 from nexus.cli._parameters import Choice
 from nexus.cli._tracing import send_traces
 from nexus.engine import Engine, EngineOptions, open_engine
-from nexus.errors import NoCredential, WorkspaceMissing
+from nexus.errors import NexusError, NoCredential, PackageMissing, WorkspaceMissing
 from nexus.ledger.location import open_ledger
 from nexus.models import ModelClient, Models
 from nexus.render.console import printable
@@ -32,8 +32,9 @@ from nexus.server.forms import Case
 from nexus.server.security import LOCAL_TENANT, TOKEN_FILE, Tokens, make_token_file, read_tokens
 from nexus.server.service import Service
 from nexus.server.stdio import StdioServer, read_lines, write_line
-from nexus.server.tenants import ServeOptions, Tenants
+from nexus.server.tenants import OWN_LOOP, ServeOptions, Tenants
 from nexus.tools import ToolRegistry
+from nexus.types.block import ContextWarning
 from nexus.types.config import Config
 from nexus.workspace.config import McpServer
 from nexus.workspace.files.reader import home_folder
@@ -191,7 +192,10 @@ class _AgentOpener:
         return nx
 
     def check(self, tenant: str) -> None:
-        """Raise now what would keep agents from running: no workspace, no ledger, no key."""
+        """Raise now what keeps the server from its work: no workspace, no ledger, no package for --base-url.
+
+        Without a key for a provider's model it serves programs that call the model themselves, with a warning.
+        """
         if self.settings.base_url and not self.options.model:
             raise click.UsageError("--base-url needs the name of the server's model (add --model NAME)")
         with self.engine(tenant) as nx:
@@ -203,7 +207,19 @@ class _AgentOpener:
                 return
             if not self.is_shared:
                 self._servers = tuple(server for server in configured_servers(nx) if server.is_users)
-            open_model(nx.model, nx.credentials, self.settings.base_url, self.settings.key)
+            self._check_model(nx)
+
+    def _check_model(self, nx: Engine) -> None:
+        """Warn if the model's provider cannot be called. Raises PackageMissing, BadSetting and NoKey for --base-url."""
+        base_url, model = self.settings.base_url, nx.model
+        try:
+            open_model(model, nx.credentials, base_url, self.settings.key, advice="use --local")
+        except NexusError as error:
+            if base_url and isinstance(error, PackageMissing):
+                raise PackageMissing(error.package, f"a model at {base_url}", "server,openai") from error
+            if base_url:
+                raise
+            print_warning(ContextWarning("model", f"{error}; until then `send` fails, but {OWN_LOOP} work"))
 
     @asynccontextmanager
     async def tenants(self) -> AsyncGenerator[Tenants]:

@@ -13,13 +13,14 @@ import msgspec
 from nexus.agents import Limits
 from nexus.bus import open_bus
 from nexus.cli._exit_codes import LIMIT_REACHED, MODEL_FAILED
-from nexus.cli._models import open_model
+from nexus.cli._models import NoKey, open_model
 from nexus.cli._options import MODEL_OPTION, CommandOptions, NexusGroup
 from nexus.cli._output import escape_json
 from nexus.cli._tracing import send_traces
-from nexus.engine import EngineOptions
+from nexus.engine import Engine, EngineOptions
 from nexus.engine.async_engine import AsyncEngine
 from nexus.errors import BadSetting
+from nexus.models import ModelClient, Models
 from nexus.render.console import printable, printable_lines
 from nexus.services.client import RunClient
 from nexus.services.messages import Run, RunMetadata
@@ -78,8 +79,7 @@ def run(
         engine_options["model"] = options.model
     nx = options.open(writes=True, **engine_options)
     try:
-        key = os.environ.get(key_variable, "") if key_variable else ""
-        models = open_model(nx.model, nx.credentials, base_url, key)
+        models = _open_models(nx, base_url, key_variable) if "llm" in names else Models()
     except BaseException:
         nx.close()
         raise
@@ -110,6 +110,15 @@ def run(
     asyncio.run(main())
     if not options.as_json:
         click.echo("Stopped.")
+
+
+def _open_models(nx: Engine, base_url: str, key_variable: str) -> ModelClient:
+    """Return the client of the LLM service. Raises NoKey, BadSetting, PackageMissing."""
+    key = os.environ.get(key_variable, "") if key_variable else ""
+    if key_variable and not key:
+        raise NoKey(f"no key for {base_url or nx.model}: set {key_variable}", variable=key_variable)
+    advice = "name a server with --base-url, or run only the others: --only context,orchestrator"
+    return open_model(nx.model, nx.credentials, base_url, key, advice=advice)
 
 
 def _report_start(options: CommandOptions, names: tuple[str, ...], ledger: str) -> None:

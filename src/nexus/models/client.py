@@ -136,7 +136,7 @@ class EndpointClient:
 
     async def stream(self, ctx: AssembledContext) -> AsyncGenerator[StreamItem, None]:
         """Yield text, thinking and retries as they come; the last item is the reply. See `ModelClient`."""
-        await self._prepare()
+        await self.prepare()
         budget = ctx.token_budget
         call = model_span(
             ctx.session_label, ctx.model, ctx.provider, tokens=budget.used.total, available=budget.available
@@ -191,7 +191,8 @@ class EndpointClient:
         """Close all connections."""
         await self.endpoint.aclose()
 
-    async def _prepare(self) -> None:
+    async def prepare(self) -> None:
+        """Import the provider's package, which the first call would wait for: a second or two."""
         if not self._is_prepared:
             await asyncio.to_thread(self.endpoint.prepare)
             self._is_prepared = True

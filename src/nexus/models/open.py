@@ -129,7 +129,8 @@ def _key(provider: _Provider, credentials: Credentials | None) -> str:
             if key := (source(variable) or "").strip() if source else "":
                 return key
     host = urlsplit(provider.base_url).hostname
-    raise NoCredential(f"no key for {host} (set {provider.variables[0]}, or pass api_key=…)")
+    variable = provider.variables[0]
+    raise NoCredential(f"no key for {host} (set {variable}, or pass api_key=…)", variable=variable)
 
 
 class Models:
@@ -159,16 +160,20 @@ class Models:
 
     def client_for(self, ctx: AssembledContext) -> ModelClient:
         """Return the client of a context's model. Raises as `open_client`."""
-        for name in (ctx.model, ctx.provider):
+        return self.client_of(ctx.model, ctx.provider)
+
+    def client_of(self, model: str, provider: str) -> ModelClient:
+        """Return the client of a model by its name and its provider's. Raises as `open_client`."""
+        for name in (model, provider):
             if name in self._clients:
                 return self._clients[name]
-        if ctx.provider not in _PROVIDERS:
+        if provider not in _PROVIDERS:
             raise BadSetting(
-                f"model {ctx.model!r} has no client: the address of provider {ctx.provider!r} is unknown "
-                f"(pass Models({{{ctx.model!r}: open_client(base_url=…)}}))"
+                f"model {model!r} has no client: the address of provider {provider!r} is unknown "
+                f"(pass Models({{{model!r}: open_client(base_url=…)}}))"
             )
-        client = open_client(provider=ctx.provider, credentials=self._credentials, **self._options)
-        self._clients[ctx.provider] = client
+        client = open_client(provider=provider, credentials=self._credentials, **self._options)
+        self._clients[provider] = client
         return client
 
     def stream(self, ctx: AssembledContext) -> AsyncGenerator[StreamItem, None]:

@@ -21,8 +21,8 @@ from nexus.agents.tools import ToolContext, builtin_tools
 from nexus.broker import Broker
 from nexus.engine import Engine
 from nexus.engine.async_engine import AsyncEngine
-from nexus.errors import NexusError, NotAccepted
-from nexus.models import ModelClient
+from nexus.errors import NexusError, NoCredential, NotAccepted
+from nexus.models import ModelClient, Models
 from nexus.server.agents import StoredAgent, StoredAgents
 from nexus.server.contexts import TenantContexts, WaitingContexts
 from nexus.server.streams import EventBuffer
@@ -32,6 +32,8 @@ from nexus.tools import ToolRegistry
 LOG = logging.getLogger("nexus.server")
 
 MAX_OPEN_TENANTS = 64
+OWN_LOOP = "begin, assemble, record, fail and mirror"
+"""Names of the methods that call no model, for messages."""
 _BUSY_S, _BUSY_TRIES = 0.05, 200
 """Seconds between two tries to open a tenant while all others are busy, and their number."""
 
@@ -174,6 +176,22 @@ class Tenants:
             yield tenant
         finally:
             tenant.users -= 1
+
+    def check_model(self, engine: Engine, model: str) -> None:
+        """Raise what keeps turns of a model from running: NoCredential, PackageMissing, or BadSetting.
+
+        Args:
+            engine: The engine of the tenant, which knows its models.
+            model: Name of the model; empty for the engine's.
+        """
+        if not isinstance(self._models, Models):
+            return
+        name = model or engine.model
+        try:
+            self._models.client_of(name, engine.resolve(name).provider)
+        except NoCredential as error:
+            text = f"no key for {name} (set {error.variable} and start the server again; {OWN_LOOP} need no key)"
+            raise NoCredential(text, variable=error.variable) from error
 
     def tenants(self) -> tuple[Tenant, ...]:
         """Return the open tenants."""
