@@ -404,3 +404,47 @@ def test_response_of_the_model_is_scripted_by_a_function(tmp_path: Path) -> None
 
     with running(tmp_path, step) as server:
         assert server.client().create_agent("a").send("Hi").content.endswith("messages")
+
+
+def test_create_agent_continues_an_existing_agent_with_the_same_settings(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        client = server.client()
+        for _ in range(2):  # a program that runs twice
+            agent = client.create_agent("a", system_prompt="You are terse.", if_exists="continue")
+            assert agent.send("Hi", "r1").content == "Hello."
+        assert len(server.model.bodies) == 1
+        assert client.create_agent("a", if_exists="continue").get_messages().total == 2
+        with pytest.raises(ServerCallFailed, match="another system_prompt"):
+            client.create_agent("a", system_prompt="You are verbose.", if_exists="continue")
+        with pytest.raises(ServerCallFailed, match="exists \\(pass if_exists"):
+            client.create_agent("a")
+        agent.shutdown()
+        with pytest.raises(ServerCallFailed, match="was shut down") as caught:
+            client.create_agent("a", if_exists="continue")
+        assert caught.value.kind == "AgentClosed"
+        client.destroy_agent("a")
+        assert client.create_agent("a", if_exists="continue").send("Hi", "r2").content == "Hello."
+    with running(tmp_path) as server:
+        assert server.client().create_agent("a", if_exists="continue").get_messages().total == 4
+
+
+def test_two_servers_that_continue_an_agent_at_once_have_the_same_one(tmp_path: Path) -> None:
+    with running(tmp_path) as one, running(tmp_path) as other, ThreadPoolExecutor(8) as pool:
+        clients = [one.client(), other.client()] * 4
+        for number in range(5):
+            name = f"agent-{number}"
+            made = list(pool.map(lambda client, name=name: client.create_agent(name, if_exists="continue"), clients))
+            assert {agent.agent_id for agent in made} == {name}
+        assert len(one.client().list_agents()) == 5
+
+
+def test_child_that_continues_keeps_within_its_parent(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        client = server.client()
+        client.create_agent("parent", permissions=["read"])
+        for _ in range(2):
+            client.create_agent("child", parent_agent_id="parent", if_exists="continue")
+        with pytest.raises(ServerCallFailed, match="another permissions"):
+            client.create_agent("child", permissions=["write"], parent_agent_id="parent", if_exists="continue")
+        with pytest.raises(ServerCallFailed, match="if_exists"):
+            server.client().call("create_agent", forms.CreateAgent("b", if_exists="replace"), forms.AgentCreated)  # type: ignore[arg-type]

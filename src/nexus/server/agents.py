@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, cast
@@ -17,9 +18,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nexus.engine import Engine
-from nexus.errors import AgentClosed, BadSetting, NoSuchAgent, NotAllowed
+from nexus.errors import AgentClosed, BadReference, BadSetting, NoSuchAgent, NotAllowed
 from nexus.ledger.sessions import SessionInfo, SessionMetadata
-from nexus.server.forms import AgentInfo, CreateAgent, RequestKey
+from nexus.server.forms import AgentInfo, AgentSettings, CreateAgent, RequestKey
 from nexus.services.documents import (
     CONFIGURATION_SESSION,
     IDENTITY_PREFIX,
@@ -44,7 +45,7 @@ class StoredAgent(Struct, frozen=True, omit_defaults=True):
     """An agent as the ledger has it."""
 
     agent_id: str
-    settings: CreateAgent
+    settings: AgentSettings
     """With the limits of its parent."""
     created_ms: int = 0
     is_closed: bool = False
@@ -72,18 +73,24 @@ class StoredAgents:
         self._nx = engine
 
     def create(self, settings: CreateAgent) -> StoredAgent:
-        """Create an agent within its parent, with its session.
+        """Create an agent within its parent, with its session; with `if_exists` "continue" return an existing one.
 
-        Raises BadSetting for an id in use, NotAllowed, NoSuchAgent for its parent, UnknownProfile, BadSessionKey,
-        LedgerError.
+        Raises BadSetting for an id in use or other settings, AgentClosed for an existing agent that was shut down,
+        NotAllowed, NoSuchAgent for its parent, UnknownProfile, BadSessionKey, LedgerError.
         """
         agent_id = uuid.uuid4().hex[:8] if settings.agent_id is None else settings.agent_id
         _check_id(agent_id)
         if settings.permissions is not None and not settings.permissions:
             raise BadSetting("permissions empty: a call without any has all of its principal's (name one or more)")
-        return self._add(agent_id, self._within_parent(settings))
+        stored = AgentSettings(**{name: getattr(settings, name) for name in AgentSettings.__struct_fields__})
+        may_exist = settings.if_exists == "continue"
+        if may_exist and (agent := self._read(agent_id)) is not None:
+            _check_same(agent, stored)
+            return self.get(agent_id)
+        return self._add(agent_id, self._within_parent(stored), wanted=stored if may_exist else None)
 
-    def _add(self, agent_id: str, settings: CreateAgent) -> StoredAgent:
+    def _add(self, agent_id: str, settings: AgentSettings, *, wanted: AgentSettings | None = None) -> StoredAgent:
+        """Store an agent and its session. `wanted`: settings with which it may exist, made by another program meanwhile."""
         agent = StoredAgent(agent_id, replace(settings, agent_id=agent_id), self._nx.clock_ms())
         if settings.profile:
             self._nx.profiles.resolve(settings.profile)
@@ -93,14 +100,19 @@ class StoredAgents:
             raise BadSetting(f"session {agent_id!r} is a document, not a conversation (use another id)")
 
         def add(document: dict[str, Any]) -> dict[str, Any]:
-            if document and not _decode(document).is_destroyed:
-                raise BadSetting(f"agent {agent_id!r} exists (destroy it first, or use another id)")
+            existing = _decode(document) if document else None
+            if existing is not None and not existing.is_destroyed:
+                if wanted is not None:
+                    _check_same(existing, wanted)
+                    return document
+                raise BadSetting(f'agent {agent_id!r} exists (pass if_exists="continue", or use another id)')
             return msgspec.to_builtins(agent)
 
         if self._nx.ledger.resolve(label) is None:
-            self._nx.ledger.create(label, SessionMetadata(parent_session=settings.parent_agent_id or ""))
-        change_document(self._nx, PREFIX + agent_id, _TITLE, add)
-        return agent
+            with suppress(BadReference):  # another process has just made it
+                self._nx.ledger.create(label, SessionMetadata(parent_session=settings.parent_agent_id or ""))
+        document, _ = change_document(self._nx, PREFIX + agent_id, _TITLE, add)
+        return _decode(document)
 
     def get(self, agent_id: str, *, may_be_closed: bool = False) -> StoredAgent:
         """Return an agent with its present rights.
@@ -111,7 +123,7 @@ class StoredAgents:
         if is_document(self._nx, agent_id):  # by an alias of later
             raise _no_such_agent(agent_id)
         if agent.is_closed and not may_be_closed:
-            raise AgentClosed(f"agent {agent_id!r} was shut down (destroy it, and create it again to continue)")
+            raise _closed(agent_id)
         return replace(agent, settings=self._present(agent.settings))
 
     def list_parts(self) -> Iterator[list[AgentInfo]]:
@@ -172,7 +184,7 @@ class StoredAgents:
         change_document(self._nx, PREFIX + agent_id, _TITLE, change)
         return agent
 
-    def _present(self, settings: CreateAgent) -> CreateAgent:
+    def _present(self, settings: AgentSettings) -> AgentSettings:
         """Return settings with at most the rights of all ancestors, which may have been created again with fewer."""
         ids, parent_id = {settings.agent_id}, settings.parent_agent_id
         while parent_id is not None and parent_id not in ids and (parent := self._read(parent_id)) is not None:
@@ -181,7 +193,7 @@ class StoredAgents:
             parent_id = parent.settings.parent_agent_id
         return settings
 
-    def _within_parent(self, settings: CreateAgent) -> CreateAgent:
+    def _within_parent(self, settings: AgentSettings) -> AgentSettings:
         """Return settings with at most the parent's rights, read from the ledger. Raises NotAllowed, NoSuchAgent."""
         if settings.parent_agent_id is None:
             return settings
@@ -193,6 +205,22 @@ class StoredAgents:
             toolset=_same(settings.toolset, limits.toolset, "toolset", parent.agent_id),
             principal=_principal(settings.principal, limits.principal, parent.agent_id),
         )
+
+
+def _check_same(agent: StoredAgent, settings: AgentSettings) -> None:
+    """Raise BadSetting if an agent has another value for a setting that is passed, AgentClosed if it was shut down."""
+    if agent.is_closed:
+        raise _closed(agent.agent_id)
+    defaults = AgentSettings()
+    for name in AgentSettings.__struct_fields__:
+        value = getattr(settings, name)
+        if name != "agent_id" and value not in (getattr(defaults, name), getattr(agent.settings, name)):
+            text = f"agent {agent.agent_id!r} exists with another {name}"
+            raise BadSetting(f"{text} (destroy it and create it again: its session continues)")
+
+
+def _closed(agent_id: str) -> AgentClosed:
+    return AgentClosed(f"agent {agent_id!r} was shut down (destroy it, and create it again to continue)")
 
 
 def event_id(agent_id: str, request_id: RequestKey) -> str:
@@ -249,7 +277,7 @@ def _principal(value: str, limit: str, parent: str) -> str:
     return limit
 
 
-def _narrowed(settings: CreateAgent, limits: CreateAgent) -> CreateAgent:
+def _narrowed(settings: AgentSettings, limits: AgentSettings) -> AgentSettings:
     """Return settings without the rights that a parent lacks. Raises NotAllowed if no permission is left."""
     names, allowed = settings.permissions, limits.permissions
     if names is not None and allowed is not None:

@@ -15,7 +15,7 @@ import json
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -56,7 +56,7 @@ class Client:
         return f"Client({self._parts.geturl()!r})"
 
     def agent(self, agent_id: str) -> AgentClient:
-        """Return the client of an agent, which may not exist yet."""
+        """Return the client of an agent without asking the server: the agent may have been made by another program."""
         return AgentClient(self, agent_id)
 
     def create_agent(
@@ -72,11 +72,39 @@ class Client:
         persona: str = "",
         budget: int | None = None,
         parent_agent_id: str | None = None,
+        if_exists: Literal["error", "continue"] = "error",
     ) -> AgentClient:
-        """Create an agent; an id whose session exists continues that session."""
+        """Create an agent; an id whose session exists continues that session.
+
+        Args:
+            agent_id: Its id; by default a new one.
+            system_prompt: First in every context.
+            model: By default the server's.
+            profile: Name of the profile of its contexts.
+            toolset: Toolset of the policy.
+            permissions: Names of permissions; None for its parent's, or no limit.
+            principal: The speaker for whom the policy decides.
+            persona: Who answers.
+            budget: Available tokens of a context.
+            parent_agent_id: Agent whose rights are the most that this one may have.
+            if_exists: `continue` returns the client of an existing agent. It is an error if the agent has another
+                value for a setting that is passed, or was shut down.
+
+        Raises ServerCallFailed.
+        """
         names = None if permissions is None else tuple(permissions)
         settings = forms.CreateAgent(
-            agent_id, system_prompt, model, profile, toolset, names, principal, persona, budget, parent_agent_id
+            agent_id,
+            system_prompt,
+            model,
+            profile,
+            toolset,
+            names,
+            principal,
+            persona,
+            budget,
+            parent_agent_id,
+            if_exists,
         )
         return self.agent(self.call("create_agent", settings, forms.AgentCreated).agent_id)
 

@@ -29,8 +29,8 @@ class NoParams(Struct, frozen=True, forbid_unknown_fields=True):
     """A method without params."""
 
 
-class CreateAgent(Struct, frozen=True, forbid_unknown_fields=True):
-    """Settings of a new agent. An id whose session exists continues that session."""
+class AgentSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings of an agent, as the ledger has them."""
 
     agent_id: str | None = None
     """By default a new one."""
@@ -50,6 +50,13 @@ class CreateAgent(Struct, frozen=True, forbid_unknown_fields=True):
     """Available tokens of a context."""
     parent_agent_id: str | None = None
     """Agent whose permissions and tools are the most that this one may have."""
+
+
+class CreateAgent(AgentSettings, frozen=True, forbid_unknown_fields=True):
+    """Settings of a new agent. An id whose session exists continues that session."""
+
+    if_exists: Literal["error", "continue"] = "error"
+    """`continue` returns an existing agent whose settings are those that are passed; an error if one is another."""
 
 
 class AgentCreated(Struct, frozen=True):

@@ -26,16 +26,7 @@ from nexus.context import AssembledContext
 from nexus.engine import NEXT_MESSAGE
 from nexus.engine.recovery import await_compaction
 from nexus.engine.turn import Turn, begin_turn, open_turn, turn_of
-from nexus.errors import (
-    AgentClosed,
-    BadEvent,
-    BadSetting,
-    IdempotencyConflict,
-    NexusError,
-    NoSuchAgent,
-    NotAllowed,
-    TurnSuperseded,
-)
+from nexus.errors import AgentClosed, BadEvent, BadSetting, IdempotencyConflict, NoSuchAgent, NotAllowed, TurnSuperseded
 from nexus.ledger.lease import async_session_lease
 from nexus.ledger.sessions import Lease, QueuedEvent
 from nexus.providers.replies import read_reply
@@ -72,13 +63,13 @@ class Call:
         return self.agent.agent_id
 
 
-NO_AGENT = StoredAgent("", forms.CreateAgent())
+NO_AGENT = StoredAgent("", forms.AgentSettings())
 
 # methods of the server ---------------------------------------------------------------------------------------------
 
 
 async def create_agent(call: Call, params: forms.CreateAgent) -> forms.AgentCreated:
-    """Create an agent; an id whose session exists continues that session."""
+    """Create an agent, or continue an existing one; an id whose session exists continues that session."""
     agent = await call.tenant.nx.run(call.tenant.agents.create, params)
     return forms.AgentCreated(agent.agent_id, forms.url_of(agent.agent_id))
 
@@ -117,7 +108,7 @@ async def send(call: Call, params: forms.Send) -> forms.SendResult:
     """Send a user's message and wait for the answer. The same `request_id` again does not run again."""
     request_id = _request_id(params.request_id)
     event = Event((Text(_content(params.content)),), id=event_id(call.label, request_id))
-    await _check_model(call, event.id)
+    await call.tenants.check_model(call.tenant, call.agent.settings.model, event.id)
     try:
         row = await call.tenant.broker.submit(event, session=call.label, **call.agent.options)
     except IdempotencyConflict as error:
@@ -427,20 +418,6 @@ async def _check_open(call: Call, event: QueuedEvent, request_id: forms.RequestK
     except (AgentClosed, NoSuchAgent):
         await _cancel(call, event, request_id)
         raise
-
-
-async def _check_model(call: Call, name: str) -> None:
-    """Raise what keeps the agent's model from being called, unless the event was accepted before.
-
-    Then nothing is stored, and the same request may be sent again once the key is there. Raises NoCredential,
-    PackageMissing, BadSetting.
-    """
-    engine = call.tenant.nx.engine
-    try:
-        call.tenants.check_model(engine, call.agent.settings.model)
-    except NexusError:
-        if not await call.tenant.nx.run(engine.store.events_with_id, name):
-            raise
 
 
 async def _cancel_all(call: Call, label: str) -> None:

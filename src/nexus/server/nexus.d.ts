@@ -133,6 +133,7 @@ export interface CreateAgent {
   persona?: string;
   budget?: number | null;
   parent_agent_id?: string | null;
+  if_exists?: "continue" | "error";
 }
 
 /** The agent to remove. */
@@ -420,7 +421,7 @@ export type AgentEvent = (StreamStart | Token | Reasoning | Retry | ToolStatus |
 
 /** Params and result of every method. Those of agents are at `/agent/ID`, or take an `agent_id`. */
 export interface Methods {
-  /** Create an agent; an id whose session exists continues that session. */
+  /** Create an agent, or continue an existing one; an id whose session exists continues that session. */
   create_agent: { params: CreateAgent; result: AgentCreated };
   /** List the agents, oldest first. */
   list_agents: { params: NoParams; result: AgentList };

@@ -177,19 +177,28 @@ class Tenants:
         finally:
             tenant.users -= 1
 
-    def check_model(self, engine: Engine, model: str) -> None:
-        """Raise what keeps turns of a model from running: NoCredential, PackageMissing, or BadSetting.
+    async def check_model(self, tenant: Tenant, model: str, event_id: str) -> None:
+        """Raise what keeps turns of a model from running, unless an event was accepted before.
+
+        Nothing is stored then, and the same request may be sent again once the key is there.
 
         Args:
-            engine: The engine of the tenant, which knows its models.
+            tenant: The tenant, whose engine knows its models.
             model: Name of the model; empty for the engine's.
+            event_id: Id of the request's event.
+
+        Raises NoCredential, PackageMissing, BadSetting.
         """
-        if not isinstance(self._models, Models):
-            return
+        engine = tenant.nx.engine
         name = model or engine.model
         try:
-            self._models.client_of(name, engine.resolve(name).provider)
-        except NoCredential as error:
+            if isinstance(self._models, Models):
+                self._models.client_of(name, engine.resolve(name).provider)
+        except NexusError as error:
+            if await tenant.nx.run(engine.store.events_with_id, event_id):
+                return  # its answer is in the ledger, or its turn reports the error
+            if not isinstance(error, NoCredential):
+                raise
             text = f"no key for {name} (set {error.variable} and start the server again; {OWN_LOOP} need no key)"
             raise NoCredential(text, variable=error.variable) from error
 
