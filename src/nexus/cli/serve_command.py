@@ -29,6 +29,7 @@ from nexus.ledger.location import open_ledger
 from nexus.models import ModelClient, Models
 from nexus.render.console import printable
 from nexus.server.forms import Case
+from nexus.server.logs import STANDARD_ERROR, open_logs
 from nexus.server.security import LOCAL_TENANT, TOKEN_FILE, Tokens, make_token_file, read_tokens
 from nexus.server.service import Service
 from nexus.server.stdio import StdioServer, read_lines, write_line
@@ -107,7 +108,13 @@ class ServeSettings(Struct, frozen=True):
 @click.option("--yes", is_flag=True, help="Run tools that need confirmation; without it they are declined.")
 @click.option("--max-cost", type=click.FloatRange(min=0, min_open=True), help="USD of one turn, at list prices.")
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds of one turn [1800].")
-def command(options: CommandOptions, *, stdio: bool, case: Case, **values: object) -> int:
+@click.option(
+    "--access-log", default="", metavar="FILE", help="Write a JSON line for each request; - is standard error."
+)
+@click.option("--error-log", default="-", metavar="FILE", help="File of the error log, in JSON lines [standard error].")
+def command(
+    options: CommandOptions, *, stdio: bool, case: Case, access_log: str, error_log: str, **values: object
+) -> int:
     """Serve agents of the workspace to other programs, as JSON-RPC over HTTP until SIGTERM or Ctrl-C.
 
     The first start writes a token to ~/.nexus/server.token. Running turns may end; interrupted ones go on at the next
@@ -117,7 +124,7 @@ def command(options: CommandOptions, *, stdio: bool, case: Case, **values: objec
     """
     send_traces()
     settings = ServeSettings(**{name: value for name, value in values.items() if name != "model"})  # type: ignore[arg-type]
-    with _local_server(settings, options.model) as local:
+    with open_logs(access_log, error_log or STANDARD_ERROR), _local_server(settings, options.model) as local:
         if stdio:
             agents = _AgentOpener(options, settings, local, is_shared=False)
             agents.check(LOCAL_TENANT)

@@ -86,7 +86,8 @@ class ModelSummarizer:
     """Summaries by a model of any provider.
 
     Each summary is one call with a client that is opened and closed for it, so it may run in any thread. The attribute
-    `call_tokens` is the limit of one call without `thinking_tokens`.
+    `call_tokens` is the limit of one call without `thinking_tokens`. `listen` is called with the reply or the failure of
+    each call, in the thread of the summary.
 
     Args:
         model: Name of the model.
@@ -159,6 +160,7 @@ class ModelSummarizer:
         self._extra = dict(extra or {})
         self._counter = counter or get_counter()
         self._accepted = _Accepted(temperature=temperature)
+        self.listen: Callable[[ModelReply | ModelCallFailed], None] = lambda _outcome: None
 
     def summarize(self, request: SummaryRequest) -> SummaryReply:
         """Return the model's answer without its thinking, with the reported token counts (0 if not reported).
@@ -214,8 +216,11 @@ class ModelSummarizer:
             while True:
                 ctx = prompt_context(prompt, self._facts, self.name, self._settings(answer_tokens))
                 try:
-                    return self._summary_of(await _unless_abandoned(client.complete(ctx), abandoned), client)
+                    reply = await _unless_abandoned(client.complete(ctx), abandoned)
+                    self.listen(reply)
+                    return self._summary_of(reply, client)
                 except ModelCallFailed as error:
+                    self.listen(error)
                     accepted = _without_rejected(self._accepted, ctx, error)
                     if accepted is None:
                         raise self._failure(error) from error

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import math
-import traceback
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
 from contextlib import aclosing, asynccontextmanager
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 from starlette.applications import Starlette
@@ -23,7 +22,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from nexus.errors import NexusError, NoSuchAgent, NotAccepted
-from nexus.server.agents import StoredAgent
+from nexus.server.access import CURRENT, AccessRecord
+from nexus.server.agents import StoredAgent, is_valid_id
 from nexus.server.forms import Case
 from nexus.server.jsonrpc import (
     INVALID_REQUEST,
@@ -38,11 +38,11 @@ from nexus.server.jsonrpc import (
     parse,
     refusal,
 )
+from nexus.server.logs import describe_failure
 from nexus.server.metrics import CONTENT_TYPE, Metrics
 from nexus.server.security import AllowedSites, RateLimit, Tokens
 from nexus.server.service import Service
 from nexus.server.streams import KEEP_ALIVE_S, StreamItem, own_item, sse
-from nexus.text.redact import redact
 from nexus.tracing import continued_trace
 
 CASE_HEADER = "nexus-case"
@@ -58,6 +58,8 @@ _ALLOWED_HEADERS = ("Authorization", "Content-Type", "Last-Event-ID", "Nexus-Cas
 """Headers that pages of allowed origins may send."""
 
 _TEXTS = {404: "path not found (use /rpc, /agent/ID or /agent/ID/events)", 405: "HTTP method not allowed here"}
+
+_ROUTES = ("/", "/rpc", "/health", "/ready", "/metrics")
 
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 
@@ -135,7 +137,7 @@ class HttpServer:
     async def _lifespan(self, _app: Starlette) -> AsyncGenerator[None]:
         """Let the events of an earlier process go on; at the end, stop all turns."""
         tenants = self._service.tenants
-        starting = asyncio.ensure_future(tenants.start(self._tokens.tenants))
+        starting = asyncio.ensure_future(self._start())
         starting.add_done_callback(self._started)
         try:
             yield
@@ -143,6 +145,11 @@ class HttpServer:
             starting.cancel()
             await asyncio.gather(starting, return_exceptions=True)
             await tenants.close()
+
+    async def _start(self) -> None:
+        """Open all tenants with warm engines, and import what the first call needs."""
+        await self._service.tenants.start(self._tokens.tenants)
+        await self._service.tenants.prepare_model()
 
     def _started(self, starting: asyncio.Future[None]) -> None:
         self._is_ready = not starting.cancelled() and starting.exception() is None
@@ -159,7 +166,7 @@ class HttpServer:
                 self._metrics.refusal(error.status)
                 return _refusal(error.status, str(error), error.headers, error.request_id)
             except Exception as error:  # noqa: BLE001 - uvicorn would log it with its secrets
-                LOG.error("%s", redact("".join(traceback.format_exception(error))).text)
+                LOG.error("internal error: %s", describe_failure(error))
                 self._metrics.refusal(500)
                 return _refusal(500, "internal error (the server's log has it)")
 
@@ -171,6 +178,9 @@ class HttpServer:
         if tenant is None:
             text = "token missing or wrong (send `Authorization: Bearer TOKEN`; `nexus serve` says where the token is)"
             raise Refused(401, text, **{"WWW-Authenticate": "Bearer"})
+        if (record := CURRENT.get()) is not None:
+            agent_id = request.path_params.get("agent_id", "")
+            record.tenant, record.agent = tenant, agent_id if is_valid_id(agent_id) else ""
         return tenant
 
     async def _post(self, request: Request) -> Response:
@@ -217,6 +227,8 @@ class HttpServer:
             raise Refused(408, text, Connection="close") from error
         except ClientDisconnect as error:
             raise Refused(400, "body is incomplete") from error
+        if (record := CURRENT.get()) is not None:
+            record.received_bytes = size
         return b"".join(chunks)
 
     def _check_rate(self, tenant: str, requests: int) -> None:
@@ -278,8 +290,8 @@ class HttpServer:
         return _json(b'{"status":"not ready"}', 503)
 
     async def _metrics_page(self, request: Request) -> Response:
-        self._tenant(request)
-        return Response(self._metrics.text(self._service.tenants), media_type=CONTENT_TYPE, headers=_HEADERS)
+        tenant = self._tenant(request)
+        return Response(self._metrics.text(self._service.tenants, tenant), media_type=CONTENT_TYPE, headers=_HEADERS)
 
 
 def _case(request: Request) -> Case:
@@ -312,7 +324,31 @@ class _CheckedSites:
             response = _refusal(403, "origin is another site (allow it: nexus serve --allow-origin ORIGIN)")
         if response is not None:
             self._metrics.refusal(response.status_code)
-        await (response or self._app)(scope, receive, send)
+        peer: tuple[str, int] | None = scope.get("client")
+        record = AccessRecord("http", peer[0] if peer else "", scope["method"], _route(scope["path"]))
+
+        async def send_and_note(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                record.status = message["status"]
+            else:
+                record.sent_bytes += len(message.get("body", b""))
+            await send(message)
+
+        token = CURRENT.set(record)
+        try:
+            await (response or self._app)(scope, receive, send_and_note)
+        finally:
+            CURRENT.reset(token)
+            record.write()
+
+
+def _route(path: str) -> str:
+    """Return the route of a path; the text of any other path is not logged."""
+    if path in _ROUTES:
+        return path
+    if path.startswith("/agent/"):
+        return "/agent/ID/events" if path.endswith("/events") else "/agent/ID"
+    return "unknown"
 
 
 def _check_media_type(request: Request) -> None:

@@ -6,6 +6,7 @@ such as request bodies and tool definitions, never are.
 
 from __future__ import annotations
 
+import uuid
 from difflib import get_close_matches
 from functools import cache
 from typing import Any, Literal, TypeAlias, cast
@@ -23,6 +24,9 @@ from nexus.types.message import Message, ToolCall
 
 Case: TypeAlias = Literal["snake", "camel"]
 RequestKey: TypeAlias = str | int
+
+MAX_REQUEST_ID_CHARS = 200
+_INTEGER_BOUND = 2**63
 
 
 class NoParams(Struct, frozen=True, forbid_unknown_fields=True):
@@ -318,6 +322,24 @@ class Mirror(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 ExplainResult: TypeAlias = Explanation
+
+
+def request_key(request_id: RequestKey | None) -> RequestKey:
+    """Return the id of a request, or a new one. Raises BadSetting for an empty or too long one."""
+    if isinstance(request_id, str) and not request_id.strip():
+        raise BadSetting(f"request_id is empty (use 1 to {MAX_REQUEST_ID_CHARS} characters, or leave it out)")
+    if isinstance(request_id, str) and len(request_id) > MAX_REQUEST_ID_CHARS:
+        raise BadSetting(f"request_id has {len(request_id):,} characters (use 1 to {MAX_REQUEST_ID_CHARS})")
+    if isinstance(request_id, int) and abs(request_id) >= _INTEGER_BOUND:
+        raise BadSetting("request_id is larger than 64 bits (use a text)")
+    return uuid.uuid4().hex if request_id is None else request_id
+
+
+def message_text(text: str) -> str:
+    """Return the text of a user's message. Raises BadSetting for a blank one."""
+    if not text.strip():
+        raise BadSetting("content is blank (give the message a text)")
+    return text
 
 
 def url_of(agent_id: str) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import traceback
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias, cast
 
@@ -15,6 +14,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from nexus.errors import NexusError
+from nexus.server.logs import describe_failure
 from nexus.text.redact import redact
 from nexus.types.validation import check_json
 
@@ -174,7 +174,7 @@ def _error_object(error: Exception) -> ErrorObject:
         return ErrorObject(error.code, redact(error.message).text, error.data)
     if isinstance(error, NexusError):
         return ErrorObject(SERVER_ERROR, redact(str(error)).text, {"type": type(error).__name__})
-    LOG.error("%s", redact("".join(traceback.format_exception(error))).text)
+    LOG.error("internal error: %s", describe_failure(error))
     return ErrorObject(INTERNAL_ERROR, "internal error (the server's log has it)", {"type": type(error).__name__})
 
 

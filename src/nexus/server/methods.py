@@ -33,17 +33,17 @@ from nexus.providers.replies import read_reply
 from nexus.server import forms
 from nexus.server.agents import StoredAgent, event_id
 from nexus.server.contexts import waiting_context
+from nexus.server.forms import message_text, request_key
 from nexus.server.jsonrpc import INVALID_PARAMS, SERVER_ERROR, RpcError
 from nexus.server.tenants import Tenant, Tenants
 from nexus.text.as_received import ReceivedFormat
 from nexus.types.block import ContextWarning
+from nexus.types.ledger_entries import Committed
 from nexus.types.message import Text, assistant
 from nexus.types.options import RequestOptions
 from nexus.types.request import AgentResult, Event
 
 MAX_MESSAGES = 1_000
-MAX_REQUEST_ID_CHARS = 200
-_INTEGER_BOUND = 2**63
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,11 @@ class Call:
     def label(self) -> str:
         """The session of the agent."""
         return self.agent.agent_id
+
+    def count(self, committed: Committed, ctx: AssembledContext, result: AgentResult) -> None:
+        """Count a reply of a program's own loop, unless it was recorded before."""
+        if committed.added:
+            self.tenant.counts.add_record(self.tenant.name, ctx, result)
 
 
 NO_AGENT = StoredAgent("", forms.AgentSettings())
@@ -106,13 +111,13 @@ async def shutdown_server(call: Call, _params: forms.NoParams) -> forms.ServerSt
 
 async def send(call: Call, params: forms.Send) -> forms.SendResult:
     """Send a user's message and wait for the answer. The same `request_id` again does not run again."""
-    request_id = _request_id(params.request_id)
-    event = Event((Text(_content(params.content)),), id=event_id(call.label, request_id))
+    request_id = request_key(params.request_id)
+    event = Event((Text(message_text(params.content)),), id=event_id(call.label, request_id))
     await call.tenants.check_model(call.tenant, call.agent.settings.model, event.id)
     try:
         row = await call.tenant.broker.submit(event, session=call.label, **call.agent.options)
     except IdempotencyConflict as error:
-        raise _used(request_id) from error
+        raise _conflict(request_id) from error
     await _check_open(call, row, request_id)
     result = await _result_of(call, row, request_id)
     state, reason = result.event.state, result.event.reason
@@ -128,7 +133,7 @@ async def send(call: Call, params: forms.Send) -> forms.SendResult:
 
 async def cancel(call: Call, params: forms.Cancel) -> forms.CancelResult:
     """Cancel a request under way: it ends as interrupted, with its partial reply."""
-    request_id = _request_id(params.request_id)
+    request_id = request_key(params.request_id)
     rows = await call.tenant.nx.run(call.tenant.nx.engine.store.events_with_id, event_id(call.label, request_id))
     if any([await _cancel(call, row, request_id) for row in rows]):
         return forms.CancelResult(cancelled=True, request_id=params.request_id)
@@ -184,6 +189,7 @@ async def compact(call: Call, params: forms.Compact) -> forms.CompactResult:
             outcome = await await_compaction(lambda cancel: compaction(cancel=cancel))
     if not outcome:
         return forms.CompactResult(compacted=False, reason=outcome.reason or NOTHING.reason)
+    call.tenant.counts.add_compaction(call.tenant.name, outcome.method)
     before, after = outcome.tokens_before, outcome.tokens_after
     return forms.CompactResult(compacted=True, tokens_before=before, tokens_after=after, tokens_saved=before - after)
 
@@ -208,15 +214,15 @@ async def explain(call: Call, params: forms.Explain) -> forms.ExplainResult:
 
 async def begin(call: Call, params: forms.Begin) -> forms.TurnState:
     """Store a user's message, and begin its turn. The same `request_id` again is the same turn."""
-    request_id = _request_id(params.request_id)
-    event = Event((Text(_content(params.content)),), id=event_id(call.label, request_id))
+    request_id = request_key(params.request_id)
+    event = Event((Text(message_text(params.content)),), id=event_id(call.label, request_id))
     options: RequestOptions = {**call.agent.options, "tools": params.tools}
 
     def run(lease: Lease) -> forms.TurnState:
         try:
             return _state_of(begin_turn(call.tenant.nx.engine, event, call.label, options, lease.fence))
         except IdempotencyConflict as error:
-            raise _used(request_id) from error
+            raise _conflict(request_id) from error
 
     async with _lease(call) as lease:
         return await call.tenant.nx.run(run, lease)
@@ -249,6 +255,7 @@ async def record(call: Call, params: forms.RecordReply) -> forms.RecordResult:
     ctx = call.tenant.contexts.get(_context_key(call, params.context_id)) if params.context_id else None
     if ctx is not None and ctx.mirrored is not None:
         committed = await nx.record(ctx, reply)
+        call.count(committed, ctx, reply)
         is_fork = ctx.mirrored.action == "repeat" and committed.added
         session = ctx.session_label if is_fork else ctx.mirrored.session
         return forms.RecordResult(
@@ -259,13 +266,12 @@ async def record(call: Call, params: forms.RecordReply) -> forms.RecordResult:
 
     def run(lease: Lease) -> tuple[int, str]:
         if ctx is not None:
-            turn = turn_of(nx.engine, ctx, lease.fence)
-            turn.record(reply, ctx)
+            turn, sent_ctx = turn_of(nx.engine, ctx, lease.fence), ctx
         else:
             turn = _open_turn(call, {**call.agent.options}, lease)
             _check_number(turn, _turn_of_context(params.context_id))
-            turn.assemble()
-            turn.record(reply)
+            sent_ctx = turn.assemble()
+        call.count(turn.record(reply, sent_ctx), sent_ctx, reply)
         return turn.number, turn.status
 
     async with _lease(call) as lease:
@@ -281,6 +287,9 @@ async def fail(call: Call, params: forms.Fail) -> forms.TurnState:
         turn = _open_turn(call, {**call.agent.options}, lease)
         _check_number(turn, params.turn)
         turn.fail(params.kind, params.error, partial=params.partial or None)
+        call.tenant.counts.add_error(
+            call.tenant.name, call.agent.settings.model or call.tenant.nx.engine.model, params.kind
+        )
         return _state_of(turn)
 
     async with _lease(call) as lease:
@@ -425,24 +434,8 @@ async def _cancel_all(call: Call, label: str) -> None:
     await asyncio.gather(*(_cancel(call, row, row.id) for row in rows))
 
 
-def _request_id(request_id: forms.RequestKey | None) -> forms.RequestKey:
-    if isinstance(request_id, str) and not request_id.strip():
-        raise BadSetting(f"request_id is empty (use 1 to {MAX_REQUEST_ID_CHARS} characters, or leave it out)")
-    if isinstance(request_id, str) and len(request_id) > MAX_REQUEST_ID_CHARS:
-        raise BadSetting(f"request_id has {len(request_id):,} characters (use 1 to {MAX_REQUEST_ID_CHARS})")
-    if isinstance(request_id, int) and abs(request_id) >= _INTEGER_BOUND:
-        raise BadSetting("request_id is larger than 64 bits (use a text)")
-    return uuid.uuid4().hex if request_id is None else request_id
-
-
-def _used(request_id: forms.RequestKey) -> RpcError:
+def _conflict(request_id: forms.RequestKey) -> RpcError:
     return RpcError(INVALID_PARAMS, f"request_id {request_id!r} was used for another message (use a new one)")
-
-
-def _content(text: str) -> str:
-    if not text.strip():
-        raise BadSetting("content is blank (give the message a text)")
-    return text
 
 
 # the table -----------------------------------------------------------------------------------------------------------

@@ -7,17 +7,30 @@ contain the content of a request.
 from __future__ import annotations
 
 from collections import Counter as Counts
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from nexus.server.tenants import Tenants
+from nexus.server.usage import Count, ModelCounts
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
 _BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """Upper bounds of the histogram's buckets, in seconds."""
+
+
+_MODEL_METRICS: dict[Count, tuple[str, str, tuple[str, ...]]] = {
+    "calls": ("nexus_model_calls", "Calls of models with a reply, summaries included.", ("model",)),
+    "tokens": ("nexus_model_tokens", "Tokens by kind: input, cache_read, cache_write, output.", ("model", "kind")),
+    "cost": ("nexus_model_cost_usd", "Cost of the calls in USD, at list prices.", ("model",)),
+    "errors": ("nexus_model_errors", "Failed tries of model calls by kind.", ("model", "kind")),
+    "cuts": ("nexus_cuts", "Contexts that omitted or truncated messages anew.", ("model",)),
+    "compactions": ("nexus_compactions", "Stored compactions by the writer of the summary.", ("writer",)),
+}
+"""Name, description and labels of each count of model calls."""
 
 
 class Metrics:
@@ -60,10 +73,40 @@ class Metrics:
         for name, count in Counts(types).items():
             self._events.labels(name).inc(count)
 
-    def text(self, tenants: Tenants) -> bytes:
-        """Return all metrics, with the current number of tenants, sessions and requests."""
+    def text(self, tenants: Tenants, tenant: str) -> bytes:
+        """Return all metrics, with the current number of tenants, sessions and requests, and the models of one tenant."""
         tenants_now = tenants.tenants()
         self._open_tenants.set(len(tenants_now))
         self._sessions.set(sum(tenant.broker.session_count for tenant in tenants_now))
         self._open_requests.set(sum(tenant.users for tenant in tenants_now))
-        return generate_latest(self._registry)
+        of_models = CollectorRegistry()
+        of_models.register(_TenantModels(tenants.counts, tenant))
+        return generate_latest(self._registry) + generate_latest(of_models)
+
+
+class _TenantModels:
+    """Metrics of a tenant's model calls."""
+
+    def __init__(self, counts: ModelCounts, tenant: str) -> None:
+        self._counts, self._tenant = counts, tenant
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all metrics with their values."""
+        for count, (name, text, labels) in _MODEL_METRICS.items():
+            family = CounterMetricFamily(name, text, labels=("tenant", *labels))
+            for values, number in sorted(self._counts.of(self._tenant, count).items()):
+                family.add_metric((self._tenant, *values), number)
+            yield family
+        share = GaugeMetricFamily(
+            "nexus_prompt_cache_share",
+            "Part of the prompts' tokens that came from the provider's cache, since the start.",
+            labels=("tenant", "model"),
+        )
+        prompts: Counts[str] = Counts()
+        tokens = self._counts.of(self._tenant, "tokens")
+        for (model, kind), number in tokens.items():
+            prompts[model] += int(number) if kind != "output" else 0
+        for model, number in sorted(prompts.items()):
+            if number:
+                share.add_metric((self._tenant, model), tokens[model, "cache_read"] / number)
+        yield share

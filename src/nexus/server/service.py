@@ -6,16 +6,28 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from nexus.errors import BadSetting, NexusError, NoSuchAgent
-from nexus.server.agents import StoredAgent
+from nexus.errors import (
+    BadSetting,
+    LedgerBusy,
+    LedgerDamaged,
+    LedgerFull,
+    LedgerGone,
+    LedgerUnavailable,
+    NexusError,
+    NoSuchAgent,
+)
+from nexus.server.access import CURRENT
+from nexus.server.agents import StoredAgent, is_valid_id
 from nexus.server.forms import Case, camel, read_params, to_plain
-from nexus.server.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, Params, RpcError
+from nexus.server.jsonrpc import INVALID_PARAMS, LOG, METHOD_NOT_FOUND, Params, RpcError
 from nexus.server.methods import METHODS, NO_AGENT, Call, Method
 from nexus.server.openrpc import openrpc
 from nexus.server.tenants import Tenants
 from nexus.tracing import span
 
 DISCOVER = "rpc.discover"
+_LEDGER_FAILURES = (LedgerUnavailable, LedgerDamaged, LedgerFull, LedgerBusy, LedgerGone)
+"""Errors that the operator has to know; others are the caller's."""
 _CASES: tuple[Case, ...] = ("snake", "camel")
 
 
@@ -56,7 +68,7 @@ class Service:
 
         Raises RpcError, NexusError.
         """
-        start, outcome = time.perf_counter(), "error"
+        start, outcome, failure = time.perf_counter(), "error", ""
         label = method if method in METHODS or method == DISCOVER else "unknown"
         attributes = {"rpc.system.name": "jsonrpc", "rpc.method": label, "jsonrpc.protocol.version": "2.0"}
         try:
@@ -67,8 +79,16 @@ class Service:
                     traced.set({"rpc.response.status_code": str(error.code)})
                     raise
             outcome = "ok"
+        except Exception as error:
+            failure = _error_name(error)
+            if isinstance(error, _LEDGER_FAILURES):
+                LOG.error("ledger failed: %s", error, extra={"fields": {"tenant": tenant, "method": label}})
+            raise
         finally:
-            self.on_request(label, outcome, time.perf_counter() - start)
+            seconds = time.perf_counter() - start
+            self.on_request(label, outcome, seconds)
+            if (record := CURRENT.get()) is not None:
+                record.add_call(label, agent_id or _agent_param(params), failure, seconds)
         return value
 
     async def _call(
@@ -101,6 +121,17 @@ class Service:
                 raise
             except NexusError:
                 return None
+
+
+def _agent_param(params: Params) -> str:
+    """Return the agent that params name, for the access log; empty for none, and for what is no id of an agent."""
+    value = params.get("agent_id", params.get("agentId")) if isinstance(params, dict) else None
+    return value if isinstance(value, str) and is_valid_id(value) else ""
+
+
+def _error_name(error: Exception) -> str:
+    """Return the class of an error as its response names it."""
+    return str((error.data or {}).get("type") or error.code) if isinstance(error, RpcError) else type(error).__name__
 
 
 def _reserved(params: Params, method: Method, agent_id: str | None, case: Case) -> tuple[Case, str | None, Params]:

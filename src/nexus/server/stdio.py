@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from nexus.server.access import CURRENT, AccessRecord
 from nexus.server.forms import Case
 from nexus.server.jsonrpc import INVALID_PARAMS, PARSE_ERROR, Params, RpcError, answer, refusal
 from nexus.server.security import LOCAL_TENANT
@@ -88,10 +89,14 @@ class StdioServer:
             await tenants.close()
 
     async def _answer(self, line: bytes) -> None:
+        record = AccessRecord("stdio", tenant=self._tenant, received_bytes=len(line))
+        CURRENT.set(record)  # of this task
         if len(line) > MAX_LINE_BYTES + 1:
             response = refusal(RpcError(PARSE_ERROR, f"line has more than {MAX_LINE_BYTES:,} bytes"))
         else:
             response = await answer(repair_json(line), self._call)
+        record.sent_bytes = len(response.body)
+        record.write()
         if response.body:
             await self._send(response.body)
 

@@ -12,7 +12,7 @@ import asyncio
 import uuid
 from bisect import bisect_right
 from collections import defaultdict, deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from itertools import islice
 from typing import Any
@@ -25,7 +25,7 @@ from nexus.errors import NotAccepted
 from nexus.server.agents import request_of
 from nexus.server.forms import Case, camel, to_plain
 from nexus.text.redact import redact
-from nexus.types.stream_events import StreamError
+from nexus.types.stream_events import StreamError, StreamEvent, ignore_event
 
 BUFFERED_EVENTS = 20_000
 """Events of one tenant that a reader may be behind."""
@@ -66,11 +66,16 @@ class StreamItem(Struct, frozen=True):
 class EventBuffer:
     """The newest events of one tenant's turns.
 
+    Args:
+        listen: Called with each event.
+        size: Events that are kept.
+
     Attributes:
         epoch: Name of this buffer, part of its positions.
     """
 
-    def __init__(self, size: int = BUFFERED_EVENTS) -> None:
+    def __init__(self, listen: Callable[[StreamEvent], None] = ignore_event, *, size: int = BUFFERED_EVENTS) -> None:
+        self._listen = listen
         self.epoch = uuid.uuid4().hex[:8]
         self._size = size
         self._events: dict[str, deque[StreamItem]] = {}  # by session
@@ -99,6 +104,7 @@ class EventBuffer:
 
     def add(self, event: SessionEvent) -> None:
         """Add an event and wake the readers of its session."""
+        self._listen(event.event)
         self._last += 1
         data = event_data(event)
         item = StreamItem(self.end(), data["type"], msgspec.json.encode(data), event)

@@ -11,6 +11,7 @@ import logging
 from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -22,10 +23,11 @@ from nexus.broker import Broker
 from nexus.engine import Engine
 from nexus.engine.async_engine import AsyncEngine
 from nexus.errors import NexusError, NoCredential, NotAccepted
-from nexus.models import ModelClient, Models
+from nexus.models import EndpointClient, ModelClient, Models
 from nexus.server.agents import StoredAgent, StoredAgents
 from nexus.server.contexts import TenantContexts, WaitingContexts
 from nexus.server.streams import EventBuffer
+from nexus.server.usage import CountedModels, ModelCounts
 from nexus.text.redact import redact
 from nexus.tools import ToolRegistry
 
@@ -67,6 +69,7 @@ class Tenant:
         agents: Its agents.
         events: Events of the running turns.
         contexts: Contexts that programs with their own loop may record a reply to, by id.
+        counts: Counts of model calls, of all tenants.
     """
 
     def __init__(
@@ -77,13 +80,20 @@ class Tenant:
         tools: ToolRegistry,
         options: ServeOptions,
         contexts: TenantContexts,
+        counts: ModelCounts,
     ) -> None:
-        self.name, self.nx = name, AsyncEngine(engine)
-        self.agents, self.events = StoredAgents(engine), EventBuffer()
+        self.name, self.nx, self.counts = name, AsyncEngine(engine), counts
+        self.agents, self.events = StoredAgents(engine), EventBuffer(partial(counts.add_event, name))
+        counts.listen_to(name, engine)
         self.contexts = contexts
         self._tools, self._builtin = tools, options.builtin
         agent = Agent(
-            self.nx, models, tools=tools, builtin=options.builtin, limits=options.limits, confirm=options.confirm
+            self.nx,
+            CountedModels(models, counts, name),
+            tools=tools,
+            builtin=options.builtin,
+            limits=options.limits,
+            confirm=options.confirm,
         )
         self.broker = Broker(agent, drop="new", at_once=options.at_once)
         self._filling: asyncio.Task[None] | None = None
@@ -129,6 +139,10 @@ class Tenants:
         tools: Functions, or a registry, for all agents.
         options: Settings of the agents.
         max_open: Tenants that are open at the same time, at most.
+
+    Attributes:
+        options: Settings of the agents.
+        counts: Counts of model calls since the start, by tenant.
     """
 
     def __init__(
@@ -143,7 +157,7 @@ class Tenants:
         self._open_engine, self._models, self.options = open_engine, models, options or ServeOptions()
         self._tools = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
         self._open: OrderedDict[str, Tenant] = OrderedDict()
-        self._contexts = WaitingContexts()
+        self._contexts, self.counts = WaitingContexts(), ModelCounts()
         self._lock = asyncio.Lock()
         self._max_open = max_open
         self.stopping = asyncio.Event()
@@ -176,6 +190,20 @@ class Tenants:
             yield tenant
         finally:
             tenant.users -= 1
+
+    async def prepare_model(self) -> None:
+        """Import the package of the default model's provider, which takes a second or two. A missing one is left to `send`."""
+        client = self._models
+        if isinstance(client, Models):
+            engine = next((tenant.nx.engine for tenant in self._open.values()), None)
+            if engine is None:
+                return
+            try:
+                client = client.client_of(engine.model, engine.resolve(engine.model).provider)
+            except NexusError:
+                return
+        if isinstance(client, EndpointClient):
+            await client.prepare()
 
     async def check_model(self, tenant: Tenant, model: str, event_id: str) -> None:
         """Raise what keeps turns of a model from running, unless an event was accepted before.
@@ -240,9 +268,19 @@ class Tenants:
             await asyncio.sleep(_BUSY_S)
         raise TenantsBusy(f"{self._max_open} tenants are busy (try again later)")
 
+    def _open_warm(self, name: str) -> Engine:
+        """Open an engine whose first call is as quick as any other."""
+        engine = self._open_engine(name)
+        try:
+            engine.warm()
+        except BaseException:
+            engine.close()
+            raise
+        return engine
+
     async def _start(self, name: str) -> Tenant:
-        engine = await asyncio.to_thread(self._open_engine, name)
-        tenant = Tenant(name, engine, self._models, self._tools, self.options, self._contexts.of(name))
+        engine = await asyncio.to_thread(self._open_warm, name)
+        tenant = Tenant(name, engine, self._models, self._tools, self.options, self._contexts.of(name), self.counts)
         try:
             await tenant.start()
         except BaseException:
