@@ -10,7 +10,7 @@ import stat
 import sys
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import wraps
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -42,6 +42,9 @@ if TYPE_CHECKING:  # the class of click 8.1 takes no arguments
     _ParamType = click.ParamType[str]
 else:
     _ParamType = click.ParamType
+
+LEDGER_VARIABLE = "NEXUS_LEDGER"
+"""Variable that names the ledger of all commands, in place of --ledger."""
 
 NO_LEDGER = ":memory:"
 """Place of the empty ledger that commands read without a ledger file."""
@@ -87,10 +90,15 @@ SHARED_OPTIONS = (
     click.Option(
         ["--ledger"],
         type=click.Path(dir_okay=False),
-        help="Ledger: a file, or the URL of a PostgreSQL database [WORKSPACE/.nexus/ledger.db].",
+        help="Ledger: a file, or a PostgreSQL URL [$NEXUS_LEDGER, else WORKSPACE/.nexus/ledger.db].",
     ),
     click.Option(["--json", "as_json"], is_flag=True, help="Print JSON."),
 )
+
+
+def named_ledger() -> str | None:
+    """Return the ledger that the environment names; None if it names none."""
+    return os.environ.get(LEDGER_VARIABLE) or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +106,8 @@ class CommandOptions:
     """Values of the options with these names, and the engine, files and output that they select."""
 
     workspace: str | None = None
-    ledger: str | None = None
+    ledger: str | None = field(default_factory=named_ledger)
+    """The ledger that was named, by the option or else the environment."""
     as_json: bool = False
     model: str = ""
     budget: int | None = None
@@ -184,7 +193,7 @@ class CommandOptions:
         the local user; a command that speaks for others passes `local_user=False`.
         """
         if reads_stored and self.ledger and not self.ledger_url and not self.ledger_file.exists():
-            raise UnreadableFile(f"ledger '{self.ledger}' not found (name a ledger with --ledger)")
+            raise UnreadableFile(f"ledger '{self.ledger}' not found (name a ledger with --ledger or {LEDGER_VARIABLE})")
         root, profile = self.root, self._profile_file()
         options: EngineOptions = {"local_user": True}
         if profile:
@@ -271,12 +280,13 @@ SESSION = _SessionName()
 
 def nexus_command(name: str, **attributes: Any) -> Callable[[Callable[..., Any]], click.Command]:
     """Make a command with --workspace, --ledger and --json; its function receives all of `CommandOptions` as `options`."""
-    shared = [field.name for field in fields(CommandOptions)]
+    shared = [option.name for option in fields(CommandOptions)]
 
     def decorate(function: Callable[..., Any]) -> click.Command:
         @wraps(function)
         def run(*args: Any, **values: Any) -> Any:
-            options = CommandOptions(**{field: values.pop(field) for field in shared if field in values})
+            chosen = {name: values.pop(name) for name in shared if name in values}
+            options = CommandOptions(**{name: value for name, value in chosen.items() if value is not None})
             return function(*args, options=options, **values)
 
         command = click.command(name, **attributes)(run)

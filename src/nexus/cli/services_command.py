@@ -27,6 +27,7 @@ from nexus.services.messages import Run, RunMetadata
 from nexus.services.orchestrator import MAX_ITERATIONS, RunState
 from nexus.services.serve import GRACE_S, parse_services, serve
 from nexus.types.stream_events import Retry, StreamEvent, Token, ToolStatus
+from nexus.workspace.times import parse_zone
 
 BUS_OPTION = click.option("--bus", default="", metavar="URL", help="Address of the NATS server [$NEXUS_BUS].")
 PREFIX_OPTION = click.option(
@@ -148,23 +149,38 @@ async def _signal() -> None:
 @BUS_OPTION
 @PREFIX_OPTION
 @click.option(
+    "--timezone",
+    default="",
+    metavar="ZONE",
+    help="The user's time zone: IANA name, offset, or a browser's minutes [UTC].",
+)
+@click.option(
     "--timeout", type=click.FloatRange(min=0, min_open=True), default=600.0, show_default=True, help="Seconds to wait."
 )
-def send(text: str, owner: str, run_id: str, bus: str, prefix: str, timeout: float, options: CommandOptions) -> int:
+def send(
+    text: str,
+    owner: str,
+    run_id: str,
+    bus: str,
+    prefix: str,
+    timezone: str,
+    timeout: float,
+    options: CommandOptions,
+) -> int:
     """Send TEXT as a run of a user to the services, and print the reply as it comes.
 
     --json prints each event as a line, and the run's end. The exit code is 6 if the run failed, 7 at a limit.
 
     Example: nexus services send "Good morning" --owner ada --bus nats://127.0.0.1:4222
     """
-    url = _bus_url(bus)
+    url, metadata = _bus_url(bus), RunMetadata(client_timezone_offset=_zone(timezone))
 
     async def main() -> RunState:
         connection = await open_bus(url, prefix=prefix)
         try:
             end = RunState(run_id, "", "")
             has_text = False
-            async for item in RunClient(connection).stream(Run(owner, text, run_id), RunMetadata(), timeout_s=timeout):
+            async for item in RunClient(connection).stream(Run(owner, text, run_id), metadata, timeout_s=timeout):
                 if isinstance(item, RunState):
                     end = item
                 if options.as_json:
@@ -183,6 +199,15 @@ def send(text: str, owner: str, run_id: str, bus: str, prefix: str, timeout: flo
     if not options.as_json:
         click.echo(f"nexus: run {end.state}: {printable(end.reason)}", err=True)
     return LIMIT_REACHED if "Limits." in end.reason else MODEL_FAILED
+
+
+def _zone(text: str) -> str | int:
+    """Return a time zone as a run's metadata have it; UTC for none. Raises BadParameter for an unknown one."""
+    try:
+        parse_zone(text or "UTC")
+    except ValueError as error:
+        raise click.BadParameter(f"{error} (use a name such as Europe/Paris, or an offset such as +02:00)") from error
+    return text or 0
 
 
 def _print_event(event: StreamEvent) -> bool:

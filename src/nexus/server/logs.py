@@ -62,7 +62,7 @@ class _PrivateFile(WatchedFileHandler):
     """A log file that only its owner may read."""
 
     def _open(self) -> TextIOWrapper:
-        return open(self.baseFilename, self.mode, encoding="ascii", opener=_open_private)
+        return TextIOWrapper(open(self.baseFilename, "ab", opener=_open_private), encoding="ascii")
 
 
 def _open_private(path: str, flags: int) -> int:

@@ -30,6 +30,7 @@ from nexus.models import ModelReply
 from nexus.models.client import StreamItem
 from nexus.render.context_json import to_json
 from nexus.services.answers import BuiltContext, assemble_answer, assemble_turn, own_tools, recorded_answer
+from nexus.services.ledger_check import ledger_id
 from nexus.services.llm import LLMRequest, Piece
 from nexus.services.messages import (
     MAX_CONTEXT_BYTES,
@@ -72,8 +73,8 @@ class BusModels:
         silence_s: Seconds without a sign of life after which a call is made again.
     """
 
-    def __init__(self, bus: Bus, *, call_s: float = CALL_S, silence_s: float = SILENCE_S) -> None:
-        self.bus, self.call_s, self.silence_s = bus, call_s, silence_s
+    def __init__(self, bus: Bus, *, call_s: float = CALL_S, silence_s: float = SILENCE_S, ledger: str = "") -> None:
+        self.bus, self.call_s, self.silence_s, self._ledger = bus, call_s, silence_s, ledger
         self._topic = f"{Topics.LLM_PIECES}.{uuid4().hex}"
         self._pieces: dict[str, asyncio.Queue[Piece]] = {}
         self._subscription: Subscription | None = None
@@ -97,7 +98,7 @@ class BusModels:
 
     async def stream(self, ctx: AssembledContext) -> AsyncGenerator[StreamItem]:
         """Yield text, thinking and retries as they come; the last item is the reply. See `nexus.models.ModelClient`."""
-        request = _request_for(ctx, self._topic)
+        request = _request_for(ctx, self._topic, self._ledger)
         message = BusMessage(Topics.LLM_REQUEST, msgspec.to_builtins(request), session=ctx.session_label)
         message = msgspec.structs.replace(message, deadline_ms=now_ms() + round(1000 * self.call_s))
         pieces = self._pieces.setdefault(request.call_id, asyncio.Queue())
@@ -205,7 +206,7 @@ class _ReceivedText:
         return [Retry("connection", "pieces of the reply were lost"), Token(text)]
 
 
-def _request_for(ctx: AssembledContext, topic: str) -> LLMRequest:
+def _request_for(ctx: AssembledContext, topic: str, ledger: str) -> LLMRequest:
     """Return the request for a context: the context itself, or its place in the ledger if it is too large."""
     call_id = hashlib.sha256(f"{ctx.session_label}\0{ctx.provenance.manifest.id}\0{ctx.body_hash}".encode()).hexdigest()
     saved = to_json(ctx)
@@ -213,7 +214,7 @@ def _request_for(ctx: AssembledContext, topic: str) -> LLMRequest:
     if stored is None or len(msgspec.json.encode(saved)) <= MAX_CONTEXT_BYTES:
         return LLMRequest(context=saved, call_id=call_id, pieces_to=topic)
     options: RequestOptions = {**options_of(ctx), "budget": ctx.token_budget.available}
-    call = StoredCall(ctx.session_label, stored.turn, json_options(options), ctx.body_hash)
+    call = StoredCall(ctx.session_label, stored.turn, json_options(options), ctx.body_hash, ledger)
     return LLMRequest(call=call, call_id=call_id, pieces_to=topic)
 
 
@@ -274,5 +275,8 @@ def _build_request(turn: Turn, ctx: AssembledContext) -> BuildRequest:
     metadata = RunMetadata(utc_time(user_message.at_ms) or "", surroundings.timezone)
     rest: RequestOptions = {**options, "tools": own_tools(ctx)}
     return BuildRequest(
-        run, metadata, tools=own_tools(ctx), call=StoredCall(turn.session, turn.number, json_options(rest))
+        run,
+        metadata,
+        tools=own_tools(ctx),
+        call=StoredCall(turn.session, turn.number, json_options(rest), ledger=ledger_id(turn.engine.ledger.store)),
     )

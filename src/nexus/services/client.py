@@ -50,8 +50,8 @@ class RunClient:
         """
         run = msgspec.structs.replace(run, id=run.id or uuid4().hex)
         end_ms = now_ms() + round(1000 * timeout_s)
-        await self.accept(run, metadata, timeout_s=timeout_s)
-        return await self._end(run, end_ms)
+        accepted = await self.accept(run, metadata, timeout_s=timeout_s)
+        return await self._end(run, accepted.ledger, end_ms)
 
     async def stream(
         self, run: Run, metadata: RunMetadata | None = None, *, timeout_s: float = 600.0
@@ -68,12 +68,12 @@ class RunClient:
 
         subscription = await self.bus.subscribe(Topics.UI_EVENTS, receive)
         try:
-            session = (await self.accept(run, metadata, timeout_s=timeout_s)).session
-            ending = asyncio.ensure_future(self._end(run, end_ms))
+            accepted = await self.accept(run, metadata, timeout_s=timeout_s)
+            ending = asyncio.ensure_future(self._end(run, accepted.ledger, end_ms))
             ending.add_done_callback(lambda _: items.put_nowait(None))
             try:
                 while (item := await items.get()) is not None:
-                    if item.session == session:  # another user's run may have the id too
+                    if item.session == accepted.session:  # another user's run may have the id too
                         yield item.event
                 yield await ending
             finally:
@@ -100,9 +100,9 @@ class RunClient:
         """Cancel a user's run, and return its state. A run that has ended stays as it is. Errors as of `result`."""
         return await self._command(Command("cancel", run_id, owner_key), CANCEL_S, CANCEL_S + 3 * TRY_S)
 
-    async def _end(self, run: Run, end_ms: int) -> RunState:
+    async def _end(self, run: Run, ledger: str, end_ms: int) -> RunState:
         while (remaining_s := (end_ms - now_ms()) / 1000) > 0:
-            command = Command("result", run.id, run.owner_key, min(POLL_S, remaining_s))
+            command = Command("result", run.id, run.owner_key, min(POLL_S, remaining_s), ledger=ledger)
             state = await self._command(command, command.wait_s, remaining_s)
             if state.state not in PENDING:
                 return state

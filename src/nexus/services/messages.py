@@ -78,6 +78,8 @@ class StoredCall(Struct, frozen=True, omit_defaults=True):
     """Arguments of `Engine.assemble`, as JSON."""
     hash: str = ""
     """Hash of the request body that must result (`AssembledContext.body_hash`); empty for any."""
+    ledger: str = ""
+    """Id of the ledger; empty for any."""
 
 
 class BuildRequest(Struct, frozen=True, omit_defaults=True):

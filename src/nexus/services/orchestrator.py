@@ -25,6 +25,7 @@ from nexus.ledger.lease import async_session_lease
 from nexus.ledger.sessions import PENDING, QueuedEvent
 from nexus.services.bus_models import BusAssembly, BusModels
 from nexus.services.context.formatters import read_time
+from nexus.services.ledger_check import check_ledger, ledger_id
 from nexus.services.messages import (
     GROUP,
     Identities,
@@ -69,6 +70,8 @@ class Command(Struct, frozen=True, omit_defaults=True):
     """For `result`: how long to wait for the run's end."""
     focus: str = ""
     """For `compact`: topic that the summary keeps above all."""
+    ledger: str = ""
+    """Id of the ledger that has the run, of its `RunState`; empty for any."""
 
 
 class RunState(Struct, frozen=True, omit_defaults=True):
@@ -83,6 +86,8 @@ class RunState(Struct, frozen=True, omit_defaults=True):
     """The last reply of a run that is done."""
     reason: str = ""
     """Why it failed or was dropped."""
+    ledger: str = ""
+    """Id of the ledger that has the run."""
 
 
 class OrchestratorService:
@@ -116,7 +121,7 @@ class OrchestratorService:
         at_once: int = 200,
     ) -> None:
         self.bus, self.nx, self.config_service = bus, nx, config_service
-        self.models = models or BusModels(bus)
+        self.models = models or BusModels(bus, ledger=ledger_id(nx.engine.store))
         agent = Agent(
             nx,
             self.models,
@@ -186,7 +191,8 @@ class OrchestratorService:
         options: CallOptions = {"profile": TAGGED.name, "user_profile": profile or {FIELDS[0]: ""}}
         event = _event(run, run.id or message.id, request.metadata)
         row = await self.broker.submit(event, session=label, **options)
-        return msgspec.to_builtins(RunState(row.id, row.session, row.state, reason=row.reason))
+        ledger = ledger_id(self.nx.engine.store)
+        return msgspec.to_builtins(RunState(row.id, row.session, row.state, reason=row.reason, ledger=ledger))
 
     def _publish_end(self, run: QueuedEvent) -> None:
         task = asyncio.ensure_future(self._publish_state(run))
@@ -239,7 +245,11 @@ class OrchestratorService:
         await self.broker.cancel(await self._run_of(message, read_content(message, Command)))
 
     async def _run_of(self, message: BusMessage, command: Command) -> QueuedEvent:
-        """Return the run of a command. Raises NotAccepted unless it is of the command's user and tenant."""
+        """Return the run of a command.
+
+        Raises NotAccepted unless it is of the command's user and tenant, NotAllowed if it is of another ledger.
+        """
+        check_ledger(command.ledger, self.nx.engine.store)
         if message.tenant in ("", self.nx.engine.store.tenant):
             with suppress(NotAccepted, BadSessionKey):
                 label = owner_session(command.owner_key)

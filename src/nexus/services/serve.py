@@ -13,6 +13,7 @@ from nexus.errors import BadSetting
 from nexus.models import ModelClient
 from nexus.services.configuration import ConfigService
 from nexus.services.context.builder import ContextBuilder
+from nexus.services.ledger_check import shared_ledger
 from nexus.services.llm import LLMService
 from nexus.services.orchestrator import LOOK_S, OrchestratorService
 from nexus.services.persistence import PersistenceService
@@ -48,11 +49,13 @@ async def serve(
 ) -> AsyncGenerator[None]:
     """Run services while the block runs; arguments as of their classes. Histories and configuration are in the ledger.
 
-    At the end the orchestrator stops first: its running turns still need the other services.
+    At the end the orchestrator stops first: its running turns still need the other services. Raises NotAllowed if
+    services of another ledger run on the bus.
     """
     registry = tool_registry if isinstance(tool_registry, ToolRegistry) else ToolRegistry(tool_registry)
     config_service = ConfigService(nx)
     async with AsyncExitStack() as stack:
+        await stack.enter_async_context(shared_ledger(bus, nx))
         if "context" in only:
             await config_service.load()
             builder = ContextBuilder(bus, registry, config_service, PersistenceService(nx), nx=nx)

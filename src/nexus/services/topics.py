@@ -21,3 +21,5 @@ class Topics:
     """For all processes: stop a run."""
     UI_EVENTS = "ui.events"
     COMMANDS = "commands"
+    LEDGER = "services.ledger"
+    """Which ledger the services have: a process asks when it starts."""

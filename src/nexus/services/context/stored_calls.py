@@ -11,6 +11,7 @@ from nexus.context import AssembledContext
 from nexus.engine import Engine
 from nexus.engine.async_engine import AsyncEngine
 from nexus.errors import BadContext, BadEvent, BadSetting
+from nexus.services.ledger_check import check_ledger
 from nexus.services.messages import StoredCall
 from nexus.types.options import RequestOptions
 from nexus.types.validation import check_options
@@ -22,11 +23,13 @@ async def assemble_call(nx: AsyncEngine | None, call: StoredCall) -> AssembledCo
     Raises:
         BadSetting: The service has no engine, or an option is invalid.
         BadEvent: The turn has ended, or waits for no reply.
+        NotAllowed: The call is of another ledger.
         BadContext: The context is another than the one that the caller wants.
         NoSuchSession, BudgetTooSmall, LedgerError: As for `Turn.assemble`.
     """
     if nx is None:
         raise BadSetting("service has no ledger (pass nx=…, or send messages in place of a stored call)")
+    check_ledger(call.ledger, nx.engine.store)
     return await nx.run(_assemble, nx.engine, call)
 
 
