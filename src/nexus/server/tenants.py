@@ -26,6 +26,7 @@ from nexus.errors import NexusError, NoCredential, NotAccepted
 from nexus.models import EndpointClient, ModelClient, Models
 from nexus.server.agents import StoredAgent, StoredAgents
 from nexus.server.contexts import TenantContexts, WaitingContexts
+from nexus.server.logs import describe_failure
 from nexus.server.streams import EventBuffer
 from nexus.server.usage import CountedModels, ModelCounts
 from nexus.text.redact import redact
@@ -203,7 +204,10 @@ class Tenants:
             except NexusError:
                 return
         if isinstance(client, EndpointClient):
-            await client.prepare()
+            try:
+                await client.prepare()
+            except Exception as error:  # noqa: BLE001 - a broken package: the calls that need it report it
+                LOG.warning("package of the model's provider not imported: %s", describe_failure(error))
 
     async def check_model(self, tenant: Tenant, model: str, event_id: str) -> None:
         """Raise what keeps turns of a model from running, unless an event was accepted before.
@@ -273,9 +277,8 @@ class Tenants:
         engine = self._open_engine(name)
         try:
             engine.warm()
-        except BaseException:
-            engine.close()
-            raise
+        except Exception as error:  # noqa: BLE001 - such as a plugin's: the calls that need it report it
+            LOG.warning("engine of tenant %r not warm: %s", name, describe_failure(error))
         return engine
 
     async def _start(self, name: str) -> Tenant:
