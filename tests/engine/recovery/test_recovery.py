@@ -75,6 +75,21 @@ def test_overflow_is_compacted_to_40_percent_and_retried(refuse: Any) -> None:
         }
 
 
+def test_result_in_the_entry_of_its_answer_is_shortened_and_not_left_out() -> None:
+    """A loop over `nx.record` stores the results that it sent together with the reply to them."""
+    with nexus.open(ledger=":memory:", model="gpt-4o") as nx:
+        for turn in range(3):
+            ctx = nx.assemble(f"Look at part {turn}.", session="main", profile="bare")
+            nx.record(ctx, nexus.AgentResult((assistant("", ToolCall(f"c{turn}", "run", "{}")),)))
+            ctx = nx.assemble([tool(f"c{turn}", LINE * 600, "run")], session="main", profile="bare")
+            nx.record(ctx, nexus.AgentResult((assistant(f"Part {turn} is sound."),)))
+        whole = nx.assemble("and now?", session="main", profile="bare").token_budget.used.total
+        provider = Provider(int(0.95 * whole), in_words)
+        got = call(nx, "and now?", provider.send, profile="bare", compact=False)
+        assert got.attempts[1].after.startswith("cut to 40 %")
+        assert provider.seen[-1] >= 0.25 * provider.window
+
+
 def test_reported_window_limits_later_calls() -> None:
     with session() as nx:
         provider = Provider(8_000, in_words)

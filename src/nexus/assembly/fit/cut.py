@@ -12,6 +12,7 @@ System prompt, tools, current event, last group and pins are never cut.
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
@@ -320,7 +321,7 @@ class _Cutter:
         fresh_index = first_group_within(window, current, int(NEWEST_RESULTS * available))
         fresh_seq = window.row_at(fresh_index).ref.seq if fresh_index < len(window.messages) else window.head + 1
         if limits.whole_new:
-            clip_until, clip_tokens = fresh_seq - 1, limits.max_tokens
+            clip_until, clip_tokens = self._last_aged_seq(fresh_index, fresh_seq), limits.max_tokens
             current = sums = projected_sums(window, clip_until, clip_tokens, plain_until, images_until)
         rest = total_tokens(self.before, self.fixed) - window.sums[-1]
         notes_are_enough = images_until > limits.images and rest + current[-1] <= ENOUGH * available
@@ -343,6 +344,13 @@ class _Cutter:
             sum(self._result_sizes()),
         )
         return self._with_event_limit(estimates) if limits.whole_new else estimates
+
+    def _last_aged_seq(self, fresh_index: int, fresh_seq: int) -> int:
+        """Return the seq of the last entry whose results are not fresh: a reply is stored in the entry of results before it."""
+        rows = itertools.takewhile(
+            lambda row: row.ref.seq == fresh_seq, map(self.window.row_at, range(fresh_index, len(self.window.messages)))
+        )
+        return fresh_seq - any(any(row.message.results()) for row in rows)
 
     def _notice_tokens(self) -> int:
         """Return an upper bound of the base tokens of the cut's omission notice."""
@@ -503,7 +511,7 @@ class _Cutter:
             lookup=window.rules.lookup,
             summary=bool(context.mark and context.mark.body) and not keeps_summary,
             pins=bool(hidden),
-            excerpts=bool(note.pins),
+            excerpts=any(row.message.role == "user" for pin in note.pins for row in pin.rows),
             unshown=unshown,
         )
         stays = (keeps_summary or not opening.summary_tokens, shows_request, shows_task)

@@ -30,7 +30,8 @@ def omission_notice(
     if excerpts:
         with_pins = " What the user said in them stands above."
     if unshown:
-        with_pins += f" {unshown:,} of the user's turns {'is' if unshown == 1 else 'are'} not shown."
+        are_not = f"{unshown:,} of the user's turns {'is' if unshown == 1 else 'are'} not shown."
+        with_pins = f"{with_pins.removesuffix('.')}, but {are_not}" if with_pins else f" {are_not}"
     return (
         f"[Earlier messages left out to stay within the token budget: {messages:,} messages, about {tokens:,} tokens"
         f"{with_summary}.{session_lookup(lookup, session)}{with_pins}]"
