@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeAlias
 
 import pytest
 
+from cli.chatting import MODEL, PROMPT, Start
 from cli.running import Ran, run, write_json
+from cli.terminal import Terminal
+from nexus.testing.model_server import ModelServer, model_server, reply
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 Nexus: TypeAlias = Callable[..., Ran]
@@ -56,3 +59,26 @@ def empty(tmp_path: Path) -> Path:
 def talk(tmp_path: Path) -> Path:
     """A small session file in OpenAI's form: system, user, a call, its result, an answer."""
     return write_json(tmp_path / "talk.json", {"messages": TALK})
+
+
+@pytest.fixture
+def server() -> Iterator[ModelServer]:
+    with model_server(reply("Good morning.")) as running:
+        yield running
+
+
+@pytest.fixture
+def chat(empty: Path, server: ModelServer) -> Iterator[Start]:
+    """Starts chats with the scripted server; each is ready for its first message."""
+    started: list[Terminal] = []
+
+    def start(*args: str | Path, ready: str = PROMPT, env: dict[str, str] | None = None) -> Terminal:
+        options = ("--base-url", server.openai_url, "-m", MODEL)
+        started.append(Terminal("chat", *options, *args, folder=empty, env=env))
+        started[-1].wait_for(ready)
+        return started[-1]
+
+    yield start
+    for one in started:
+        if one.code is None:
+            one.kill()

@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from io import StringIO
 from pathlib import Path
 
@@ -19,65 +18,27 @@ from PIL import Image as PillowImage
 from rich.console import Console
 
 import nexus
+from cli.chatting import MODEL, PROMPT, Start, turns, wait_until
 from cli.running import Ran, program
 from cli.terminal import Terminal, plain
 from nexus.cli.chat_agent import has_local_model
 from nexus.cli.chat_command import is_command
 from nexus.cli.chat_input import image_paths
 from nexus.cli.chat_screen import TerminalScreen, split_blocks
-from nexus.testing.model_server import ModelServer, break_stream, fail, hang, model_server, reply
+from nexus.testing.model_server import ModelServer, break_stream, fail, hang, reply
 from nexus.types.message import ToolCall
 from nexus.types.stream_events import Token, ToolStatus
 
-MODEL = "gpt-4o"
 HOSTILE = "Evil \x1b]0;title\x07\x1b[2J\x1b[31m \x9b31m \u202e &#x202e; &#27;[2J end of it"
-
-PROMPT = f"{MODEL} · context"
-"""The line below the input: the chat waits for a message."""
 
 PROMPT_OF_OTHER = "gpt-4o-mini · context"
 NO_KEYS = {"ANTHROPIC_API_KEY": "", "OPENAI_API_KEY": "", "GEMINI_API_KEY": ""}
-
-Start = Callable[..., Terminal]
-
-
-@pytest.fixture
-def server() -> Iterator[ModelServer]:
-    with model_server(reply("Good morning.")) as running:
-        yield running
-
-
-@pytest.fixture
-def chat(empty: Path, server: ModelServer) -> Iterator[Start]:
-    """Starts chats with the scripted server; each is ready for its first message."""
-    started: list[Terminal] = []
-
-    def start(*args: str | Path, ready: str = PROMPT) -> Terminal:
-        options = ("--base-url", server.openai_url, "-m", MODEL)
-        started.append(Terminal("chat", *options, *args, folder=empty))
-        started[-1].wait_for(ready)
-        return started[-1]
-
-    yield start
-    for one in started:
-        if one.code is None:
-            one.kill()
 
 
 def lines_in(empty: Path, server: ModelServer, text: str, *args: str) -> Ran:
     """Runs a chat without a terminal on lines of text."""
     done = program("chat", "--base-url", server.openai_url, "-m", MODEL, *args, folder=empty, input=text.encode())
     return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
-
-
-def turns(folder: Path, session: str = "main") -> list[tuple[str, list[str]]]:
-    """The turns of a session: status, and the texts of their messages."""
-    with nexus.open(folder) as nx:
-        entries = nx.entries(session)
-        return [
-            (turn.status, [row.message.text() for e in entries if e.turn == turn.number for row in e.rows])
-            for turn in nx.ledger.turns(session)
-        ]
 
 
 def test_chat_streams_a_reply_as_markdown_and_ends_with_ctrl_d(chat: Start, server: ModelServer, empty: Path) -> None:
@@ -364,8 +325,7 @@ def test_killed_chat_offers_to_continue_its_turn(chat: Start, server: ModelServe
     server.script(hang(), reply("Now it is answered."))
     talk = chat()
     talk.say("Long question", "waiting for the model")
-    while not server.requests:
-        talk.wait_for("waiting for the model")
+    wait_until(lambda: bool(server.requests))
     talk.kill()
     again = chat(ready="Turn 1 was not finished: 'Long question'")
     again.wait_for("Continue it? [Y/n]")
@@ -461,7 +421,8 @@ def test_local_model_answers_without_a_key_and_outlives_ctrl_c(empty: Path) -> N
     talk = Terminal("chat", folder=empty, env=NO_KEYS)
     talk.wait_for("Use the small local model now? [y/N]")
     talk.say("y", "smollm2-135m · context")
-    talk.say("Write a long story about a fox.", "writing, ")
+    talk.say("Write a long story about a fox.", "queues a message")
+    wait_until(lambda: is_running(empty))
     talk.send("\x03")
     talk.wait_for("interrupted")
     talk.wait_for("smollm2-135m · context")
@@ -490,7 +451,8 @@ def test_every_slash_command_works_with_the_local_model(empty: Path) -> None:
     prompt = "smollm2-135m · context"
     talk = Terminal("chat", "--local", folder=empty, env=NO_KEYS)
     talk.wait_for(prompt)
-    talk.say("What is the capital of France?", "writing, ")
+    talk.say("What is the capital of France?", "queues a message")
+    wait_until(lambda: is_running(empty))
     talk.send("\x03")
     talk.wait_for("interrupted")
     talk.wait_for(prompt)
@@ -519,7 +481,8 @@ def test_every_slash_command_works_with_the_local_model(empty: Path) -> None:
     for line, text in walk:
         talk.say(line, text)
         talk.wait_for(prompt)
-    talk.say(f"What is in {empty / 'dot.png'}?", "writing, ")
+    talk.say(f"What is in {empty / 'dot.png'}?", "queues a message")
+    wait_until(lambda: is_running(empty))
     talk.send("\x03")
     talk.wait_for("interrupted")
     talk.wait_for(prompt)
@@ -527,6 +490,12 @@ def test_every_slash_command_works_with_the_local_model(empty: Path) -> None:
     assert talk.end() == 0
     with nexus.open(empty) as nx:
         assert nx.ledger.turns("main")[-1].status == "interrupted"
+
+
+def is_running(folder: Path) -> bool:
+    """Return whether a turn has begun and is not ended."""
+    with nexus.open(folder) as nx:
+        return nx.ledger.resolve("main") is not None and nx.ledger.thread_info("main").open_turn
 
 
 def children(process: int) -> list[str]:

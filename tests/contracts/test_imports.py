@@ -123,7 +123,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "mcp": ("agents.mcp_tools",),
     "nats": ("bus.nats", "bus.nats_client", "bus.nats_streams"),
     "click": ("cli",),
-    "prompt_toolkit": ("cli.chat_input",),
+    "prompt_toolkit": ("cli.chat_input", "cli.chat_paste", "cli.chat_terminal"),
     "rich": ("cli",),
     "keyring": ("workspace.credentials.system",),
     "openai": ("models.endpoints",),

@@ -9,13 +9,14 @@ import asyncio
 import os
 import signal
 import uuid
+from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from contextlib import AsyncExitStack, contextmanager, suppress
-from functools import wraps
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, nullcontext, suppress
+from functools import partial, wraps
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import click
 from msgspec import Struct
@@ -25,14 +26,14 @@ from nexus.agents import Agent
 from nexus.agents.engine import Confirm, Limits, Spending, confirm_all
 from nexus.agents.mcp_tools import configured_servers, open_mcp_tools
 from nexus.agents.turn_tools import TurnTools
-from nexus.agents.workers import WorkerLimits
+from nexus.agents.workers import NO_HOOKS, TurnHooks, WorkerLimits
 from nexus.cli._exit_codes import exit_code, outcome_code
 from nexus.cli._models import EXTRACTIVE, NoKey, open_model, summarizer_of
 from nexus.cli._options import CommandOptions, resolve_id
 from nexus.cli._output import print_warning
 from nexus.context import AssembledContext
 from nexus.engine import DEFAULT_PROFILE, NEXT_MESSAGE, Engine, EngineOptions
-from nexus.engine.async_engine import AsyncEngine
+from nexus.engine.async_engine import AsyncEngine, AsyncTurn
 from nexus.errors import BadSetting, NexusError, NoCredential, SessionBusy, install_command
 from nexus.ledger.lease import WAIT_S, session_lease
 from nexus.models import EndpointClient, ModelClient, Models
@@ -123,6 +124,15 @@ class UnfinishedTurn(Struct, frozen=True):
     """Continues the turn; None if its message has no id."""
 
 
+class TurnKeys(NamedTuple):
+    """Reads the keys that are pressed while a turn runs."""
+
+    open: Callable[[], AbstractAsyncContextManager[None]]
+    """Returns the context manager in which they are read."""
+    steering: deque[str]
+    """Messages for the running turn. They are taken out when they have joined it."""
+
+
 class ChatAgent:
     """An open agent: engine, model, tools and session. Use it in `with`.
 
@@ -143,6 +153,7 @@ class ChatAgent:
         self._server: LocalServer | None = None
         self._client_to_prepare: EndpointClient | None = None
         self._cancel = asyncio.Event()
+        self._task: asyncio.Task[Any] | None = None
         self._runner, self._stack = asyncio.Runner(), AsyncExitStack()
         self.turn_log: TurnLog | None = None
         self.model = options.model
@@ -291,28 +302,54 @@ class ChatAgent:
             options["toolset"] = self.settings.toolset
         return options
 
-    def run(self, event: Event, listen: Sink, *, skills: Iterable[str] = (), wait_s: float = WAIT_S) -> AgentResult:
+    def run(
+        self,
+        event: Event,
+        listen: Sink,
+        *,
+        skills: Iterable[str] = (),
+        wait_s: float = WAIT_S,
+        keys: TurnKeys | None = None,
+    ) -> AgentResult:
         """Run an event's turn to its end. Ctrl-C ends it as interrupted. Errors as of `Agent.run`.
+
+        Args:
+            event: The user's message.
+            listen: Takes the events of the turn.
+            skills: Skills of the turn.
+            wait_s: Seconds to wait for another turn of the session.
+            keys: Reads the terminal while the turn runs.
 
         Raises KeyboardInterrupt for a further Ctrl-C before that end.
         """
         try:
-            return self._runner.run(self._run(event, listen, tuple(skills), wait_s))
+            return self._runner.run(self._run(event, listen, tuple(skills), wait_s, keys))
         except asyncio.CancelledError as error:  # the runner itself does this where it handles the signal
             raise KeyboardInterrupt from error
 
-    async def _run(self, event: Event, listen: Sink, skills: tuple[str, ...], wait_s: float) -> AgentResult:
+    async def _run(
+        self, event: Event, listen: Sink, skills: tuple[str, ...], wait_s: float, keys: TurnKeys | None
+    ) -> AgentResult:
         self._cancel = cancel = asyncio.Event()
+        self._task = asyncio.current_task()
 
         def pass_on(event: StreamEvent) -> None:
             if self.turn_log is not None:
                 self.turn_log(event)
             listen(self._with_option_names(event) if isinstance(event, StreamError) else event)
 
-        with _interrupts(cancel):
-            return await self._agent.run(
-                event, session=self.session, sink=pass_on, cancel=cancel, wait=wait_s, skills=skills
-            )
+        hooks = TurnHooks(before_step=partial(self._add_messages, keys.steering)) if keys is not None else NO_HOOKS
+        with _interrupts(self.interrupt):
+            async with keys.open() if keys is not None else nullcontext():
+                return await self._agent.run(
+                    event, session=self.session, sink=pass_on, cancel=cancel, wait=wait_s, skills=skills, hooks=hooks
+                )
+
+    async def _add_messages(self, messages: deque[str], turn: AsyncTurn) -> None:
+        """Add the user's further messages to the running turn; they are not for its workers."""
+        while messages and turn.turn.session == self.session:
+            await self._async_nx.run(turn.turn.add, new_event(messages[0].strip()))
+            messages.popleft()
 
     def _with_option_names(self, error: StreamError) -> StreamError:
         """Return the error of a limit with the options that raise it."""
@@ -330,7 +367,9 @@ class ChatAgent:
         return read_image(path, model=self.model, config=self.nx.workspace_context.config.images)
 
     def interrupt(self) -> None:
-        """End the running turn as interrupted."""
+        """End the running turn as interrupted; called again, cancel it without waiting for its end."""
+        if self._cancel.is_set() and self._task is not None:
+            self._task.cancel()
         self._cancel.set()
 
     def next_context(self) -> AssembledContext:
@@ -376,11 +415,13 @@ class ChatAgent:
             turn.cancel()
 
 
-def run_turn(agent: ChatAgent, screen: Screen, event: Event, skills: Iterable[str] = ()) -> int:
+def run_turn(
+    agent: ChatAgent, screen: Screen, event: Event, skills: Iterable[str] = (), keys: TurnKeys | None = None
+) -> int:
     """Run a turn on a screen and return its exit code. Raises an error of the turn that the screen has not shown."""
     try:
         with screen.turn():
-            agent.run(event, screen.take, skills=skills)
+            agent.run(event, screen.take, skills=skills, keys=keys)
     except NexusError as error:
         if isinstance(screen.end, StreamError):
             return exit_code(type(error))
@@ -405,15 +446,9 @@ def _prepare(client: EndpointClient) -> None:
 
 
 @contextmanager
-def _interrupts(cancel: asyncio.Event) -> Generator[None]:
-    """Let Ctrl-C set an event while a turn runs; pressed again, it cancels the turn's task."""
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-
-    def interrupt() -> None:
-        if cancel.is_set() and task is not None:
-            task.cancel()
-        cancel.set()
-
+def _interrupts(interrupt: Callable[[], None]) -> Generator[None]:
+    """Let the signal of Ctrl-C call a function while a turn runs."""
+    loop = asyncio.get_running_loop()
     try:
         loop.add_signal_handler(signal.SIGINT, interrupt)
     except (

@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import click
@@ -22,14 +23,16 @@ from nexus.cli.chat_agent import (
     LOCAL_INSTALL,
     AgentSettings,
     ChatAgent,
+    TurnKeys,
     agent_options,
     has_local_model,
     new_event,
     run_turn,
 )
-from nexus.cli.chat_input import ChatInput, ask_on_terminal, image_paths, quiet_keys
+from nexus.cli.chat_input import ChatInput, ask_on_terminal, image_paths
 from nexus.cli.chat_screen import JsonScreen, PlainScreen, Screen, TerminalScreen, tool_line
 from nexus.cli.chat_slash import COMMANDS, run_slash
+from nexus.cli.chat_terminal import open_terminal, quiet_keys
 from nexus.errors import NexusError
 from nexus.render.console import printable
 from nexus.types.message import Image, ToolCall
@@ -105,18 +108,23 @@ class Chat:
         choices = {"sessions": lambda: [info.label for info in nx.sessions()]}
         commands = {name: slash.help for name, slash in COMMANDS.items()}
         home, prepare = nx.credentials.home, self.agent.prepare_client
-        self._input = ChatInput(home, commands, choices, lambda: self._status, prepare)
-        click.echo(f"{self._place()}. /help lists the commands.")
-        with quiet_keys():
+        with quiet_keys(), open_terminal():
+            self._input = ChatInput(home, commands, choices, lambda: self._status, prepare)
+            click.echo(f"{self._place()}. /help lists the commands.")
             self._settle_unfinished_turn()
             while True:
+                code = STOPPED
                 try:
                     self._status = self._status_line()
-                    self._handle(self._input.read())
+                    code = self._handle(self._input.read())
                 except KeyboardInterrupt:  # Ctrl-C clears the line or stops a command; a turn is stopped by the agent
-                    continue
+                    pass
                 except EOFError:
                     return 0
+                if code and (count := self._input.take_back_queue()):
+                    is_one = count == 1
+                    noun = "message is" if is_one else "messages are"
+                    click.echo(f"{count:,} queued {noun} in the input line; Enter sends {'it' if is_one else 'them'}.")
 
     def answer_lines(self, lines: Iterator[str]) -> int:
         """Answer each line; return the exit code of the last outcome."""
@@ -179,7 +187,17 @@ class Chat:
 
     def _run(self, event: Event) -> int:
         skills, self._skills = self._skills, ()
-        return run_turn(self.agent, self.screen, event, skills)
+        screen = self._terminal
+        if screen is None:
+            return run_turn(self.agent, self.screen, event, skills)
+        opening = partial(
+            self._input.open_during_turn,
+            screen.area_text,
+            self.agent.interrupt,
+            can_steer=not self.agent.settings.local,
+        )
+        screen.write = self._input.print_above
+        return run_turn(self.agent, screen, event, skills, TurnKeys(opening, self._input.steering))
 
     def _settle_unfinished_turn(self) -> None:
         """Report a turn that was never finished, and continue or end it as the user wants."""
@@ -220,19 +238,13 @@ class Chat:
 
     async def _confirm(self, call: ToolCall) -> bool:
         """Ask whether a call may run: yes, no, or always for this tool while the chat lasts."""
-        assert self._terminal is not None
         async with self._question:  # calls of one reply run at the same time
             if call.name in self._always:
                 return True
             line = tool_line(ToolStatus(call.id, call.name, "started", call.arguments))
-            with self._terminal.paused():
-                try:
-                    answer = ""
-                    while answer not in ("y", "yes", "n", "no", "a", "always"):
-                        answer = await self._input.ask_during_turn(f"Run {line}? [y]es, [n]o, [a]lways: ")
-                except (EOFError, KeyboardInterrupt):
-                    self.agent.interrupt()
-                    return False
+            answer = ""
+            while answer not in ("y", "yes", "n", "no", "a", "always"):
+                answer = await self._input.ask_during_turn(f"Run {line}? [y]es, [n]o, [a]lways: ")
             if answer[0] == "a":
                 self._always.add(call.name)
             return answer[0] != "n"

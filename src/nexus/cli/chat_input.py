@@ -2,25 +2,51 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import contextmanager, suppress
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from prompt_toolkit import PromptSession
+from prompt_toolkit import PromptSession, print_formatted_text
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
 from prompt_toolkit.document import Document
-from prompt_toolkit.formatted_text import FormattedText
-from prompt_toolkit.history import FileHistory, History, InMemoryHistory
-from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.enums import DEFAULT_BUFFER
+from prompt_toolkit.filters import Condition, has_focus, is_done
+from prompt_toolkit.formatted_text import (
+    ANSI,
+    AnyFormattedText,
+    FormattedText,
+    merge_formatted_text,
+    to_formatted_text,
+)
+from prompt_toolkit.history import History, InMemoryHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent, merge_key_bindings
 from prompt_toolkit.keys import Keys
+from prompt_toolkit.layout import ConditionalContainer, FormattedTextControl, HSplit, Layout, Window
 from prompt_toolkit.output import ColorDepth
+from prompt_toolkit.patch_stdout import patch_stdout
 
-from nexus.cli._output import plain_output
+from nexus.cli._output import beginning, count_noun, plain_output
+from nexus.cli.chat_paste import PasteFileHistory, Pastes
+from nexus.cli.chat_terminal import FOLLOW_S, has_input
+from nexus.render.console import printable
+
+PROMPT = [("bold fg:ansicyan", "> ")]
+GRAY = "fg:ansibrightblack"
+REFRESHES_PER_SECOND = 8
+
+SHOWN_QUEUE = 3
+"""Queued messages that are shown during a turn."""
+
+MENU_LINES = 6
+"""Lines for the list of completions."""
 
 HISTORY_FILE = "chat_history"
 IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".gif", ".webp"})
@@ -32,7 +58,7 @@ _WORDS = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"|(?:\\.|[^\s\\])+")
 
 
 class ChatInput:
-    """Reads messages and answers on a terminal.
+    """Reads messages and answers on a terminal. During a turn the next message can be written (`open_during_turn`).
 
     Args:
         home: The user's folder, where the history is stored for its owner alone.
@@ -40,6 +66,10 @@ class ChatInput:
         choices: Values of their arguments, by command.
         status: Returns the line below the input.
         after_render: Called when the input line has been drawn.
+
+    Attributes:
+        queue: Messages and commands that follow the running turn.
+        steering: Messages that join the running turn before its next call of the model.
     """
 
     def __init__(
@@ -51,39 +81,251 @@ class ChatInput:
         after_render: Callable[[], None],
     ) -> None:
         depth = ColorDepth.DEPTH_1_BIT if plain_output() else None
+        self.queue: deque[str] = deque()
+        self.steering: deque[str] = deque()
+        self._pastes, self._status = Pastes(), status
+        self._draft = Document()
+        self._turn: _RunningTurn | None = None
+        self._question: _Question | None = None
         self._session: PromptSession[str] = PromptSession(
-            history=_history(home / HISTORY_FILE),
+            history=_history(home / HISTORY_FILE, self._pastes),
             completer=_CommandCompleter(commands, choices),
             complete_while_typing=True,
-            key_bindings=_bindings(),
+            key_bindings=merge_key_bindings([self._message_keys(), self._turn_keys()]),
             multiline=True,
             prompt_continuation="  ",
-            bottom_toolbar=lambda: FormattedText([("noreverse fg:ansibrightblack", status())]),
             color_depth=depth,
-            reserve_space_for_menu=6,
+            enable_open_in_editor=True,
         )
-        self._session.app.after_render.add_handler(lambda _: after_render())
-        self._question: PromptSession[str] = PromptSession(color_depth=depth)
+        self._buffer, self._app = self._session.default_buffer, self._session.app
+        layout = self._session.layout
+        self._above: AnyFormattedText = ""
+        lines = [_window(lambda: self._above), layout.container, _window(self._status_line)]
+        self._app.layout = Layout(HSplit(lines), layout.current_window)
+        self._app.before_render.add_handler(lambda _: self._prepare_render())
+        self._app.after_render.add_handler(lambda _: after_render())
+        self._yes_or_no: PromptSession[str] = PromptSession(color_depth=depth)
 
     def read(self) -> str:
-        """Return a message. Raises EOFError for Ctrl-D and KeyboardInterrupt for Ctrl-C."""
-        text = self._session.prompt(FormattedText([("bold fg:ansicyan", "> ")]))
+        """Return a message: the next of the queue, or a new one. Raises EOFError, and KeyboardInterrupt for Ctrl-C."""
+        if self.queue:
+            text = self.queue.popleft()
+            print_formatted_text(FormattedText([*PROMPT, ("", printable(_first_lines(text)))]))
+        else:
+            draft, self._draft = self._draft, Document()
+            self._app.erase_when_done, self._session.refresh_interval = False, 0
+            text = self._session.prompt(FormattedText(PROMPT), default=draft)
         # Bytes that are not UTF-8 arrive as lone surrogates.
-        return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        return self._pastes.expand(text).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
     def ask(self, question: str, *, default: bool) -> bool:
         """Return the answer to a question; Ctrl-C and Ctrl-D are no."""
-        try:
-            while True:
-                answer = _yes_or_no(self._question.prompt(_prompt(question, default=default)), default=default)
-                if answer is not None:
-                    return answer
-        except (EOFError, KeyboardInterrupt):
-            return False
+        return _ask(self._yes_or_no, question, default=default)
+
+    @asynccontextmanager
+    async def open_during_turn(
+        self, area: Callable[[], str], interrupt: Callable[[], None], *, can_steer: bool
+    ) -> AsyncGenerator[None]:
+        """Show a turn with an input line for the next message, which is kept for `read` as a draft.
+
+        Args:
+            area: Returns what is shown above the line, with colors as escape sequences.
+            interrupt: Called for Ctrl-C.
+            can_steer: Whether messages may join the turn.
+        """
+        self._turn, start = _RunningTurn(area, interrupt, can_steer), asyncio.Event()
+        self._app.erase_when_done, self._session.refresh_interval = True, 1 / REFRESHES_PER_SECOND
+        prompt = self._session.prompt_async(
+            FormattedText(PROMPT), default=self._draft, pre_run=start.set, handle_sigint=False
+        )
+        with patch_stdout(raw=True):
+            task = asyncio.ensure_future(prompt)
+            start_task = asyncio.ensure_future(start.wait())
+            await asyncio.wait((task, start_task), return_when=asyncio.FIRST_COMPLETED)
+            start_task.cancel()
+            try:
+                yield
+            finally:
+                self._draft = self._buffer.document
+                if self._app.future is not None and not self._app.future.done():
+                    self._app.exit(result="")
+                with suppress(EOFError):  # the terminal was closed
+                    await task
+                self._turn = None
+                self.queue.extendleft(reversed(self.steering))
+                self.steering.clear()
+
+    def print_above(self, text: str) -> None:
+        """Print a text above the input line; without one, where the cursor is."""
+        if self._turn is not None and self._app.is_running:
+            # `run_in_terminal` would do this later, and behind what is printed meanwhile.
+            self._app.renderer.erase()
+            self._app.output.write_raw(text)
+            self._app.output.flush()
+            self._app.invalidate()
+        else:
+            sys.stdout.write(text)
+            sys.stdout.flush()
 
     async def ask_during_turn(self, question: str) -> str:
-        """Return the answer to a question while the event loop runs, in lower case. Raises as `read`."""
-        return (await self._question.prompt_async(question, handle_sigint=False)).strip().lower()
+        """Return the answer to a question in lower case, in place of the draft, which comes back then."""
+        self._question = _Question(question, asyncio.get_running_loop().create_future(), self._buffer.document)
+        self._buffer.reset()
+        self._session.message = question
+        self._app.invalidate()
+        try:
+            return (await self._question.answer).strip().lower()
+        finally:
+            self._buffer.reset(self._question.draft)
+            self._session.message = FormattedText(PROMPT)
+            self._question = None
+            self._app.invalidate()
+
+    def take_back_queue(self) -> int:
+        """Move the queued messages into the draft and return their number: a turn that ended badly starts no other."""
+        count = len(self.queue)
+        if count:
+            lines = [*self.queue, *([self._draft.text] if self._draft.text else [])]
+            self.queue.clear()
+            self._draft = Document("\n".join(lines))
+        return count
+
+    def _area(self) -> AnyFormattedText:
+        """Return the running turn and the messages behind it."""
+        if self._turn is None:
+            return ""
+        messages = [*(f"joins the turn: {text}" for text in self.steering), *(f"queued: {text}" for text in self.queue)]
+        if len(messages) > SHOWN_QUEUE:
+            messages[SHOWN_QUEUE:] = [f"and {len(messages) - SHOWN_QUEUE} more"]
+        width = max(self._app.output.get_size().columns - 1, 1)
+        lines = [(GRAY, f"\n{beginning(text, width)[:width]}") for text in messages]
+        return merge_formatted_text([ANSI(self._turn.area().rstrip("\n")), FormattedText(lines)])
+
+    def _status_line(self) -> AnyFormattedText:
+        """Return the line below the input: the status, or during a turn its keys."""
+        if self._turn is None:
+            return FormattedText([(GRAY, self._status())])
+        if self._question is not None:
+            return FormattedText([(GRAY, "Enter answers · Ctrl-C stops")])
+        steering = " · Ctrl-S lets it join the running turn" if self._turn.can_steer else ""
+        return FormattedText([(GRAY, f"Enter queues a message{steering} · Ctrl-C stops")])
+
+    def _prepare_render(self) -> None:
+        """Draw the turn once, and make room for the list of completions while it is shown."""
+        self._above = self._area()
+        self._session.reserve_space_for_menu = MENU_LINES if self._buffer.complete_state is not None else 0
+
+    def _accept(self) -> None:
+        """Send the line: as a message, as the answer to a question, or to the queue of a running turn."""
+        if self._question is not None:
+            if not self._question.answer.done():
+                self._question.answer.set_result(self._buffer.text)
+        elif self._turn is not None:
+            self._take_during_turn(self.queue)
+        else:
+            self._buffer.validate_and_handle()
+
+    def _take_during_turn(self, to: deque[str]) -> None:
+        """Add the draft to a queue. It is in the input history then, also if the program is killed."""
+        if self._buffer.text.strip():
+            self._buffer.append_to_history()
+            to.append(self._buffer.text)
+        self._buffer.reset()
+
+    def _message_keys(self) -> KeyBindings:
+        """Return the keys: Enter sends, Alt-Enter and a backslash before Enter begin a new line."""
+        bindings = KeyBindings()
+
+        @bindings.add("enter", filter=has_focus(DEFAULT_BUFFER))
+        def _(event: KeyPressEvent) -> None:
+            buffer = event.current_buffer
+            if buffer.complete_state is not None and buffer.complete_state.current_completion is not None:
+                buffer.complete_state = None
+            elif buffer.document.current_line_before_cursor.endswith("\\"):
+                buffer.delete_before_cursor()
+                buffer.insert_text("\n")
+            elif event.key_processor.input_queue or has_input(FOLLOW_S):  # a pasted line of a terminal without brackets
+                buffer.insert_text("\n")
+            else:
+                self._accept()
+
+        @bindings.add(Keys.BracketedPaste)
+        def _(event: KeyPressEvent) -> None:
+            event.current_buffer.insert_text(self._pastes.shorten(event.data))
+
+        @bindings.add("backspace", filter=has_focus(DEFAULT_BUFFER))
+        def _(event: KeyPressEvent) -> None:
+            before = event.current_buffer.document.text_before_cursor
+            event.current_buffer.delete_before_cursor(len(self._pastes.placeholder_before(before)) or event.arg)
+
+        @bindings.add(Keys.Vt100MouseEvent)
+        def _(_event: KeyPressEvent) -> None:
+            """Ignore the mouse, and typed escape sequences that look like it, which prompt_toolkit fails on."""
+
+        @bindings.add("escape", "enter")
+        def _(event: KeyPressEvent) -> None:
+            event.current_buffer.insert_text("\n")
+
+        return bindings
+
+    def _turn_keys(self) -> KeyBindings:
+        """Return the keys of a running turn."""
+        bindings = KeyBindings()
+        in_turn = Condition(lambda: self._turn is not None) & has_focus(DEFAULT_BUFFER)
+        is_empty = Condition(lambda: not self._buffer.text)
+
+        @bindings.add("c-c", filter=Condition(lambda: self._turn is not None))
+        @bindings.add("<sigint>", filter=Condition(lambda: self._turn is not None))
+        def _(_event: KeyPressEvent) -> None:
+            if self._turn is not None:
+                self._turn.interrupt()
+
+        @bindings.add("c-d", filter=in_turn & is_empty)
+        def _(_event: KeyPressEvent) -> None:
+            if self._question is None and "/quit" not in self.queue:
+                self.queue.append("/quit")
+
+        @bindings.add("c-s", filter=in_turn)
+        def _(_event: KeyPressEvent) -> None:
+            if self._turn is not None and self._question is None:
+                can_join = self._turn.can_steer and not self._buffer.text.startswith("/")
+                self._take_during_turn(self.steering if can_join else self.queue)
+
+        @bindings.add("up", filter=in_turn & is_empty & Condition(lambda: bool(self.queue) and self._question is None))
+        def _(_event: KeyPressEvent) -> None:
+            text = self.queue.pop()
+            self._buffer.reset(Document(text))
+
+        return bindings
+
+
+class _RunningTurn(NamedTuple):
+    """The turn that runs above the input line."""
+
+    area: Callable[[], str]
+    interrupt: Callable[[], None]
+    can_steer: bool
+
+
+class _Question(NamedTuple):
+    """A question during a turn, and the draft that comes back after it."""
+
+    text: str
+    answer: asyncio.Future[str]
+    draft: Document
+
+
+def _window(text: Callable[[], AnyFormattedText]) -> ConditionalContainer:
+    """Return lines around the input, as high as their text; none if it is empty or the input is done."""
+    has_text = Condition(lambda: bool(to_formatted_text(text())))
+    window = Window(FormattedTextControl(text), dont_extend_height=True)
+    return ConditionalContainer(window, ~is_done & has_text)
+
+
+def _first_lines(text: str) -> str:
+    """Return the first line of a message, and how many follow."""
+    first, *rest = text.split("\n")
+    return f"{first} [and {count_noun(len(rest), 'line')}]" if rest else first
 
 
 def _prompt(question: str, *, default: bool) -> str:
@@ -95,39 +337,19 @@ def _yes_or_no(answer: str, *, default: bool) -> bool | None:
     return {"": default, "y": True, "yes": True, "n": False, "no": False}.get(answer.strip().lower())
 
 
-def ask_on_terminal(question: str, *, default: bool) -> bool:
-    """Return the answer to a question that comes before the chat begins; Ctrl-C and Ctrl-D are no."""
+def _ask(session: PromptSession[str], question: str, *, default: bool) -> bool:
     try:
         while True:
-            answer = _yes_or_no(PromptSession[str]().prompt(_prompt(question, default=default)), default=default)
+            answer = _yes_or_no(session.prompt(_prompt(question, default=default)), default=default)
             if answer is not None:
                 return answer
     except (EOFError, KeyboardInterrupt):
         return False
 
 
-@contextmanager
-def quiet_keys() -> Generator[None]:
-    """Keep keys that are pressed while a turn runs for the next input line, unchanged and without showing them."""
-    try:
-        import termios
-    except ImportError:  # Windows
-        yield
-        return
-    if not sys.stdin.isatty():
-        yield
-        return
-    handle = sys.stdin.fileno()
-    before = termios.tcgetattr(handle)
-    # Bytes stay as they are typed: no line break for Enter, no end for Ctrl-D. Ctrl-C is still a signal.
-    flags = before[3] & ~(termios.ECHO | termios.ICANON)
-    quiet = [before[0] & ~termios.ICRNL, *before[1:3], flags, *before[4:]]
-    termios.tcsetattr(handle, termios.TCSANOW, quiet)
-    try:
-        yield
-    finally:
-        with suppress(termios.error):
-            termios.tcsetattr(handle, termios.TCSANOW, before)
+def ask_on_terminal(question: str, *, default: bool) -> bool:
+    """Return the answer to a question that comes before the chat begins; Ctrl-C and Ctrl-D are no."""
+    return _ask(PromptSession(), question, default=default)
 
 
 def image_paths(text: str) -> list[tuple[str, Path]]:
@@ -153,7 +375,7 @@ def image_paths(text: str) -> list[tuple[str, Path]]:
     return paths
 
 
-def _history(file: Path) -> History:
+def _history(file: Path, pastes: Pastes) -> History:
     """Return the history in a file that only its owner may read; one in memory if the file cannot be written."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -165,33 +387,7 @@ def _history(file: Path) -> History:
             os.close(handle)
     except OSError:
         return InMemoryHistory()
-    return FileHistory(str(file))
-
-
-def _bindings() -> KeyBindings:
-    """Return the keys: Enter sends, Alt-Enter and a backslash before Enter begin a new line."""
-    bindings = KeyBindings()
-
-    @bindings.add("enter")
-    def _(event: KeyPressEvent) -> None:
-        buffer = event.current_buffer
-        if buffer.complete_state is not None and buffer.complete_state.current_completion is not None:
-            buffer.complete_state = None
-        elif buffer.document.current_line_before_cursor.endswith("\\"):
-            buffer.delete_before_cursor()
-            buffer.insert_text("\n")
-        else:
-            buffer.validate_and_handle()
-
-    @bindings.add(Keys.Vt100MouseEvent)
-    def _(_event: KeyPressEvent) -> None:
-        """Ignore the mouse, and typed escape sequences that look like it, which prompt_toolkit fails on."""
-
-    @bindings.add("escape", "enter")
-    def _(event: KeyPressEvent) -> None:
-        event.current_buffer.insert_text("\n")
-
-    return bindings
+    return PasteFileHistory(str(file), pastes)
 
 
 class _CommandCompleter(Completer):

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
 import click
 import msgspec
 from rich.console import Console, ConsoleOptions, Group, RenderResult
-from rich.live import Live
 from rich.markdown import Markdown
 from rich.segment import Segment
 from rich.spinner import Spinner
@@ -40,7 +39,9 @@ LIVE_CHARS = 4_000
 """Characters of unfinished Markdown that are shown as Markdown; more is shown as text, which is faster."""
 
 RESULT_CHARS = 100
-REFRESHES_PER_SECOND = 8
+
+INPUT_LINES = 8
+"""Lines of the screen that are left for the input line, queued messages and keys."""
 
 
 class Screen(Protocol):
@@ -232,12 +233,16 @@ class _Safe:
 
 
 class TerminalScreen:
-    """Shows turns on a terminal."""
+    """Shows turns on a terminal: finished text is written, the rest is `area`, which the input line shows.
+
+    Attributes:
+        write: Writes text above the area.
+    """
 
     def __init__(self, console: Console) -> None:
         self.end: StreamEnd | StreamError | None = None
         self.console = console
-        self._live: Live | None = None
+        self.write: Callable[[str], object] = self._write_directly
         self._pending, self._shown_blocks, self._next_split = "", 0, 0
         self._state, self._since = "", 0.0
         self._running: dict[str, ToolStatus] = {}
@@ -249,21 +254,10 @@ class TerminalScreen:
         """Run a turn below the text so far."""
         self.end, self._pending, self._shown_blocks, self._next_split, self._running = None, "", 0, 0, {}
         self._set_state("waiting for the model")
-        self._start()
         try:
             yield
         finally:
-            self._stop()
             self._print_text()
-
-    @contextmanager
-    def paused(self) -> Generator[None]:
-        """Stop drawing while a person is asked."""
-        self._stop()
-        try:
-            yield
-        finally:
-            self._start()
 
     def take(self, event: StreamEvent) -> None:
         """Show an event."""
@@ -290,13 +284,11 @@ class TerminalScreen:
                 self._set_state("waiting for the model")
             case StreamEnd():
                 self.end = event
-                self._stop()
                 self._print_text()
                 if line := usage_line(event):
                     self._note(line)
             case StreamError():
                 self.end = event
-                self._stop()
                 self._print_text()
                 self._note(_error_line(event), "yellow" if event.kind == "aborted" else "red")
             case _:
@@ -310,14 +302,14 @@ class TerminalScreen:
         call = self._running.pop(event.call_id, event)
         is_ok = event.status == "completed"
         line = Text("✓ " if is_ok else "✗ ", "green" if is_ok else "red")
-        self.console.print(line.append(tool_line(call), "bold"), soft_wrap=True)
+        self._print(line.append(tool_line(call), "bold"))
         result = beginning(event.text, RESULT_CHARS)
         if result:
-            self.console.print(Text(f"  {result}", "dim" if is_ok else "red"), soft_wrap=True)
+            self._print(Text(f"  {result}", "dim" if is_ok else "red"))
         self._set_state("waiting for the model")
 
     def _note(self, text: str, style: str = "dim") -> None:
-        self.console.print(Text(printable(text), style), soft_wrap=True)
+        self._print(Text(printable(text), style))
 
     def _set_state(self, state: str) -> None:
         if state != self._state:
@@ -340,29 +332,31 @@ class TerminalScreen:
 
     def _print_block(self, block: str) -> None:
         if self._shown_blocks:
-            self.console.print()
+            self._print("")
         self._shown_blocks += 1
-        self.console.print(_Safe(_markdown(block)), end="")
+        self._print(_Safe(_markdown(block)), end="")
 
-    def _start(self) -> None:
-        self._live = Live(
-            get_renderable=self.area,
-            console=self.console,
-            transient=True,
-            refresh_per_second=REFRESHES_PER_SECOND,
-            vertical_overflow="crop",
-        )
-        self._live.start()
+    def _print(self, text: _Safe | Text | str, end: str = "\n") -> None:
+        with self.console.capture() as capture:
+            self.console.print(text, end=end)
+        self.write(capture.get())
 
-    def _stop(self) -> None:
-        if self._live is not None:
-            live, self._live = self._live, None
-            live.stop()
+    def _write_directly(self, text: str) -> None:
+        self.console.file.write(text)
+        self.console.file.flush()
+
+    def area_text(self) -> str:
+        """Return the area as text with colors as escape sequences; empty after the turn's end."""
+        if self.end is not None:
+            return ""
+        with self.console.capture() as capture:
+            self.console.print(self.area(), end="")
+        return capture.get()
 
     def area(self) -> Group:
         """Return the unfinished text, the running tools and the state, within the screen's height."""
         pending, running = self._pending, list(self._running.values())
-        room = max(self.console.height - len(running) - 4, 1)
+        room = max(self.console.height - len(running) - INPUT_LINES, 1)
         parts: list[_Safe | Text | Spinner] = []
         if pending.strip():
             unfinished = _markdown(pending) if len(pending) <= LIVE_CHARS else Text(pending[-LIVE_CHARS:])
@@ -370,9 +364,7 @@ class TerminalScreen:
         width = max(self.console.width - 2, 1)
         parts += [Text(f"• {tool_line(status)}"[:width], "bold", no_wrap=True) for status in running[:room]]
         state = f"running {len(running)} tools" if len(running) > 1 else "running" if running else self._state
-        self._spinner.update(
-            text=Text(f"{state}, {time.monotonic() - self._since:.0f} s (Ctrl-C stops)"[:width], "dim")
-        )
+        self._spinner.update(text=Text(f"{state}, {time.monotonic() - self._since:.0f} s"[:width], "dim"))
         return Group(*parts, self._spinner)
 
 

@@ -33,7 +33,8 @@ EXPORT_FORMATS = {".md": "markdown", ".txt": "conversation", ".json": "openai"}
 KEYS = """\
 Enter sends; Alt-Enter, or \\ before Enter, begins a new line. Tab completes.
 Up and Down are earlier messages, Ctrl-R searches them.
-Ctrl-C stops a running turn, Ctrl-D ends the chat."""
+During a turn, Enter queues a message, and Ctrl-S lets it join the turn.
+Ctrl-C stops a running turn, Ctrl-D ends the chat. Ctrl-X Ctrl-E opens an editor."""
 
 
 class Conversation(Protocol):
