@@ -23,7 +23,7 @@ from cli.running import Ran, program
 from cli.terminal import Terminal, plain
 from nexus.cli.chat_agent import has_local_model
 from nexus.cli.chat_command import is_command
-from nexus.cli.chat_input import image_paths
+from nexus.cli.chat_files import image_paths
 from nexus.cli.chat_screen import TerminalScreen, split_blocks
 from nexus.testing.model_server import ModelServer, break_stream, fail, hang, reply
 from nexus.types.message import ToolCall
@@ -96,7 +96,7 @@ def test_hostile_input_is_a_message_or_an_error_and_the_chat_goes_on(
         talk.wait_for("7 tokens in")
         talk.wait_for(PROMPT)
     talk.send(b"\x1b[200~" + b"word line\r" * 50_000 + b"\x1b[201~")
-    talk.say("", "too small: the parts that are never cut need")
+    talk.say("", "the message is too long for gpt-4o")
     talk.wait_for(PROMPT)
     for line, text in (
         ("/image /no/such.png", "/no/such.png cannot be read"),

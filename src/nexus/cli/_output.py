@@ -143,8 +143,8 @@ def quoted(name: str) -> str:
 
 
 def count_noun(count: int, noun: str) -> str:
-    """Return a count with its noun: `1 reply`, `1,200 replies`."""
-    plural = f"{noun}s" if not noun.endswith("y") else f"{noun[:-1]}ies"
+    """Return a count with its noun: `1 reply`, `1,200 replies`, `2 days`."""
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") and noun[-2] not in "aeo" else f"{noun}s"
     return f"{count:,} {noun if count == 1 else plural}"
 
 

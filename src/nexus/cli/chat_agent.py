@@ -34,7 +34,7 @@ from nexus.cli._output import print_warning
 from nexus.context import AssembledContext
 from nexus.engine import DEFAULT_PROFILE, NEXT_MESSAGE, Engine, EngineOptions
 from nexus.engine.async_engine import AsyncEngine, AsyncTurn
-from nexus.errors import BadSetting, NexusError, NoCredential, SessionBusy, install_command
+from nexus.errors import BadSetting, BudgetTooSmall, NexusError, NoCredential, SessionBusy, install_command
 from nexus.ledger.lease import WAIT_S, session_lease
 from nexus.models import EndpointClient, ModelClient, Models
 from nexus.tools import ToolRegistry
@@ -333,17 +333,46 @@ class ChatAgent:
         self._cancel = cancel = asyncio.Event()
         self._task = asyncio.current_task()
 
+        errors: list[StreamError] = []
+
         def pass_on(event: StreamEvent) -> None:
             if self.turn_log is not None:
                 self.turn_log(event)
-            listen(self._with_option_names(event) if isinstance(event, StreamError) else event)
+            if isinstance(event, StreamError):
+                errors.append(self._with_option_names(event))  # what is raised may say it better
+            else:
+                listen(event)
 
         hooks = TurnHooks(before_step=partial(self._add_messages, keys.steering)) if keys is not None else NO_HOOKS
         with _interrupts(self.interrupt):
             async with keys.open() if keys is not None else nullcontext():
-                return await self._agent.run(
-                    event, session=self.session, sink=pass_on, cancel=cancel, wait=wait_s, skills=skills, hooks=hooks
-                )
+                try:
+                    return await self._agent.run(
+                        event,
+                        session=self.session,
+                        sink=pass_on,
+                        cancel=cancel,
+                        wait=wait_s,
+                        skills=skills,
+                        hooks=hooks,
+                    )
+                except BudgetTooSmall as error:
+                    errors = [replace(event, text=self._describe_size(error) or event.text) for event in errors]
+                    raise
+                finally:
+                    for error_event in errors:
+                        listen(error_event)
+
+    def _describe_size(self, error: BudgetTooSmall) -> str:
+        """Return a sentence about a message that is too long; empty if other parts take more than it."""
+        tokens = error.parts.get("current event", 0)
+        others = error.needed_tokens - tokens
+        if tokens <= others or others >= error.available_tokens:
+            return ""
+        return (
+            f"the message is too long for {self.model}: about {tokens:,} tokens, and {error.available_tokens - others:,} "
+            "fit (shorten it, or use a model with a larger context window); nothing was sent"
+        )
 
     async def _add_messages(self, messages: deque[str], turn: AsyncTurn) -> None:
         """Add the user's further messages to the running turn; they are not for its workers."""
@@ -360,10 +389,17 @@ class ChatAgent:
             text = text.replace(name, option)
         return replace(error, text=text)
 
+    @property
+    def reads_images(self) -> bool:
+        """Whether the model reads images; True for a model that is not in the model table."""
+        facts = self.nx.resolve(self.model)
+        return self._server is None and (facts.vision or not facts.known)
+
     def read_image(self, path: str | Path) -> tuple[Image, ContextWarning | None]:
         """Return an image for a message, and a warning if it was made smaller. Raises BadImage, BadSetting."""
-        if self._server is not None:
-            raise BadSetting(f"{self.model} reads no images (start again without --local)")
+        if not self.reads_images:
+            advice = "start again without --local" if self._server is not None else "another one: --model, or /model"
+            raise BadSetting(f"{self.model} reads no images ({advice})")
         return read_image(path, model=self.model, config=self.nx.workspace_context.config.images)
 
     def interrupt(self) -> None:

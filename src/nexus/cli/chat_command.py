@@ -7,6 +7,7 @@ import dataclasses
 import os
 import re
 import sys
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from msgspec.structs import replace
 from nexus.cli._exit_codes import STOPPED, WRONG_INPUT, exit_code
 from nexus.cli._models import NoKey
 from nexus.cli._options import CommandOptions, nexus_command, resolve_session
-from nexus.cli._output import beginning, console, print_warning, quoted
+from nexus.cli._output import beginning, console, count_noun, print_warning, quoted
 from nexus.cli._tracing import send_traces
 from nexus.cli.chat_agent import (
     LOCAL_INSTALL,
@@ -29,7 +30,9 @@ from nexus.cli.chat_agent import (
     new_event,
     run_turn,
 )
-from nexus.cli.chat_input import ChatInput, ask_on_terminal, image_paths
+from nexus.cli.chat_files import file_mentions, image_paths, quote_file, read_text_file
+from nexus.cli.chat_input import ChatInput, ask_on_terminal
+from nexus.cli.chat_resume import last_exchange, resume_command
 from nexus.cli.chat_screen import JsonScreen, PlainScreen, Screen, TerminalScreen, tool_line
 from nexus.cli.chat_slash import COMMANDS, run_slash
 from nexus.cli.chat_terminal import open_terminal, quiet_keys
@@ -40,6 +43,9 @@ from nexus.types.request import Event
 from nexus.types.stream_events import ToolStatus
 
 QUOTED_CHARS = 80
+
+BELL_S = 20.0
+"""Seconds of a turn after which its end and its questions ring the bell."""
 
 
 @nexus_command("chat")
@@ -98,7 +104,7 @@ class Chat:
         self.screen: Screen = self._terminal or (JsonScreen() if options.as_json else PlainScreen())
         self._images: list[Image] = []
         self._skills: tuple[str, ...] = ()
-        self._status = ""
+        self._status, self._since = "", 0.0
         self._always: set[str] = set()
         self._question = asyncio.Lock()
 
@@ -109,9 +115,9 @@ class Chat:
         commands = {name: slash.help for name, slash in COMMANDS.items()}
         home, prepare = nx.credentials.home, self.agent.prepare_client
         with quiet_keys(), open_terminal():
-            self._input = ChatInput(home, commands, choices, lambda: self._status, prepare)
+            self._input = ChatInput(home, self.options.root, commands, choices, lambda: self._status, prepare)
             click.echo(f"{self._place()}. /help lists the commands.")
-            self._settle_unfinished_turn()
+            self._resume()
             while True:
                 code = STOPPED
                 try:
@@ -120,6 +126,7 @@ class Chat:
                 except KeyboardInterrupt:  # Ctrl-C clears the line or stops a command; a turn is stopped by the agent
                     pass
                 except EOFError:
+                    self._say_goodbye()
                     return 0
                 if code and (count := self._input.take_back_queue()):
                     is_one = count == 1
@@ -155,13 +162,30 @@ class Chat:
 
     def send(self, text: str) -> int:
         """Run the turn of a message and return its exit code."""
-        if self._terminal is not None and not self.agent.settings.local:
+        if self._terminal is not None:
             for written, path in image_paths(text):
-                if self._input.ask(f"Send the image {printable(written)} with this message?", default=True):
+                if not self.agent.reads_images:
+                    note = f"{self.agent.model} reads no images: it gets the path {written} as text."
+                    click.echo(printable(note), err=True)
+                elif self._input.ask(f"Send the image {printable(written)} with this message?", default=True):
                     self.attach(path)
+            text = self._with_files(text)
         event = new_event(text, self._images)
         self._images = []
         return self._run(event)
+
+    def _with_files(self, text: str) -> str:
+        """Return a message with the text files that its line names with `@`; what a long paste names is not read."""
+        parts = [text]
+        for name, path in file_mentions(self._input.line, self.options.root).items():
+            content, problem = read_text_file(path)
+            state = (
+                f"not sent: {problem}" if problem else f"sent with the message, {count_noun(len(content), 'character')}"
+            )
+            click.echo(f"File {printable(name)}: {state}.", err=True)
+            if not problem:
+                parts.append(quote_file(name, content))
+        return "\n\n".join(parts)
 
     def attach(self, path: Path) -> None:
         """Add an image to the next message, and print its size. Raises BadImage, BadSetting."""
@@ -183,7 +207,7 @@ class Chat:
         except NexusError:
             self.agent.session = nx.session_label(name)
         click.echo(f"{self._place()}.")
-        self._settle_unfinished_turn()
+        self._resume()
 
     def _run(self, event: Event) -> int:
         skills, self._skills = self._skills, ()
@@ -197,7 +221,33 @@ class Chat:
             can_steer=not self.agent.settings.local,
         )
         screen.write = self._input.print_above
-        return run_turn(self.agent, screen, event, skills, TurnKeys(opening, self._input.steering))
+        self._since = time.monotonic()
+        try:
+            return run_turn(self.agent, screen, event, skills, TurnKeys(opening, self._input.steering))
+        finally:
+            self._ring_after_wait()
+
+    def _ring_after_wait(self) -> None:
+        """Ring the terminal's bell if the turn has taken so long that the user may look elsewhere."""
+        if time.monotonic() - self._since >= BELL_S:
+            self._input.print_above("\a")
+
+    def _resume(self) -> None:
+        """Show where the session left off, on a terminal, and settle a turn that was never finished."""
+        exchange = last_exchange(self.agent.nx, self.agent.session) if self._terminal is not None else None
+        if exchange is not None:
+            age, question, answer = exchange
+            click.echo(f"Last turn, {age}:\n  > {question}\n  {answer}")
+        self._settle_unfinished_turn()
+
+    def _say_goodbye(self) -> None:
+        """Print the command that continues the session, if there is something to continue."""
+        agent = self.agent
+        if agent.nx.ledger.resolve(agent.session):
+            command = resume_command(self.options, agent.settings, agent.session, agent.model)
+            # Not wrapped: it is copied.
+            click.echo("Continue this session with:")
+            (sys.__stdout__ or sys.stdout).write(f"  {printable(command)}\n")
 
     def _settle_unfinished_turn(self) -> None:
         """Report a turn that was never finished, and continue or end it as the user wants."""
@@ -242,6 +292,7 @@ class Chat:
             if call.name in self._always:
                 return True
             line = tool_line(ToolStatus(call.id, call.name, "started", call.arguments))
+            self._ring_after_wait()
             answer = ""
             while answer not in ("y", "yes", "n", "no", "a", "always"):
                 answer = await self._input.ask_during_turn(f"Run {line}? [y]es, [n]o, [a]lways: ")

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
-import shlex
 import sys
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import unquote, urlsplit
 
 from prompt_toolkit import PromptSession, print_formatted_text
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
@@ -34,6 +31,7 @@ from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.patch_stdout import patch_stdout
 
 from nexus.cli._output import beginning, count_noun, plain_output
+from nexus.cli.chat_files import path_to_complete
 from nexus.cli.chat_paste import PasteFileHistory, Pastes
 from nexus.cli.chat_terminal import FOLLOW_S, has_input
 from nexus.render.console import printable
@@ -49,12 +47,9 @@ MENU_LINES = 6
 """Lines for the list of completions."""
 
 HISTORY_FILE = "chat_history"
-IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".gif", ".webp"})
 
 Choices = Callable[[], Iterable[str]]
 """Returns the values that complete a command's argument."""
-
-_WORDS = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"|(?:\\.|[^\s\\])+")
 
 
 class ChatInput:
@@ -62,6 +57,7 @@ class ChatInput:
 
     Args:
         home: The user's folder, where the history is stored for its owner alone.
+        root: The folder whose files complete `@`.
         commands: Slash commands, with a line about each.
         choices: Values of their arguments, by command.
         status: Returns the line below the input.
@@ -70,11 +66,13 @@ class ChatInput:
     Attributes:
         queue: Messages and commands that follow the running turn.
         steering: Messages that join the running turn before its next call of the model.
+        line: The newest line of `read` as it was shown: without the texts of long pastes.
     """
 
     def __init__(
         self,
         home: Path,
+        root: Path,
         commands: Mapping[str, str],
         choices: Mapping[str, Choices],
         status: Callable[[], str],
@@ -83,13 +81,14 @@ class ChatInput:
         depth = ColorDepth.DEPTH_1_BIT if plain_output() else None
         self.queue: deque[str] = deque()
         self.steering: deque[str] = deque()
+        self.line = ""
         self._pastes, self._status = Pastes(), status
         self._draft = Document()
         self._turn: _RunningTurn | None = None
         self._question: _Question | None = None
         self._session: PromptSession[str] = PromptSession(
             history=_history(home / HISTORY_FILE, self._pastes),
-            completer=_CommandCompleter(commands, choices),
+            completer=_ChatCompleter(root, commands, choices),
             complete_while_typing=True,
             key_bindings=merge_key_bindings([self._message_keys(), self._turn_keys()]),
             multiline=True,
@@ -115,6 +114,7 @@ class ChatInput:
             draft, self._draft = self._draft, Document()
             self._app.erase_when_done, self._session.refresh_interval = False, 0
             text = self._session.prompt(FormattedText(PROMPT), default=draft)
+        self.line = text
         # Bytes that are not UTF-8 arrive as lone surrogates.
         return self._pastes.expand(text).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
@@ -352,29 +352,6 @@ def ask_on_terminal(question: str, *, default: bool) -> bool:
     return _ask(PromptSession(), question, default=default)
 
 
-def image_paths(text: str) -> list[tuple[str, Path]]:
-    """Return the absolute paths of existing image files in a message, as written and as paths.
-
-    Terminals write a file that is dragged into them in quotes, with backslashes, or as an address.
-    """
-    paths: list[tuple[str, Path]] = []
-    for match in _WORDS.finditer(text):
-        word = match[0]
-        if word.startswith("file://"):
-            plain = unquote(urlsplit(word).path)
-        else:
-            try:
-                plain = "".join(shlex.split(word))
-            except ValueError:
-                plain = word
-        path = Path(plain)
-        with suppress(OSError, RuntimeError, ValueError):
-            path = path.expanduser()
-            if path.is_absolute() and path.suffix.lower() in IMAGE_SUFFIXES and path.is_file():
-                paths.append((word, path))
-    return paths
-
-
 def _history(file: Path, pastes: Pastes) -> History:
     """Return the history in a file that only its owner may read; one in memory if the file cannot be written."""
     try:
@@ -390,16 +367,19 @@ def _history(file: Path, pastes: Pastes) -> History:
     return PasteFileHistory(str(file), pastes)
 
 
-class _CommandCompleter(Completer):
-    """Completes slash commands and their arguments."""
+class _ChatCompleter(Completer):
+    """Completes slash commands, their arguments, and files behind `@`."""
 
-    def __init__(self, commands: Mapping[str, str], choices: Mapping[str, Choices]) -> None:
+    def __init__(self, root: Path, commands: Mapping[str, str], choices: Mapping[str, Choices]) -> None:
         self._commands, self._choices = commands, choices
         self._paths = PathCompleter(expanduser=True)
+        self._files = PathCompleter(expanduser=True, get_paths=lambda: [str(root)])
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
         """Yield the commands or arguments that the text before the cursor begins."""
         text = document.text_before_cursor
+        if (path := path_to_complete(text)) is not None:
+            yield from self._files.get_completions(Document(path), complete_event)
         if not text.startswith("/") or "\n" in text:
             return
         name, space, argument = text[1:].partition(" ")

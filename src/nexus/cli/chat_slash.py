@@ -19,7 +19,7 @@ from nexus.cli._parameters import nearest
 from nexus.cli._usage import reported_usage
 from nexus.cli.assemble_command import print_window
 from nexus.cli.chat_agent import ChatAgent
-from nexus.cli.chat_input import image_paths
+from nexus.cli.chat_files import image_paths
 from nexus.cli.compact_command import DEFAULT_PERCENT, run_compaction
 from nexus.engine.analysis.cache_use import cached_calls, sum_calls
 from nexus.errors import UnreadableFile
@@ -29,6 +29,9 @@ from nexus.workspace.skills.guide import all_skills, find_skill
 
 EXPORT_FORMATS = {".md": "markdown", ".txt": "conversation", ".json": "openai"}
 """Formats of `nexus history` by the file's suffix."""
+
+LEAST_TOKENS = 200
+"""Base tokens of older messages from which `/compact` summarizes them."""
 
 KEYS = """\
 Enter sends; Alt-Enter, or \\ before Enter, begins a new line. Tab completes.
@@ -116,6 +119,9 @@ def _compact(chat: Conversation, focus: str) -> int:
     agent = chat.agent
     try:
         plan = agent.nx.plan(agent.session, share=DEFAULT_PERCENT / 100, **agent.options)
+        if plan is not None and (tokens := plan.tokens_before - plan.kept_tokens) < LEAST_TOKENS:
+            click.echo(f"Not compacted: the older messages have {tokens:,} tokens, and a summary would not be shorter.")
+            return 0
         run_compaction(agent.nx, agent.session, focus, plan, CommandOptions())
     except KeyboardInterrupt:
         click.echo("Stopped; the session is unchanged.", err=True)

@@ -16,7 +16,7 @@ from nexus.cli._options import (
     CommandOptions,
     nexus_command,
 )
-from nexus.cli._output import beginning, format_ref, progress_bar, quoted
+from nexus.cli._output import beginning, count_noun, format_ref, progress_bar, quoted
 from nexus.compaction import NOTHING
 from nexus.engine import Engine
 from nexus.errors import BadEntry
@@ -85,10 +85,11 @@ def run_compaction(nx: Engine, label: str, focus: str, plan: CompactionPlan | No
             f"Summary by {printable(attempt.method)} rejected: {printable(attempt.reason.rstrip('.'))}."
             for attempt in outcome.attempts
         ]
+        verb = "is" if outcome.messages == 1 else "are"
         cost = f", for {outcome.call_tokens:,} tokens" if outcome.call_tokens else ""
         lines.append(
-            f"Session {quoted(label)}: {outcome.messages:,} messages are now a summary of {outcome.summary_tokens:,} "
-            f"tokens (by {printable(outcome.method)}{cost}, entry {outcome.entry}). Context: about {outcome.tokens_before:,} "
+            f"Session {quoted(label)}: {count_noun(outcome.messages, 'message')} {verb} now a summary of "
+            f"{count_noun(outcome.summary_tokens, 'token')} (by {printable(outcome.method)}{cost}, entry {outcome.entry}). Context: about {outcome.tokens_before:,} "
             f"tokens before, {outcome.tokens_after:,} now. Revert it: nexus undo"
         )
         lines += [f"Memory: {printable(outcome.memory)}"] if outcome.memory else []
