@@ -131,6 +131,7 @@ def main() -> int:
         subprocess.run(command, cwd=workspace, env=variables, check=True, capture_output=True)
         options = ("chat", "--base-url", server.openai_url, "-m", "claude-sonnet-5-5")
         output = talk(options, workspace, variables)
+    output = re.sub(r"Last turn, [^:]*:", "Last turn, 3 days ago:", output)  # the same on each day
     screen = TerminalScreen()
     screen.write(output.replace(str(workspace.resolve()), "agent").replace(str(workspace), "agent"))
     lines = screen.text().rstrip().split("\n")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
 import nexus
-from cli.terminal import WAIT_S, Terminal
+from cli.terminal import Terminal
 
 MODEL = "gpt-4o"
 PROMPT = f"{MODEL} · context"
@@ -25,11 +24,3 @@ def turns(folder: Path, session: str = "main") -> list[tuple[str, list[str]]]:
             (turn.status, [row.message.text() for e in entries if e.turn == turn.number for row in e.rows])
             for turn in nx.ledger.turns(session)
         ]
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Wait for something that a terminal does not print."""
-    end = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)

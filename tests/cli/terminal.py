@@ -11,6 +11,7 @@ import subprocess
 import sys
 import termios
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from cli.running import environment
@@ -108,3 +109,11 @@ class Terminal:
 def plain(output: bytes) -> str:
     """Return the text without what terminals obey."""
     return CONTROLS.sub("", output.decode("utf-8", "replace"))
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait for something that a terminal does not print."""
+    end = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)

@@ -18,9 +18,9 @@ from PIL import Image as PillowImage
 from rich.console import Console
 
 import nexus
-from cli.chatting import MODEL, PROMPT, Start, turns, wait_until
+from cli.chatting import MODEL, PROMPT, Start, turns
 from cli.running import Ran, program
-from cli.terminal import Terminal, plain
+from cli.terminal import Terminal, plain, wait_until
 from nexus.cli.chat_agent import has_local_model
 from nexus.cli.chat_command import is_command
 from nexus.cli.chat_files import image_paths

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.chatting import PROMPT, Start, turns, wait_until
-from cli.terminal import plain
+from cli.chatting import PROMPT, Start, turns
+from cli.terminal import plain, wait_until
 from nexus.cli.chat_paste import Pastes
 from nexus.testing.model_server import ModelServer, hang, reply
 from nexus.types.message import ToolCall
