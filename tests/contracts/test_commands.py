@@ -6,14 +6,18 @@ import inspect
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import click
 
 import nexus.cli
+from contracts.documented_commands import commands_of, problems_of
 from contracts.modules import PACKAGE, ROOT
 from nexus import errors
 from nexus.cli import COMMANDS, SHARED_MODULES
 from nexus.cli._exit_codes import exit_code
+from nexus.cli._sessions import SessionArgument
 
 CLI_PAGE = ROOT / "docs" / "cli.md"
 NOT_FOR_HELP = (
@@ -31,6 +35,7 @@ NOT_FOR_HELP = (
     "pluggy",
 )
 COMMON_OPTIONS = {"--workspace", "--ledger", "--json"}
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def command(name: str) -> click.Command:
@@ -62,7 +67,8 @@ def test_a_command_has_its_section_in_the_docs_which_names_every_option_and_argu
         text = section(name)
         for parameter in command(name).params:
             if isinstance(parameter, click.Option):
-                place = common if COMMON_OPTIONS & set(parameter.opts) else text
+                is_common = parameter.name == "session_option" or COMMON_OPTIONS & set(parameter.opts)
+                place = common if is_common else text
                 missing += [f"nexus {name} {option}" for option in parameter.opts if option not in place]
             elif str(parameter.name).upper() not in text:
                 missing.append(f"nexus {name} {str(parameter.name).upper()}")
@@ -71,6 +77,51 @@ def test_a_command_has_its_section_in_the_docs_which_names_every_option_and_argu
 
 def test_the_docs_name_no_command_that_does_not_exist() -> None:
     assert set(re.findall(r"^## nexus (\S+)$", CLI_PAGE.read_text("utf-8"), re.MULTILINE)) <= set(COMMANDS)
+
+
+def test_commands_in_the_text_and_tables_of_every_page_exist_with_their_options_and_arguments() -> None:
+    wrong = [f"{page.name}: {text}" for page in PAGES for line in lines_of(page) for text in problems_of(line)]
+    assert wrong == []
+
+
+def lines_of(page: Path) -> list[str]:
+    return list(commands_of(page.read_text("utf-8")))
+
+
+def test_wrong_commands_in_pages_are_found() -> None:
+    text = (
+        "`nexus context TEXT -s NAME`, `nexus forget`, `nexus history NAME --nothing`, `nexus replay 1 -s main`\n\n"
+        "## nexus session\n\n| command | does |\n|---|---|\n| `show NAME`, `gone NAME` | shows |\n"
+    )
+    assert [text for line in commands_of(text) for text in problems_of(line)] == [
+        "nexus context TEXT -s NAME: 1 arguments, not 0 to 0",
+        "nexus forget: no command forget",
+        "nexus history NAME --nothing: no option --nothing",
+        "nexus session gone NAME: no command gone",
+    ]
+
+
+def every_command(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
+    yield name, command
+    if isinstance(command, click.Group):
+        for sub in command.commands.values():
+            yield from every_command(sub, f"{name} {sub.name}")
+
+
+def test_every_command_with_a_session_takes_it_with_an_option() -> None:
+    names = {"session", "source", "sessions"}
+    lacking = [
+        name
+        for top in COMMANDS
+        for name, found in every_command(command(top), top)
+        if any(
+            isinstance(param, SessionArgument) or (isinstance(param, click.Argument) and param.name in names)
+            for param in found.params
+        )
+        and not any("--session" in param.opts and "-s" in param.opts for param in found.params)
+    ]
+    # `ledger import` takes a file named SOURCE.
+    assert [name for name in lacking if name != "ledger import"] == []
 
 
 def test_the_help_of_a_command_says_what_it_does_and_names_and_explains_every_option() -> None:

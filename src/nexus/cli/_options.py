@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import re
 import shutil
 import stat
 import sys
@@ -14,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from functools import wraps
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Unpack, cast, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast, get_args
 
 import click
 import msgspec
@@ -23,14 +22,14 @@ from click.shell_completion import CompletionItem
 from nexus.assembly.fit.cut import Strategy
 from nexus.cli._output import emit, emit_each, print_warning
 from nexus.cli._parameters import Choice
+from nexus.cli._sessions import LAST, NO_LEDGER, SESSION_OPTION, SessionArgument, SessionCommand, resolve_session
 from nexus.cli._tables import print_table
 from nexus.engine import DEFAULT_PROFILE, NEXT_MESSAGE, Engine, EngineOptions, open_engine
-from nexus.errors import BadConfig, BadTool, NexusError, NoSuchSession, UnreadableFile
+from nexus.errors import BadConfig, BadTool, NexusError, UnreadableFile
 from nexus.ledger.address import is_address, parse_address
 from nexus.ledger.location import open_ledger, open_server_ledger, workspace_ledger
 from nexus.ledger.sql.store import SqlLedger
 from nexus.ledger.sqlite import SqliteLedger
-from nexus.ledger.store import unknown_session
 from nexus.tokens.model_table import DEFAULT_MODEL
 from nexus.types.block import ContextWarning
 from nexus.types.config import Config
@@ -46,17 +45,7 @@ else:
 LEDGER_VARIABLE = "NEXUS_LEDGER"
 """Variable that names the ledger of all commands, in place of --ledger."""
 
-NO_LEDGER = ":memory:"
-"""Place of the empty ledger that commands read without a ledger file."""
-
-SHORTEST_PREFIX = 4
-"""Fewest characters of a session's name that select it."""
-
-SHOWN_CANDIDATES = 5
-"""Sessions that the message on an ambiguous name lists."""
-
-_ID_PREFIX = re.compile(r"[0-9a-f]{4}[0-9a-f-]*")
-"""Beginning of a session's id in other tools, with four digits at least."""
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 MAX_INPUT_BYTES = 256 * 2**20
 """Size limit of a JSON file and of standard input."""
@@ -267,15 +256,25 @@ class _SessionName(_ParamType):
                 sessions = nx.sessions()
         except (NexusError, OSError):
             return []
-        return [
-            CompletionItem(session.label, help=session.title)
-            for session in sessions
-            if session.label.startswith(incomplete) and session.label.isprintable()
-        ]
+        names = {session.label: session.title for session in sessions if session.label.isprintable()}
+        if names:
+            names.setdefault(LAST, "the newest session")
+        return [CompletionItem(name, help=title) for name, title in names.items() if name.startswith(incomplete)]
 
 
 SESSION = _SessionName()
 """The name of a session."""
+
+
+def session_argument(name: str = "session", **attributes: Any) -> Callable[[Function], Function]:
+    """Add the session that a command works on, as its argument NAME or with -s; the function receives it as `name`."""
+
+    def decorate(function: Function) -> Function:
+        described = f"The session, instead of {name.upper()}."
+        option = click.option("-s", "--session", SESSION_OPTION, type=SESSION, metavar="NAME", help=described)
+        return click.argument(name, type=SESSION, cls=SessionArgument, **attributes)(option(function))
+
+    return decorate
 
 
 def nexus_command(name: str, **attributes: Any) -> Callable[[Callable[..., Any]], click.Command]:
@@ -289,7 +288,7 @@ def nexus_command(name: str, **attributes: Any) -> Callable[[Callable[..., Any]]
             options = CommandOptions(**{name: value for name, value in chosen.items() if value is not None})
             return function(*args, options=options, **values)
 
-        command = click.command(name, **attributes)(run)
+        command = click.command(name, cls=SessionCommand, **attributes)(run)
         command.params += SHARED_OPTIONS
         return command
 
@@ -326,41 +325,6 @@ def check_new_name(_ctx: click.Context, _parameter: click.Parameter, value: str 
     if value is not None and not value.strip():
         raise click.BadParameter("a name cannot be empty")
     return value
-
-
-def resolve_session(nx: Engine, name: str) -> str:
-    """Return the label of the session with this name or alias, or whose name alone begins with it.
-
-    Raises NoSuchSession.
-    """
-    if label := nx.ledger.resolve(name) or _by_prefix(nx, name):
-        return label
-    if nx.ledger.location == NO_LEDGER:
-        raise NoSuchSession(
-            f"session {name!r} not found: no ledger yet (create one: nexus import FILE or nexus record)"
-        )
-    raise unknown_session(nx.store, name)
-
-
-def resolve_id(nx: Engine, name: str) -> str:
-    """Return the session with this name, or whose id begins with it; another name may be new."""
-    return name if nx.ledger.resolve(name) or not _ID_PREFIX.fullmatch(name) else _by_prefix(nx, name) or name
-
-
-def _by_prefix(nx: Engine, prefix: str) -> str:
-    """Return the only session whose name begins so; empty for none. Raises NoSuchSession for several.
-
-    The branches and sub-agents of a session, `NAME~1` and `NAME+ID`, do not make its name ambiguous.
-    """
-    if len(prefix) < SHORTEST_PREFIX:
-        return ""
-    labels = [session.label for session in nx.ledger.sessions(every=True) if session.label.startswith(prefix)]
-    roots = [label for label in labels if not any(label.startswith((f"{root}~", f"{root}+")) for root in labels)]
-    if len(roots) > 1:
-        shown_labels = ", ".join(repr(label) for label in sorted(roots)[:SHOWN_CANDIDATES])
-        more = f" and {len(roots) - SHOWN_CANDIDATES:,} more" if len(roots) > SHOWN_CANDIDATES else ""
-        raise NoSuchSession(f"session {prefix!r} is ambiguous: {shown_labels}{more} (give more of the name)")
-    return roots[0] if roots else ""
 
 
 def is_stream(path: str) -> bool:

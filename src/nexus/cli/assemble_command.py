@@ -27,8 +27,7 @@ from nexus.cli._options import (
     read_input,
     read_json,
     read_text,
-    resolve_id,
-    resolve_session,
+    session_argument,
     write_text,
 )
 from nexus.cli._output import (
@@ -42,6 +41,7 @@ from nexus.cli._output import (
     request_body,
 )
 from nexus.cli._parameters import Choice
+from nexus.cli._sessions import resolve_id, resolve_session
 from nexus.cli._tables import print_outline
 from nexus.cli._usage import ReportedUsage, reported_usage
 from nexus.context import AssembledContext
@@ -250,7 +250,7 @@ def _print_context(ctx: AssembledContext, output_format: str | None, counter: To
 
 
 @nexus_command("context")
-@click.argument("session", type=SESSION, required=False)
+@session_argument(required=False)
 @SESSION_MODEL_OPTION
 @BUDGET_OPTION
 @PROFILE_OPTION

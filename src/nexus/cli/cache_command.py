@@ -13,10 +13,10 @@ from nexus.cli._options import (
     BUDGET_OPTION,
     MODEL_OPTION,
     PROFILE_OPTION,
-    SESSION,
     TOOLS_OPTION,
     CommandOptions,
     NexusGroup,
+    session_argument,
 )
 from nexus.cli._output import count_noun, emit, emit_with_list, format_time, print_lines, progress_bar, quoted
 from nexus.cli._parameters import Choice
@@ -64,7 +64,7 @@ def command() -> None:
 
 
 @command.subcommand("show", epilog="Example: nexus cache show main")
-@click.argument("session", type=SESSION)
+@session_argument()
 @click.option("--breaks", "breaks_only", is_flag=True, help="List only calls with a prefix break.")
 def show(session: str, breaks_only: bool, options: CommandOptions) -> None:
     """Show the reported cache use of each call of SESSION, next to the prediction, and each prefix break with its price.
@@ -124,7 +124,7 @@ def _use_lines(use: CacheUse, models: set[str]) -> Iterator[str]:
 
 
 @command.subcommand("simulate")
-@click.argument("session", type=SESSION, default="main")
+@session_argument(default="main")
 @click.option("--provider", type=Choice(list(PROVIDER_MODELS)), help="Provider, with a usual model of it.")
 @MODEL_OPTION
 @BUDGET_OPTION

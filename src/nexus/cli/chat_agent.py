@@ -29,8 +29,9 @@ from nexus.agents.turn_tools import TurnTools
 from nexus.agents.workers import NO_HOOKS, TurnHooks, WorkerLimits
 from nexus.cli._exit_codes import exit_code, outcome_code
 from nexus.cli._models import EXTRACTIVE, NoKey, open_model, summarizer_of
-from nexus.cli._options import CommandOptions, resolve_id
+from nexus.cli._options import CommandOptions
 from nexus.cli._output import print_warning
+from nexus.cli._sessions import resolve_id
 from nexus.context import AssembledContext
 from nexus.engine import DEFAULT_PROFILE, NEXT_MESSAGE, Engine, EngineOptions
 from nexus.engine.async_engine import AsyncEngine, AsyncTurn

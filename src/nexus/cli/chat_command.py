@@ -17,8 +17,9 @@ from msgspec.structs import replace
 
 from nexus.cli._exit_codes import STOPPED, WRONG_INPUT, exit_code
 from nexus.cli._models import NoKey
-from nexus.cli._options import CommandOptions, nexus_command, resolve_session
+from nexus.cli._options import CommandOptions, nexus_command
 from nexus.cli._output import beginning, console, count_noun, print_warning, quoted
+from nexus.cli._sessions import resolve_session
 from nexus.cli._tracing import send_traces
 from nexus.cli.chat_agent import (
     LOCAL_INSTALL,

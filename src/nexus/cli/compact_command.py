@@ -11,10 +11,10 @@ import msgspec
 from nexus.cli._options import (
     BUDGET_OPTION,
     PROFILE_OPTION,
-    SESSION,
     SESSION_MODEL_OPTION,
     CommandOptions,
     nexus_command,
+    session_argument,
 )
 from nexus.cli._output import beginning, count_noun, format_ref, progress_bar, quoted
 from nexus.compaction import NOTHING
@@ -30,7 +30,7 @@ _REF = re.compile(r"(\d{1,15})(?:\.(\d{1,9}))?", re.ASCII)
 
 
 @nexus_command("compact")
-@click.argument("session", type=SESSION)
+@session_argument()
 @click.argument("focus", default="")
 @SESSION_MODEL_OPTION
 @BUDGET_OPTION
@@ -98,7 +98,7 @@ def run_compaction(nx: Engine, label: str, focus: str, plan: CompactionPlan | No
 
 
 @nexus_command("undo")
-@click.argument("name", type=SESSION)
+@session_argument("name")
 def undo(name: str, options: CommandOptions) -> None:
     """Undo the current compaction of session NAME.
 
@@ -112,7 +112,7 @@ def undo(name: str, options: CommandOptions) -> None:
 
 
 @nexus_command("redo")
-@click.argument("name", type=SESSION)
+@session_argument("name")
 def redo(name: str, options: CommandOptions) -> None:
     """Redo the compaction of session NAME that was undone last.
 
@@ -160,7 +160,7 @@ def _parse_ref(_ctx: click.Context, _parameter: click.Parameter, value: str | No
 
 
 @nexus_command("pin")
-@click.argument("name", type=SESSION)
+@session_argument("name")
 @click.argument("entry", required=False, callback=_parse_ref)
 @click.option("--reason", default="", help="Reason, shown in the list of pins.")
 def pin(name: str, entry: tuple[int, int | None] | None, reason: str, options: CommandOptions) -> None:
@@ -192,7 +192,7 @@ def pin(name: str, entry: tuple[int, int | None] | None, reason: str, options: C
 
 
 @nexus_command("unpin")
-@click.argument("name", type=SESSION)
+@session_argument("name")
 @click.argument("entry", callback=_parse_ref)
 @click.option("--reason", default="", help="Reason, stored in the history.")
 def unpin(name: str, entry: tuple[int, int | None], reason: str, options: CommandOptions) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from nexus.cli._options import SESSION, CommandOptions, check_new_name, nexus_command
+from nexus.cli._options import CommandOptions, check_new_name, nexus_command, session_argument
 from nexus.cli._output import quoted
 from nexus.ledger.sessions import Thread
 from nexus.render.console import printable
@@ -15,7 +15,7 @@ from nexus.render.console import printable
 
 @nexus_command("fork")
 @click.argument("new", callback=check_new_name)
-@click.argument("source", type=SESSION)
+@session_argument("source")
 @click.option("--turn", type=click.IntRange(min=0), help="Share up to the end of this turn [everything].")
 @click.option("--entry", type=click.IntRange(min=0), help="Share up to this entry [everything].")
 def command(new: str, source: str, turn: int | None, entry: int | None, options: CommandOptions) -> None:
@@ -39,7 +39,7 @@ def command(new: str, source: str, turn: int | None, entry: int | None, options:
 
 
 @nexus_command("rewind")
-@click.argument("name", type=SESSION)
+@session_argument("name")
 @click.option("--turn", type=click.IntRange(min=0), help="Move back to the end of this turn (0: the beginning).")
 @click.option("--entry", type=click.IntRange(min=0), help="Move back to this entry.")
 @click.option(

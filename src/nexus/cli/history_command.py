@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from nexus.assembly.fit.truncate import images_of
-from nexus.cli._options import NO_LEDGER, SESSION, CommandOptions, nexus_command, resolve_session
+from nexus.cli._options import SESSION, CommandOptions, nexus_command, session_argument
 from nexus.cli._output import (
     emit,
     emit_each,
@@ -31,6 +31,7 @@ from nexus.cli._output import (
     quoted,
 )
 from nexus.cli._parameters import Choice
+from nexus.cli._sessions import NO_LEDGER, resolve_session
 from nexus.engine import Engine
 from nexus.errors import BadReference, NoSuchSession, UnreadableFile
 from nexus.ledger.replay import visible_start
@@ -49,7 +50,7 @@ FILE_SUFFIXES = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "i
 
 
 @nexus_command("history")
-@click.argument("session", type=SESSION, default="")
+@session_argument(required=False)
 @click.option(
     "--as",
     "output_format",
@@ -76,7 +77,7 @@ FILE_SUFFIXES = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "i
     help="Show the references that fork, rewind and pin take (formats conversation and console).",
 )
 def command(
-    session: str,
+    session: str | None,
     output_format: str,
     call_id: str,
     folder: str | None,
@@ -99,7 +100,7 @@ def command(
     if ascii_only and output_format not in ("conversation", "console"):
         raise click.UsageError("--ascii requires --as conversation or --as console")
     with options.open(reads_stored=True, needs_config=False) as nx:
-        label = resolve_session(nx, session) if session else _newest_session(nx, call_id)
+        label = resolve_session(nx, session) if session is not None else _newest_session(nx, call_id)
         entries = _from_summary(nx, label) if from_summary else _verified_entries(nx, label)
         if call_id:
             entries = _entries_of_call(entries, call_id, label)
@@ -260,7 +261,7 @@ def _write_image(image: Image, folder: Path, name: str) -> str:
 
 @nexus_command("search")
 @click.argument("words", nargs=-1, required=True)
-@click.option("-s", "--session", type=SESSION, default="", help="Only in this session.")
+@click.option("-s", "--session", type=SESSION, help="Only in this session.")
 @click.option(
     "--role",
     "roles",
@@ -273,7 +274,7 @@ def _write_image(image: Image, folder: Path, name: str) -> str:
 @click.option("--all", "every", is_flag=True, help="Also search deleted sessions.")
 def search(
     words: tuple[str, ...],
-    session: str,
+    session: str | None,
     roles: tuple[Any, ...],
     limit: int,
     newest: bool,
@@ -292,7 +293,7 @@ def search(
     if not phrases:
         raise click.UsageError("no words in the query: punctuation alone is not searched")
     with options.open(reads_stored=True, needs_config=False) as nx, nx.ledger.snapshot():
-        label = resolve_session(nx, session) if session else ""
+        label = resolve_session(nx, session) if session is not None else ""
         order = "newest" if newest else "relevance"
         hits = nx.ledger.search(text, session=label, roles=roles, limit=limit + 1, order=order, every=every)
         names = {name for hit in hits for name in _hit_sessions(hit, label)}

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nexus.cli._options import SESSION, Choice, CommandOptions, NexusGroup, read_input, resolve_session
+from nexus.cli._options import SESSION, Choice, CommandOptions, NexusGroup, read_input
 from nexus.cli._output import beginning, emit, excerpt, format_ref, format_time, print_lines, progress_bar, quoted
+from nexus.cli._sessions import resolve_session
 from nexus.cli._tables import print_table
 from nexus.engine import Engine
 from nexus.ledger.search_text import parse_query
@@ -162,10 +163,13 @@ def forget(fact: tuple[str, ...], timezone: str, options: CommandOptions) -> Non
 
 @command.subcommand("propose")
 @click.argument("sessions", metavar="[SESSION]...", nargs=-1, type=SESSION)
+@click.option("-s", "--session", "more", multiple=True, type=SESSION, help="Another SESSION; repeatable.")
 @click.option("-m", "--model", default="", help="Model that finds the facts [wordings of standing facts, no model].")
 @click.option("--base-url", default="", help="Address of an OpenAI-compatible server for --model, such as …/v1.")
 @click.option("--add", "adds", is_flag=True, help="Add the proposals at once, as one change.")
-def propose(sessions: tuple[str, ...], base_url: str, adds: bool, options: CommandOptions) -> None:
+def propose(
+    sessions: tuple[str, ...], more: tuple[str, ...], base_url: str, adds: bool, options: CommandOptions
+) -> None:
     """List facts that the user stated in each SESSION [all], with the messages that they are from.
 
     A fact is a standing preference or rule, a fact about the user or the work, or a decision. Facts in memory, and those
@@ -180,7 +184,7 @@ def propose(sessions: tuple[str, ...], base_url: str, adds: bool, options: Comma
         raise click.UsageError("--base-url needs --model")
     with options.open(reads_stored=True) as nx:
         book = nx.notebook()
-        labels = [resolve_session(nx, name) for name in sessions] or [
+        labels = [resolve_session(nx, name) for name in (*sessions, *more)] or [
             info.label for info in nx.sessions() if not info.parent_session
         ]
         if (options.model or adds) and isinstance(nx.store, SqliteLedger):

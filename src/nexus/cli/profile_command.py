@@ -13,6 +13,7 @@ from nexus.assembly.profiles.user.registry import ProfileEntry
 from nexus.cli._exit_codes import UNREADABLE
 from nexus.cli._options import BUDGET_OPTION, MODEL_OPTION, SESSION, CommandOptions, NexusGroup
 from nexus.cli._output import emit, print_warning
+from nexus.cli._sessions import resolve_session
 from nexus.cli._tables import print_table
 from nexus.engine import Engine
 from nexus.engine.simulation.profile_order import WHEN, ProfileReport, check_profile_order
@@ -20,7 +21,7 @@ from nexus.render.console import printable
 from nexus.types.compaction_plan import FULL, FULL_TO
 
 SESSION_OPTION = click.option(
-    "-s", "--session", type=SESSION, default="main", show_default=True, help="Session of the measured call."
+    "-s", "--session", type=SESSION, help="Session of the measured call [main, which may be empty]."
 )
 
 
@@ -85,7 +86,7 @@ def _json_value(entry: ProfileEntry) -> dict[str, Any]:
 @SESSION_OPTION
 @MODEL_OPTION
 @BUDGET_OPTION
-def show(name: str, session: str, options: CommandOptions) -> None:
+def show(name: str, session: str | None, options: CommandOptions) -> None:
     """Show the sources of profile NAME in order.
 
     Each has its slot, its volatility and its tokens in this workspace. NAME may be a file.
@@ -119,8 +120,9 @@ def show(name: str, session: str, options: CommandOptions) -> None:
         print_warning(warning, err=False)
 
 
-def _measure(nx: Engine, name: str, session: str, options: CommandOptions) -> ProfileReport:
-    return check_profile_order(nx, name, session=session, model=options.model, budget=options.budget)
+def _measure(nx: Engine, name: str, session: str | None, options: CommandOptions) -> ProfileReport:
+    label = resolve_session(nx, session) if session is not None else "main"
+    return check_profile_order(nx, name, session=label, model=options.model, budget=options.budget)
 
 
 def _source_rows(report: ProfileReport) -> Iterator[tuple[str, ...]]:
@@ -164,7 +166,7 @@ def _report_value(report: ProfileReport) -> dict[str, Any]:
 @SESSION_OPTION
 @MODEL_OPTION
 @BUDGET_OPTION
-def check(name: str | None, session: str, options: CommandOptions) -> int:
+def check(name: str | None, session: str | None, options: CommandOptions) -> int:
     """Check profile NAME, or all profiles in files.
 
     Reports errors, and the cost of volatile blocks before stable ones.

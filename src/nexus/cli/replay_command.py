@@ -14,16 +14,16 @@ from nexus.cli._options import (
     BUDGET_OPTION,
     CALL_OPTION,
     PROFILE_OPTION,
-    SESSION,
     SESSION_MODEL_OPTION,
     STRATEGY_OPTION,
     TOOLS_OPTION,
     CommandOptions,
     nexus_command,
-    resolve_session,
+    session_argument,
 )
 from nexus.cli._output import PROVIDER_FORMATS, emit, request_body
 from nexus.cli._parameters import Choice
+from nexus.cli._sessions import resolve_session
 from nexus.cli._tables import print_explanation
 from nexus.engine import NEXT_MESSAGE
 from nexus.engine.analysis.diff import Difference
@@ -34,7 +34,7 @@ from nexus.types.request import Event, Request, Routing
 
 
 @nexus_command("replay")
-@click.argument("session", type=SESSION)
+@session_argument()
 @click.argument("turn", type=click.IntRange(min=1))
 @CALL_OPTION
 @click.option("--as", "output_format", type=Choice(PROVIDER_FORMATS), help="Provider format [the model's].")
@@ -91,7 +91,7 @@ def command(
 
 
 @nexus_command("diff")
-@click.argument("session", type=SESSION)
+@session_argument()
 @click.argument("turn", type=click.IntRange(min=1))
 @click.argument("later", required=False, type=click.IntRange(min=1))
 @click.option("--call", type=click.IntRange(min=1), help="Number of the call in TURN [the last].")
@@ -150,7 +150,7 @@ def _difference_lines(diff: Difference) -> Iterator[str]:
 
 
 @nexus_command("explain")
-@click.argument("session", type=SESSION)
+@session_argument()
 @click.argument("turn", required=False, type=click.IntRange(min=1))
 @CALL_OPTION
 @click.option("--all", "every", is_flag=True, help="List each message of long ranges too.")

@@ -14,15 +14,15 @@ import click
 import msgspec
 
 from nexus.cli._options import (
-    NO_LEDGER,
     SESSION,
     CommandOptions,
     NexusGroup,
     check_new_name,
     nexus_command,
-    resolve_session,
+    session_argument,
 )
 from nexus.cli._output import format_ref, format_time, quoted, shortened
+from nexus.cli._sessions import NO_LEDGER, resolve_session
 from nexus.cli._usage import reported_usage
 from nexus.cli._worker_tree import worker_tree
 from nexus.engine import Engine
@@ -82,7 +82,7 @@ def command() -> None:
 
 
 @command.subcommand("show")
-@click.argument("name", type=SESSION)
+@session_argument("name")
 def show(name: str, options: CommandOptions) -> None:
     """Show session NAME: facts, counts, pins, workers.
 
@@ -178,7 +178,7 @@ def _fact_rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 @command.subcommand("turns")
-@click.argument("name", type=SESSION)
+@session_argument("name")
 @click.option("--last", type=click.IntRange(min=1), help="Number of turns, the newest [all].")
 def turns(name: str, last: int | None, options: CommandOptions) -> None:
     """List the turns of session NAME.
@@ -228,7 +228,7 @@ def _turn_row(turn: Turn) -> list[str]:
 
 
 @command.subcommand("calls")
-@click.argument("name", type=SESSION)
+@session_argument("name")
 def calls(name: str, options: CommandOptions) -> None:
     """List the tool calls of session NAME.
 
@@ -255,7 +255,7 @@ def calls(name: str, options: CommandOptions) -> None:
 
 
 @command.subcommand("reflog")
-@click.argument("name", type=SESSION)
+@session_argument("name")
 def reflog(name: str, options: CommandOptions) -> None:
     """List the moves of session NAME.
 
@@ -274,7 +274,7 @@ def reflog(name: str, options: CommandOptions) -> None:
 
 
 @command.subcommand("ancestry")
-@click.argument("name", type=SESSION)
+@session_argument("name")
 @click.option("--turn", type=click.IntRange(min=0), help="Turn whose ancestry is shown [the newest].")
 def ancestry(name: str, turn: int | None, options: CommandOptions) -> None:
     """Show the threads from which a turn descends.
@@ -313,7 +313,7 @@ def aliases(options: CommandOptions, every: bool) -> None:
 
 
 @command.subcommand("set", epilog=f"Facts: {', '.join(SETTABLE)}.")
-@click.argument("name", type=SESSION)
+@session_argument("name")
 @click.argument("facts", nargs=-1, required=True, metavar="FACTS…")
 def set_(name: str, facts: tuple[str, ...], options: CommandOptions) -> None:
     """Set facts of session NAME. FACTS are NAME=VALUE pairs; an empty value removes a fact.
@@ -345,7 +345,7 @@ def _parse_facts(facts: tuple[str, ...]) -> dict[str, Any]:
 
 
 @command.subcommand("rename")
-@click.argument("old")
+@session_argument("old")
 @click.argument("new", callback=check_new_name)
 def rename(old: str, new: str, options: CommandOptions) -> None:
     """Rename session OLD to NEW. The old name stays as an alias.
@@ -358,7 +358,7 @@ def rename(old: str, new: str, options: CommandOptions) -> None:
 
 
 @command.subcommand("merge")
-@click.argument("name", type=SESSION)
+@session_argument("name")
 @click.argument("into", type=SESSION)
 def merge(name: str, into: str, options: CommandOptions) -> None:
     """Redirect session NAME to session INTO. The two histories are not mixed.
@@ -376,7 +376,7 @@ def merge(name: str, into: str, options: CommandOptions) -> None:
 
 @command.subcommand("alias")
 @click.argument("name", callback=check_new_name)
-@click.argument("session", type=SESSION)
+@session_argument()
 def alias(name: str, session: str, options: CommandOptions) -> None:
     """Make NAME an alias of SESSION. An existing alias is redirected.
 
@@ -388,7 +388,7 @@ def alias(name: str, session: str, options: CommandOptions) -> None:
 
 
 @command.subcommand("unalias")
-@click.argument("name", type=SESSION)
+@session_argument("name")
 def unalias(name: str, options: CommandOptions) -> None:
     """Remove the alias NAME. Its session does not change.
 
@@ -400,7 +400,7 @@ def unalias(name: str, options: CommandOptions) -> None:
 
 
 @command.subcommand("archive")
-@click.argument("name", type=SESSION)
+@session_argument("name")
 def archive(name: str, options: CommandOptions) -> None:
     """Archive session NAME.
 
@@ -412,7 +412,7 @@ def archive(name: str, options: CommandOptions) -> None:
 
 
 @command.subcommand("restore")
-@click.argument("name", type=SESSION)
+@session_argument("name")
 def restore(name: str, options: CommandOptions) -> None:
     """Restore session NAME after archive or delete.
 
@@ -422,7 +422,7 @@ def restore(name: str, options: CommandOptions) -> None:
 
 
 @command.subcommand("delete")
-@click.argument("name", type=SESSION)
+@session_argument("name")
 @click.option("--for-good", is_flag=True, help="Permanently erase its text from the storage.")
 @click.option("--with-forks", is_flag=True, help="With --for-good: also erase the sessions that continue it.")
 @click.option("--yes", is_flag=True, help="With --for-good: do not ask for confirmation.")
