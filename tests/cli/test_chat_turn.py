@@ -33,8 +33,7 @@ def test_paste_during_a_reply_is_a_draft_and_ctrl_c_arrives(chat: Start, server:
         talk.send(PASTE)
         talk.wait_for(SHOWN)
         talk.send("\x03")
-        talk.wait_for("interrupted")
-        talk.wait_for(PROMPT)
+        assert "interrupted" in talk.wait_for(PROMPT)
         assert len(server.requests) == number
         talk.send("\x03")
         talk.wait_for(PROMPT)
@@ -78,8 +77,7 @@ def test_ctrl_c_takes_queued_messages_back(chat: Start, server: ModelServer) -> 
     talk.say("Talk", "word word")
     talk.say("Later", "queued: Later")
     talk.send("\x03")
-    talk.wait_for("1 queued message is in the input line")
-    talk.wait_for(PROMPT)
+    assert "1 queued message is in the input line" in talk.wait_for(PROMPT)
     assert len(server.requests) == 1
     talk.say("", "Sent now.")
     assert last_message(server).endswith("Later")
@@ -129,8 +127,7 @@ def test_paste_of_a_poor_terminal_starts_no_call(chat: Start, server: ModelServe
     talk.say("Talk", "word word")
     talk.send(paste)
     talk.send("\x03")
-    talk.wait_for("interrupted")
-    talk.wait_for(PROMPT)
+    assert "interrupted" in talk.wait_for(PROMPT)
     assert len(server.requests) == 1
     if "Pasted" not in plain(talk.output):
         talk.wait_for("Pasted")
