@@ -237,7 +237,8 @@ def _with_parts_as_received(message: Message, item: dict[str, Any]) -> Message:
         parts = [part for part in parts if ("function_response" in part) == is_tool]
     if message.role == "system":
         return message  # no content has this role
-    if any("name" not in part["function_response"] for part in parts if part.get("function_response")):
+    responses = [part["function_response"] for part in parts if part.get("function_response")]
+    if any("name" not in mapping(response) for response in responses):
         return message  # the name is that of its call
     received = {"role": "model" if message.role == "assistant" else "user", "parts": [part for part in parts if part]}
     return as_sent_or_received(message, "gemini", [received], lambda: [_neutral_item(message)])
@@ -254,13 +255,13 @@ def _as_input(part: Any) -> dict[str, Any]:
     for name in _NESTED:
         if isinstance(fields.get(name), dict):
             fields[name] = {key: value for key, value in in_snake_case(fields[name]).items() if value is not None}
-    if response := fields.get("function_response"):
+    if isinstance(response := fields.get("function_response"), dict):
         given = response.get("response")
         if not isinstance(given, dict):
             response["response"] = {} if given is None else {"output": given}
         if isinstance(response.get("parts"), list):
             response["parts"] = [_as_input(inner) for inner in response["parts"]]
-    if "data" in fields.get("inline_data", {}):
+    if "data" in mapping(fields.get("inline_data")):
         fields["inline_data"]["data"] = standard_base64(fields["inline_data"]["data"])
     return fields
 
