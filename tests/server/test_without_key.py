@@ -70,5 +70,5 @@ def test_missing_package_is_named_with_its_extra(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    assert ran.returncode == 2 and "nexus-context-engine[server,openai]" in ran.stderr
+    assert ran.returncode == 2 and ".[server,openai]" in ran.stderr
     assert "Traceback" not in ran.stderr
