@@ -29,9 +29,9 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "status": ("nexus status",),
     "skill": ("nexus skill list", "nexus skill show release-notes"),
     "credential": (
-        "nexus credential set github --variable GITHUB_TOKEN",
-        "nexus credential set search --variable SEARCH_KEY",
-        "nexus credential list",
+        "nexus config credential set github --variable GITHUB_TOKEN",
+        "nexus config credential set search --variable SEARCH_KEY",
+        "nexus config credential list",
     ),
     "memory": ("nexus memory show", "nexus memory search index"),
 }

@@ -16,8 +16,8 @@ OPTIONS = {
     4: ("Find problems", "ledger doctor"),
     5: ("Free unused space", "ledger vacuum"),
     6: ("Back up the ledger", "ledger backup"),
-    7: ("Show configurations", "db show"),
-    8: ("Initialize configurations", "db init"),
+    7: ("Show configurations", "services db show"),
+    8: ("Initialize configurations", "services db init"),
 }
 BACKUP = 6
 

@@ -1,4 +1,4 @@
-"""`nexus config`: every value with where it comes from, servers without their secrets, warnings, errors."""
+"""`nexus config show`: every value with where it comes from, servers without their secrets, warnings, errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_every_value_is_a_line_with_where_it_comes_from(root: Path) -> None:
-    shown = run("config", folder=root)
+    shown = run("config", "show", folder=root)
     assert shown.code == 0
     lines = [line.split() for line in shown.out.splitlines()]
     assert ["persona", "ada", ".nexus/config.toml"] in lines
@@ -38,7 +38,7 @@ def test_every_value_is_a_line_with_where_it_comes_from(root: Path) -> None:
 
 
 def test_the_same_as_json(root: Path) -> None:
-    ran = run("config", "--json", folder=root)
+    ran = run("config", "show", "--json", folder=root)
     value = ran.json
     assert value["workspace"] == str(root)
     assert value["values"]["persona"] == {"value": "ada", "from": ".nexus/config.toml"}
@@ -53,7 +53,7 @@ def test_a_variable_is_named_and_a_workspace_may_be_given(
     root: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NEXUS_MODEL", "gpt-5")
-    shown = run("config", "-w", root, folder=tmp_path_factory.mktemp("elsewhere")).out
+    shown = run("config", "show", "-w", root, folder=tmp_path_factory.mktemp("elsewhere")).out
     assert ["model", "gpt-5", "variable", "NEXUS_MODEL"] in [line.split() for line in shown.splitlines()]
 
 
@@ -71,18 +71,18 @@ def test_a_model_of_a_workspace_is_refused_in_one_line(root: Path, command: tupl
 
 def test_a_bad_file_and_a_missing_folder_are_one_line_and_an_exit_code(root: Path) -> None:
     (root / ".nexus" / "config.toml").write_text("[instructions]\nfile_chars = -1\n")
-    ran = run("config", folder=root)
+    ran = run("config", "show", folder=root)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == "nexus: .nexus/config.toml: instructions.file_chars: Expected `int` >= 1000\n"
-    assert run("config", "--json", folder=root).json["error"]["type"] == "BadConfig"
+    assert run("config", "show", "--json", folder=root).json["error"]["type"] == "BadConfig"
     assert run("assemble", "hi", folder=root).code == 2, "no command goes on with half a configuration"
-    assert run("config", "-w", root / "nowhere", folder=root).code == 4
+    assert run("config", "show", "-w", root / "nowhere", folder=root).code == 4
 
 
 def test_names_and_values_have_no_power_over_a_terminal(root: Path) -> None:
     (root / ".nexus" / "config.toml").write_text('model = "a\\u001b[31mred\\nline"\n')
     (root / ".nexus" / "mcp.json").write_text('{"mcpServers": {"\\u001b[2J": {"command": "x\\ny"}, "b\\u001b": 1}}')
-    shown = run("config", folder=root).out
+    shown = run("config", "show", folder=root).out
     assert "\x1b" not in shown
     assert "\\x1b[31mred\\nline" in shown
 

@@ -1,4 +1,4 @@
-"""`nexus credential`: what each command says, and that none ever says a value."""
+"""`nexus config credential`: what each command says, and that none ever says a value."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def nexus_here(empty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rin
 
 def test_credential_value_from_stdin_excludes_last_line_break(nexus_here: Nexus, ring: Working) -> None:
     for given in (CANARY, f"{CANARY}\n", f"{CANARY}\r\n", f"\ufeff{CANARY}\n"):
-        done = nexus_here("credential", "set", "twitter", stdin=given.encode())
+        done = nexus_here("config", "credential", "set", "twitter", stdin=given.encode())
         assert (done.code, done.out, done.err) == (0, "Credential twitter: stored in the system's keyring.\n", "")
         assert list(ring.values.values()) == [CANARY]
-    nexus_here("credential", "set", "pem", stdin=b"-----BEGIN-----\nabc\n-----END-----\n")
+    nexus_here("config", "credential", "set", "pem", stdin=b"-----BEGIN-----\nabc\n-----END-----\n")
     assert "-----BEGIN-----\nabc\n-----END-----" in ring.values.values()
 
 
@@ -85,7 +85,7 @@ def test_a_value_is_asked_for_on_a_terminal_and_not_echoed(tmp_path: Path) -> No
 @pytest.mark.parametrize("extra", [[CANARY], [f"--value={CANARY}"], ["--value", CANARY], [f"-p{CANARY}"]])
 def test_a_value_as_an_argument_is_refused_and_not_repeated(nexus_here: Nexus, ring: Working, extra: list[str]) -> None:
     for json in ([], ["--json"]):
-        done = nexus_here("credential", "set", "twitter", *extra, *json)
+        done = nexus_here("config", "credential", "set", "twitter", *extra, *json)
         assert done.code == 2
         assert "value not stored: an argument would be visible" in done.err
         assert CANARY not in done.out + done.err
@@ -98,7 +98,7 @@ HOSTILE = ["../../x", "a/b", "a\nb", "A_B", "x" * 300, "-", "sk-LIVE_abc", "\x1b
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("args", [("set",), ("check",), ("check", "--ok"), ("remove",)], ids=" ".join)
 def test_a_name_that_is_none_is_refused_and_not_repeated(nexus_here: Nexus, name: str, args: tuple[str, ...]) -> None:
-    done = nexus_here("credential", *args, "--", name, stdin=b"x")
+    done = nexus_here("config", "credential", *args, "--", name, stdin=b"x")
     assert done.code == 2
     assert "invalid credential name" in done.err
     assert len(name) < 3 or name not in done.err
@@ -110,7 +110,7 @@ def test_a_name_that_is_none_is_refused_and_not_repeated(nexus_here: Nexus, name
     ids=["none", "line", "nul", "bytes", "10 MB"],
 )
 def test_a_value_that_is_none_is_refused(nexus_here: Nexus, ring: Working, value: bytes, problem: str) -> None:
-    done = nexus_here("credential", "set", "twitter", stdin=value)
+    done = nexus_here("config", "credential", "set", "twitter", stdin=value)
     assert (done.code, problem in done.err) == (2, True)
     assert ring.values == {}
 
@@ -118,10 +118,10 @@ def test_a_value_that_is_none_is_refused(nexus_here: Nexus, ring: Working, value
 def test_the_list_says_where_credentials_are_and_which_skills_want_them(
     nexus_here: Nexus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert nexus_here("credential", "list").out.split("\n")[1].split() == ["twitter", "missing", "social"]
-    nexus_here("credential", "set", "github", stdin=CANARY.encode())
+    assert nexus_here("config", "credential", "list").out.split("\n")[1].split() == ["twitter", "missing", "social"]
+    nexus_here("config", "credential", "set", "github", stdin=CANARY.encode())
     monkeypatch.setenv(OWN, CANARY)
-    rows = nexus_here("credential", "list", "--json").json
+    rows = nexus_here("config", "credential", "list", "--json").json
     assert [(one["name"], one["where"], one["variable"], one["state"], one["skills"]) for one in rows] == [
         ("github", "keyring", "", "unchecked", []), ("twitter", "variable", OWN, "unchecked", ["social"])
     ]  # fmt: skip
@@ -129,50 +129,55 @@ def test_the_list_says_where_credentials_are_and_which_skills_want_them(
 
 def test_without_any_the_list_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEXUS_HOME", str(tmp_path / "home"))
-    assert "nexus credential set NAME" in run("credential", "list", folder=tmp_path).out
-    assert run("credential", "list", "--json", folder=tmp_path).json == []
-    done = run("credential", "check", folder=tmp_path)
+    assert "nexus config credential set NAME" in run("config", "credential", "list", folder=tmp_path).out
+    assert run("config", "credential", "list", "--json", folder=tmp_path).json == []
+    done = run("config", "credential", "check", folder=tmp_path)
     assert (done.code, done.out) == (0, "No credentials to check.\n")
 
 
 def test_a_check_fails_where_a_value_is_missing_or_marked_as_broken(nexus_here: Nexus, ring: Working) -> None:
-    assert nexus_here("credential", "check").code == 1
-    nexus_here("credential", "set", "twitter", stdin=b"x")
-    assert nexus_here("credential", "check").code == 0
-    assert nexus_here("credential", "check", "twitter", "--broken").code == 0
-    done = nexus_here("credential", "check", "twitter", "--json")
+    assert nexus_here("config", "credential", "check").code == 1
+    nexus_here("config", "credential", "set", "twitter", stdin=b"x")
+    assert nexus_here("config", "credential", "check").code == 0
+    assert nexus_here("config", "credential", "check", "twitter", "--broken").code == 0
+    done = nexus_here("config", "credential", "check", "twitter", "--json")
     assert (done.code, done.json[0]["state"]) == (1, "broken")
-    assert nexus_here("credential", "check", "twitter", "--ok").code == 0
-    assert nexus_here("credential", "check", "twitter").code == 0
+    assert nexus_here("config", "credential", "check", "twitter", "--ok").code == 0
+    assert nexus_here("config", "credential", "check", "twitter").code == 0
     ring.values.clear()
-    assert nexus_here("credential", "check", "twitter").code == 1
-    assert nexus_here("credential", "check", "--ok").code == 2
-    assert nexus_here("credential", "check", "unknown").code == 2
+    assert nexus_here("config", "credential", "check", "twitter").code == 1
+    assert nexus_here("config", "credential", "check", "--ok").code == 2
+    assert nexus_here("config", "credential", "check", "unknown").code == 2
 
 
 def test_removing_says_whether_a_value_was_deleted(nexus_here: Nexus, ring: Working) -> None:
-    nexus_here("credential", "set", "twitter", stdin=b"x")
-    done = nexus_here("credential", "remove", "twitter")
+    nexus_here("config", "credential", "set", "twitter", stdin=b"x")
+    done = nexus_here("config", "credential", "remove", "twitter")
     assert done.out == "Credential twitter: removed; its value is deleted.\n"
     assert ring.values == {}
-    nexus_here("credential", "set", "twitter", "--variable", "MY_KEY")
-    assert nexus_here("credential", "remove", "twitter", "--json").json == {"name": "twitter", "valueDeleted": False}
-    assert nexus_here("credential", "remove", "twitter").code == 2
+    nexus_here("config", "credential", "set", "twitter", "--variable", "MY_KEY")
+    assert nexus_here("config", "credential", "remove", "twitter", "--json").json == {
+        "name": "twitter",
+        "valueDeleted": False,
+    }
+    assert nexus_here("config", "credential", "remove", "twitter").code == 2
 
 
 def test_without_a_keyring_the_error_names_the_ways_that_are_left(nexus_here: Nexus) -> None:
     keyring.set_keyring(fail.Keyring())
-    done = nexus_here("credential", "set", "twitter", stdin=CANARY.encode())
+    done = nexus_here("config", "credential", "set", "twitter", stdin=CANARY.encode())
     assert done.code == 1
     assert "no usable system keyring" in done.err
     assert OWN in done.err
     assert "--variable" in done.err
-    assert nexus_here("credential", "set", "twitter", "--variable", "MY_KEY").out.endswith("variable MY_KEY.\n")
+    assert nexus_here("config", "credential", "set", "twitter", "--variable", "MY_KEY").out.endswith(
+        "variable MY_KEY.\n"
+    )
 
 
 def test_a_variable_that_hides_a_stored_value_is_mentioned(nexus_here: Nexus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(OWN, CANARY)
-    assert f"{OWN} is set too" in nexus_here("credential", "set", "twitter", stdin=b"x").err
+    assert f"{OWN} is set too" in nexus_here("config", "credential", "set", "twitter", stdin=b"x").err
 
 
 def test_a_damaged_list_is_an_error_of_unreadable_input_and_stays(nexus_here: Nexus, tmp_path: Path) -> None:
@@ -180,7 +185,7 @@ def test_a_damaged_list_is_an_error_of_unreadable_input_and_stays(nexus_here: Ne
     file = tmp_path / "home" / "credentials.json"
     file.write_text("{")
     for args in (("list",), ("check",), ("set", "twitter"), ("remove", "twitter"), ("check", "twitter", "--ok")):
-        done = nexus_here("credential", *args, stdin=b"x")
+        done = nexus_here("config", "credential", *args, stdin=b"x")
         assert (done.code, "left unchanged" in done.err) == (4, True)
     assert file.read_text() == "{"
     done = nexus_here("status")
@@ -191,19 +196,22 @@ def test_no_command_shows_a_value_or_leaves_it_in_a_file(
     nexus_here: Nexus, empty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTHER_KEY", CANARY)
-    ran = [nexus_here("credential", "set", "twitter", stdin=CANARY.encode())]
-    ran.append(nexus_here("credential", "set", "other", "--variable", "OTHER_KEY"))
+    ran = [nexus_here("config", "credential", "set", "twitter", stdin=CANARY.encode())]
+    ran.append(nexus_here("config", "credential", "set", "other", "--variable", "OTHER_KEY"))
     for own in (False, True):
         if own:
             monkeypatch.setenv(OWN, CANARY)
         for args in (
-            ("credential", "list"), ("credential", "check"), ("credential", "check", "twitter", "--broken"), ("status",),
+            ("config", "credential", "list"), ("config", "credential", "check"), ("config", "credential", "check", "twitter", "--broken"), ("status",),
             ("status", "--brief"), ("context",), ("assemble", "hi"), ("assemble", "hi", "--as", "text"), ("sessions",),
-            ("assemble", "hi", "--save", "ctx.json"), ("credential", "check", "none"), ("credential", "remove", "other"),
+            ("assemble", "hi", "--save", "ctx.json"), ("config", "credential", "check", "none"), ("config", "credential", "remove", "other"),
         ):  # fmt: skip
             ran += [nexus_here(*args), nexus_here(*args, "--json")]
     keyring.set_keyring(Raising())
-    ran += [nexus_here("credential", "set", "x", stdin=CANARY.encode()), nexus_here("credential", "remove", "twitter")]
+    ran += [
+        nexus_here("config", "credential", "set", "x", stdin=CANARY.encode()),
+        nexus_here("config", "credential", "remove", "twitter"),
+    ]
     assert all(CANARY not in done.out + done.err for done in ran)
     assert any("1 broken (twitter)" in done.out for done in ran)
     files = [path for folder in (empty, tmp_path / "home") for path in folder.rglob("*") if path.is_file()]

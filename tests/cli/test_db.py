@@ -1,4 +1,4 @@
-"""`nexus db`, and the menu of `scripts/database_manager.py` that calls it."""
+"""`nexus services db`, and the menu of `scripts/database_manager.py` that calls it."""
 
 from __future__ import annotations
 
@@ -23,37 +23,42 @@ def menu(*args: str, folder: Path, stdin: str = "") -> subprocess.CompletedProce
 
 
 def test_init_stores_the_template_and_a_second_run_changes_nothing(empty: Path) -> None:
-    first, second = run("db", "init", folder=empty), run("db", "init", folder=empty)
+    first, second = run("services", "db", "init", folder=empty), run("services", "db", "init", folder=empty)
     assert (first.code, first.out.splitlines()[0]) == (0, "Configuration: stored.")
     assert f"{PROFILE}.content" in first.out
     assert (second.code, second.out) == (0, "Configuration: nothing changed.\n")
-    assert run("db", "init", "--json", folder=empty).json["changed"] is False
+    assert run("services", "db", "init", "--json", folder=empty).json["changed"] is False
 
 
 def test_newer_template_adds_names_and_keeps_edits(empty: Path) -> None:
-    run("db", "init", folder=empty)
-    assert run("db", "set-default", "mood.enabled", "true", folder=empty).out == "'mood.enabled': true\n"
+    run("services", "db", "init", folder=empty)
+    assert run("services", "db", "set-default", "mood.enabled", "true", folder=empty).out == "'mood.enabled': true\n"
     (empty / "config.yml").write_text("mood: {enabled: false, model: small}\n", "utf-8")
-    done = run("db", "init", "--template", "config.yml", "--json", folder=empty).json
+    done = run("services", "db", "init", "--template", "config.yml", "--json", folder=empty).json
     assert (done["added"], done["edited"]) == (["mood.model"], ["mood.enabled"])
-    rows = {row["name"]: (row["value"], row["source"]) for row in run("db", "show", "--json", folder=empty).json}
+    rows = {
+        row["name"]: (row["value"], row["source"]) for row in run("services", "db", "show", "--json", folder=empty).json
+    }
     assert rows["mood.enabled"] == (True, "edited")
     assert rows["mood.model"] == ("small", "template")
 
 
 def test_set_and_show_a_users_override(empty: Path) -> None:
-    done = run("db", "set", "ada", "friends_profile", "Short\nanswers.", folder=empty)
+    done = run("services", "db", "set", "ada", "friends_profile", "Short\nanswers.", folder=empty)
     assert (done.code, done.out) == (0, "'friends_profile' of 'ada': set.\n")
-    shown = run("db", "show", "--owner", "ada", folder=empty).out
+    shown = run("services", "db", "show", "--owner", "ada", folder=empty).out
     assert [line.split() for line in shown.splitlines() if "prompt_overrides" in line] == [
         ["prompt_overrides.friends_profile", "Short", "answers.", "user"]
     ]
-    assert "prompt_overrides" not in run("db", "show", "--owner", "grace", folder=empty).out
-    assert run("db", "set", "ada", "friends_profile", "", folder=empty).out == "'friends_profile' of 'ada': removed.\n"
+    assert "prompt_overrides" not in run("services", "db", "show", "--owner", "grace", folder=empty).out
+    assert (
+        run("services", "db", "set", "ada", "friends_profile", "", folder=empty).out
+        == "'friends_profile' of 'ada': removed.\n"
+    )
 
 
 def test_show_creates_no_file(empty: Path) -> None:
-    assert run("db", "show", folder=empty).code == 0
+    assert run("services", "db", "show", folder=empty).code == 0
     assert list((empty / ".nexus").iterdir()) == []
 
 
@@ -67,25 +72,28 @@ def test_show_creates_no_file(empty: Path) -> None:
         (("init", "--template", "none.yml"), 4, "none.yml"),
         (("init", "--template", "bad.yml"), 2, "not readable as YAML"),
         (("show", "--owner", "a\nb"), 2, "control characters"),
-        (("shwo",), 2, "Did you mean: nexus db show?"),
+        (("shwo",), 2, "Did you mean: nexus services db show?"),
     ],
 )
 def test_wrong_input_is_one_line_with_an_exit_code(empty: Path, words: tuple[str, ...], code: int, text: str) -> None:
     (empty / "bad.yml").write_text("[1", "utf-8")
-    done = run("db", *words, folder=empty)
+    done = run("services", "db", *words, folder=empty)
     assert (done.code, done.out) == (code, "")
     assert text in done.err
 
 
 def test_prompt_that_is_not_editable_is_exit_code_2(empty: Path) -> None:
-    run("db", "set-default", f"{PROFILE}.editable", "false", folder=empty)
-    done = run("db", "set", "ada", "friends_profile", "x", "--json", folder=empty)
+    run("services", "db", "set-default", f"{PROFILE}.editable", "false", folder=empty)
+    done = run("services", "db", "set", "ada", "friends_profile", "x", "--json", folder=empty)
     assert (done.code, done.json["error"]["type"]) == (2, "NotEditable")
 
 
 def test_forgetting_a_profile_that_is_not_there_is_exit_code_2(empty: Path) -> None:
-    run("db", "set", "ada", "friends_profile", "x", folder=empty)
-    first, second = run("db", "forget", "ada", folder=empty), run("db", "forget", "ada", folder=empty)
+    run("services", "db", "set", "ada", "friends_profile", "x", folder=empty)
+    first, second = (
+        run("services", "db", "forget", "ada", folder=empty),
+        run("services", "db", "forget", "ada", folder=empty),
+    )
     assert (first.code, first.out) == (0, "Profile of 'ada': erased.\n")
     assert (second.code, second.out, second.err) == (2, "", "nexus: no profile of 'ada' found (nothing was erased)\n")
 
@@ -95,7 +103,7 @@ def test_option_8_of_the_menu_initializes_configurations(empty: Path) -> None:
     first = menu("--option", "8", "-w", str(empty), folder=empty)
     assert (first.returncode, first.stdout.splitlines()[0]) == (0, "Configuration: stored.")
     asked = menu("-w", str(empty), folder=empty, stdin="x\n9\n8\n")
-    assert "8. Initialize configurations (nexus db init)\n" in asked.stdout
+    assert "8. Initialize configurations (nexus services db init)\n" in asked.stdout
     assert asked.stdout.count("Choose a number from 0 to 8.") == 2
     assert asked.stdout.endswith("Configuration: nothing changed.\n")
 
@@ -109,7 +117,7 @@ def test_menu_ends_without_an_answer_and_passes_exit_codes_on(empty: Path) -> No
 
 
 def test_every_option_of_the_menu_is_a_command(empty: Path) -> None:
-    run("db", "init", folder=empty)
+    run("services", "db", "init", folder=empty)
     for option in range(1, 9):
         done = menu("--option", str(option), "--file", "copy.db", folder=empty)
         assert (option, done.returncode, "Traceback" in done.stderr) == (option, 0, False)

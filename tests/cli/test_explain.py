@@ -47,7 +47,7 @@ def test_replay_prints_body_and_reports_verification_on_stderr(talk: Path) -> No
     assert hashlib.sha256(exact.encode()).hexdigest() == told["sha256"]
 
 
-@pytest.mark.parametrize("words", [("replay", "main"), ("explain", "main"), ("diff", "main")])
+@pytest.mark.parametrize("words", [("replay", "main"), ("explain", "main"), ("session", "diff", "main")])
 def test_turns_that_are_not_there_are_refused_by_name(talk: Path, words: tuple[str, str]) -> None:
     for more in (("99",), ("0",), ("-1",), ("x",), ("15", "--call", "3"), ("1e3",), ("9" * 40,)):
         done = run(*words, *more, folder=talk)
@@ -78,18 +78,18 @@ def test_explain_lists_every_message_and_its_json_adds_up(talk: Path) -> None:
 
 
 def test_diff_names_the_cause_and_the_first_byte(talk: Path) -> None:
-    done = run("diff", "main", "16", folder=talk)
+    done = run("session", "diff", "main", "16", folder=talk)
     assert done.code == 0
     assert "Broken at AGENTS.md (rules) in the system slot" in done.out
     assert "because AGENTS.md (rules) changed" in done.out
-    told = json.loads(run("diff", "main", "16", "--json", folder=talk).out)
+    told = json.loads(run("session", "diff", "main", "16", "--json", folder=talk).out)
     assert (told["state"], told["earlier"][:5], told["later"][:6]) == ("broken", "good.", "brief.")
-    assert "Extends" in run("diff", "main", "2", folder=talk).out
-    calls = run("diff", "main", "15", "15", "--call", "1", "--later-call", "2", folder=talk).out
+    assert "Extends" in run("session", "diff", "main", "2", folder=talk).out
+    calls = run("session", "diff", "main", "15", "15", "--call", "1", "--later-call", "2", folder=talk).out
     assert calls.startswith("call 2 of 2 of turn 15 of session 'main', after call 1 of 2 of turn 15")
-    assert "The same" in run("diff", "main", "3", "3", folder=talk).out
-    assert run("diff", "main", "1", folder=talk).code == 2
-    assert run("diff", "main", "3", "--later-call", "1", folder=talk).code == 2
+    assert "The same" in run("session", "diff", "main", "3", "3", folder=talk).out
+    assert run("session", "diff", "main", "1", folder=talk).code == 2
+    assert run("session", "diff", "main", "3", "--later-call", "1", folder=talk).code == 2
 
 
 def test_assemble_rebuilds_recorded_call_with_changes_and_writes_nothing(talk: Path) -> None:
@@ -125,8 +125,10 @@ def test_unverified_call_exits_5_and_is_printed_with_unverified(talk: Path) -> N
     assert shown.code == 0
     assert "NOT VERIFIED" in shown.err
     assert "Warning" in run("explain", "main", "3", "--ledger", "other.db", "--unverified", folder=talk).out
-    assert run("diff", "main", "3", "--ledger", "other.db", folder=talk).code == 5
-    assert "not verified" in run("diff", "main", "3", "--ledger", "other.db", "--unverified", folder=talk).err
+    assert run("session", "diff", "main", "3", "--ledger", "other.db", folder=talk).code == 5
+    assert (
+        "not verified" in run("session", "diff", "main", "3", "--ledger", "other.db", "--unverified", folder=talk).err
+    )
 
 
 def test_next_call_has_model_and_profile_of_the_last_one(empty: Path) -> None:

@@ -17,10 +17,10 @@ READING = [
     ("assemble", "hi", "--attach", "{}"),
     ("assemble", "hi", "--image", "{}"),
     ("import", "{}"),
-    ("validate", "{}"),
+    ("turnlog", "validate", "{}"),
     ("ledger", "import", "{}"),
     ("ledger", "restore", "{}"),
-    ("policy", "check", "{}"),
+    ("config", "policy", "check", "{}"),
 ]
 
 

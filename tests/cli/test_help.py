@@ -16,6 +16,16 @@ from cli.running import environment, program, run
 from nexus import __version__
 from nexus.cli import COMMANDS, GROUPS, OTHER_WORDS
 
+FORMER = {
+    "redo": "undo --redo", "db": "services db", "validate": "turnlog validate",
+    **{name: f"session {name}" for name in ("pin", "unpin", "rewind", "diff")},
+    **{
+        name: f"config {name}"
+        for name in ("profile", "policy", "credential", "tools", "models", "plugins", "completion")
+    },
+}  # fmt: skip
+"""Former names of commands, with the new ones."""
+
 
 def test_help_shows_commands_under_their_headings() -> None:
     lines = run("--help", folder=Path.cwd()).out.partition("\nStart:")[2].splitlines()
@@ -30,10 +40,12 @@ def test_help_shows_commands_under_their_headings() -> None:
     ("words", "meant"),
     [
         ("sesions", "sessions"), ("histroy main", "history"), ("Sessions", "sessions"), ("verify", "ledger verify"),
-        ("ledger verfy", "ledger verify"), ("session shw main", "session show"), ("plugin list", "plugins"),
-        ("session list", "sessions"), ("config show", "config"), ("assemble hi --explain", "explain"),
+        ("ledger verfy", "ledger verify"), ("session shw main", "session show"), ("plugin list", "config plugins"),
+        ("session list", "sessions"), ("config shw", "config show"), ("assemble hi --explain", "explain"),
         ("ls", "sessions"), ("version", "--version"), ("help", "--help"), ("memory serch x", "memory search"),
         ("cache-sim main", "cache simulate"), ("cache simulat main", "cache simulate"),
+        ("services db shwo", "services db show"), ("config polcy test", "config policy"), ("valdate x", "turnlog validate"),
+        *((name, new) for name, new in FORMER.items()),
     ],
 )  # fmt: skip
 def test_mistyped_and_former_words_name_the_command(empty: Path, words: str, meant: str) -> None:
@@ -45,13 +57,21 @@ def test_mistyped_and_former_words_name_the_command(empty: Path, words: str, mea
     assert told.endswith(f"Did you mean: nexus {meant}?")
 
 
+def test_help_of_assemble_shows_the_usual_options_and_help_all_shows_the_rest(empty: Path) -> None:
+    shown, everything = (run("assemble", option, folder=empty).out for option in ("--help", "--help-all"))
+    lines = [line for line in shown.splitlines() if line.startswith("  -")]
+    assert 10 < len(lines) <= 20
+    assert ("--toolset" in shown, "--toolset" in everything) == (False, True)
+    assert run("assemble", "hi", "--persona", "none", folder=empty).code == 0
+
+
 def test_word_like_no_command_gets_no_suggestion(empty: Path) -> None:
     assert "Did you mean" not in run("xyzzy", folder=empty).err
 
 
 @pytest.mark.parametrize(
     ("words", "meant"),
-    [("history main --as opnai", "openai"), ("assemble hi --role wroker", "worker"), ("completion bsh", "bash"),
+    [("history main --as opnai", "openai"), ("assemble hi --role wroker", "worker"), ("config completion bsh", "bash"),
      ("cache simulate main --provider Antropic", "anthropic"), ("import x --format claude", "claude")],
 )  # fmt: skip
 def test_mistyped_value_of_an_option_names_the_nearest(empty: Path, words: str, meant: str) -> None:
@@ -100,7 +120,7 @@ def test_completion_offers_commands_values_and_sessions(talks: Path) -> None:
     assert completed(talks, "his") == ["history"]
     assert set(completed(talks, "")) >= set(COMMANDS)
     assert completed(talks, "history", "tele") == ["telegram:42"]
-    assert set(completed(talks, "session", "show", "")) == {"main", "telegram:42", "two words"}
+    assert set(completed(talks, "session", "show", "")) == {"main", "telegram:42", "two words", "last"}
     assert completed(talks, "assemble", "hi", "-s", "ma") == ["main"]
     assert completed(talks, "history", "main", "--as", "open") == ["openai"]
     assert "--help" in completed(talks, "--h")
@@ -119,10 +139,13 @@ def test_completion_reads_the_ledger_of_the_line(talks: Path, tmp_path_factory: 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_script_is_printed_for_each_shell(empty: Path, shell: str) -> None:
-    ran = run("completion", shell, folder=empty)
+    ran = run("config", "completion", shell, folder=empty)
     assert (ran.code, ran.err) == (0, "")
     assert "_NEXUS_COMPLETE" in ran.out
-    assert run("completion", shell, "--json", folder=empty).json == {"shell": shell, "script": ran.out.rstrip("\n")}
+    assert run("config", "completion", shell, "--json", folder=empty).json == {
+        "shell": shell,
+        "script": ran.out.rstrip("\n"),
+    }
     if shutil.which(shell):
         checked = subprocess.run([shell, "-n"], input=ran.out, text=True, capture_output=True, check=False)
         assert (checked.returncode, checked.stderr) == (0, "")
@@ -132,7 +155,7 @@ def test_bash_completes_a_session_name_with_a_colon_on_the_tab_key(talks: Path, 
     if not shutil.which("bash"):
         missing = "bash is not installed: the completion on the tab key is not tested"
         pytest.fail(missing, pytrace=False) if os.environ.get("CI") else pytest.skip(missing)
-    script = run("completion", "bash", folder=talks).out
+    script = run("config", "completion", "bash", folder=talks).out
     bin_ = tmp_path / "bin"
     bin_.mkdir()
     (bin_ / "nexus").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m nexus "$@"\n')

@@ -191,7 +191,9 @@ def test_json_is_json_in_any_output_encoding(empty: Path) -> None:
 
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
 @pytest.mark.parametrize(
-    "command", [("history", "main"), ("assemble", "Hi"), ("context",), ("sessions",), ("models",)], ids=" ".join
+    "command",
+    [("history", "main"), ("assemble", "Hi"), ("context",), ("sessions",), ("config", "models")],
+    ids=" ".join,
 )
 def test_a_narrow_output_encoding_is_no_traceback(example: Path, command: tuple[str, ...], encoding: str) -> None:
     ran = run(*command, folder=example, encoding=encoding)

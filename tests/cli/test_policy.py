@@ -1,4 +1,4 @@
-"""`nexus policy`, and who speaks as what in `nexus assemble`."""
+"""`nexus config policy`, and who speaks as what in `nexus assemble`."""
 
 from __future__ import annotations
 
@@ -41,40 +41,43 @@ def bound(empty: Path) -> Path:
 
 
 def test_show_says_that_nobody_is_bound_where_there_is_no_policy(empty: Path) -> None:
-    ran = run("policy", "show", folder=empty)
+    ran = run("config", "policy", "show", folder=empty)
     assert ran.out == "No policy: no restrictions apply. Files: ~/.nexus/policy.toml and .nexus/policy.toml.\n"
-    assert run("policy", "show", "--json", folder=empty).json == []
+    assert run("config", "policy", "show", "--json", folder=empty).json == []
 
 
 def test_show_lists_every_rule(bound: Path) -> None:
-    out = run("policy", "show", folder=bound).out
+    out = run("config", "policy", "show", folder=bound).out
     assert out.splitlines()[0] == ".nexus/policy.toml"
     for word in ("read_*, reed_*", "telegram:42", "person ann", "session dm:ann", "deny run_*", "all others"):
         assert word in out
-    assert run("policy", "show", "--json", folder=bound).json[0]["default"]["toolset"] == "look"
+    assert run("config", "policy", "show", "--json", folder=bound).json[0]["default"]["toolset"] == "look"
 
 
 def test_policy_check_reports_ok_and_warns_of_unmatched_patterns(bound: Path) -> None:
-    ran = run("policy", "check", "--tools", "tools.json", folder=bound)
+    ran = run("config", "policy", "check", "--tools", "tools.json", folder=bound)
     assert ran.out.splitlines() == [
         ".nexus/policy.toml: ok (2 toolsets, 1 principals, 1 roles)",
         "Warning: .nexus/policy.toml: pattern 'reed_*' of toolset 'look' matches no tool",
     ]
-    assert run("policy", "check", "--json", folder=bound).json == {"policies": [".nexus/policy.toml"], "warnings": []}
+    assert run("config", "policy", "check", "--json", folder=bound).json == {
+        "policies": [".nexus/policy.toml"],
+        "warnings": [],
+    }
 
 
 def test_check_judges_a_file_before_it_holds(bound: Path) -> None:
     (bound / "new.toml").write_text("[default]\ntoolset = 'nothing'\n")
-    ran = run("policy", "check", "new.toml", folder=bound)
+    ran = run("config", "policy", "check", "new.toml", folder=bound)
     assert (ran.code, ran.out) == (4, "")
     assert "new.toml: default.toolset: expected a toolset (none is defined)" in ran.err
     (bound / "new.toml").write_text(POLICY)
-    assert run("policy", "check", "new.toml", folder=bound).code == 0
+    assert run("config", "policy", "check", "new.toml", folder=bound).code == 0
 
 
 def test_invalid_policy_is_reported_with_key_and_prevents_assembly(bound: Path) -> None:
     (bound / ".nexus" / "policy.toml").write_text("[toolsets.full]\ntools = '*'\n")
-    for command in (("policy", "check"), ("policy", "show"), ("assemble", "hi"), ("context",)):
+    for command in (("config", "policy", "check"), ("config", "policy", "show"), ("assemble", "hi"), ("context",)):
         ran = run(*command, folder=bound)
         assert (ran.code, ran.out) == (4, "")
         assert ran.err.startswith("nexus: .nexus/policy.toml: toolsets.full.tools: expected `array`, got `str`")
@@ -83,26 +86,30 @@ def test_invalid_policy_is_reported_with_key_and_prevents_assembly(bound: Path) 
 
 
 def test_policy_test_prints_grant_and_each_tool_with_reason(bound: Path) -> None:
-    out = run("policy", "test", "--as", "telegram:42", "--role", "worker", "--tools", "tools.json", folder=bound).out
+    out = run(
+        "config", "policy", "test", "--as", "telegram:42", "--role", "worker", "--tools", "tools.json", folder=bound
+    ).out
     rows = [line.split(maxsplit=1) for line in out.splitlines()]
     assert rows[:5] == [
         ["role", "worker"], ["person", "ann"], ["session", "worker:test"], ["toolset", "full"], ["permissions", "read"],
     ]  # fmt: skip
     assert "run_command  denied   role worker is denied 'run_*'" in out
-    told = run("policy", "test", "--principal", "telegram:42", "--tools", "tools.json", "--json", folder=bound).json
+    told = run(
+        "config", "policy", "test", "--principal", "telegram:42", "--tools", "tools.json", "--json", folder=bound
+    ).json
     assert (told["role"], told["session"], told["tools"]) == ("manager", "dm:ann", ["read_file", "run_command"])
 
 
 def test_test_of_one_tool_ends_with_1_where_it_is_not_allowed(bound: Path) -> None:
-    assert run("policy", "test", "--as", "telegram:42", "--tool", "run_command", folder=bound).code == 0
-    ran = run("policy", "test", "--as", "discord:7", "--tool", "run_command", folder=bound)
+    assert run("config", "policy", "test", "--as", "telegram:42", "--tool", "run_command", folder=bound).code == 0
+    ran = run("config", "policy", "test", "--as", "discord:7", "--tool", "run_command", folder=bound)
     assert ran.code == 1
     assert ran.out.splitlines()[-1] == "run_command  denied  not in toolset 'look'"
 
 
 @pytest.mark.parametrize("principal", ["a\nb", "\x1b[31m", "x" * 5_000, "ann", "*", "../..", "\u202ered"])
 def test_hostile_principals_are_told_in_one_safe_line(bound: Path, principal: str) -> None:
-    ran = run("policy", "test", "--as", principal, folder=bound)
+    ran = run("config", "policy", "test", "--as", principal, folder=bound)
     assert ran.code in (0, 2)
     assert "\x1b" not in ran.out + ran.err
     assert "\u202e" not in ran.out + ran.err
@@ -113,10 +120,10 @@ def test_promote_renames_and_says_so(bound: Path) -> None:
     run("assemble", "hi", "-s", "dm:telegram:42", "--save", "one.json", folder=bound)
     reply = {"type": "message", "role": "assistant", "model": "m", "content": [{"type": "text", "text": "ok"}]}
     assert run("record", "one.json", write_json(bound / "reply.json", reply), folder=bound).code == 0
-    ran = run("policy", "link", "telegram:42", folder=bound)
+    ran = run("config", "policy", "link", "telegram:42", folder=bound)
     assert ran.out == "Renamed session 'dm:telegram:42' to 'dm:ann'; 'dm:telegram:42' is an alias now.\n"
-    assert run("policy", "link", "telegram:42", "--json", folder=bound).json["kind"] == "nothing"
-    assert run("policy", "link", "telegram:42", "bob", folder=bound).code == 2
+    assert run("config", "policy", "link", "telegram:42", "--json", folder=bound).json["kind"] == "nothing"
+    assert run("config", "policy", "link", "telegram:42", "bob", folder=bound).code == 2
 
 
 def test_assemble_uses_session_and_tools_of_principal(bound: Path) -> None:

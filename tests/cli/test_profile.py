@@ -1,4 +1,4 @@
-"""`nexus profile`, and profiles that other commands are given by name or file."""
+"""`nexus config profile`, and profiles that other commands are given by name or file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_list_shows_ready_profiles_and_files_with_where_they_come_from(mine: Pat
     put(mine / ".nexus" / "profiles" / "bad.toml", 'system = ["rulez"]')
     put(mine / ".nexus" / "profiles" / "evil.py", "raise SystemExit")
     put(mine / ".nexus" / "profiles" / "layered.toml", MINE)
-    ran = run("profile", "list", folder=mine)
+    ran = run("config", "profile", "list", folder=mine)
     lines = [line.split("  ") for line in ran.out.splitlines()]
     assert [line[0] for line in lines[1:]] == [*sorted(PROFILES), "bad", "evil", "mine"]
     assert ".nexus/profiles/mine.toml  roles" in ran.out
@@ -43,7 +43,7 @@ def test_list_shows_ready_profiles_and_files_with_where_they_come_from(mine: Pat
     assert ran.err == (
         "Warning: .nexus/profiles/layered.toml: not used: a built-in profile has the same name and comes first\n"
     )
-    value = run("profile", "list", "--json", folder=mine).json
+    value = run("config", "profile", "list", "--json", folder=mine).json
     row = next(row for row in value["profiles"] if row["name"] == "mine")
     assert (row["kind"], row["from"], row["message_format"]) == ("workspace", ".nexus/profiles/mine.toml", "roles")
     assert row["system"][:3] == ["subagent", "mood", "rules"]
@@ -51,13 +51,13 @@ def test_list_shows_ready_profiles_and_files_with_where_they_come_from(mine: Pat
 
 
 def test_show_prints_sources_in_order_with_slot_volatility_and_tokens(mine: Path) -> None:
-    out = run("profile", "show", "mine", folder=mine).out.splitlines()
+    out = run("config", "profile", "show", "mine", folder=mine).out.splitlines()
     assert out[0] == "mine (.nexus/profiles/mine.toml), format roles: layered, with the mood before the rules"
     assert out[1].split() == ["slot", "source", "changes", "tokens", "blocks", "from"]
     assert out[3].split() == ["system", "mood", "with", "each", "turn", "0", "(none", "now)"]
     assert out[4].split() == ["system", "rules", "with", "files", "1,151", "AGENTS.md"]
     assert [line.split()[0] for line in out[2:]] == ["system"] * 13 + ["history"] + ["current"] * 6
-    rows = run("profile", "show", "mine", "--json", folder=mine).json["rows"]
+    rows = run("config", "profile", "show", "mine", "--json", folder=mine).json["rows"]
     assert rows[2] == {
         "slot": "system",
         "source": "rules",
@@ -68,7 +68,7 @@ def test_show_prints_sources_in_order_with_slot_volatility_and_tokens(mine: Path
 
 
 def test_profile_check_reports_cost_of_volatile_block_before_stable_ones(mine: Path) -> None:
-    ran = run("profile", "check", "mine", folder=mine)
+    ran = run("config", "profile", "check", "mine", folder=mine)
     assert ran.code == 0
     first, warning, *_ = ran.out.splitlines()
     assert first == "mine (.nexus/profiles/mine.toml): 1 warning"
@@ -76,35 +76,35 @@ def test_profile_check_reports_cost_of_volatile_block_before_stable_ones(mine: P
         "Warning: mood changes with each turn and is in the system slot before rules, tools_guide, user_identity, "
     )
     assert "tokens cannot be read from the provider's cache in each call, which costs 0." in warning
-    (found, *_) = run("profile", "check", "mine", "--json", folder=mine).json["profiles"][0]["findings"]
+    (found, *_) = run("config", "profile", "check", "mine", "--json", folder=mine).json["profiles"][0]["findings"]
     assert found["level"] == "warning"
     assert found["tokens"] > 40_000
     assert found["dollars"] > 0.1
     assert "the history" in found["before"]
-    dear = run("profile", "check", "mine", "--model", "claude-opus-4-1", "--json", folder=mine).json
+    dear = run("config", "profile", "check", "mine", "--model", "claude-opus-4-1", "--json", folder=mine).json
     assert dear["profiles"][0]["findings"][0]["dollars"] > found["dollars"]
 
 
 def test_profile_check_without_name_fails_when_any_file_is_invalid(mine: Path) -> None:
-    assert run("profile", "check", folder=mine).code == 0
+    assert run("config", "profile", "check", folder=mine).code == 0
     put(mine / ".nexus" / "profiles" / "bad.toml", "system = 3")
-    ran = run("profile", "check", folder=mine)
+    ran = run("config", "profile", "check", folder=mine)
     assert ran.code == 4
     assert ran.out.splitlines()[-1] == ".nexus/profiles/bad.toml: invalid: system: expected a list, not a number"
-    assert [row["name"] for row in run("profile", "check", "--json", folder=mine).json["broken"]] == ["bad"]
-    assert run("profile", "check", "bad", folder=mine).code == 4
-    assert run("profile", "check", "nobody", folder=mine).code == 2
+    assert [row["name"] for row in run("config", "profile", "check", "--json", folder=mine).json["broken"]] == ["bad"]
+    assert run("config", "profile", "check", "bad", folder=mine).code == 4
+    assert run("config", "profile", "check", "nobody", folder=mine).code == 2
 
 
 def test_check_without_files_says_so(example: Path) -> None:
-    assert run("profile", "check", folder=example).out.startswith("No profile files ")
+    assert run("config", "profile", "check", folder=example).out.startswith("No profile files ")
 
 
 def test_a_file_that_is_named_by_its_path_is_used_wherever_it_stands(example: Path, tmp_path: Path) -> None:
     program = put(tmp_path / "elsewhere" / "mine.py", PROGRAM)
     for words in (
-        ("profile", "show"),
-        ("profile", "check"),
+        ("config", "profile", "show"),
+        ("config", "profile", "check"),
         ("assemble", "hi", "--profile"),
         ("context", "main", "--profile"),
         ("explain", "main", "--profile"),
@@ -169,7 +169,7 @@ def test_blocks_of_the_application_are_given_by_name(mine: Path) -> None:
 def test_names_and_texts_of_files_have_no_power_over_a_terminal(example: Path) -> None:
     put(example / ".nexus" / "profiles" / "mine.toml", 'what = "\\u001b[31mred\\u202e"\nsystem = []\n')
     for words in (("list",), ("show", "mine"), ("check", "mine")):
-        ran = run("profile", *words, folder=example)
+        ran = run("config", "profile", *words, folder=example)
         assert "\x1b" not in ran.out
         assert "\u202e" not in ran.out
 
@@ -177,7 +177,7 @@ def test_names_and_texts_of_files_have_no_power_over_a_terminal(example: Path) -
 def test_a_folder_of_profiles_that_cannot_be_read_is_said(tmp_path: Path) -> None:
     (tmp_path / ".nexus").mkdir()
     (tmp_path / ".nexus" / "profiles").write_text("no folder")
-    done = run("profile", "list", "-w", str(tmp_path), folder=tmp_path)
+    done = run("config", "profile", "list", "-w", str(tmp_path), folder=tmp_path)
     assert done.code == 0
     assert "layered" in done.out
     assert "profiles of this folder not usable" in done.err

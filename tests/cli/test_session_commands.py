@@ -115,7 +115,7 @@ def test_show_tells_what_is_known_of_a_session(folder: Path) -> None:
         )
         nx.ledger.open_turn("main", of(user("Next?")))
     done("session", "alias", "m", "main", folder=folder)
-    done("pin", "main", "1.0", folder=folder)
+    done("session", "pin", "main", "1.0", folder=folder)
     lines = dict(line.split(maxsplit=1) for line in done("session", "show", "m", folder=folder).splitlines())
     assert lines["session"] == "main"
     assert (lines["turns"], lines["messages"], lines["spawned"], lines["aliases"]) == ("4", "7", "1 session", "m")
@@ -133,7 +133,7 @@ def test_show_tells_what_is_known_of_a_session(folder: Path) -> None:
 def test_show_names_where_a_fork_comes_from_also_when_its_source_went_back(folder: Path) -> None:
     done("fork", "b", "main", "--turn", "2", folder=folder)
     assert "(main), at entry 4" in done("session", "show", "b", folder=folder)
-    done("rewind", "main", "--turn", "1", folder=folder)
+    done("session", "rewind", "main", "--turn", "1", folder=folder)
     assert "(formerly of main), at entry 4" in done("session", "show", "b", folder=folder)
 
 
@@ -244,14 +244,14 @@ def test_merge_leads_the_name_elsewhere_and_keeps_what_was_said_under_it(folder:
 
 
 def test_an_alias_works_wherever_a_name_does_until_it_is_taken_back(folder: Path) -> None:
-    done("session", "alias", "m", "main", folder=folder)
+    done("session", "alias", "w", "main", folder=folder)
     commands = [("session", "show"), ("session", "turns"), ("session", "calls"), ("session", "reflog"), ("session", "ancestry"),
-                ("history",), ("pin",), ("search", "index", "-s")]  # fmt: skip
+                ("history",), ("session", "pin"), ("search", "index", "-s")]  # fmt: skip
     for command in commands:
-        assert run(*command, "m", "--json", folder=folder).json == run(*command, "main", "--json", folder=folder).json
-    done("session", "unalias", "m", folder=folder)
-    refused(run("session", "show", "m", folder=folder), "'m'")
-    refused(run("session", "unalias", "m", folder=folder), "alias 'm' not found")
+        assert run(*command, "w", "--json", folder=folder).json == run(*command, "main", "--json", folder=folder).json
+    done("session", "unalias", "w", folder=folder)
+    refused(run("session", "show", "w", folder=folder), "'w'")
+    refused(run("session", "unalias", "w", folder=folder), "alias 'w' not found")
     assert "No aliases" in done("session", "aliases", folder=folder)
     assert "(removed)" in done("session", "aliases", "--all", folder=folder)
 
@@ -344,7 +344,7 @@ def test_a_fork_shares_the_history_up_to_a_turn_or_an_entry(folder: Path) -> Non
 
 
 def test_rewind_prints_command_that_restores_abandoned_entries(folder: Path) -> None:
-    shown = done("rewind", "main", "--turn", "1", folder=folder)
+    shown = done("session", "rewind", "main", "--turn", "1", folder=folder)
     assert "at entry 2 now (the end of turn 1)" in shown
     assert "entries 3 to 6, up to turn 3" in shown
     with opened(folder) as nx:
@@ -360,18 +360,18 @@ def test_rewind_prints_command_that_restores_abandoned_entries(folder: Path) -> 
 
 
 def test_rewind_to_where_the_session_is_leaves_nothing_behind(folder: Path) -> None:
-    assert "No entries are left behind" in done("rewind", "main", "--entry", "6", folder=folder)
-    assert "before the first turn" in done("rewind", "main", "--turn", "0", folder=folder)
+    assert "No entries are left behind" in done("session", "rewind", "main", "--entry", "6", folder=folder)
+    assert "before the first turn" in done("session", "rewind", "main", "--turn", "0", folder=folder)
     assert texts(folder, "main") == []
 
 
 def test_a_rewind_that_says_no_place_or_one_that_is_not_there_is_refused(folder: Path) -> None:
     before = rows_of(folder)
-    refused(run("rewind", "main", folder=folder), "--turn")
-    refused(run("rewind", "main", "--turn", "1", "--move", "1", folder=folder), "--turn and --move")
+    refused(run("session", "rewind", "main", folder=folder), "--turn")
+    refused(run("session", "rewind", "main", "--turn", "1", "--move", "1", folder=folder), "--turn and --move")
     for place in ("--turn", "--entry", "--move"):
         for number in ("77", "9" * 30):
-            refused(run("rewind", "main", place, number, folder=folder), number)
+            refused(run("session", "rewind", "main", place, number, folder=folder), number)
     assert rows_of(folder) == before
 
 
@@ -384,7 +384,7 @@ def test_undo_shows_covered_messages_again_and_redo_hides_them(folder: Path) -> 
     assert "the compaction at entry 7 is undone, a summary of entries 1 to 4." in undone
     assert "all 6 messages" in undone
     assert len(texts(folder, "main", "--from-summary")) == 6
-    redone = done("redo", "main", folder=folder)
+    redone = done("undo", "--redo", "main", folder=folder)
     assert "the compaction at entry 7 is redone" in redone
     assert "2 messages from entry 5 on" in redone
     assert texts(folder, "main", "--from-summary") == list(PAIRS[2])
@@ -392,12 +392,12 @@ def test_undo_shows_covered_messages_again_and_redo_hides_them(folder: Path) -> 
 
 def test_there_is_nothing_to_undo_or_redo_where_nothing_holds_or_is_undone(folder: Path) -> None:
     refused(run("undo", "main", folder=folder), "no compaction")
-    refused(run("redo", "main", folder=folder), "no undo")
+    refused(run("undo", "--redo", "main", folder=folder), "no undo")
     compacted(folder)
     done("undo", "main", folder=folder)
     refused(run("undo", "main", folder=folder), "no compaction")
-    done("redo", "main", folder=folder)
-    refused(run("redo", "main", folder=folder), "no undo")
+    done("undo", "--redo", "main", folder=folder)
+    refused(run("undo", "--redo", "main", folder=folder), "no undo")
 
 
 def test_undo_of_newer_compaction_names_older_current_one(folder: Path) -> None:
@@ -413,30 +413,30 @@ def test_undo_of_newer_compaction_names_older_current_one(folder: Path) -> None:
 
 
 def test_pins_are_listed_with_their_text_and_reason_and_forks_inherit_them(folder: Path) -> None:
-    done("pin", "main", "3.1", "--reason", "the reason why", folder=folder)
+    done("session", "pin", "main", "3.1", "--reason", "the reason why", folder=folder)
     done("fork", "b", "main", folder=folder)
     for session in ("main", "b"):
-        (line,) = done("pin", session, folder=folder).splitlines()[1:]
+        (line,) = done("session", "pin", session, folder=folder).splitlines()[1:]
         assert line.split() == ["3.1", "2", "assistant", "Bigrams.", "the", "reason", "why"]
-    done("unpin", "main", "3.1", folder=folder)
-    assert "no pins" in done("pin", "main", folder=folder)
-    assert len(run("pin", "b", "--json", folder=folder).json) == 1
+    done("session", "unpin", "main", "3.1", folder=folder)
+    assert "no pins" in done("session", "pin", "main", folder=folder)
+    assert len(run("session", "pin", "b", "--json", folder=folder).json) == 1
 
 
 def test_an_entry_without_a_message_number_stands_for_all_its_messages(folder: Path) -> None:
-    assert "pinned 1.0, 1.1" in done("pin", "main", "1", folder=folder)
+    assert "pinned 1.0, 1.1" in done("session", "pin", "main", "1", folder=folder)
     before = rows_of(folder)
-    assert "already" in done("pin", "main", "1", folder=folder)
+    assert "already" in done("session", "pin", "main", "1", folder=folder)
     assert rows_of(folder) == before
-    assert "unpinned 1.0, 1.1" in done("unpin", "main", "1", folder=folder)
-    refused(run("unpin", "main", "1", folder=folder), "no pins")
+    assert "unpinned 1.0, 1.1" in done("session", "unpin", "main", "1", folder=folder)
+    refused(run("session", "unpin", "main", "1", folder=folder), "no pins")
 
 
 @pytest.mark.parametrize("place", ["0", "2", "99", "1.2", "1.x", "x", "1.0.0", "9" * 30, "", "١"])
 def test_a_place_without_a_message_is_refused_and_nothing_is_stored(folder: Path, place: str) -> None:
     before = rows_of(folder)
-    refused(run("pin", "main", place, folder=folder))
-    refused(run("unpin", "main", place, folder=folder))
+    refused(run("session", "pin", "main", place, folder=folder))
+    refused(run("session", "unpin", "main", place, folder=folder))
     assert rows_of(folder) == before
 
 
@@ -501,7 +501,7 @@ def test_the_excerpt_has_the_words_wherever_they_stand_in_a_message(folder: Path
 def test_search_finds_messages_shared_from_other_thread(folder: Path) -> None:
     done("fork", "b", "main", "--turn", "2", folder=folder)
     assert places(folder, "bigrams", "-s", "b") == [("b", 3, 1)]
-    done("rewind", "main", "--turn", "1", folder=folder)
+    done("session", "rewind", "main", "--turn", "1", folder=folder)
     assert "b (also in main)" in done("search", "GIN", folder=folder)
     assert places(folder, "bigrams") == [("b", 3, 1)]
     (hit,) = run("search", "nightly", "--json", folder=folder).json
@@ -548,8 +548,8 @@ def test_entry_numbers_are_those_that_pin_and_rewind_take(folder: Path) -> None:
     shown = done("history", "main", "--refs", "--as", "console", folder=folder)
     assert "User <@user> [Turn 2, entry 5.0]" in shown
     assert "Assistant [Turn 3, entry 5.1]" in shown
-    done("pin", "main", "5.1", "--reason", "kept\nfor later", folder=folder)
-    done("unpin", "main", "5.1", folder=folder)
+    done("session", "pin", "main", "5.1", "--reason", "kept\nfor later", folder=folder)
+    done("session", "unpin", "main", "5.1", folder=folder)
     shown = done("history", "main", "--refs", folder=folder)
     assert "── entry 7: message 5.1 was pinned: kept\\nfor later ──" in shown
     assert "── entry 8: message 5.1 was unpinned ──" in shown
@@ -562,9 +562,9 @@ NAMED = [
     ("session", "ancestry", "NAME"), ("session", "archive", "NAME"), ("session", "restore", "NAME"),
     ("session", "delete", "NAME"), ("session", "delete", "NAME", "--for-good", "--yes"), ("session", "rename", "NAME", "other"),
     ("session", "merge", "NAME", "main"), ("session", "merge", "main", "NAME"), ("session", "alias", "other", "NAME"),
-    ("session", "set", "NAME", "task=x"), ("fork", "other", "NAME"), ("rewind", "NAME", "--turn", "0"),
-    ("rewind", "NAME", "--move", "1"), ("undo", "NAME"), ("redo", "NAME"), ("pin", "NAME"), ("pin", "NAME", "1"),
-    ("unpin", "NAME", "1"), ("search", "GIN", "--session", "NAME"), ("history", "NAME", "--from-summary"),
+    ("session", "set", "NAME", "task=x"), ("fork", "other", "NAME"), ("session", "rewind", "NAME", "--turn", "0"),
+    ("session", "rewind", "NAME", "--move", "1"), ("undo", "NAME"), ("undo", "--redo", "NAME"), ("session", "pin", "NAME"), ("session", "pin", "NAME", "1"),
+    ("session", "unpin", "NAME", "1"), ("search", "GIN", "--session", "NAME"), ("history", "NAME", "--from-summary"),
 ]  # fmt: skip
 """Every command that takes the name of a session."""
 
@@ -599,9 +599,9 @@ def test_session_commands_escape_control_characters_in_names(folder: Path) -> No
     done("session", "set", "spawned", f"parent_session={name}", f"persona={name}", folder=folder)
     done("session", "alias", f"{name} too", name, folder=folder)
     looking = [command for command in NAMED if command[1] in ("show", "turns", "calls", "reflog", "ancestry")]
-    changing = [("pin", "NAME", "5"), ("pin", "NAME"), ("undo", "NAME"), ("redo", "NAME"), ("fork", "b", "NAME"),
+    changing = [("session", "pin", "NAME", "5"), ("session", "pin", "NAME"), ("undo", "NAME"), ("undo", "--redo", "NAME"), ("fork", "b", "NAME"),
                 ("search", "GIN", "-s", "NAME"), ("session", "show", "spawned"), ("session", "show", "b"), ("sessions",),
-                ("session", "aliases"), ("rewind", "NAME", "--turn", "1"), ("session", "archive", "NAME"),
+                ("session", "aliases"), ("session", "rewind", "NAME", "--turn", "1"), ("session", "archive", "NAME"),
                 ("session", "delete", "NAME", "--for-good", "--with-forks", "--yes")]  # fmt: skip
     for command in (*looking, *changing):
         shown = done(*named(command, name if "--for-good" in command else f"{name} too"), folder=folder)
@@ -612,14 +612,17 @@ def test_session_commands_escape_control_characters_in_names(folder: Path) -> No
 def leaves(command: click.Command, *names: str) -> Iterator[tuple[str, click.Command]]:
     """The commands without commands of their own, by their full names."""
     if isinstance(command, click.Group):
-        for name, inner in command.commands.items():
+        ctx = click.Context(command)
+        for name in command.list_commands(ctx):
+            inner = command.get_command(ctx, name)
+            assert inner is not None
             yield from leaves(inner, *names, name)
     else:
         yield " ".join(names), command
 
 
 def of_sessions() -> dict[str, click.Command]:
-    tops = ("sessions", "session", "history", "search", "fork", "rewind", "undo", "redo", "pin", "unpin")
+    tops = ("sessions", "session", "history", "search", "fork", "undo", "config", "turnlog")
     found: dict[str, click.Command] = {}
     for top in tops:
         assert top in COMMANDS
@@ -634,7 +637,7 @@ def test_every_command_has_help_line_example_and_shared_options(name: str, comma
     line = command.get_short_help_str(limit=60)
     assert line.endswith(".")
     assert not line.endswith("...")
-    assert f"Example: nexus {name}" in (command.help or "")
+    assert f"Example: nexus {name}" in f"{command.help} {command.epilog}"
     options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
     assert {"--workspace", "--ledger", "--json"} <= {name for option in options for name in option.opts}
     assert [option.opts for option in options if not (option.help or "").endswith(".")] == []

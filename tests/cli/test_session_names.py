@@ -28,8 +28,8 @@ def ids(empty: Path) -> Path:
 
 COMMANDS = [
     ("history", "53ea1"), ("session", "show", "53ea1"), ("session", "turns", "53ea1"), ("context", "53ea1"),
-    ("replay", "53ea1", "1"), ("explain", "53ea1"), ("diff", "53ea1", "1", "1"), ("search", "index", "-s", "53ea1"),
-    ("cache", "simulate", "53ea1"), ("pin", "53ea1"), ("fork", "copy", "53ea1"), ("rewind", "53ea1", "--turn", "1"),
+    ("replay", "53ea1", "1"), ("explain", "53ea1"), ("session", "diff", "53ea1", "1", "1"), ("search", "index", "-s", "53ea1"),
+    ("cache", "simulate", "53ea1"), ("session", "pin", "53ea1"), ("fork", "copy", "53ea1"), ("session", "rewind", "53ea1", "--turn", "1"),
     ("session", "archive", "53ea1"), ("assemble", "Why?", "-s", "53ea1"), ("assemble", "-s", "53ea1", "--turn", "1"),
 ]  # fmt: skip
 
@@ -50,11 +50,11 @@ def test_ambiguous_beginning_is_an_error_that_names_the_sessions(ids: Path, comm
 
 OPTIONS = [
     ("history",), ("session", "show"), ("session", "turns"), ("session", "calls"), ("session", "reflog"),
-    ("session", "ancestry"), ("context",), ("replay", "1"), ("explain", "1"), ("explain",), ("diff", "1", "1"),
-    ("search", "index"), ("cache", "show"), ("cache", "simulate"), ("pin", "1"), ("pin",), ("fork", "copy"),
-    ("rewind", "--turn", "1"), ("session", "set", "title=Two words"), ("session", "alias", "other"),
+    ("session", "ancestry"), ("context",), ("replay", "1"), ("explain", "1"), ("explain",), ("session", "diff", "1", "1"),
+    ("search", "index"), ("cache", "show"), ("cache", "simulate"), ("session", "pin", "1"), ("session", "pin"), ("fork", "copy"),
+    ("session", "rewind", "--turn", "1"), ("session", "set", "title=Two words"), ("session", "alias", "other"),
     ("session", "rename", "new"), ("session", "archive"), ("compact", "--dry-run"), ("compact", "names", "--dry-run"),
-    ("memory", "propose"), ("profile", "show", "layered"), ("assemble", "--turn", "1"), ("session", "merge", SECOND),
+    ("memory", "propose"), ("config", "profile", "show", "layered"), ("assemble", "--turn", "1"), ("session", "merge", SECOND),
 ]  # fmt: skip
 
 

@@ -16,8 +16,8 @@ from cli.running import ESCAPE, TRACEBACK, environment, program, run, write_json
 from cli.unwritable import program_without_rights, read_only
 
 SIGNS = ("👤 User", "🤖 Assistant", "🧠 System", "🕐 ", "🔧 ")
-SHOWING = [("--help",), ("history", "main"), ("assemble", "Hi"), ("context",), ("models",), ("sessions",)]
-LONG = [("history", "main", "--json"), ("history", "main"), ("models",), ("assemble", "Hi", "--as", "text")]
+SHOWING = [("--help",), ("history", "main"), ("assemble", "Hi"), ("context",), ("config", "models"), ("sessions",)]
+LONG = [("history", "main", "--json"), ("history", "main"), ("config", "models"), ("assemble", "Hi", "--as", "text")]
 
 
 @pytest.mark.parametrize("command", LONG, ids=" ".join)
@@ -30,7 +30,7 @@ def test_a_reader_that_leaves_early_is_no_error(example: Path, command: tuple[st
     assert ran.stdout.count(b"\n") == 1
 
 
-@pytest.mark.parametrize("command", [("history", "main", "--json"), ("models",)], ids=" ".join)
+@pytest.mark.parametrize("command", [("history", "main", "--json"), ("config", "models")], ids=" ".join)
 def test_a_full_disk_behind_the_output_is_one_clear_line(example: Path, command: tuple[str, ...]) -> None:
     with Path("/dev/full").open("wb") as full:
         ran = subprocess.run(
@@ -89,7 +89,7 @@ def test_a_message_of_bytes_that_are_no_text_is_taken(empty: Path, form: tuple[s
     [
         ("assemble", "Hi", "-s"), ("assemble", "Hi", "-m"), ("assemble", "Hi", "--profile"), ("assemble", "Hi", "--channel"),
         ("assemble", "Hi", "--timezone"), ("assemble", "Hi", "--image"), ("assemble", "Hi", "--tools"), ("assemble", "Hi", "--at"),
-        ("assemble", "Hi", "-w"), ("sessions", "--ledger"), ("history",), ("context",), ("context", "--message"), ("models",),
+        ("assemble", "Hi", "-w"), ("sessions", "--ledger"), ("history",), ("context",), ("context", "--message"), ("config", "models"),
         ("import",), ("record", "x"), ("assemble", "Hi", "--as"), ("nonsense",),
     ],
     ids=" ".join,
@@ -187,7 +187,9 @@ def test_a_ledger_below_a_file_is_one_clear_line(empty: Path) -> None:
     assert len(ran.err.splitlines()) == 1
 
 
-@pytest.mark.parametrize("command", [("config",), ("assemble", "hi", "--profile", "repl"), ("sessions", "-w", "ws")])
+@pytest.mark.parametrize(
+    "command", [("config", "show"), ("assemble", "hi", "--profile", "repl"), ("sessions", "-w", "ws")]
+)
 def test_a_working_directory_that_was_deleted_is_one_clear_line(tmp_path: Path, command: tuple[str, ...]) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()

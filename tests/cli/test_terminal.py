@@ -27,11 +27,11 @@ COUNTER = get_counter("estimate")
 SHOWING = [
     ("sessions",), ("history", EVIL), ("history", EVIL, "--as", "markdown"), ("search", "index"), ("search", EVIL),
     ("session", "show", EVIL), ("session", "turns", EVIL), ("session", "calls", EVIL), ("session", "reflog", EVIL),
-    ("session", "ancestry", EVIL), ("session", "aliases"), ("pin", EVIL), ("context", EVIL),
-    ("context", "--model", EVIL), ("assemble", EVIL, "-s", EVIL), ("assemble", EVIL, "-m", EVIL), ("models", EVIL),
+    ("session", "ancestry", EVIL), ("session", "aliases"), ("session", "pin", EVIL), ("context", EVIL),
+    ("context", "--model", EVIL), ("assemble", EVIL, "-s", EVIL), ("assemble", EVIL, "-m", EVIL), ("config", "models", EVIL),
     ("assemble", EVIL, "-s", EVIL, "--as", "text"), ("ledger", "stats"), ("ledger", "stats", "--tenant", EVIL),
     ("session", "archive", EVIL), ("session", "alias", f"b{EVIL}", EVIL), ("fork", f"c{EVIL}", EVIL),
-    ("rewind", EVIL, "--turn", "0"), ("session", "set", EVIL, f"title={EVIL}"), ("init", f"new{EVIL}"),
+    ("session", "rewind", EVIL, "--turn", "0"), ("session", "set", EVIL, f"title={EVIL}"), ("init", f"new{EVIL}"),
     ("ledger", "backup", f"{EVIL}.db"), ("ledger", "export", f"{EVIL}.jsonl"),
     ("import", f"talk{EVIL}.json"),
 ]  # fmt: skip
@@ -39,9 +39,9 @@ REFUSED = [
     ("history", f"no{EVIL}"), ("sessions", "-w", EVIL), (EVIL,), ("sessions", f"--{EVIL}"), ("sessions", EVIL),
     ("assemble", "Hi", "--profile", EVIL), ("assemble", "Hi", "--tools", EVIL), ("assemble", "Hi", "--image", EVIL),
     ("assemble", "Hi", "--at", EVIL), ("assemble", "Hi", "--save", f"no/{EVIL}"), ("context", "--svg", f"no/{EVIL}"),
-    ("import", EVIL), ("import", "folder"), ("record", EVIL, EVIL), ("pin", EVIL, "x"), ("pin", EVIL, "99"),
+    ("import", EVIL), ("import", "folder"), ("record", EVIL, EVIL), ("session", "pin", EVIL, "x"), ("session", "pin", EVIL, "99"),
     ("session", "unalias", f"no{EVIL}"), ("session", "set", EVIL, f"parent_session=no{EVIL}"),
-    ("session", "set", EVIL, EVIL), ("fork", EVIL, EVIL), ("rewind", EVIL, "--turn", "99"), ("undo", EVIL),
+    ("session", "set", EVIL, EVIL), ("fork", EVIL, EVIL), ("session", "rewind", EVIL, "--turn", "99"), ("undo", EVIL),
     ("ledger", "verify", "--ledger", f"no{EVIL}"), ("ledger", "import", EVIL), ("search", "index", "-s", f"no{EVIL}"),
     ("import", f"talk{EVIL}.json", f"bad{EVIL}.json"), ("context", f"new{EVIL}"), ("sessions", "--ledger", EVIL),
 ]  # fmt: skip
@@ -130,7 +130,7 @@ def test_stopping_a_command_is_one_line_and_130(empty: Path, monkeypatch: pytest
     assert (ran.code, ran.out, ran.err.strip()) == (130, "", "nexus: stopped")
 
 
-@pytest.mark.parametrize("command", [("history", "main", "--json"), ("models", "--json")], ids=" ".join)
+@pytest.mark.parametrize("command", [("history", "main", "--json"), ("config", "models", "--json")], ids=" ".join)
 def test_a_reader_that_leaves_early_leaves_the_exit_code_0(example: Path, command: tuple[str, ...]) -> None:
     line = f"{shlex.join([sys.executable, '-m', 'nexus', *command])} | head -c 10; exit ${{PIPESTATUS[0]}}"
     ran = subprocess.run(

@@ -141,7 +141,7 @@ def test_finish_request_has_its_own_sign(logged: Path) -> None:
 def test_turn_log_round_trip_keeps_session_of_other_format(example: Path) -> None:
     shown = run("history", "main", "--as", "turnlog", folder=example)
     (example / "main.json").write_text(shown.out, "utf-8")
-    assert run("validate", "main.json", folder=example).code == 0
+    assert run("turnlog", "validate", "main.json", folder=example).code == 0
     assert run("import", "main.json", "-s", "again", folder=example).code == 0
     assert run("history", "again", "--as", "turnlog", folder=example).out == shown.out
     before, after = (run("history", name, "--as", "openai", folder=example).json for name in ("main", "again"))
@@ -191,17 +191,17 @@ def test_a_forged_entry_in_a_text_is_no_line_of_its_own(empty: Path) -> None:
 
 
 def test_a_valid_log_is_said_to_be_valid(logged: Path) -> None:
-    done = run("validate", "log.json", folder=logged)
+    done = run("turnlog", "validate", "log.json", folder=logged)
     assert (done.code, done.out) == (0, "log.json is a valid turn log: 0 errors, 0 warnings\n")
     told: dict[str, Any] = {"file": "log.json", "format": "turnlog", "valid": True, "violations": []}
-    assert run("validate", "log.json", "--json", folder=logged).json == told
+    assert run("turnlog", "validate", "log.json", "--json", folder=logged).json == told
 
 
 def test_each_violation_is_shown_with_index_and_reason(empty: Path) -> None:
     """Decided on 001: everything else in the seven requirements "is an error with index and reason"."""
     log = [LOG[1], {**LOG[2], "index": 0}, {**LOG[3], "role": "tool\x1b"}]
     (empty / "log.json").write_text(json.dumps(log, indent=2), "utf-8")
-    done = run("validate", "log.json", folder=empty)
+    done = run("turnlog", "validate", "log.json", folder=empty)
     assert (done.code, done.out.splitlines()) == (
         1,
         [
@@ -211,7 +211,7 @@ def test_each_violation_is_shown_with_index_and_reason(empty: Path) -> None:
             "log.json is not a valid turn log: 2 errors, 1 warnings",
         ],
     )
-    told = run("validate", "log.json", "--json", folder=empty)
+    told = run("turnlog", "validate", "log.json", "--json", folder=empty)
     assert (told.code, told.json["valid"]) == (1, False)
     assert [(one["position"], one["index"], one["requirement"]) for one in told.json["violations"]] == [
         (0, 1, 4),
@@ -223,20 +223,20 @@ def test_each_violation_is_shown_with_index_and_reason(empty: Path) -> None:
 @pytest.mark.parametrize("data", [b"", b"hello", b"{}", b"\xff\xfe", b"[1,"], ids=repr)
 def test_what_is_no_log_is_a_violation_and_no_traceback(empty: Path, data: bytes) -> None:
     (empty / "log.json").write_bytes(data)
-    done = run("validate", "log.json", folder=empty)
+    done = run("turnlog", "validate", "log.json", folder=empty)
     assert (done.code, done.err) == (1, "")
     assert "error: " in done.out
     assert run("import", "log.json", "--format", "turnlog", folder=empty).code == 4
 
 
 def test_a_file_that_is_not_there_is_unreadable(empty: Path) -> None:
-    assert run("validate", "nope.json", folder=empty).code == 4
-    assert run("validate", ".", "--json", folder=empty).json["error"]["type"] == "UnreadableFile"
+    assert run("turnlog", "validate", "nope.json", folder=empty).code == 4
+    assert run("turnlog", "validate", ".", "--json", folder=empty).json["error"]["type"] == "UnreadableFile"
 
 
 def test_of_another_format_it_is_said_what_the_file_holds(empty: Path, talk: Path) -> None:
-    done = run("validate", talk, folder=empty)
+    done = run("turnlog", "validate", talk, folder=empty)
     assert done.code == 0
     assert done.out == f"{talk} is not a turn log but openai: 1 conversations, 5 messages, 0 problems\n"
-    assert run("validate", talk, "--format", "turnlog", folder=empty).code == 1
+    assert run("turnlog", "validate", talk, "--format", "turnlog", folder=empty).code == 1
     assert not (empty / ".nexus" / "ledger.db").exists()

@@ -14,7 +14,7 @@ from nexus.cli._sessions import SessionArgument
 
 FENCE = re.compile(r"^( *)(`{3,}).*?^\1\2`*[ ]*$", re.DOTALL | re.MULTILINE)
 COMMAND = re.compile(r"(?<!\\)`(nexus (?:[^`\n\\]|\\\|)+)`")
-SECTION = re.compile(r"^## nexus (\S+)\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
+SECTION = re.compile(r"^##+ nexus ([^\n]+)\n(.*?)(?=^##|\Z)", re.DOTALL | re.MULTILINE)
 ROW = re.compile(r"^\| (`[^|]*(?:\\\|[^|]*)*`) \|", re.MULTILINE)
 NOTATION = re.compile(r"(?<= )\|(?= )|[\[\]…]|\.\.\.")
 """Signs of the notation for what may be omitted, repeated or chosen."""

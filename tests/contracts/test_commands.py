@@ -17,6 +17,7 @@ from contracts.modules import PACKAGE, ROOT
 from nexus import errors
 from nexus.cli import COMMANDS, SHARED_MODULES
 from nexus.cli._exit_codes import exit_code
+from nexus.cli._options import ALL_OPTIONS, NexusGroup
 from nexus.cli._sessions import SessionArgument
 
 CLI_PAGE = ROOT / "docs" / "cli.md"
@@ -35,6 +36,7 @@ NOT_FOR_HELP = (
     "pluggy",
 )
 COMMON_OPTIONS = {"--workspace", "--ledger", "--json"}
+MOST_COMMANDS = 26
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -58,20 +60,24 @@ def common_section() -> str:
 
 def test_the_list_of_commands_is_the_list_of_command_modules() -> None:
     modules = {path.stem.removesuffix("_command") for path in (PACKAGE / "cli").glob("*_command.py")}
-    assert {name.replace("-", "_") for name in COMMANDS if name not in SHARED_MODULES} == modules
+    groups = [found for name in COMMANDS if isinstance(found := command(name), NexusGroup)]
+    nested = {module for group in groups for module in group.modules.values() if "." not in module}
+    assert {name for name in COMMANDS if name not in SHARED_MODULES} | nested == modules
+    assert len(COMMANDS) <= MOST_COMMANDS
 
 
 def test_a_command_has_its_section_in_the_docs_which_names_every_option_and_argument() -> None:
     common, missing = common_section(), list[str]()
-    for name in COMMANDS:
-        text = section(name)
-        for parameter in command(name).params:
-            if isinstance(parameter, click.Option):
-                is_common = parameter.name == "session_option" or COMMON_OPTIONS & set(parameter.opts)
-                place = common if is_common else text
-                missing += [f"nexus {name} {option}" for option in parameter.opts if option not in place]
-            elif str(parameter.name).upper() not in text:
-                missing.append(f"nexus {name} {str(parameter.name).upper()}")
+    for top in COMMANDS:
+        text = section(top)
+        for name, found in every_command(command(top), top):
+            for parameter in found.params:
+                if isinstance(parameter, click.Option):
+                    is_common = parameter.name == "session_option" or COMMON_OPTIONS & set(parameter.opts)
+                    names = parameter.opts if name == top else parameter.opts[-1:]
+                    missing += [f"nexus {name} {opt}" for opt in names if opt not in (common if is_common else text)]
+                elif name == top and str(parameter.name).upper() not in text:
+                    missing.append(f"nexus {name} {str(parameter.name).upper()}")
     assert missing == [], f"not in {CLI_PAGE.name}"
 
 
@@ -104,8 +110,10 @@ def test_wrong_commands_in_pages_are_found() -> None:
 def every_command(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
     yield name, command
     if isinstance(command, click.Group):
-        for sub in command.commands.values():
-            yield from every_command(sub, f"{name} {sub.name}")
+        for sub in command.list_commands(click.Context(command)):
+            found = command.get_command(click.Context(command), sub)
+            assert found is not None
+            yield from every_command(found, f"{name} {sub}")
 
 
 def test_every_command_with_a_session_takes_it_with_an_option() -> None:
@@ -126,9 +134,10 @@ def test_every_command_with_a_session_takes_it_with_an_option() -> None:
 
 def test_the_help_of_a_command_says_what_it_does_and_names_and_explains_every_option() -> None:
     wrong = list[str]()
-    for name in COMMANDS:
-        found = command(name)
-        shown = found.get_help(click.Context(found, info_name=f"nexus {name}"))
+    for name, found in [pair for top in COMMANDS for pair in every_command(command(top), top)]:
+        ctx = click.Context(found, info_name=f"nexus {name}")
+        ctx.meta[ALL_OPTIONS] = True
+        shown = found.get_help(ctx)
         if not (found.help or "").strip():
             wrong.append(f"nexus {name} has no help")
         for parameter in found.params:
@@ -136,8 +145,8 @@ def test_the_help_of_a_command_says_what_it_does_and_names_and_explains_every_op
                 wrong += [f"nexus {name} --help lacks {option}" for option in parameter.opts if option not in shown]
                 if not (parameter.help or "").strip().endswith("."):
                     wrong.append(f"the help of nexus {name} {parameter.opts} is no sentence: {parameter.help!r}")
-            elif str(parameter.name).upper() not in shown:
-                wrong.append(f"nexus {name} --help lacks {str(parameter.name).upper()}")
+            elif (parameter.metavar or str(parameter.name).upper()) not in shown:
+                wrong.append(f"nexus {name} --help lacks {parameter.metavar or str(parameter.name).upper()}")
     assert wrong == []
 
 

@@ -141,6 +141,7 @@ IMPORTED_BY_NAME = {
     "nexus": "public names are imported when they are first used",
     "bus": "public names are imported when they are first used",
     "cli": "a command is imported when it is called",
+    "cli._options": "a subcommand of another module is imported when it is called",
     "assembly.profiles.user.python": "runs a profile that is a Python file",
     "services": "public names are imported when they are first used",
     "types.registry": "rooms above the core add rows by name; a row is imported when it is looked up",

@@ -271,7 +271,7 @@ def nx(tmp_path: Path) -> Engine:
 def talk(nx: Engine, model: str, **settings: Any) -> nexus.AssembledContext:
     """Return the context of a call and record its reply."""
     ctx = nx.assemble("Hello there.", model=model, tools=TOOLS, system="You are brief. " * 30, **settings)
-    nx.record(ctx, nexus.AgentResult((nexus.assistant("Hello."),), nexus.TokenUsage(100, 5)))
+    nx.record(ctx, nexus.AgentResult((nexus.assistant("Hello."),), nexus.TokenUsage(600, 5)))
     return ctx
 
 

@@ -534,7 +534,7 @@ def test_complete_entries_of_a_log_that_breaks_off_are_imported(tmp_path: Path) 
 
 @pytest.mark.parametrize("data", [b"[]", b"[1, null, [], {}]", b'[{"role": "user", "content": 7}]'])
 def test_log_without_valid_entry_is_rejected(tmp_path: Path, data: bytes) -> None:
-    with pytest.raises(UnreadableFile, match="nexus validate"):
+    with pytest.raises(UnreadableFile, match="nexus turnlog validate"):
         list(read(write(tmp_path, data)))
 
 

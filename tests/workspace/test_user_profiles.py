@@ -224,10 +224,10 @@ def test_file_of_an_earlier_version_is_named_to_the_local_user_alone(home: Path)
         assert "Ann likes" not in friend(nx, principal="ann")
     with nexus.open(ws, ledger=":memory:", local_user=True) as nx:
         ctx = nx.assemble("hi", profile="tagged", principal="ann")
-        assert ["nexus db import-profiles" in warning.message for warning in ctx.warnings] == [True]
+        assert ["nexus services db import-profiles" in warning.message for warning in ctx.warnings] == [True]
         nx.user_profiles.change("ann", lambda profile: {**profile, "learning": "Welsh"})
         assert nx.user_profiles.read("ann")[0] == {**ANN, "learning": "Welsh"}
-    ran = run("db", "import-profiles", "--json", folder=ws)
+    ran = run("services", "db", "import-profiles", "--json", folder=ws)
     assert [(row["principal"], row["result"]) for row in ran.json] == [("ann", "imported")]
     options = ("--profile", "tagged", "--as", "text", "--principal", "ann")
     assert "Ann likes haiku." in run("assemble", "hi", *options, folder=ws).out
@@ -284,22 +284,24 @@ def test_command_line_keeps_a_profile_for_later_calls(home: Path) -> None:
 
 
 def test_profile_set_by_one_command_is_shown_by_the_other(home: Path) -> None:
-    """`nexus db set` and `nexus assemble` have one profile for a user: the owner key is the principal."""
+    """`nexus services db set` and `nexus assemble` have one profile for a user: the owner key is the principal."""
     ws = home.parent / "ws"
     (ws / "ada.txt").write_text("Ada likes tea.\n")
     options = ("--profile", "tagged", "--as", "text")
-    assert run("db", "set", "ada", "friends_profile", "Ada likes maps.", folder=ws).code == 0
+    assert run("services", "db", "set", "ada", "friends_profile", "Ada likes maps.", folder=ws).code == 0
     for named in (("--principal", "ada"), ("--session", "dm:ada")):
         assert "Ada likes maps." in run("assemble", "hi", *options, *named, folder=ws).out
     run("assemble", "hi", *options, "--principal", "ada", "--user-profile", "ada.txt", folder=ws)
-    rows = {row["name"]: row["value"] for row in run("db", "show", "--owner", "ada", "--json", folder=ws).json}
+    rows = {
+        row["name"]: row["value"] for row in run("services", "db", "show", "--owner", "ada", "--json", folder=ws).json
+    }
     assert rows["prompt_overrides.friends_profile"].strip() == "Ada likes tea."
-    run("db", "set", "ada", "friends_profile", "Ada likes trains.", folder=ws)
+    run("services", "db", "set", "ada", "friends_profile", "Ada likes trains.", folder=ws)
     shown = run("assemble", "hi", *options, "--principal", "ada", folder=ws).out
     assert "Ada likes trains." in shown and "Ada likes tea" not in shown
-    run("db", "set", "ada", "friends_profile", "", folder=ws)
+    run("services", "db", "set", "ada", "friends_profile", "", folder=ws)
     assert "Ada likes" not in run("assemble", "hi", *options, "--principal", "ada", folder=ws).out
-    run("db", "set", "ada", "friends_profile", "Ada likes ships.", folder=ws)
-    assert run("db", "forget", "ada", folder=ws).code == 0
+    run("services", "db", "set", "ada", "friends_profile", "Ada likes ships.", folder=ws)
+    assert run("services", "db", "forget", "ada", folder=ws).code == 0
     assert "Ada likes" not in run("assemble", "hi", *options, "--principal", "ada", folder=ws).out
     assert b"ships" not in (ws / ".nexus" / "ledger.db").read_bytes()

@@ -32,43 +32,28 @@ GROUPS: dict[str, dict[str, str]] = {
         "sessions": "List the sessions of a ledger.",
         "history": "Show a session as a conversation.",
         "search": "Find messages by their words.",
-        "session": "Show, rename, merge, archive or delete one session.",
+        "session": "Show, rename, pin, rewind, compare or delete in one session.",
+        "fork": "Start a new session from an earlier message.",
+        "compact": "Replace older messages with a summary.",
+        "undo": "Undo the current compaction, or redo it.",
     },
     "Look": {
         "context": "Show what fills the context window of the next call.",
         "explain": "Explain why a call includes, truncates and omits content.",
         "replay": "Rebuild a recorded call and verify it by its hash.",
-        "diff": "Compare a call's prompt with an earlier one.",
         "cache": "Show reported use of the prompt cache, or simulate its cost.",
-    },
-    "Change": {
-        "compact": "Replace older messages with a summary.",
-        "undo": "Undo the current compaction.",
-        "redo": "Redo the compaction that was undone last.",
-        "pin": "Pin a message, or list the pins.",
-        "unpin": "Remove a pin.",
-        "fork": "Start a new session from an earlier message.",
-        "rewind": "Move a session back to an earlier message.",
     },
     "Workspace": {
         "status": "Show the environment: tools, credentials, missing requirements.",
-        "config": "Show the configuration and the source of each value.",
-        "profile": "List, show and check profiles.",
+        "config": "Show settings, profiles, policy, credentials, tools, models.",
         "skill": "List, show, use, check and create skills.",
         "memory": "Show, search, add and forget facts.",
-        "tools": "List the tools of an agent and of MCP servers.",
-        "credential": "Set, list, check and remove credentials.",
-        "policy": "Show, check and test the policy: who may do what.",
-        "plugins": "List plugins with their hooks and errors.",
     },
     "Operate": {
-        "services": "Run the services of the tagged dialogue on a bus.",
-        "serve": "Serve agents to other programs, over HTTP or standard input.",
         "ledger": "Check, copy, restore, repair, export and import a ledger.",
-        "db": "Initialize, show and change the configuration of the services.",
-        "models": "List models with context windows, prices and end dates.",
-        "validate": "Check a turn log against the requirements of its format.",
-        "completion": "Print the completion script for bash, zsh or fish.",
+        "serve": "Serve agents to other programs, over HTTP or standard input.",
+        "services": "Run the services of the tagged dialogue, and configure them.",
+        "turnlog": "Check turn logs.",
     },
 }
 """Commands by heading, in the order of a first use."""
@@ -76,21 +61,24 @@ GROUPS: dict[str, dict[str, str]] = {
 COMMANDS = {name: text for commands in GROUPS.values() for name, text in commands.items()}
 
 SHARED_MODULES = {
-    "init": "status", "config": "status", "plugins": "status", "validate": "import", "sessions": "session",
-    "search": "history", "context": "assemble", "record": "assemble", "explain": "replay", "diff": "replay",
-    "rewind": "fork", "undo": "compact", "redo": "compact", "pin": "compact", "unpin": "compact",
+    "init": "status", "sessions": "session", "search": "history", "context": "assemble", "record": "assemble",
+    "explain": "replay", "undo": "compact",
 }  # fmt: skip
 """Commands defined in another command's module, under their own name."""
 
 OTHER_WORDS = {
-    "plugin": "plugins", "session list": "sessions", "config show": "config", "assemble --explain": "explain",
-    "cache-sim": "cache simulate",
-    "list": "sessions", "ls": "sessions", "log": "history", "show": "history", "cat": "history",
+    "session list": "sessions", "assemble --explain": "explain", "cache-sim": "cache simulate",
+    "list": "sessions", "ls": "sessions", "log": "history", "cat": "history",
     "find": "search", "grep": "search", "new": "init", "summarize": "compact", "branch": "fork", "revert": "undo",
-    "reset": "rewind", "settings": "config", "env": "status", "usage": "context", "help": "--help",
-    "version": "--version",
+    "reset": "session rewind", "settings": "config show", "env": "status", "usage": "context",
+    "redo": "undo --redo", "plugin": "config plugins", "db": "services db", "model": "config models",
+    "credentials": "config credential", "profiles": "config profile", "completions": "config completion",
+    "show": "history", "help": "--help", "version": "--version",
 }  # fmt: skip
-"""Other words for commands."""
+"""Other words for commands, and former names of commands that are not the name of a subcommand."""
+
+SUBGROUPS = ("session", "config", "turnlog", "services", "ledger", "cache")
+"""Groups whose subcommands are suggested for a word that is no command, first match first."""
 
 
 _CLICKS_SUGGESTION = re.compile(r" \(?Did you mean [^?]*\?\)?(?= *\Z)")
@@ -223,17 +211,26 @@ def _nearest_command(error: click.UsageError, words: list[str]) -> str:
 
     group = error.ctx.command if error.ctx is not None else cli
     if isinstance(group, click.Group) and group is not cli:
-        typed = next((name for name in words[1:] if name not in group.commands and not name.startswith("-")), "")
-        guess = nearest(typed, group.commands)
-        return f"{group.name} {guess}" if guess else ""
+        names = group.list_commands(error.ctx or click.Context(group))
+        path = error.ctx.command_path.removeprefix("nexus ") if error.ctx is not None else group.name
+        typed = next((name for name in words[1:] if name not in (*names, *str(path).split()) and name[:1] != "-"), "")
+        guess = nearest(typed, names)
+        return f"{path} {guess}" if guess else ""
     typed = next((name for name in words if not name.startswith("-")), "")
+    subcommands = {name: _subcommands(name) for name in SUBGROUPS}
+    for name, names in subcommands.items():  # `nexus verify` for `nexus ledger verify`
+        if typed in names:
+            return f"{name} {typed}"
     if guess := nearest(typed, COMMANDS):
         return guess
-    for name in COMMANDS:  # `nexus verify` for `nexus ledger verify`
-        subgroup = cli.get_command(click.Context(cli), name)
-        if isinstance(subgroup, click.Group) and typed in subgroup.commands:
-            return f"{name} {typed}"
-    return ""
+    guesses = ((name, nearest(typed, names)) for name, names in subcommands.items())
+    return next((f"{name} {guess}" for name, guess in guesses if guess), "")
+
+
+def _subcommands(name: str) -> list[str]:
+    """Return the names of the subcommands of a group."""
+    group = cli.get_command(click.Context(cli), name)
+    return group.list_commands(click.Context(group)) if isinstance(group, click.Group) else []
 
 
 def _abandon_output() -> None:

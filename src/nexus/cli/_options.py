@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr
 from dataclasses import dataclass, field, fields
 from functools import wraps
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast, get_args
@@ -46,6 +47,9 @@ LEDGER_VARIABLE = "NEXUS_LEDGER"
 """Variable that names the ledger of all commands, in place of --ledger."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+ALL_OPTIONS = "nexus.cli.all_options"
+"""Key of click's context: True if help has the rare options too."""
 
 MAX_INPUT_BYTES = 256 * 2**20
 """Size limit of a JSON file and of standard input."""
@@ -295,17 +299,50 @@ def nexus_command(name: str, **attributes: Any) -> Callable[[Callable[..., Any]]
     return decorate
 
 
+class RareOption(click.Option):
+    """An option that only --help-all shows."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Return the option's line for help; None unless all options are shown."""
+        return super().get_help_record(ctx) if ctx.meta.get(ALL_OPTIONS) else None
+
+
+def _show_all_help(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        ctx.meta[ALL_OPTIONS] = True
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()
+
+
+HELP_ALL_OPTION = click.option(
+    "--help-all", is_flag=True, is_eager=True, expose_value=False, callback=_show_all_help, help="Show all options."
+)
+
+
 class NexusGroup(click.Group):
     """A group of commands. --workspace, --ledger and --json before a subcommand's name are the subcommand's defaults."""
 
-    def __init__(self, *args: Any, **attributes: Any) -> None:
+    def __init__(self, *args: Any, modules: dict[str, str] | None = None, **attributes: Any) -> None:
+        """Make a group; `modules` has modules of subcommands that are imported when called: `credential`, `fork.rewind`."""
         super().__init__(*args, **attributes)
         self.params += SHARED_OPTIONS
+        self.modules = modules or {}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the subcommands, those of other modules last."""
+        return list(dict.fromkeys((*super().list_commands(ctx), *self.modules)))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a subcommand; None if there is none."""
+        if cmd_name in self.modules and cmd_name not in self.commands:
+            module, _, attribute = self.modules[cmd_name].partition(".")
+            self.add_command(getattr(import_module(f"nexus.cli.{module}_command"), attribute or "command"), cmd_name)
+        return super().get_command(ctx, cmd_name)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the subcommand with the options that were given before its name."""
         defaults = {name: value for name, value in ctx.params.items() if value not in (None, False)}
-        ctx.default_map = dict.fromkeys(self.commands, defaults)
+        ctx.default_map = dict.fromkeys(self.list_commands(ctx), defaults)
         ctx.params.clear()  # the group's function takes no options
         return super().invoke(ctx)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import click
 import msgspec
@@ -14,15 +14,15 @@ from nexus.assembly.fit.cut import Strategy
 from nexus.assembly.inputs import build_request
 from nexus.cli._options import (
     BUDGET_OPTION,
-    CALL_OPTION,
+    HELP_ALL_OPTION,
     MESSAGE_OPTION,
     MODEL_OPTION,
     PROFILE_OPTION,
     SESSION,
     SESSION_MODEL_OPTION,
-    STRATEGY_OPTION,
     TOOLS_OPTION,
     CommandOptions,
+    RareOption,
     nexus_command,
     read_input,
     read_json,
@@ -85,33 +85,54 @@ FORMATS = (*PROVIDER_FORMATS, "messages", "turnlog", "text", "outline")
     "--attach", "files", multiple=True, metavar="FILE[:FIRST-LAST]", help="Text file, or lines of it; repeatable."
 )
 @TOOLS_OPTION
-@click.option("--timezone", default="", help="The user's time zone: IANA name, offset, or a browser's minutes.")
-@click.option("--channel", default="", help="Channel of the message.")
-@click.option("--chat-id", default="", help="Chat of the message.")
-@click.option("--platform", default="", help="Platform of the user; not shown to workers.")
-@click.option("--action", "actions", multiple=True, help="Action that the platform offers; repeatable.")
+@click.option(
+    "--timezone", cls=RareOption, default="", help="The user's time zone: IANA name, offset, or a browser's minutes."
+)
+@click.option("--channel", cls=RareOption, default="", help="Channel of the message.")
+@click.option("--chat-id", cls=RareOption, default="", help="Chat of the message.")
+@click.option("--platform", cls=RareOption, default="", help="Platform of the user; not shown to workers.")
+@click.option("--action", "actions", cls=RareOption, multiple=True, help="Action that the platform offers; repeatable.")
 @click.option("--at", help="Time of the message, ISO 8601 [now].")
 @click.option("--turn", type=click.IntRange(min=1), help="Rebuild the call of this recorded turn, with changes.")
-@CALL_OPTION
-@STRATEGY_OPTION
+@click.option("--call", cls=RareOption, type=click.IntRange(min=1), help="Number of the call in the turn [the last].")
+@click.option(
+    "--strategy", cls=RareOption, type=Choice(get_args(Strategy)), help="Strategy of a cut [keep_user_turns]."
+)
 @click.option("--skill", "skills", multiple=True, help="Include this skill in full; repeatable.")
 @click.option(
-    "--block", "blocks", multiple=True, metavar="NAME=TEXT", help="Text for the profile's block NAME; repeatable."
+    "--block",
+    "blocks",
+    cls=RareOption,
+    multiple=True,
+    metavar="NAME=TEXT",
+    help="Text for the profile's block NAME; repeatable.",
 )
 @click.option("--principal", help="Who speaks, as named in the policy (telegram:42).")
 @click.option(
     "--user-profile",
+    cls=RareOption,
     type=click.Path(dir_okay=False),
     help="Profile of the principal, kept for later calls: a text or .json file ({} forgets it).",
 )
-@click.option("--role", type=Choice(ROLES), help="Role of the agent [unified, or the policy's].")
-@click.option("--task", default="", help="Task of a worker.")
-@click.option("--manager", type=SESSION, default="", help="Session that spawned a worker, whose persona it inherits.")
-@click.option("--persona", default="", help="Persona that answers: a folder in personas.")
-@click.option("--toolset", default="", help="Toolset of the policy that limits the tools.")
-@click.option("--mode", type=Choice(["repl", "server"]), help="How the agent runs, shown by the profile repl.")
-@click.option("--clock", type=Choice(["message", "system", "off"]), help="Where the time is shown [message].")
+@click.option("--role", cls=RareOption, type=Choice(ROLES), help="Role of the agent [unified, or the policy's].")
+@click.option("--task", cls=RareOption, default="", help="Task of a worker.")
+@click.option(
+    "--manager",
+    cls=RareOption,
+    type=SESSION,
+    default="",
+    help="Session that spawned a worker, whose persona it inherits.",
+)
+@click.option("--persona", cls=RareOption, default="", help="Persona that answers: a folder in personas.")
+@click.option("--toolset", cls=RareOption, default="", help="Toolset of the policy that limits the tools.")
+@click.option(
+    "--mode", cls=RareOption, type=Choice(["repl", "server"]), help="How the agent runs, shown by the profile repl."
+)
+@click.option(
+    "--clock", cls=RareOption, type=Choice(["message", "system", "off"]), help="Where the time is shown [message]."
+)
 @click.option("--save", type=click.Path(dir_okay=False), help="Save the context to this file, for `nexus record`.")
+@HELP_ALL_OPTION
 def command(
     message: str | None,
     session: str | None,
@@ -130,6 +151,7 @@ def command(
     """Assemble the context of the next call for MESSAGE (`-` reads it from standard input).
 
     With --turn, rebuild a recorded call with another budget, model, profile, strategy, message, tools or skills.
+    --help-all shows the options for platforms, workers and profiles too.
 
     Example: nexus assemble --session main --turn 7 --budget 8000
     """

@@ -1,4 +1,4 @@
-"""`nexus compact`, `undo`, `redo`, `pin` and `unpin`: a summary in place of older messages, and messages that stay."""
+"""`nexus compact`, `undo`, `session pin` and `session unpin`: a summary in place of older messages, and messages that stay."""
 
 from __future__ import annotations
 
@@ -99,27 +99,18 @@ def run_compaction(nx: Engine, label: str, focus: str, plan: CompactionPlan | No
 
 @nexus_command("undo")
 @session_argument("name")
-def undo(name: str, options: CommandOptions) -> None:
+@click.option("--redo", is_flag=True, help="Redo the compaction that was undone last.")
+def undo(name: str, redo: bool, options: CommandOptions) -> None:
     """Undo the current compaction of session NAME.
 
-    The messages it covers are shown again; nothing is deleted, and `nexus redo` reverts it. Turns are not undone:
-    `nexus rewind` moves a session back.
+    The messages it covers are shown again; nothing is deleted, and --redo reverts it. Turns are not undone:
+    `nexus session rewind` moves a session back.
 
     Example: nexus undo main
     """
     with options.session(name) as (nx, label):
-        _report_visible(nx, label, nx.ledger.undo(label), "undone", options)
-
-
-@nexus_command("redo")
-@session_argument("name")
-def redo(name: str, options: CommandOptions) -> None:
-    """Redo the compaction of session NAME that was undone last.
-
-    Example: nexus redo main
-    """
-    with options.session(name) as (nx, label):
-        _report_visible(nx, label, nx.ledger.redo(label), "redone", options)
+        compaction = nx.ledger.redo(label) if redo else nx.ledger.undo(label)
+        _report_visible(nx, label, compaction, "redone" if redo else "undone", options)
 
 
 def _report_visible(nx: Engine, label: str, compaction: Entry, change: str, options: CommandOptions) -> None:
@@ -168,7 +159,7 @@ def pin(name: str, entry: tuple[int, int | None] | None, reason: str, options: C
 
     Forks inherit pins. Without ENTRY, list the pins. `nexus history NAME --refs` shows the references.
 
-    Example: nexus pin main 12.0 --reason "the user's requirements"
+    Example: nexus session pin main 12.0 --reason "the user's requirements"
     """
     if entry is None and reason:
         raise click.UsageError("--reason requires an ENTRY")
@@ -198,14 +189,14 @@ def pin(name: str, entry: tuple[int, int | None] | None, reason: str, options: C
 def unpin(name: str, entry: tuple[int, int | None], reason: str, options: CommandOptions) -> None:
     """Remove a pin of session NAME. ENTRY without a message removes all pins of the entry.
 
-    Example: nexus unpin main 12.0
+    Example: nexus session unpin main 12.0
     """
     seq, order = entry
     with options.session(name) as (nx, label):
         pins = [ref for ref in nx.ledger.live(label).pins if ref.seq == seq]
         refs = pins if order is None else [MessageRef(seq, order)]
         if not refs:
-            raise BadEntry(f"entry {seq} of session {label!r} has no pins (list the pins: nexus pin NAME)")
+            raise BadEntry(f"entry {seq} of session {label!r} has no pins (list the pins: nexus session pin NAME)")
         for ref in refs:
             nx.ledger.unpin(label, ref, reason)
         _report_pins(nx, label, "unpinned", refs, options)

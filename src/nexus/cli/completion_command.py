@@ -1,4 +1,4 @@
-"""`nexus completion`: the script by which a shell completes commands, options and session names."""
+"""`nexus config completion`: the script by which a shell completes commands, options and session names."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ BASH_WORDS = "COMP_WORDBREAKS=${COMP_WORDBREAKS//:/}\n"
 @nexus_command("completion")
 @click.argument("shell", type=Choice(SHELLS))
 def command(shell: str, options: CommandOptions) -> None:
-    """Print the script that completes commands, options and session names in SHELL: bash, zsh or fish.
+    """Print the completion script for SHELL.
 
-    Add it to the shell's startup file: `eval "$(nexus completion bash)"` in ~/.bashrc, `eval "$(nexus completion zsh)"`
+    It completes commands, options and session names in bash, zsh or fish.
+
+    Add it to the shell's startup file: `eval "$(nexus config completion bash)"` in ~/.bashrc, `eval "$(nexus config completion zsh)"`
     in ~/.zshrc; for fish, write it to ~/.config/fish/completions/nexus.fish.
 
-    Example: nexus completion bash
+    Example: nexus config completion bash
     """
     kind = get_completion_class(shell)
     if kind is None:

@@ -1,4 +1,4 @@
-"""`nexus credential`: names and places of secret values. No command shows a value or takes one as an argument."""
+"""`nexus config credential`: names and places of secret values. No command shows a value or takes one as an argument."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FAILED = 1
 def command() -> None:
     """Set, list, check and remove credentials. Values are in variables or the system's keyring, and are never shown.
 
-    Example: nexus credential list
+    Example: nexus config credential list
     """
 
 
@@ -37,12 +37,12 @@ def command() -> None:
 def set_(ctx: click.Context, name: str, variable: str | None, options: CommandOptions) -> None:
     """Store the value of credential NAME in the system's keyring. It is prompted for, or read from standard input.
 
-    Example: nexus credential set twitter --variable TWITTER_API_KEY
+    Example: nexus config credential set twitter --variable TWITTER_API_KEY
     """
     if ctx.args:
         raise click.UsageError(
             "value not stored: an argument would be visible to other programs and in the shell's history (run "
-            "`nexus credential set NAME` alone, or pass the value on standard input)"
+            "`nexus config credential set NAME` alone, or pass the value on standard input)"
         )
     check_name(name)
     with options.open() as nx:
@@ -69,13 +69,13 @@ def list_(options: CommandOptions) -> None:
 
     Each has its place, its state at the last check, and the skills that require it. The keyring is not read.
 
-    Example: nexus credential list
+    Example: nexus config credential list
     """
     with options.open() as nx:
         declared, users = _declared(nx)
         entries = list(nx.credentials.entries(declared).values())
     values = [{**_json_value(entry), "skills": users.get(entry.name, [])} for entry in entries]
-    _report(entries, values, users, "No credentials yet (store one: nexus credential set NAME).", options)
+    _report(entries, values, users, "No credentials yet (store one: nexus config credential set NAME).", options)
 
 
 @command.subcommand("check")
@@ -87,7 +87,7 @@ def check(name: str | None, state: Any, options: CommandOptions) -> int:
 
     Only you or your program can find out if a service accepts the value; --ok and --broken record it.
 
-    Example: nexus credential check twitter --broken
+    Example: nexus config credential check twitter --broken
     """
     if state and not name:
         raise click.UsageError("--ok and --broken require the NAME of a credential")
@@ -108,7 +108,7 @@ def check(name: str | None, state: Any, options: CommandOptions) -> int:
 def remove(name: str, keep_value: bool, options: CommandOptions) -> None:
     """Remove credential NAME and its value in the keyring.
 
-    Example: nexus credential remove twitter
+    Example: nexus config credential remove twitter
     """
     with options.open() as nx:
         deleted = nx.credentials.remove(name, keep_value=keep_value)

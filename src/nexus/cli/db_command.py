@@ -1,4 +1,4 @@
-"""`nexus db`: the stored configuration of the services, and the users' profiles."""
+"""`nexus services db`: the stored configuration of the services, and the users' profiles."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 def command() -> None:
     """Initialize, show and change the configuration of the services, which is stored in the ledger.
 
-    Example: nexus db init
+    Example: nexus services db init
     """
 
 
@@ -35,7 +35,7 @@ def command() -> None:
 def init(template: str | None, options: CommandOptions) -> None:
     """Store the template as the configuration. Running it again adds the new names of a newer template and keeps edits.
 
-    Example: nexus db init --template config.yml
+    Example: nexus services db init --template config.yml
     """
     values = read_template(read_text(template), template) if template else None
     result = _run(options.open(writes=True, needs_config=False), lambda service: service.initialize(values))
@@ -60,7 +60,7 @@ def _lines(result: Initialization) -> list[str]:
 def show(owner: str, options: CommandOptions) -> None:
     """Show each setting with its source: the template, the operator's edit, or the user.
 
-    Example: nexus db show --owner ada
+    Example: nexus services db show --owner ada
     """
     settings = _run(options.open(reads_stored=True, needs_config=False), lambda service: service.settings(owner))
     rows = ((row.name, beginning(_text(row.value)), row.source) for row in settings)
@@ -74,7 +74,7 @@ def show(owner: str, options: CommandOptions) -> None:
 def set_(owner: str, name: str, value: str, options: CommandOptions) -> None:
     """Set VALUE as the text of prompt NAME for user OWNER. An empty VALUE removes the user's text.
 
-    Example: nexus db set ada friends_profile "I prefer concise answers."
+    Example: nexus services db set ada friends_profile "I prefer concise answers."
     """
     nx = options.open(writes=True, needs_config=False)
     identity = _run(nx, lambda service: service.set_override(owner, name, value))
@@ -88,7 +88,7 @@ def set_(owner: str, name: str, value: str, options: CommandOptions) -> None:
 def set_default(name: str, value: str, options: CommandOptions) -> None:
     """Set VALUE as setting NAME for all users.
 
-    Example: nexus db set-default mood.enabled true
+    Example: nexus services db set-default mood.enabled true
     """
 
     async def change(service: ConfigService) -> object:
@@ -104,7 +104,7 @@ def set_default(name: str, value: str, options: CommandOptions) -> None:
 def forget(owner: str, options: CommandOptions) -> None:
     """Erase the profile of user OWNER from the storage, with its earlier versions.
 
-    Example: nexus db forget ada
+    Example: nexus services db forget ada
     """
     if not _run(options.open(writes=True, needs_config=False), lambda service: service.forget(owner)):
         raise BadReference(f"no profile of {owner!r} found (nothing was erased)")
@@ -117,7 +117,7 @@ def import_profiles(options: CommandOptions) -> None:
 
     Profiles that the ledger has stay, and so do the files. Your own profile, ~/.nexus/user.json, stays a file.
 
-    Example: nexus db import-profiles
+    Example: nexus services db import-profiles
     """
     nx = options.open(writes=True, needs_config=False)
     rows = _run(nx, lambda service: service.import_profiles(nx.credentials.home))

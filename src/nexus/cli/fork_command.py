@@ -1,4 +1,4 @@
-"""`nexus fork` and `nexus rewind`: a new session from an earlier message, or the same session moved back to it."""
+"""`nexus fork` and `nexus session rewind`: a new session from an earlier message, or the same session moved back to it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def rewind(name: str, turn: int | None, entry: int | None, move: int | None, opt
 
     Later messages stay on the old thread. `nexus session reflog NAME` lists the moves.
 
-    Example: nexus rewind main --turn 12
+    Example: nexus session rewind main --turn 12
     """
     if not _check_one(turn=turn, entry=entry, move=move):
         raise click.UsageError("missing position: --turn, --entry or --move")
@@ -74,7 +74,7 @@ def rewind(name: str, turn: int | None, entry: int | None, move: int | None, opt
             "move": before.number,
         }
         entries = f"entries {shared + 1} to {old.head_seq}, up to turn {old.turn}"
-        undo = f"nexus rewind {shlex.quote(printable(label))} --move {before.number}"
+        undo = f"nexus session rewind {shlex.quote(printable(label))} --move {before.number}"
         left = f"Left behind on thread {old.id}: {entries}. Move back to them: {undo}"
     position = {"entry": thread.head_seq, "turn": thread.turn, "open_turn": thread.open_turn}
     now = f"entry {thread.head_seq} now ({_describe_turn(thread)})"

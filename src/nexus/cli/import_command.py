@@ -210,11 +210,11 @@ def _report_lines(report: ImportReport, added: str) -> Iterator[str]:
     help="Format of the file [detected, else turnlog].",
 )
 def validate(file: Path, file_format: str | None, options: CommandOptions) -> int:
-    """Check FILE (`-`: standard input), a turn log, against the requirements of its format, with entry, index and reason of each violation.
+    """Check FILE, a turn log, against its format.
 
-    For a file in another format, show what an import would report. Nothing is stored.
+    `-` is standard input. Each violation has its entry, index and reason. For a file in another format, show what an import would report. Nothing is stored.
 
-    Example: nexus validate log.json
+    Example: nexus turnlog validate log.json
     """
     name = "standard input" if str(file) == "-" else str(file.expanduser())
     with as_file(file) as readable:

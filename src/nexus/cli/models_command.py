@@ -1,4 +1,4 @@
-"""`nexus models`: context windows, output limits and prices, and the calibrated token factors of a ledger."""
+"""`nexus config models`: context windows, output limits and prices, and the calibrated token factors of a ledger."""
 
 from __future__ import annotations
 
@@ -20,7 +20,12 @@ from nexus.tokens.model_names import same_model
 @click.argument("name", required=False)
 @click.option("--calibrated", is_flag=True, help="Show the token factors that the ledger has from reported usage.")
 def command(name: str | None, calibrated: bool, options: CommandOptions) -> None:
-    """List all known models with windows, prices and announced last days, or show how NAME is resolved."""
+    """List the known models, or show how NAME is resolved.
+
+    Models have context windows, output limits, prices and announced last days.
+
+    Example: nexus config models claude-sonnet-5-5
+    """
     if calibrated:
         _print_calibrations(name, options)
     elif name:

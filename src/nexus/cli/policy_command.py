@@ -1,4 +1,4 @@
-"""`nexus policy`: the rules of the policy files, their validity, and a principal's grant."""
+"""`nexus config policy`: the rules of the policy files, their validity, and a principal's grant."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def command() -> None:
 
     A policy says who may speak as what, in which session, with which tools.
 
-    Example: nexus policy test --as telegram:42 --tool run_command
+    Example: nexus config policy test --as telegram:42 --tool run_command
     """
 
 
@@ -44,7 +44,7 @@ def command() -> None:
 def show(options: CommandOptions) -> None:
     """Show the policies in force, the user's first.
 
-    Example: nexus policy show
+    Example: nexus config policy show
     """
     with options.open() as nx:
         policies = nx.policies.read()
@@ -91,7 +91,7 @@ def _describe_rule(rule: msgspec.Struct) -> str:
 def check(file: str | None, options: CommandOptions) -> None:
     """Check FILE, or the policies in force. With --tools, patterns without a matching tool are warnings.
 
-    Example: nexus policy check policy.toml --tools tools.json
+    Example: nexus config policy check policy.toml --tools tools.json
     """
     with options.open() as nx:
         if file is None:
@@ -144,7 +144,7 @@ def test(
 
     That is role, session, toolset, permissions and tools.
 
-    Example: nexus policy test --as telegram:42 --role worker --tools tools.json
+    Example: nexus config policy test --as telegram:42 --role worker --tools tools.json
     """
     definitions: list[dict[str, Any]] = list(options.tool_definitions())
     if tool is not None:
@@ -190,7 +190,7 @@ def link(principal: str, person: str, options: CommandOptions) -> None:
 
     The principal's session redirects to the person's; histories are not mixed. The old name stays as an alias. Without PERSON, the policy names it.
 
-    Example: nexus policy link telegram:42 ann
+    Example: nexus config policy link telegram:42 ann
     """
     with options.open(writes=True) as nx:
         result = link_principal(nx.ledger, nx.policies.read(), principal, person)

@@ -1,4 +1,4 @@
-"""`nexus profile`: the available profiles, their sources by slot, and the cost of their order."""
+"""`nexus config profile`: the available profiles, their sources by slot, and the cost of their order."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def command() -> None:
 
     A profile assigns sources to slots, in an order that determines the reuse of prompt caches.
 
-    Example: nexus profile check mine
+    Example: nexus config profile check mine
     """
 
 
@@ -41,7 +41,7 @@ def list_(options: CommandOptions) -> None:
 
     They are built in, yours, from plugins, or the workspace's. Warnings go to standard error.
 
-    Example: nexus profile list
+    Example: nexus config profile list
     """
     with options.open() as nx:
         entries, warnings = nx.profiles.entries()
@@ -91,7 +91,7 @@ def show(name: str, session: str | None, options: CommandOptions) -> None:
 
     Each has its slot, its volatility and its tokens in this workspace. NAME may be a file.
 
-    Example: nexus profile show layered
+    Example: nexus config profile show layered
     """
     options = replace(options, profile=name)
     with options.open() as nx:
@@ -171,7 +171,7 @@ def check(name: str | None, session: str | None, options: CommandOptions) -> int
 
     Reports errors, and the cost of volatile blocks before stable ones.
 
-    Example: nexus profile check mine
+    Example: nexus config profile check mine
     """
     options = replace(options, profile=name or "")
     invalid: list[ProfileEntry] = []
@@ -198,5 +198,5 @@ def check(name: str | None, session: str | None, options: CommandOptions) -> int
     for entry in invalid:
         click.echo(f"{printable(entry.source)}: invalid: {printable(entry.problem)}")
     if not reports and not invalid:
-        click.echo("No profile files (list the built-in profiles: nexus profile list).")
+        click.echo("No profile files (list the built-in profiles: nexus config profile list).")
     return exit_code

@@ -106,12 +106,12 @@ def diff(
     unverified: bool,
     options: CommandOptions,
 ) -> None:
-    """Compare the calls of turns TURN and LATER in SESSION; with TURN alone, compare it with the call before.
+    """Compare the calls of two turns of SESSION.
 
-    Both calls are rebuilt. The output has the causes, the first difference and its byte, the tokens that remain a
+    TURN is compared with LATER; alone, with the call before. Both calls are rebuilt. The output has the causes, the first difference and its byte, the tokens that remain a
     prefix for the provider's cache, and the price of those that do not.
 
-    Example: nexus diff main 7
+    Example: nexus session diff main 7
     """
     if later is None and later_call is not None:
         raise click.UsageError("--later-call requires LATER")

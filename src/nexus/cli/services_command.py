@@ -35,9 +35,9 @@ PREFIX_OPTION = click.option(
 )
 
 
-@click.group("services", cls=NexusGroup)
+@click.group("services", cls=NexusGroup, modules={"db": "db"})
 def command() -> None:
-    """Run the services of the tagged dialogue on a bus, and send runs to them.
+    """Run the services of the tagged dialogue on a bus, send runs to them, and change their stored configuration.
 
     Example: nexus services run --bus nats://127.0.0.1:4222
     """

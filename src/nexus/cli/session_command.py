@@ -71,11 +71,15 @@ def _session_cells(session: SessionInfo) -> dict[str, str]:
     }
 
 
-@click.group("session", cls=NexusGroup)
+@click.group(
+    "session",
+    cls=NexusGroup,
+    modules={"pin": "compact.pin", "unpin": "compact.unpin", "rewind": "fork.rewind", "diff": "replay.diff"},
+)
 def command() -> None:
-    """Show, rename, merge, archive or delete one session, and set its aliases and facts.
+    """Show and change one session: facts, turns, calls, pins, position, name, status.
 
-    NAME may be an alias, or the first four or more characters of a name.
+    NAME may be an alias, the beginning of one name, or `last`. Each subcommand takes it with -s, too.
 
     Example: nexus session show main
     """
@@ -259,7 +263,7 @@ def calls(name: str, options: CommandOptions) -> None:
 def reflog(name: str, options: CommandOptions) -> None:
     """List the moves of session NAME.
 
-    After each move it points to a thread, to which `nexus rewind NAME --move` goes back.
+    After each move it points to a thread, to which `nexus session rewind NAME --move` goes back.
 
     Example: nexus session reflog main
     """

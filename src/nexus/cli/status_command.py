@@ -1,4 +1,4 @@
-"""`nexus init`, `status`, `config` and `plugins`: a workspace, its environment, its settings and its plugins."""
+"""`nexus init`, `status`, `config show` and `config plugins`: a workspace, its environment, its settings and its plugins."""
 
 from __future__ import annotations
 
@@ -118,13 +118,13 @@ def command(options: CommandOptions, brief: bool) -> None:
         print_lines(f"  {printable(warning.source)}: {printable(warning.message)}" for warning in warnings)
 
 
-@nexus_command("config")
-def config(options: CommandOptions) -> None:
-    """Show the configuration: each value with the file, variable or default that it comes from.
+@nexus_command("show")
+def show(options: CommandOptions) -> None:
+    """Show each setting with its source.
 
-    Below are the files, the MCP servers and all warnings.
+    That is a file, a variable or the default. Below are the files, the MCP servers and all warnings.
 
-    Example: nexus config --json
+    Example: nexus config show --json
     """
     root = options.root.resolve()
     if not root.is_dir():
@@ -184,11 +184,11 @@ def _display(value: object) -> str:
 
 @nexus_command("plugins")
 def plugins(options: CommandOptions) -> None:
-    """List the installed plugins, which add sources, event metadata, tools, profiles, formats and readers, with their hooks.
+    """List the installed plugins with their hooks.
 
-    The state names omitted hooks and the reason. Disabled plugins are not loaded.
+    They add sources, event metadata, tools, profiles, formats and readers. The state names omitted hooks and the reason. Disabled plugins are not loaded.
 
-    Example: nexus plugins
+    Example: nexus config plugins
     """
     with options.open() as nx:
         readers = add_readers(nx.hooks)

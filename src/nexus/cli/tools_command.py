@@ -1,4 +1,4 @@
-"""`nexus tools`: the tools that an agent of the workspace has, built-in ones and MCP servers' tools."""
+"""`nexus config tools`: the tools that an agent of the workspace has, built-in ones and MCP servers' tools."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from nexus.render.console import printable
     "--timeout", "timeout_s", type=click.FloatRange(0.1), default=30.0, show_default=True, help="Seconds per server."
 )
 def command(options: CommandOptions, with_servers: bool, workspace_servers: bool, timeout_s: float) -> None:
-    """List the tools that an agent has: name, category and purpose.
+    """List the tools that an agent has.
 
-    MCP servers are programs that this starts and stops; one that fails is a warning. --json has the definitions.
+    Each has its category and purpose. MCP servers are programs that this starts and stops; one that fails is a warning. --json has the definitions.
 
-    Example: nexus tools --mcp
+    Example: nexus config tools --mcp
     """
     with open_engine(options.root, ledger=":memory:") as nx:
         registry = builtin_tools(ToolContext(nx, "main", request_compaction=lambda _focus: None))

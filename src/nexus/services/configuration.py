@@ -2,7 +2,7 @@
 
 Three layers, the last one wins: the template (`config.example.yml` in this package), the operator's edits of the stored
 configuration, and each user's overrides, which are the user's profile (`nexus.workspace.user_profiles`): an owner key is
-the principal of the profile. `nexus db init` stores the template; edits are stored apart from it, so a newer
+the principal of the profile. `nexus services db init` stores the template; edits are stored apart from it, so a newer
 template brings its new names and texts and no edit is lost.
 """
 
@@ -231,7 +231,9 @@ class ConfigService:
         if prompt is None:
             raise BadSetting(_unknown("prompt", name, prompts))
         if not isinstance(prompt, dict) or cast("dict[str, Any]", prompt).get("editable") is not True:
-            raise NotEditable(f"prompt {name!r} is not editable (its operator changes it: nexus db set-default)")
+            raise NotEditable(
+                f"prompt {name!r} is not editable (its operator changes it: nexus services db set-default)"
+            )
 
 
 def _read_profile(nx: Engine, principal: str) -> dict[str, Any]:

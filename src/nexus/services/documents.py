@@ -100,5 +100,5 @@ def _parsed(label: str, text: str) -> dict[str, Any]:
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError) as error:
-        advice = f"go back to an older version: nexus rewind {label} --help"
+        advice = f"go back to an older version: nexus session rewind {label} --help"
         raise BadConfig(label, "", f"stored document is not a JSON object: {error} ({advice})") from error

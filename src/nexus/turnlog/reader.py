@@ -107,7 +107,7 @@ def read(path: Path, on_read: OnRead | None = None) -> Iterator[Transcript]:
             Problem(last.line, "breaks off", f"entry {last.position} is the last complete one: {broken}")
         )
     if not log.steps:
-        raise UnreadableFile(f"{path} contains no valid entry (check it with `nexus validate`)")
+        raise UnreadableFile(f"{path} contains no valid entry (check it with `nexus turnlog validate`)")
     steps = group_into_turns(log.steps, ended=True)
     counted = {"turn log": 1}
     yield Transcript("turnlog", log.name, steps=steps, counted=counted, problems=tuple(log.problems), lines=1)

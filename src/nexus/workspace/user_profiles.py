@@ -72,7 +72,9 @@ class UserProfiles:
         profile = self.stored(principal)
         file = old_file(self._home, principal) if profile is None and self._home is not None else None
         if file is not None and os.path.lexists(file):
-            text = "not used: the ledger has the profiles of principals (copy it there: nexus db import-profiles)"
+            text = (
+                "not used: the ledger has the profiles of principals (copy it there: nexus services db import-profiles)"
+            )
             return {}, (ContextWarning(str(file), text),)
         return profile or {}, ()
 

@@ -67,7 +67,7 @@ class Credentials:
         secret = self._value(entry) if entry else None
         if not secret:
             raise NoCredential(
-                f"credential {name!r} has no value (store one in the system's keyring: nexus credential set {name}, or set "
+                f"credential {name!r} has no value (store one in the system's keyring: nexus config credential set {name}, or set "
                 f"the variable {variable_of(name)})"
             )
         return secret
@@ -95,7 +95,9 @@ class Credentials:
             )
         entry = index.read(self.home).get(check_name(name))
         if entry is not None and entry.where == "keyring":
-            raise BadCredential(f"keyring has a value for {name!r} (remove it first: nexus credential remove {name})")
+            raise BadCredential(
+                f"keyring has a value for {name!r} (remove it first: nexus config credential remove {name})"
+            )
         return self._list(CredentialEntry(name, "variable", variable=variable))
 
     def check(self, names: Iterable[str], now_ms: int, declared: Declared | None = None) -> list[CredentialEntry]:
@@ -110,7 +112,7 @@ class Credentials:
         for name in map(check_name, names):
             entry = listed.get(name)
             if not (entry or name in declared or variable_of(name) in self._variables):
-                raise NoCredential(f"credential {name!r} not found (list credentials: nexus credential list)")
+                raise NoCredential(f"credential {name!r} not found (list credentials: nexus config credential list)")
             # A keyring entry that was missing is looked up once more.
             retried = replace(entry, state="unchecked") if entry is not None and entry.state == "missing" else entry
             missing = replace(entry or CredentialEntry(name, "variable", variable=variable_of(name)), of="")
@@ -128,7 +130,7 @@ class Credentials:
         listed = index.read(self.home)
         entry = self._entry(check_name(name), listed.get(name), declared or {}) or listed.get(name)
         if entry is None:
-            raise NoCredential(f"credential {name!r} not found (list credentials: nexus credential list)")
+            raise NoCredential(f"credential {name!r} not found (list credentials: nexus config credential list)")
         entry = replace(entry, state=state, checked_ms=now_ms, of="")
         self._record([entry])
         return entry

@@ -118,4 +118,4 @@ def _ask(call: Callable[[Backend], T], name: str, timeout_s: float) -> T:
 
 
 def _alternative(name: str) -> str:
-    return f"set the variable {variable_of(name)}, or name your own: nexus credential set {name} --variable VARIABLE"
+    return f"set the variable {variable_of(name)}, or name your own: nexus config credential set {name} --variable VARIABLE"
