@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from nexus.cli.chat_screen import Screen
     from nexus.models.local import LocalServer
 
-LOCAL_PACKAGES = ("xllamacpp", "openai")
 LOCAL_INSTALL = install_command("local")
 
 AGENT_OPTIONS = (
@@ -110,7 +109,7 @@ def agent_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def has_local_model() -> bool:
     """Return whether the packages of the local model are installed; its weights may be missing."""
-    return all(find_spec(name) is not None for name in LOCAL_PACKAGES)
+    return all(find_spec(name) is not None for name in ("xllamacpp", "openai"))
 
 
 _LIMIT_OPTIONS = {"Limits.steps": "--max-steps", "Limits.cost_usd": "--max-cost", "Limits.seconds": "--timeout"}

