@@ -255,7 +255,8 @@ def _as_input(part: Any) -> dict[str, Any]:
     for name in _NESTED:
         if isinstance(fields.get(name), dict):
             fields[name] = {key: value for key, value in in_snake_case(fields[name]).items() if value is not None}
-    if isinstance(response := fields.get("function_response"), dict):
+    if isinstance(fields.get("function_response"), dict):
+        response: dict[str, Any] = fields["function_response"]
         given = response.get("response")
         if not isinstance(given, dict):
             response["response"] = {} if given is None else {"output": given}
