@@ -125,7 +125,14 @@ def test_slow_answer_in_every_format_is_abandoned_and_its_connection_closed(
 ) -> None:
     server.script(reply("word " * 2_000, event_interval_s=0.05))
     request = SummaryRequest(tuple(PORTS), 300)
-    threading.Timer(0.5, request.abandoned.set).start()
+
+    def abandon() -> None:
+        while not server.requests:
+            time.sleep(0.01)
+        time.sleep(0.3)
+        request.abandoned.set()
+
+    threading.Thread(target=abandon, daemon=True).start()
     assert "abandoned" in str(failure(summarizer_of(server, format_), request))
     for _ in range(500):
         if server.abandoned:
