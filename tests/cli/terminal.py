@@ -11,7 +11,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from cli.running import environment
@@ -61,21 +61,24 @@ class Terminal:
         """Change the size of the terminal, which the program is told by a signal."""
         fcntl.ioctl(self._handle, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
-    def wait_for(self, text: str) -> str:
-        """Return what was printed up to a text, since the last wait. Fails with the output if the text does not come."""
+    def wait_for(self, *texts: str) -> str:
+        """Return what was printed since the last wait, up to texts in this order. Fails with the output if one is missing.
+
+        Texts that may be printed at once are waited for together: all that was read is seen.
+        """
         end = time.monotonic() + WAIT_S
         while True:
             shown = plain(self.output[self._seen :])
-            if text in shown:
+            if _has_in_order(shown, texts):
                 self._seen = len(self.output)
                 return shown
-            assert time.monotonic() < end, f"{text!r} not in {shown!r}"
-            assert self._read(), f"the program ended without {text!r}: {shown!r}"
+            assert time.monotonic() < end, f"{texts!r} not in {shown!r}"
+            assert self._read(), f"the program ended without {texts!r}: {shown!r}"
 
-    def say(self, line: str, text: str) -> str:
-        """Send a line and wait for a text that comes after it."""
+    def say(self, line: str, *texts: str) -> str:
+        """Send a line and wait for texts that come after it."""
         self.send(line + "\r")
-        return self.wait_for(text)
+        return self.wait_for(*texts)
 
     def end(self) -> int:
         """Return the exit code when the program has ended. Fails with the output if it does not end."""
@@ -117,3 +120,13 @@ def wait_until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.02)
+
+
+def _has_in_order(shown: str, texts: Sequence[str]) -> bool:
+    place = 0
+    for text in texts:
+        found = shown.find(text, place)
+        if found < 0:
+            return False
+        place = found + len(text)
+    return True

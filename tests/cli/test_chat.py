@@ -74,8 +74,7 @@ def test_resizing_during_a_turn_keeps_the_reply_whole(chat: Start, server: Model
     for number, size in enumerate([(30, 40), (12, 120), (5, 20), (40, 100), (24, 80)]):
         talk.wait_for(f"Paragraph {number * 4} begins")
         talk.resize(*size)
-    talk.wait_for("7 tokens in")
-    talk.wait_for(PROMPT)
+    talk.wait_for("7 tokens in", PROMPT)
     # Text that was drawn again is preceded by a movement of the cursor upward.
     final = plain(re.sub(rb"\x1b\[2K", b"", talk.output)).split()
     text = " ".join(final)
@@ -93,11 +92,9 @@ def test_hostile_input_is_a_message_or_an_error_and_the_chat_goes_on(
     talk = chat()
     for keys in (b"\xff\xfe hi\r", b"a\x00\r", b"\x1b[31mred\x1b[0m \x1b]0;x\x07 t\r", b"\x1b[M\x1b[<1;2;3M mouse\r"):
         talk.send(keys)
-        talk.wait_for("7 tokens in")
-        talk.wait_for(PROMPT)
+        talk.wait_for("7 tokens in", PROMPT)
     talk.send(b"\x1b[200~" + b"word line\r" * 50_000 + b"\x1b[201~")
-    talk.say("", "the message is too long for gpt-4o")
-    talk.wait_for(PROMPT)
+    talk.say("", "the message is too long for gpt-4o", PROMPT)
     for line, text in (
         ("/image /no/such.png", "/no/such.png cannot be read"),
         ("/image \x1b[31m.png", "cannot be read"),
@@ -105,8 +102,7 @@ def test_hostile_input_is_a_message_or_an_error_and_the_chat_goes_on(
         ("/nothing", "unknown command /nothing"),
         ("/fork", "/fork needs a name"),
     ):
-        talk.say(line, text)
-        talk.wait_for(PROMPT)
+        talk.say(line, text, PROMPT)
     said = [texts[0] for _, texts in turns(empty) if texts]
     assert said[0] == "\ufffd\ufffd hi"
     assert "Traceback" not in talk.output.decode("utf-8", "replace")
@@ -195,8 +191,7 @@ def test_a_model_that_fails_is_reported_and_the_chat_goes_on(chat: Start, server
     server.script(fail(401, "bad key"), reply("Fine now."))
     talk = chat()
     talk.say("Hello", "bad key")
-    talk.say("Hello again", "Fine now.")
-    talk.wait_for(PROMPT)
+    talk.say("Hello again", "Fine now.", PROMPT)
     assert [status for status, _ in turns(empty)] == ["failed", "completed"]
 
 
@@ -257,8 +252,7 @@ def test_every_slash_command_works_on_the_session_of_the_chat(chat: Start, serve
     picture(empty / "dot.png")
     talk = chat()
     for number in range(12):
-        talk.say(f"Question {number}", f"Answer {number}.")
-        talk.wait_for(PROMPT)
+        talk.say(f"Question {number}", f"Answer {number}.", PROMPT)
     walk = [
         ("/help", "begin an empty context"),
         ("/context", "reserved for the response"),
@@ -327,8 +321,7 @@ def test_killed_chat_offers_to_continue_its_turn(chat: Start, server: ModelServe
     talk.say("Long question", "waiting for the model")
     wait_until(lambda: bool(server.requests))
     talk.kill()
-    again = chat(ready="Turn 1 was not finished: 'Long question'")
-    again.wait_for("Continue it? [Y/n]")
+    again = chat(ready="Continue it? [Y/n]")
     again.say("", "Now it is answered.")
     again.wait_for(PROMPT)
     assert turns(empty) == [("completed", ["Long question", "Now it is answered."])]
@@ -338,10 +331,8 @@ def test_unfinished_turn_without_an_id_is_left_as_interrupted(chat: Start, empty
     with nexus.open(empty, model=MODEL) as nx:
         nx.begin("Never answered", session="main")
     talk = chat(ready="Turn 1 was not finished: 'Never answered'")
-    talk.wait_for("It stays in the session as interrupted")
-    talk.wait_for(PROMPT)
-    talk.say("Next", "Good morning.")
-    talk.wait_for(PROMPT)
+    talk.wait_for("It stays in the session as interrupted", PROMPT)
+    talk.say("Next", "Good morning.", PROMPT)
     assert [status for status, _ in turns(empty)] == ["interrupted", "completed"]
 
 

@@ -21,8 +21,7 @@ OLD_MODEL = "gpt-3.5-turbo"
 def test_chat_says_how_to_continue_and_shows_the_last_exchange(chat: Start, server: ModelServer) -> None:
     server.script(reply("It is GIN.", input_tokens=7))
     talk = chat("--session", "plan b")
-    talk.say("Which index?", "7 tokens in")
-    talk.wait_for(PROMPT)
+    talk.say("Which index?", "7 tokens in", PROMPT)
     talk.send("\x04")
     talk.wait_for(f"nexus chat --base-url {server.openai_url} --model gpt-4o --session 'plan b'")
     assert talk.end() == 0
@@ -52,8 +51,7 @@ def test_image_path_for_a_model_without_images_is_reported(chat: Start, server: 
 
 def test_compact_of_two_short_messages_changes_nothing(chat: Start, empty: Path) -> None:
     talk = chat()
-    talk.say("Hello", "Good morning.")
-    talk.wait_for(PROMPT)
+    talk.say("Hello", "Good morning.", PROMPT)
     shown = talk.say("/compact", "ot compacted: ")
     assert "1 messages" not in shown
     talk.wait_for(PROMPT)

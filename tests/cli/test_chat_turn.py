@@ -51,8 +51,7 @@ def test_draft_of_a_turn_is_in_the_next_input_line(chat: Start, server: ModelSer
     talk.send("Look at ")
     talk.send(PASTE)
     talk.wait_for(SHOWN)
-    talk.wait_for("7 tokens in")
-    talk.wait_for(PROMPT)
+    talk.wait_for("7 tokens in", PROMPT)
     talk.say(" please", "Read.")
     assert last_message(server).endswith(f"Look at {TEXT} please")
     assert len(server.requests) == 2
@@ -65,8 +64,7 @@ def test_enter_during_a_turn_queues_one_message(chat: Start, server: ModelServer
     talk.say(PASTE, f"queued: {SHOWN}")
     talk.say("And this", "queued: And this")
     talk.wait_for("Second.")
-    talk.wait_for("Third.")
-    talk.wait_for(PROMPT)
+    talk.wait_for("Third.", PROMPT)
     assert [texts[0] for _, texts in turns(empty)] == ["Talk", TEXT, "And this"]
     assert len(server.requests) == 3
 
@@ -89,8 +87,7 @@ def test_up_takes_the_last_queued_message_back(chat: Start, server: ModelServer)
     talk.say("Talk", "word word")
     talk.say("Later", "queued: Later")
     talk.send("\x1b[A")
-    talk.wait_for("7 tokens in")
-    talk.wait_for(PROMPT)
+    talk.wait_for("7 tokens in", PROMPT)
     talk.say(" on", "Sent now.")
     assert last_message(server).endswith("Later on")
 
@@ -103,8 +100,7 @@ def test_ctrl_s_lets_a_message_join_the_running_turn(chat: Start, server: ModelS
     talk.wait_for("Ctrl-S")
     talk.send("Mind the note\x13")
     talk.wait_for("joins the turn: Mind the note")
-    talk.wait_for("With the note.")
-    talk.wait_for(PROMPT)
+    talk.wait_for("With the note.", PROMPT)
     assert len(server.requests) == 2
     assert "Mind the note" in str(server.bodies[1]["messages"])
     assert len(turns(empty)) == 1
@@ -115,8 +111,7 @@ def test_message_that_cannot_join_a_turn_follows_it(chat: Start, server: ModelSe
     talk = chat()
     talk.say("Talk", "word word")
     talk.send("Too late\x13")
-    talk.wait_for("Afterward.")
-    talk.wait_for(PROMPT)
+    talk.wait_for("Afterward.", PROMPT)
     assert [texts[0] for _, texts in turns(empty)] == ["Talk", "Too late"]
 
 
@@ -146,8 +141,7 @@ def test_resize_and_tools_keep_the_draft(chat: Start, server: ModelServer) -> No
     talk.resize(12, 40)
     talk.wait_for("✓ list_files")
     talk.resize(30, 100)
-    talk.wait_for("2 calls")
-    talk.wait_for(PROMPT)
+    talk.wait_for("2 calls", PROMPT)
     talk.say(" of mine", "Fine.")
     assert last_message(server).endswith("a draft of mine")
     assert b"Traceback" not in talk.output
@@ -156,8 +150,7 @@ def test_resize_and_tools_keep_the_draft(chat: Start, server: ModelServer) -> No
 def test_turn_without_colors_has_none(chat: Start, server: ModelServer) -> None:
     server.script(reply("# Head\n\n**bold** `code`", input_tokens=7))
     talk = chat(env={"NO_COLOR": "1"})
-    talk.say("Talk", "7 tokens in")
-    talk.wait_for(PROMPT)
+    talk.say("Talk", "7 tokens in", PROMPT)
     assert not re.search(rb"\x1b\[[0-9;]*(3[0-7]|9[0-7]|38;)[0-9;]*m", talk.output)
 
 

@@ -59,7 +59,7 @@ def test_a_value_is_asked_for_on_a_terminal_and_not_echoed(tmp_path: Path) -> No
     env = environment(NEXUS_HOME=str(tmp_path / "home"), PYTHON_KEYRING_BACKEND="support.keyrings.Working")
     env["PYTHONPATH"] += f":{Path(__file__).parents[1]}"
     near, far = pty.openpty()
-    command = [sys.executable, "-m", "nexus", "credential", "set", "twitter"]
+    command = [sys.executable, "-m", "nexus", "config", "credential", "set", "twitter"]
     child = subprocess.Popen(command, cwd=tmp_path, env=env, stdin=far, stdout=far, stderr=far, start_new_session=True)
     os.close(far)
     seen = b""

@@ -65,7 +65,9 @@ def test_process_substitution_is_read_as_file(folder: Path) -> None:
     assert b'"look"' in ran.stdout
 
 
-@pytest.mark.parametrize("command", ["sessions", "models --json", "status", "assemble hi", "history nope --json"])
+@pytest.mark.parametrize(
+    "command", ["sessions", "config models --json", "status", "assemble hi", "history nope --json"]
+)
 def test_closed_standard_output_is_no_traceback(folder: Path, command: str) -> None:
     ran = subprocess.run(
         ["sh", "-c", f"{sys.executable} -m nexus {command} -w ws >&-"], cwd=folder, env=environment(),

@@ -89,8 +89,7 @@ def test_compact_in_a_chat_is_by_its_model_and_its_cost_is_in_the_status(
 ) -> None:
     talked(empty)
     talk = chat()
-    talk.say("/status", "by gpt-4o")
-    talk.wait_for(PROMPT)
+    talk.say("/status", "by gpt-4o", PROMPT)
     shown = talk.say("/compact the release", "Revert it: nexus undo")
     assert "(by gpt-4o, for 900,100 tokens" in " ".join(shown.split())
     talk.wait_for(PROMPT)
@@ -121,8 +120,7 @@ def test_ctrl_c_during_a_slow_summary_interrupts_the_turn_at_once(
     talk.say("And now?", "compacting")  # only cells that change are drawn
     wait_until(lambda: bool(server.requests))
     talk.send(keys)
-    talk.wait_for("interrupted")
-    talk.wait_for(PROMPT)
+    talk.wait_for("interrupted", PROMPT)
     assert statuses(empty)[-1] == "interrupted"
     assert compactions(empty) == []
     for _ in range(100):
@@ -163,8 +161,7 @@ def test_ctrl_c_during_compact_leaves_the_session_unchanged(chat: Start, server:
     while not server.requests:
         talk.wait_for("Summarizing")
     talk.send("\x03")
-    talk.wait_for("Stopped; the session is unchanged.")
-    talk.wait_for(PROMPT)
+    talk.wait_for("Stopped; the session is unchanged.", PROMPT)
     assert compactions(empty) == []
 
 

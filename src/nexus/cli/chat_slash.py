@@ -178,9 +178,9 @@ def _fork(chat: Conversation, argument: str) -> int:
 def _rewind(chat: Conversation, argument: str) -> int:
     option, _, move = argument.partition(" ")
     if option == "--move":
-        return _nexus(chat, "rewind", chat.agent.session, move=move.strip())
+        return _nexus(chat, "session rewind", chat.agent.session, move=move.strip())
     turn = argument or str(max(chat.agent.nx.ledger.thread_info(chat.agent.session).turn - 1, 0))
-    return _nexus(chat, "rewind", chat.agent.session, turn=turn)
+    return _nexus(chat, "session rewind", chat.agent.session, turn=turn)
 
 
 def _sessions(chat: Conversation, name: str) -> int:
