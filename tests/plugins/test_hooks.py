@@ -593,20 +593,20 @@ def test_hook_list_shows_plugins_and_problems(installed: Path, tmp_path: Path) -
     (installed / "acme_nexus-1.2.dist-info" / "entry_points.txt").write_text(
         "[nexus]\nacme = acme_nexus_plugin\nbroken = no_such_module_here\n"
     )
-    shown = run("plugins", "-w", tmp_path, folder=tmp_path)
+    shown = run("config", "plugins", "-w", tmp_path, folder=tmp_path)
     assert shown.code == 0
     assert [line.split("  ")[0] for line in shown.out.splitlines()] == ["plugin", "acme", "broken"]
     assert "moment; sources acme" in shown.out
     assert "ModuleNotFoundError" in shown.out
-    as_json = run("plugins", "--json", "-w", tmp_path, folder=tmp_path).json
+    as_json = run("config", "plugins", "--json", "-w", tmp_path, folder=tmp_path).json
     assert [(one["name"], one["distribution"], one["sources"]) for one in as_json] == [
         ("acme", "acme-nexus 1.2", ["acme"]), ("broken", "acme-nexus 1.2", []),
     ]  # fmt: skip
 
 
 def test_hook_list_reports_no_plugins(tmp_path: Path) -> None:
-    assert run("plugins", folder=tmp_path).out.startswith("No plugins: ")
-    assert run("plugins", "--json", folder=tmp_path).json == []
+    assert run("config", "plugins", folder=tmp_path).out.startswith("No plugins: ")
+    assert run("config", "plugins", "--json", folder=tmp_path).json == []
 
 
 # message formats -----------------------------------------------------------------------------------------------------
