@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import nexus
 from cli.running import run, write_json
 
 
@@ -44,10 +45,10 @@ def test_named_ledger_that_is_missing_is_an_error(tmp_path: Path, command: tuple
 def test_every_session_is_one_line_with_turns_messages_tokens_and_time(example: Path) -> None:
     session(example, "second")
     lines = run("sessions", folder=example).out.splitlines()
-    assert lines[0].split() == ["session", "turns", "messages", "tokens", "last", "title"]
+    assert lines[0].split() == ["session", "turns", "messages", "tokens", "first", "last", "title"]
     assert len(lines) == 3
-    (second,) = [line for line in lines if line.startswith("second (open turn)")]
-    assert second.split()[3:5] == ["1", "1"]
+    (second,) = [line for line in lines if line.startswith("second ")]
+    assert second.split()[1:3] == ["1", "1"]
     assert "2026-01-05 10:00" in second
 
 
@@ -65,6 +66,16 @@ def test_json_counts_are_those_of_the_history(example: Path) -> None:
     assert one["messages"] == len(messages)
     assert one["tokens"] == sum(message["tokens"] for message in messages)
     assert one["turns"] == len({entry["turn"] for entry in entries} - {0})
+
+
+def test_turn_that_waits_for_an_answer_here_is_open_and_an_imported_one_is_not(empty: Path) -> None:
+    session(empty, "imported")
+    with nexus.open(workspace=empty) as nx:
+        nx.begin("Which index?", session="own")
+    out = run("sessions", folder=empty).out
+    assert ("own (open turn)" in out, "imported (open turn)" in out) == (True, False)
+    assert run("session", "show", "imported", "--json", folder=empty).json["open_turn"] is None
+    assert run("session", "show", "own", "--json", folder=empty).json["open_turn"] == 1
 
 
 NAMES = ["[/x]", "[red]y[/red]", ":smile:", "ünïcode 会議", "a/b/c", "--json", "%d {} \\n", "a" * 60]

@@ -32,6 +32,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "sessions": "List the sessions of a ledger.",
         "history": "Show a session as a conversation.",
         "search": "Find messages by their words.",
+        "usage": "Show tokens and cost by day and project.",
         "session": "Show, rename, pin, rewind, compare or delete in one session.",
         "fork": "Start a new session from an earlier message.",
         "compact": "Replace older messages with a summary.",
@@ -61,7 +62,7 @@ GROUPS: dict[str, dict[str, str]] = {
 COMMANDS = {name: text for commands in GROUPS.values() for name, text in commands.items()}
 
 SHARED_MODULES = {
-    "init": "status", "sessions": "session", "search": "history", "context": "assemble", "record": "assemble",
+    "init": "status", "search": "history", "context": "assemble", "record": "assemble",
     "explain": "replay", "undo": "compact",
 }  # fmt: skip
 """Commands defined in another command's module, under their own name."""
@@ -70,7 +71,7 @@ OTHER_WORDS = {
     "session list": "sessions", "assemble --explain": "explain", "cache-sim": "cache simulate",
     "list": "sessions", "ls": "sessions", "log": "history", "cat": "history",
     "find": "search", "grep": "search", "new": "init", "summarize": "compact", "branch": "fork", "revert": "undo",
-    "reset": "session rewind", "settings": "config show", "env": "status", "usage": "context",
+    "reset": "session rewind", "settings": "config show", "env": "status", "cost": "usage", "costs": "usage",
     "redo": "undo --redo", "plugin": "config plugins", "db": "services db", "model": "config models",
     "credentials": "config credential", "profiles": "config profile", "completions": "config completion",
     "show": "history", "help": "--help", "version": "--version",

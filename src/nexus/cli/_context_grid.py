@@ -158,11 +158,11 @@ def contents_table(ctx: AssembledContext, counter: TokenCounter) -> Group:
     return Group(*((Text(), table) if contents else ()), *((Text(), results) if largest else ()))
 
 
-def context_grid(ctx: AssembledContext, *, plain: bool = False, width: int = 100) -> Group:
+def context_grid(ctx: AssembledContext, *, call: str = "next call", plain: bool = False, width: int = 100) -> Group:
     """Return grid, legend, table and notes for a terminal of this width, to be printed by rich."""
     budget = ctx.token_budget
     title = _text(
-        f"{ctx.session_label}: next call to {ctx.model} ({ctx.provider}), profile {ctx.provenance.manifest.profile}",
+        f"{ctx.session_label}: {call} to {ctx.model} ({ctx.provider}), profile {ctx.provenance.manifest.profile}",
         "bold",
     )
     share = 100 * budget.used.total / max(budget.available, 1)
@@ -177,12 +177,12 @@ def context_grid(ctx: AssembledContext, *, plain: bool = False, width: int = 100
     return Group(title, used, grid, Text(), table, *(_text(note, "yellow") for note in notes))
 
 
-def grid_svg(ctx: AssembledContext) -> str:
+def grid_svg(ctx: AssembledContext, call: str = "next call") -> str:
     """Return the grid as an SVG without external references."""
     console = Console(
         record=True, width=100, file=StringIO(), force_terminal=True, color_system="truecolor", emoji=False
     )
-    console.print(context_grid(ctx))
+    console.print(context_grid(ctx, call=call))
     # rich names fonts of a CDN; viewers use their own monospaced font instead.
     return _FONT_FACE.sub("", console.export_svg(title="nexus context"))
 

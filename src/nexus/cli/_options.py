@@ -25,7 +25,7 @@ from nexus.cli._output import emit, emit_each, print_warning
 from nexus.cli._parameters import Choice
 from nexus.cli._sessions import LAST, NO_LEDGER, SESSION_OPTION, SessionArgument, SessionCommand, resolve_session
 from nexus.cli._tables import print_table
-from nexus.engine import DEFAULT_PROFILE, NEXT_MESSAGE, Engine, EngineOptions, open_engine
+from nexus.engine import DEFAULT_PROFILE, Engine, EngineOptions, open_engine
 from nexus.errors import BadConfig, BadTool, NexusError, UnreadableFile
 from nexus.ledger.address import is_address, parse_address
 from nexus.ledger.location import open_ledger, open_server_ledger, workspace_ledger
@@ -67,7 +67,6 @@ PROFILE_OPTION = click.option(
 TOOLS_OPTION = click.option(
     "--tools", type=click.Path(dir_okay=False), help="JSON file with tool definitions, in any provider format."
 )
-MESSAGE_OPTION = click.option("--message", default=NEXT_MESSAGE, help="The next message, which is counted too.")
 CALL_OPTION = click.option("--call", type=click.IntRange(min=1), help="Number of the call in the turn [the last].")
 
 STRATEGY_OPTION = click.option(

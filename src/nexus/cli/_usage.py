@@ -61,46 +61,85 @@ class ReportedUsage(Struct, frozen=True):
         return last if self.models else "", f"USD at list prices: {', '.join(priced + unpriced)}"
 
 
+class ReportedCall(Struct, frozen=True):
+    """A call with the usage that its provider reported, or the calls for one summary."""
+
+    model: str
+    usage: TokenUsage
+    dollars: float | None
+    """Cost at list prices; None for a model without prices."""
+    at_ms: int
+    key: str
+    """The same for the same call in all sessions that share it."""
+    is_summary: bool = False
+
+
+class _Calls(Struct):
+    """The calls of a session, by key; the newest one with input; and what its file has."""
+
+    calls: dict[str, ReportedCall] = {}
+    last: ReportedCall | None = None
+    is_imported: bool = False
+    """True if the newest call is from an imported file."""
+    tools: int | None = None
+
+
 def reported_usage(nx: Engine, label: str) -> ReportedUsage:
     """Return the usage that providers reported for the calls of a session."""
-    sums: dict[str, ModelUsage] = {}
-    summaries: dict[str, ModelUsage] = {}
-    calls: dict[str, tuple[str, TokenUsage]] = {}
-    model, last_model, last_tokens, is_imported, has_file = "", "", 0, False, False
-    tools: int | None = None
+    read = _read_calls(nx, label)
+    sums: tuple[dict[str, ModelUsage], dict[str, ModelUsage]] = ({}, {})
+    for call in read.calls.values():
+        of_kind = sums[call.is_summary]
+        total = of_kind.get(call.model) or ModelUsage(call.model, 0, 0, 0, 0, 0, 0.0)
+        of_kind[call.model] = _with_call(total, call.usage, call.dollars)
+    models, summaries = (tuple(of_kind.values()) for of_kind in sums)
+    model, tokens = (read.last.model, read.last.usage.input_tokens) if read.last else ("", 0)
+    return ReportedUsage(model, tokens, models, read.is_imported, read.tools, summaries)
+
+
+def reported_calls(nx: Engine, label: str) -> list[ReportedCall]:
+    """Return the calls of a session with reported usage, oldest first, those for summaries included."""
+    return list(_read_calls(nx, label).calls.values())
+
+
+def project_of(nx: Engine, label: str) -> str:
+    """Return the folder in which an imported session took place; empty for other sessions."""
+    first = next(iter(nx.ledger.iter_entries(label, 0, 1)), None)
+    return text_of(mapping(first.body.get("imported")).get("cwd")) if first is not None else ""
+
+
+def _read_calls(nx: Engine, label: str) -> _Calls:
+    read = _Calls()
+    model, has_file = "", False
     for entry in nx.ledger.iter_entries(label):
         if entry.kind == "compaction":
-            _add_summary(nx, summaries, entry)
+            tokens, written = number_of(entry.body.get("call_tokens")), number_of(entry.body.get("call_output_tokens"))
+            if tokens:
+                usage = TokenUsage(max(tokens - written, 0), written)
+                call = _call(nx, text_of(entry.body.get("model")), usage, entry, is_summary=True)
+                read.calls[call.key] = call
             continue
         model = text_of(entry.body.get("model")) or model
         model = next((row.message.model for row in reversed(entry.rows) if row.message.model), model)
         has_file = has_file or "imported" in entry.body
         if request := mapping(entry.body.get(REQUEST)):
-            tools = len(items_of(request.get("tools")))
+            read.tools = len(items_of(request.get("tools")))
         fields = mapping(entry.body.get("usage"))
         usage = TokenUsage(**{name: number_of(fields.get(name)) for name in TokenUsage.__struct_fields__})
         if usage.input_tokens:
-            last_model, last_tokens = model, usage.input_tokens
-            is_imported = has_file and "model" not in entry.body  # recorded calls name theirs
+            read.is_imported = has_file and "model" not in entry.body  # recorded calls name theirs
             # Parts of one reply that were imported one after the other are one call, with the usage of the last part.
-            reply_id = entry.rows[0].message.id if is_imported and entry.rows else ""
-            calls[reply_id or f"entry {entry.seq}"] = (model, usage)
-    for of_model, usage in calls.values():
-        _add_call(nx, sums, of_model, usage)
-    models, written = tuple(sums.values()), tuple(summaries.values())
-    return ReportedUsage(last_model, last_tokens, models, is_imported, tools, written)
+            reply_id = entry.rows[0].message.id if read.is_imported and entry.rows else ""
+            read.last = _call(nx, model, usage, entry, reply_id)
+            read.calls[read.last.key] = read.last
+    return read
 
 
-def _add_call(nx: Engine, sums: dict[str, ModelUsage], model: str, usage: TokenUsage) -> None:
+def _call(
+    nx: Engine, model: str, usage: TokenUsage, entry: Entry, reply_id: str = "", *, is_summary: bool = False
+) -> ReportedCall:
     cost = cost_of_reply(usage, nx.resolve(model)) if model else None
-    sums[model] = _with_call(sums.get(model) or ModelUsage(model, 0, 0, 0, 0, 0, 0.0), usage, cost)
-
-
-def _add_summary(nx: Engine, sums: dict[str, ModelUsage], entry: Entry) -> None:
-    """Add the calls that a compaction made for its summary."""
-    tokens, written = number_of(entry.body.get("call_tokens")), number_of(entry.body.get("call_output_tokens"))
-    if tokens:
-        _add_call(nx, sums, text_of(entry.body.get("model")), TokenUsage(max(tokens - written, 0), written))
+    return ReportedCall(model, usage, cost, entry.at_ms, reply_id or entry.hash.hex(), is_summary)
 
 
 def _with_call(total: ModelUsage, usage: TokenUsage, cost: float | None) -> ModelUsage:

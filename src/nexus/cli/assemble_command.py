@@ -15,7 +15,6 @@ from nexus.assembly.inputs import build_request
 from nexus.cli._options import (
     BUDGET_OPTION,
     HELP_ALL_OPTION,
-    MESSAGE_OPTION,
     MODEL_OPTION,
     PROFILE_OPTION,
     SESSION,
@@ -35,6 +34,7 @@ from nexus.cli._output import (
     console,
     emit,
     escape_json,
+    format_time,
     plain_output,
     print_warning,
     quoted,
@@ -45,7 +45,8 @@ from nexus.cli._sessions import resolve_id, resolve_session
 from nexus.cli._tables import print_outline
 from nexus.cli._usage import ReportedUsage, reported_usage
 from nexus.context import AssembledContext
-from nexus.engine import DEFAULT_PROFILE, Engine
+from nexus.engine import DEFAULT_PROFILE, NEXT_MESSAGE, Engine
+from nexus.engine.analysis.past_window import PastCall, context_of_call, find_call
 from nexus.engine.analysis.replay import ReplayOverrides
 from nexus.errors import BadContext, UnreadableFile
 from nexus.render.console import context_text, printable_lines
@@ -276,50 +277,115 @@ def _print_context(ctx: AssembledContext, output_format: str | None, counter: To
 @SESSION_MODEL_OPTION
 @BUDGET_OPTION
 @PROFILE_OPTION
-@MESSAGE_OPTION
+@click.option("--message", help="The next message, which is counted too.")
 @TOOLS_OPTION
+@click.option("--at", "turn", type=click.IntRange(min=1), metavar="TURN", help="Show the last call of this turn.")
+@click.option("--call", "number", type=click.IntRange(min=1), help="With --at: the number of the call [the last].")
+@click.option("--peak", is_flag=True, help="Show the call with the fullest window, by reported input tokens.")
 @click.option("--svg", type=click.Path(dir_okay=False), help="Also write the image to this SVG file.")
-def context(session: str | None, message: str, svg: str | None, options: CommandOptions) -> None:
+def context(
+    session: str | None,
+    message: str | None,
+    turn: int | None,
+    number: int | None,
+    peak: bool,
+    svg: str | None,
+    options: CommandOptions,
+) -> None:
     """Show what fills the context window of SESSION's next call: layers, blocks, free space, reserves, cache boundary.
 
-    The conversation is split into texts, thinking and tools, with its largest tool results.
+    The conversation is split into texts, thinking and tools, with its largest tool results. --at and --peak show a
+    past call. For an imported one that is what its file has, in shares of its model's window.
 
     Without SESSION, show the session `main`, which may be empty.
+
+    Example: nexus context main --peak
     """
     from nexus.cli._context_grid import grid_svg, window_report
 
+    _check_past_options(message, turn, number, options, peak=peak)
     with options.open(reads_stored=session is not None) as nx:
         label = resolve_session(nx, session) if session is not None else "main"
-        model, profile = options.model_and_profile(nx, label)
-        ctx = nx.assemble(
-            message,
-            session=label,
-            model=model,
-            budget=options.budget,
-            profile=profile,
-            tools=options.tool_definitions(),
-        )
-        counter = nx.counter
-        usage = reported_usage(nx, ctx.session_label) if nx.ledger.resolve(ctx.session_label) else None
+        counter, name, past = nx.counter, "next call", None
+        usage = reported_usage(nx, label) if nx.ledger.resolve(label) else None
+        if peak or turn is not None:
+            past = find_call(nx, label, turn, number)
+            ctx = context_of_call(nx, label, past)
+            name = f"call {past.number:,} of {past.count:,} in turn {past.call.turn:,}"
+        else:
+            model, profile = options.model_and_profile(nx, label)
+            ctx = nx.assemble(
+                message if message is not None else NEXT_MESSAGE,
+                session=label,
+                model=model,
+                budget=options.budget,
+                profile=profile,
+                tools=options.tool_definitions(),
+            )
     if svg:
-        write_text(svg, grid_svg(ctx))
+        write_text(svg, grid_svg(ctx, name))
     if options.as_json:
-        emit({**window_report(ctx, counter), "reported": usage})
+        shown = {"turn": past.call.turn, "number": past.number, **msgspec.to_builtins(past.call)} if past else None
+        emit({**window_report(ctx, counter), "reported": usage, "call": shown})
         return
-    print_window(ctx, counter, usage)
+    print_window(ctx, counter, usage if past is None else None, name)
+    if past is not None:
+        _print_reported(past, ctx)
 
 
-def print_window(ctx: AssembledContext, counter: TokenCounter, usage: ReportedUsage | None) -> None:
+def _check_past_options(
+    message: str | None, turn: int | None, number: int | None, options: CommandOptions, *, peak: bool
+) -> None:
+    """Raise UsageError for options that contradict each other."""
+    if peak and turn is not None:
+        raise click.UsageError("--at and --peak exclude each other")
+    if number is not None and turn is None:
+        raise click.UsageError("--call requires --at")
+    given = {
+        "--message": message,
+        "--tools": options.tools,
+        "--model": options.model,
+        "--budget": options.budget,
+        "--profile": options.profile,
+    }
+    new_only = next((name for name, value in given.items() if value), None)
+    if new_only and (peak or turn is not None):
+        raise click.UsageError(f"{new_only} is for the next call (explain a past one with changes: nexus explain)")
+
+
+def _print_reported(past: PastCall, ctx: AssembledContext) -> None:
+    """Print the time and the reported input of a past call, next to what is counted here."""
+    counted, time = ctx.token_budget.used.total, format_time(past.call.at_ms) or "time unknown"
+    if past.call.input_tokens is None:
+        click.echo(f"\nCall of {time}; no usage reported. Counted here: {counted:,}.")
+        return
+    window = ctx.accounting.model_info.max_input_tokens
+    share = f"{100 * past.call.input_tokens / max(window, 1):.1f} % of the model's window of {window:,}"
+    click.echo(
+        f"\nCall of {time}. Reported: {past.call.input_tokens:,} input tokens, {share}. Counted here: {counted:,}."
+    )
+    if past.is_recorded:
+        return
+    if past.call.input_tokens > counted:
+        click.echo("The rest is above all the system prompt and tools, which the file does not contain.")
+    else:
+        click.echo("The tool sent less than its file contains: it may have left out old results or thinking.")
+
+
+def print_window(
+    ctx: AssembledContext, counter: TokenCounter, usage: ReportedUsage | None, name: str = "next call"
+) -> None:
     """Print what fills the window of a context, and the session's reported usage."""
     from nexus.cli._context_grid import contents_table, context_grid
 
     out = console(width=100)
-    out.print(context_grid(ctx, plain=plain_output(), width=out.width))
+    out.print(context_grid(ctx, call=name, plain=plain_output(), width=out.width))
     out.print(contents_table(ctx, counter))
     if usage is not None and usage.is_imported and usage.models:
         out.print()
         counted = f"Counted here: {ctx.token_budget.used.total:,}."
         out.print(printable_lines(f"Reported: {usage.lines()[0]}. {counted}"), markup=False, highlight=False)
+        out.print("The fullest call so far: nexus context --peak")
 
 
 @nexus_command("record")

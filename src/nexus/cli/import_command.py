@@ -13,10 +13,12 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
+from nexus.cli._claude_projects import ClaudeProject, find_projects, projects_folder
 from nexus.cli._exit_codes import UNREADABLE, WRONG_INPUT
 from nexus.cli._options import CommandOptions, as_file, check_new_name, nexus_command
-from nexus.cli._output import emit, emit_with_list, print_lines
+from nexus.cli._output import count_noun, emit, emit_with_list, format_time, print_lines
 from nexus.cli._parameters import nearest
+from nexus.cli._tables import print_table
 from nexus.engine import Engine
 from nexus.errors import NexusError, UnreadableFile
 from nexus.interop.detect import detect, first_time, read
@@ -33,6 +35,16 @@ STATUS_NOTES = {
     "archived": f"session archived, so it is not listed ({RESTORE})",
     "deleted": f"session deleted ({RESTORE})",
 }
+
+DISPLAY_FIELDS = {
+    "isVisibleInTranscriptOnly": "a flag of the display",
+    "planContent": "a copy of the plan",
+    "sourceToolAssistantUUID": "a link to the call, which the result has",
+    "thinkingMetadata": "settings of the input line",
+    "todos": "a copy of the to-do list",
+    "toolUseResult": "a copy of the results for Claude Code's own display",
+}
+"""Fields of Claude Code's files that no model received, with what they contain."""
 
 INVALID = 1
 """Exit code of `validate` for a file with errors."""
@@ -55,18 +67,27 @@ class ReaderName(click.ParamType[str]):
 
 
 @nexus_command("import")
-@click.argument("files", nargs=-1, required=True, type=click.Path())
+@click.argument("files", nargs=-1, type=click.Path())
 @click.option("-s", "--session", callback=check_new_name, help="Name of the session [the one in the file].")
 @click.option("--format", "file_format", type=ReaderName(), help="Format of the files [detected].")
 @click.option("--dry-run", is_flag=True, help="Show what would be imported; write no session.")
+@click.option("--yes", is_flag=True, help="Without FILES: import all sessions of Claude Code without asking.")
 def command(
-    files: tuple[str, ...], session: str | None, file_format: str | None, dry_run: bool, options: CommandOptions
+    files: tuple[str, ...],
+    session: str | None,
+    file_format: str | None,
+    dry_run: bool,
+    yes: bool,
+    options: CommandOptions,
 ) -> int:
     """Import sessions of other tools from FILES. For a folder, import all its .json and .jsonl files.
 
-    Importing a file again adds only new messages.
+    Without FILES, show the sessions of Claude Code on this machine, and ask whether to import them. Importing a file
+    again adds only new messages.
+
+    Example: nexus import ~/.claude/projects
     """
-    paths = list(_paths(files))
+    paths = list(_paths(files or _claude_files(session, asks=not (yes or dry_run), as_json=options.as_json)))
     if len(paths) > 1:  # parts of one session may be in several files
         paths.sort(key=first_time)
     reports: list[ImportReport] = []
@@ -97,6 +118,38 @@ def command(
         if len(reports) > 1:
             click.echo(f"{len(reports):,} sessions, {added} {sum(report.messages for report in reports):,} messages")
     return UNREADABLE if failures else WRONG_INPUT if rejected else 0
+
+
+def _claude_files(session: str | None, *, asks: bool, as_json: bool) -> tuple[str, ...]:
+    """Show the sessions of Claude Code by project, and return their files. Raises UsageError without a confirmation."""
+    folder = projects_folder()
+    projects = find_projects(folder)
+    if not projects:
+        raise click.UsageError(
+            f"Missing argument 'FILES': no sessions of Claude Code in {folder} (name files or folders)."
+        )
+    if session:
+        raise click.UsageError("--session names one session (name its file)")
+    count = sum(project.sessions for project in projects)
+    found = f"{count_noun(count, 'session')} of {count_noun(len(projects), 'project')} in {printable(str(folder))}"
+    has_terminal = sys.stdin is not None and sys.stdin.isatty() and not as_json
+    if not as_json:
+        click.echo(f"{found}:")
+        print_table(
+            ("project", "sessions", "MB", "last"),
+            map(_project_row, projects),
+            numbers=("sessions", "MB"),
+            wraps=("project",),
+        )
+    if asks and not has_terminal:
+        raise click.UsageError(f"{found}: not imported without FILES (import all: nexus import --yes)")
+    if asks:
+        click.confirm("Import them?", default=True, abort=True, err=True)
+    return tuple(file for project in projects for file in project.files)
+
+
+def _project_row(project: ClaudeProject) -> tuple[str, str, str, str]:
+    return project.project, f"{project.sessions:,}", f"{project.bytes / 1e6:,.1f}", format_time(project.last_ms)
 
 
 @contextmanager
@@ -187,8 +240,14 @@ def _report_lines(report: ImportReport, added: str) -> Iterator[str]:
     for note in filter(None, (report.note, STATUS_NOTES[report.status])):
         yield f"  note: {printable(note)}"
     if report.omitted:
-        fields = ", ".join(f"{name} ({count:,})" for name, count in sorted(report.omitted.items()))
-        yield f"  omitted: {printable(fields)}"
+        known = DISPLAY_FIELDS if report.format == "claude_code" else {}
+        fields = {name: f"{name} ({count:,})" for name, count in sorted(report.omitted.items())}
+        copies = [f"{text}: {known[name]}" for name, text in fields.items() if name in known]
+        others = [text for name, text in fields.items() if name not in known]
+        if copies:
+            yield f"  not needed: {printable('; '.join(copies))}"
+        if others:
+            yield f"  omitted: {printable(', '.join(others))}"
     if report.message_lines and report.counted:
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(report.counted.items()))
         yield f"  {report.lines:,} lines: {report.message_lines:,} with messages; others: {printable(kinds)}"

@@ -1,4 +1,4 @@
-"""`nexus sessions` and `nexus session`: all sessions; one session's facts and changes to it.
+"""`nexus session`: one session's facts, and changes to it.
 
 Changes are appended; only a permanent deletion removes data.
 """
@@ -18,13 +18,13 @@ from nexus.cli._options import (
     CommandOptions,
     NexusGroup,
     check_new_name,
-    nexus_command,
     session_argument,
 )
-from nexus.cli._output import format_ref, format_time, quoted, shortened
-from nexus.cli._sessions import NO_LEDGER, resolve_session
-from nexus.cli._usage import reported_usage
+from nexus.cli._output import format_ref, format_time, quoted
+from nexus.cli._sessions import resolve_session
+from nexus.cli._usage import project_of, reported_usage
 from nexus.cli._worker_tree import worker_tree
+from nexus.cli.sessions_command import NUMBERS, is_turn_of_file
 from nexus.engine import Engine
 from nexus.errors import BadReference, ForksDepend
 from nexus.ledger import operations, replay
@@ -33,42 +33,9 @@ from nexus.ledger.sessions import SessionInfo, SessionMetadata, SessionStatus, T
 from nexus.render.console import printable
 from nexus.types.ledger_entries import Entry
 
-NUMBERS = ("turns", "messages", "tokens")
 TOKENS = ("input", "cached", "output")
 
 SETTABLE = tuple(name for name in SessionMetadata.__struct_fields__ if name != "status")
-
-
-@nexus_command("sessions")
-@click.option("--all", "every", is_flag=True, help="Also list archived and deleted sessions.")
-def sessions(options: CommandOptions, every: bool) -> None:
-    """List the sessions, newest first.
-
-    Spawned sessions have a parent.
-
-    Example: nexus sessions --all
-    """
-    with options.open(reads_stored=True, needs_config=False) as nx:
-        listed, place = nx.sessions(include_inactive=every), nx.ledger.location
-    state = "No ledger here yet" if place == NO_LEDGER else f"No sessions in {printable(place)} yet"
-    names = ["session", *NUMBERS, "last"]
-    names += ["status"] * any(session.status != "active" for session in listed)
-    names += ["parent"] * any(session.parent_session for session in listed)
-    names.append("title")
-    rows = ([cells[name] for name in names] for cells in map(_session_cells, listed))
-    empty = f"{state} (add sessions: nexus import FILE or nexus record)."
-    options.report_table(listed, names, rows, empty=empty, numbers=NUMBERS, wraps=("session", "parent", "title"))
-
-
-def _session_cells(session: SessionInfo) -> dict[str, str]:
-    return {
-        "session": shortened(printable(session.label)) + (" (open turn)" if session.open_turn else ""),
-        **{name: f"{getattr(session, name):,}" for name in NUMBERS},
-        "last": format_time(session.last_ms),
-        "status": session.status,
-        "parent": shortened(printable(session.parent_session)),
-        "title": session.title,
-    }
 
 
 @click.group(
@@ -126,7 +93,8 @@ def _session_facts(nx: Engine, name: str) -> dict[str, Any]:
             "entries": thread.head_seq,
             "first_ms": info.first_ms,
             "last_ms": info.last_ms,
-            "open_turn": thread.turn if thread.open_turn else None,
+            "project": project_of(nx, label),
+            "open_turn": thread.turn if thread.open_turn and not is_turn_of_file(nx, label) else None,
             "shown_from": checkpoint and {"kind": checkpoint.kind, "entry": checkpoint.seq, **checkpoint.body},
             "undone": sorted(live.undone),
             "pins": msgspec.to_builtins(live.pins),
@@ -157,6 +125,7 @@ def _fact_rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         turn = f", turn {facts['parent_turn']}" if "parent_turn" in facts else ""
         call = f", call {facts['parent_call_id']}" if "parent_call_id" in facts else ""
         yield "spawned by", f"{parent}{turn}{call}"
+    yield "project", facts["project"]
     yield "aliases", ", ".join(facts["aliases"])
     yield "thread", str(facts["thread"])
     if source := facts["forked_from"]:

@@ -1,0 +1,83 @@
+"""`nexus sessions`: the sessions of a ledger, with project, dates and cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import msgspec
+
+from nexus.cli._options import CommandOptions, nexus_command
+from nexus.cli._output import format_time, shortened
+from nexus.cli._sessions import NO_LEDGER
+from nexus.cli._usage import project_of, reported_calls
+from nexus.engine import Engine
+from nexus.errors import LedgerError
+from nexus.ledger.sessions import SessionInfo
+from nexus.render.console import printable
+
+NUMBERS = ("turns", "messages", "tokens")
+
+
+@nexus_command("sessions")
+@click.option("--all", "every", is_flag=True, help="Also list archived and deleted sessions.")
+def command(options: CommandOptions, every: bool) -> None:
+    """List the sessions, newest first.
+
+    USD is the reported usage at list prices; imported sessions have their project. Spawned sessions have a parent.
+
+    Example: nexus sessions --all
+    """
+    with options.open(reads_stored=True, needs_config=False) as nx:
+        listed, place = nx.sessions(include_inactive=every), nx.ledger.location
+        state = "No ledger here yet" if place == NO_LEDGER else f"No sessions in {printable(place)} yet"
+        values = [_listed(nx, session) for session in listed]
+    optional = {
+        "status": any(value["status"] != "active" for value in values),
+        "USD": any(value["dollars"] is not None for value in values),
+        **{name: any(value[name] for value in values) for name in ("project", "parent_session")},
+    }
+    names = ["session", *NUMBERS, "first", "last", "USD", "project", "status", "parent_session", "title"]
+    names = [name for name in names if optional.get(name, True)]
+    rows = ([cells[name] for name in names] for cells in map(_session_cells, values))
+    options.report_table(
+        values,
+        [name.removesuffix("_session") for name in names],
+        rows,
+        empty=f"{state} (add sessions: nexus import FILE or nexus record).",
+        numbers=(*NUMBERS, "USD"),
+        wraps=("session", "project", "parent", "title"),
+    )
+
+
+def _listed(nx: Engine, session: SessionInfo) -> dict[str, Any]:
+    """Return a session's facts with project, cost and whether its newest turn waits for an answer here."""
+    try:
+        calls, project = reported_calls(nx, session.label), project_of(nx, session.label)
+        is_open = session.open_turn and not is_turn_of_file(nx, session.label)
+    except LedgerError:  # a damaged session is listed too; `nexus ledger verify` describes the damage
+        calls, project, is_open = [], "", session.open_turn
+    priced = [call.dollars for call in calls if call.dollars is not None]
+    value = msgspec.to_builtins(session)
+    return {**value, "open_turn": is_open, "project": project, "dollars": sum(priced) if priced else None}
+
+
+def is_turn_of_file(nx: Engine, label: str) -> bool:
+    """Return True if the newest turn was imported, so that it waits for nobody here."""
+    thread = nx.ledger.thread_info(label)
+    entries = nx.ledger.iter_entries(label, max(thread.head_seq - 1, 0))
+    return bool(nx.ledger.metadata(label).origin) and not any("model" in entry.body for entry in entries)
+
+
+def _session_cells(value: dict[str, Any]) -> dict[str, str]:
+    return {
+        "session": shortened(printable(value["label"])) + (" (open turn)" if value["open_turn"] else ""),
+        **{name: f"{value[name]:,}" for name in NUMBERS},
+        "first": format_time(value["first_ms"]),
+        "last": format_time(value["last_ms"]),
+        "USD": "" if value["dollars"] is None else f"{value['dollars']:,.2f}",
+        "project": value["project"],
+        "status": value["status"],
+        "parent_session": shortened(printable(value["parent_session"])),
+        "title": value["title"],
+    }

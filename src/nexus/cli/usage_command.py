@@ -1,0 +1,124 @@
+"""`nexus usage`: calls, tokens and cost of all sessions by day and project."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+from msgspec import Struct
+
+from nexus.cli._options import CommandOptions, nexus_command
+from nexus.cli._output import format_time
+from nexus.cli._parameters import Choice
+from nexus.cli._usage import ReportedCall, project_of, reported_calls
+from nexus.engine import Engine
+from nexus.render.console import printable
+
+HERE = "(this workspace)"
+"""Project of sessions that were not imported, in tables; empty in JSON."""
+
+COUNTS = ("sessions", "calls", "input", "cached", "output")
+
+
+class _Total(Struct):
+    """Sums over the calls of a day and project."""
+
+    day: str
+    project: str
+    sessions: set[str]
+    calls: int = 0
+    input: int = 0
+    cached: int = 0
+    output: int = 0
+    dollars: float = 0.0
+    unpriced_calls: int = 0
+
+    def add(self, session: str, call: ReportedCall) -> None:
+        """Add a call."""
+        self.sessions.add(session)
+        self.calls += 1
+        self.input += call.usage.input_tokens
+        self.cached += call.usage.cache_read_tokens
+        self.output += call.usage.output_tokens
+        self.dollars += call.dollars or 0.0
+        self.unpriced_calls += call.dollars is None
+
+    def value(self) -> dict[str, Any]:
+        """Return the sums as JSON; dollars are null if no call has a known price."""
+        is_priced = self.unpriced_calls < self.calls
+        return {
+            "day": self.day,
+            "project": self.project,
+            "sessions": len(self.sessions),
+            **{name: getattr(self, name) for name in COUNTS[1:]},
+            "dollars": round(self.dollars, 6) if is_priced else None,
+            "unpriced_calls": self.unpriced_calls,
+        }
+
+
+@nexus_command("usage")
+@click.option(
+    "--by", type=Choice(["day", "project", "both"]), default="both", show_default=True, help="Rows of the table."
+)
+@click.option("--since", type=click.DateTime(["%Y-%m-%d"]), help="Only calls from this day on (UTC).")
+def command(by: str, since: Any, options: CommandOptions) -> None:
+    """Show calls, tokens and cost of all sessions by day and project.
+
+    The usage is what providers reported, the cost is at list prices. Days are in UTC, the project is the folder of an
+    imported session. Archived and deleted sessions count too; calls that forks share count once.
+
+    Example: nexus usage --by project
+    """
+    first_day = since.strftime("%Y-%m-%d") if since is not None else ""
+    with options.open(reads_stored=True, needs_config=False) as nx:
+        totals = _totals(nx, by, first_day)
+    values = [total.value() for total in totals]
+    names = [name for name in ("day", "project") if by in (name, "both")]
+    rows = list(_rows(values, names))
+    options.report_table(
+        values,
+        (*names, *COUNTS, "USD"),
+        rows,
+        empty="No calls with reported usage (add sessions: nexus import FILE or nexus record).",
+        numbers=(*COUNTS, "USD"),
+        wraps=("project",),
+    )
+
+
+def _totals(nx: Engine, by: str, first_day: str) -> list[_Total]:
+    """Return the sums, newest day first, then the dearest project."""
+    totals: dict[tuple[str, str], _Total] = {}
+    known: set[str] = set()
+    for info in sorted(nx.sessions(include_inactive=True), key=lambda info: info.thread):
+        project = project_of(nx, info.label)
+        for call in reported_calls(nx, info.label):
+            day = format_time(call.at_ms)[:10]
+            if call.key in known or day < first_day:
+                continue
+            known.add(call.key)
+            key = (day if by != "project" else "", project if by != "day" else "")
+            totals.setdefault(key, _Total(*key, set())).add(info.label, call)
+    ordered = sorted(totals.values(), key=lambda total: (-total.dollars, total.project))
+    return sorted(ordered, key=lambda total: total.day, reverse=True)
+
+
+def _rows(values: list[dict[str, Any]], names: list[str]) -> Iterator[tuple[str, ...]]:
+    """Yield the rows, and below several ones their sum."""
+    for value in values:
+        place = {"day": value["day"] or "(unknown)", "project": printable(value["project"]) or HERE}
+        yield (*(place[name] for name in names), *_figures(value))
+    if len(values) > 1:
+        total: dict[str, Any] = {name: sum(value[name] for value in values) for name in (*COUNTS[1:], "unpriced_calls")}
+        total["sessions"] = ""
+        priced = [value["dollars"] for value in values if value["dollars"] is not None]
+        yield ("total", *[""] * (len(names) - 1), *_figures({**total, "dollars": sum(priced) if priced else None}))
+
+
+def _figures(value: dict[str, Any]) -> Iterator[str]:
+    for name in COUNTS:
+        yield f"{value[name]:,}" if value[name] != "" else ""
+    unknown = (
+        f" + {value['unpriced_calls']:,} unknown" if value["unpriced_calls"] and value["dollars"] is not None else ""
+    )
+    yield "unknown" if value["dollars"] is None else f"{value['dollars']:,.2f}{unknown}"
