@@ -365,7 +365,7 @@ ROWS = [
     Row(
         "001",
         "validate -",
-        lambda folder: "standard input is a valid turn log" in run_nexus(folder, "validate", "-", text=LOG),
+        lambda folder: "standard input is a valid turn log" in run_nexus(folder, "turnlog", "validate", "-", text=LOG),
     ),
     Row("001", "run --principal", lambda folder: "--principal" in run_nexus(folder, "run", "--help")),
     Row("002", "getModelLimit", lambda _: broker.get_model_limit(CLAUDE) == 200_000),

@@ -8,6 +8,7 @@ from typing import Any
 import click
 import msgspec
 
+from nexus.cli._listing import Column, Listing, number, wrapped
 from nexus.cli._options import (
     BUDGET_OPTION,
     PROFILE_OPTION,
@@ -26,6 +27,13 @@ from nexus.types.compaction_plan import CompactionPlan
 from nexus.types.ledger_entries import Entry, MessageRef
 
 DEFAULT_PERCENT = 60
+PINS = Listing(
+    Column("entry", lambda pin: f"{pin['seq']}.{pin['ord']}"),
+    number("turn"),
+    Column("role"),
+    wrapped("text", lambda pin: beginning(pin["text"])),
+    wrapped("reason"),
+)
 _REF = re.compile(r"(\d{1,15})(?:\.(\d{1,9}))?", re.ASCII)
 
 
@@ -216,14 +224,8 @@ def _list_pins(nx: Engine, label: str, options: CommandOptions) -> None:
         if row.ref == ref
     ]
     keys = ("seq", "ord", "turn", "role", "text", "reason")
-    options.report_table(
-        [dict(zip(keys, (ref.seq, ref.ord, *rest), strict=True)) for ref, *rest in pinned],
-        ("entry", "turn", "role", "text", "reason"),
-        ((format_ref(ref), f"{turn:,}", role, beginning(text), reason) for ref, turn, role, text, reason in pinned),
-        empty=f"Session {quoted(label)} has no pins.",
-        numbers=("turn",),
-        wraps=("text", "reason"),
-    )
+    values = [dict(zip(keys, (ref.seq, ref.ord, *rest), strict=True)) for ref, *rest in pinned]
+    PINS.print(values, options, empty=f"Session {quoted(label)} has no pins.")
 
 
 def _report_pins(nx: Engine, label: str, change: str, refs: list[MessageRef], options: CommandOptions) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 import click
 
+from nexus.cli._listing import Column, Listing, time, wrapped
 from nexus.cli._options import CommandOptions, NexusGroup
-from nexus.cli._output import format_time
 from nexus.engine import Engine
 from nexus.render.console import printable
 from nexus.workspace.credentials.index import CredentialEntry, check_name, variable_of
@@ -75,7 +74,7 @@ def list_(options: CommandOptions) -> None:
         declared, users = _declared(nx)
         entries = list(nx.credentials.entries(declared).values())
     values = [{**_json_value(entry), "skills": users.get(entry.name, [])} for entry in entries]
-    _report(entries, values, users, "No credentials yet (store one: nexus config credential set NAME).", options)
+    _listing(users).print(values, options, empty="No credentials yet (store one: nexus config credential set NAME).")
 
 
 @command.subcommand("check")
@@ -98,7 +97,7 @@ def check(name: str | None, state: Any, options: CommandOptions) -> int:
         else:
             names = [name] if name else list(nx.credentials.entries(declared))
             entries = nx.credentials.check(names, nx.clock_ms(), declared)
-    _report(entries, list(map(_json_value, entries)), users, "No credentials to check.", options)
+    _listing(users).print(list(map(_json_value, entries)), options, empty="No credentials to check.")
     return FAILED if not state and any(entry.state in ("missing", "broken") for entry in entries) else 0
 
 
@@ -124,31 +123,24 @@ def _declared(nx: Engine) -> tuple[Declared, dict[str, list[str]]]:
     return declared, users
 
 
-def _report(
-    entries: Sequence[CredentialEntry],
-    values: Sequence[object],
-    users: dict[str, list[str]],
-    empty: str,
-    options: CommandOptions,
-) -> None:
-    rows = (
-        (
-            entry.name,
-            _place(entry),
-            entry.state,
-            format_time(entry.checked_ms) if entry.checked_ms else "",
-            ", ".join(users.get(entry.name, ())),
-        )
-        for entry in entries
+def _listing(users: dict[str, list[str]]) -> Listing:
+    return Listing(
+        Column("credential", "name"),
+        wrapped("where", lambda value: _describe_place(value["where"], value["variable"])),
+        Column("state"),
+        time("checked", "checked_ms"),
+        wrapped("for skills", lambda value: ", ".join(users.get(value["name"], ()))),
     )
-    names = ("credential", "where", "state", "checked", "for skills")
-    options.report_table(values, names, rows, empty=empty, wraps=("where", "for skills"))
 
 
 def _place(entry: CredentialEntry) -> str:
-    if entry.where == "keyring":
+    return _describe_place(entry.where, entry.variable)
+
+
+def _describe_place(where: str, variable: str) -> str:
+    if where == "keyring":
         return "the system's keyring"
-    return f"variable {printable(entry.variable)}" if entry.variable else ""
+    return f"variable {printable(variable)}" if variable else ""
 
 
 def _json_value(entry: CredentialEntry) -> dict[str, object]:

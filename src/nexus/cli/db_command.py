@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import click
 
+from nexus.cli._listing import Column, Listing, wrapped
 from nexus.cli._options import CommandOptions, NexusGroup, read_text
 from nexus.cli._output import beginning, quoted
 from nexus.engine import Engine
@@ -18,6 +19,11 @@ from nexus.services.configuration import ConfigService, Initialization
 from nexus.services.template import TEMPLATE_FILE, read_template
 
 T = TypeVar("T")
+
+SETTINGS = Listing(Column("name"), wrapped("value", lambda row: beginning(_text(row.value))), Column("source"))
+PROFILES = Listing(
+    Column("user", "principal"), wrapped("from", "source"), wrapped("result"), empty="No profiles of earlier versions."
+)
 
 
 @click.group("db", cls=NexusGroup)
@@ -63,8 +69,7 @@ def show(owner: str, options: CommandOptions) -> None:
     Example: nexus services db show --owner ada
     """
     settings = _run(options.open(reads_stored=True, needs_config=False), lambda service: service.settings(owner))
-    rows = ((row.name, beginning(_text(row.value)), row.source) for row in settings)
-    options.report_table(settings, ("name", "value", "source"), rows, wraps=("value",))
+    SETTINGS.print(settings, options)
 
 
 @command.subcommand("set")
@@ -121,10 +126,7 @@ def import_profiles(options: CommandOptions) -> None:
     """
     nx = options.open(writes=True, needs_config=False)
     rows = _run(nx, lambda service: service.import_profiles(nx.credentials.home))
-    cells = ((row.principal, row.source, row.result) for row in rows)
-    options.report_table(
-        rows, ("user", "from", "result"), cells, empty="No profiles of earlier versions.", wraps=("from", "result")
-    )
+    PROFILES.print(rows, options)
 
 
 def _text(value: object) -> str:

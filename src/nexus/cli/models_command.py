@@ -8,12 +8,23 @@ import click
 import msgspec
 
 from nexus.assembly.record import calibration_factor, parse_calibration_key
+from nexus.cli._listing import Column, Listing, number, time, wrapped
 from nexus.cli._options import CommandOptions, nexus_command
-from nexus.cli._output import emit, format_time
+from nexus.cli._output import emit
 from nexus.cli._tables import print_table
 from nexus.render.console import printable
 from nexus.tokens.model import Model, all_models, newest_like, resolve, retirement_date, snapshot_date
 from nexus.tokens.model_names import same_model
+
+CALIBRATIONS = Listing(
+    wrapped("model"),
+    Column("provider"),
+    number("factor", lambda value: f"{value['factor']:.2f}"),
+    number("initial", lambda value: f"{value['cold_factor']:.2f}"),
+    number("reports", "samples"),
+    time("updated", "at_ms"),
+    empty="No calibrations yet (`nexus record` calibrates from the usage that replies report).",
+)
 
 
 @nexus_command("models")
@@ -74,20 +85,7 @@ def _print_calibrations(name: str | None, options: CommandOptions) -> None:
                     "cold_factor": model.initial_factor,
                 }
             )
-    names = ("model", "provider", "factor", "initial", "reports", "updated")
-    rows = (
-        (
-            value["model"],
-            value["provider"],
-            f"{value['factor']:.2f}",
-            f"{value['cold_factor']:.2f}",
-            f"{value['samples']:,}",
-            format_time(value["at_ms"]),
-        )
-        for value in values
-    )
-    empty = "No calibrations yet (`nexus record` calibrates from the usage that replies report)."
-    options.report_table(values, names, rows, empty=empty, numbers=names[2:5], wraps=names[:1])
+    CALIBRATIONS.print(values, options)
     if values and not options.as_json:
         click.echo(
             "factor: the model's tokens per base token, or per token of the estimate by content; "

@@ -13,6 +13,7 @@ from typing import Any
 import click
 import msgspec
 
+from nexus.cli._listing import Column, Listing, number, time, wrapped
 from nexus.cli._options import (
     SESSION,
     CommandOptions,
@@ -33,7 +34,54 @@ from nexus.ledger.sessions import SessionInfo, SessionMetadata, SessionStatus, T
 from nexus.render.console import printable
 from nexus.types.ledger_entries import Entry
 
-TOKENS = ("input", "cached", "output")
+TURNS = Listing(
+    number("turn", "number"),
+    Column("status"),
+    time("started", "started_ms"),
+    wrapped("model"),
+    number("messages"),
+    number("calls"),
+    number("input", "input_tokens"),
+    number("cached", "cache_read_tokens"),
+    number("output", "output_tokens"),
+    wrapped("error", usual=""),
+)
+CALLS = Listing(
+    number("turn"),
+    Column("entry", lambda call: format_ref(call.ref)),
+    wrapped("tool", "name"),
+    Column("status"),
+    time("requested", "asked_ms", seconds=True),
+    number("duration", lambda call: _duration(call.asked_ms, call.answered_ms)),
+    wrapped("call", "call_id"),
+)
+MOVES = Listing(
+    number("move", "number"),
+    time("time", "at_ms"),
+    number("thread", lambda move: str(move.thread or "none")),
+    Column("status", lambda move: move.facts.status),
+    wrapped("reason"),
+)
+ANCESTRY = Listing(
+    number("thread", lambda part: str(part.thread)),
+    Column(
+        "turns", lambda part: f"{part.first_turn:,} to " * (part.first_turn < part.last_turn) + f"{part.last_turn:,}"
+    ),
+    number("until entry", "last_seq"),
+    wrapped("sessions on this thread", lambda part: ", ".join(part.sessions) or "(none)"),
+)
+ALIASES = Listing(
+    wrapped("alias", "name"),
+    wrapped("session", lambda change: change.target or "(removed)"),
+    time("since", "at_ms"),
+    wrapped("reason"),
+    empty="No aliases (add one: nexus session alias NAME SESSION).",
+)
+
+
+def _duration(asked_ms: int, answered_ms: int) -> str:
+    return f"{(answered_ms - asked_ms) / 1000:,.1f} s" if answered_ms and asked_ms else ""
+
 
 SETTABLE = tuple(name for name in SessionMetadata.__struct_fields__ if name != "status")
 
@@ -163,11 +211,7 @@ def turns(name: str, last: int | None, options: CommandOptions) -> None:
     """
     with options.session(name) as (nx, label):
         recorded = _turns(nx, label, last)
-    names = ["turn", "status", "started", "model", "messages", "calls", *TOKENS]
-    names += ["error"] * any(turn.error for turn in recorded)
-    rows = (_turn_row(turn)[: len(names)] for turn in recorded)
-    numbers = ("turn", "messages", "calls", *TOKENS)
-    options.report_table(recorded, names, rows, numbers=numbers, wraps=("model", "error"))
+    TURNS.print(recorded, options)
 
 
 def _turns(nx: Engine, label: str, last: int | None) -> Sequence[Turn]:
@@ -194,12 +238,6 @@ def _turns(nx: Engine, label: str, last: int | None) -> Sequence[Turn]:
     return result
 
 
-def _turn_row(turn: Turn) -> list[str]:
-    tokens = (turn.input_tokens, turn.cache_read_tokens, turn.output_tokens)
-    numbers = [f"{number:,}" for number in (turn.messages, turn.calls, *tokens)]
-    return [f"{turn.number:,}", turn.status, format_time(turn.started_ms), turn.model, *numbers, turn.error]
-
-
 @command.subcommand("calls")
 @session_argument("name")
 def calls(name: str, options: CommandOptions) -> None:
@@ -211,20 +249,7 @@ def calls(name: str, options: CommandOptions) -> None:
     """
     with options.session(name) as (nx, label):
         recorded = replay.calls(nx.ledger.iter_entries(label))
-    names = ("turn", "entry", "tool", "status", "requested", "duration", "call")
-    rows = (
-        (
-            f"{call.turn:,}",
-            format_ref(call.ref),
-            call.name,
-            call.status,
-            format_time(call.asked_ms, seconds=True),
-            f"{(call.answered_ms - call.asked_ms) / 1000:,.1f} s" if call.answered_ms and call.asked_ms else "",
-            call.call_id,
-        )
-        for call in recorded
-    )
-    options.report_table(recorded, names, rows, numbers=("turn", "duration"), wraps=("tool", "call"))
+    CALLS.print(recorded, options)
 
 
 @command.subcommand("reflog")
@@ -238,12 +263,7 @@ def reflog(name: str, options: CommandOptions) -> None:
     """
     with options.session(name) as (nx, label):
         moves = nx.ledger.ref_updates(label)
-    names = ("move", "time", "thread", "status", "reason")
-    rows = (
-        (f"{move.number:,}", format_time(move.at_ms), str(move.thread or "none"), move.facts.status, move.reason)
-        for move in moves
-    )
-    options.report_table(moves, names, rows, numbers=("move", "thread"), wraps=("reason",))
+    MOVES.print(moves, options)
 
 
 @command.subcommand("ancestry")
@@ -258,17 +278,7 @@ def ancestry(name: str, turn: int | None, options: CommandOptions) -> None:
     """
     with options.session(name) as (nx, label):
         ancestors = nx.ledger.ancestry(label, turn)
-    names = ("thread", "turns", "until entry", "sessions on this thread")
-    rows = (
-        (
-            str(part.thread),
-            f"{part.first_turn:,} to {part.last_turn:,}" if part.first_turn < part.last_turn else f"{part.last_turn:,}",
-            f"{part.last_seq:,}",
-            ", ".join(part.sessions) or "(none)",
-        )
-        for part in ancestors
-    )
-    options.report_table(ancestors, names, rows, numbers=("thread", "until entry"), wraps=names[3:])
+    ANCESTRY.print(ancestors, options)
 
 
 @command.subcommand("aliases")
@@ -280,9 +290,7 @@ def aliases(options: CommandOptions, every: bool) -> None:
     """
     with options.open(needs_config=False) as nx:
         changes = nx.ledger.aliases(every=every)
-    names, empty = ("alias", "session", "since", "reason"), "No aliases (add one: nexus session alias NAME SESSION)."
-    rows = ((row.name, row.target or "(removed)", format_time(row.at_ms), row.reason) for row in changes)
-    options.report_table(changes, names, rows, empty=empty, wraps=("alias", "session", "reason"))
+    ALIASES.print(changes, options)
 
 
 @command.subcommand("set", epilog=f"Facts: {', '.join(SETTABLE)}.")

@@ -7,8 +7,9 @@ from typing import Any
 import click
 import msgspec
 
+from nexus.cli._listing import Column, Listing, number, time, wrapped
 from nexus.cli._options import CommandOptions, nexus_command
-from nexus.cli._output import format_time, shortened
+from nexus.cli._output import shortened
 from nexus.cli._sessions import NO_LEDGER
 from nexus.cli._usage import project_of, reported_calls
 from nexus.engine import Engine
@@ -17,6 +18,23 @@ from nexus.ledger.sessions import SessionInfo
 from nexus.render.console import printable
 
 NUMBERS = ("turns", "messages", "tokens")
+
+
+def _name(value: dict[str, Any]) -> str:
+    return shortened(printable(value["label"])) + (" (open turn)" if value["open_turn"] else "")
+
+
+LISTING = Listing(
+    wrapped("session", _name),
+    *map(number, NUMBERS),
+    time("first", "first_ms"),
+    time("last", "last_ms"),
+    number("USD", lambda value: "" if value["dollars"] is None else f"{value['dollars']:,.2f}", usual=""),
+    wrapped("project", usual=""),
+    Column("status", usual="active"),
+    wrapped("parent", lambda value: shortened(printable(value["parent_session"])), usual=""),
+    wrapped("title"),
+)
 
 
 @nexus_command("sessions")
@@ -32,22 +50,7 @@ def command(options: CommandOptions, every: bool) -> None:
         listed, place = nx.sessions(include_inactive=every), nx.ledger.location
         state = "No ledger here yet" if place == NO_LEDGER else f"No sessions in {printable(place)} yet"
         values = [_listed(nx, session) for session in listed]
-    optional = {
-        "status": any(value["status"] != "active" for value in values),
-        "USD": any(value["dollars"] is not None for value in values),
-        **{name: any(value[name] for value in values) for name in ("project", "parent_session")},
-    }
-    names = ["session", *NUMBERS, "first", "last", "USD", "project", "status", "parent_session", "title"]
-    names = [name for name in names if optional.get(name, True)]
-    rows = ([cells[name] for name in names] for cells in map(_session_cells, values))
-    options.report_table(
-        values,
-        [name.removesuffix("_session") for name in names],
-        rows,
-        empty=f"{state} (add sessions: nexus import FILE or nexus record).",
-        numbers=(*NUMBERS, "USD"),
-        wraps=("session", "project", "parent", "title"),
-    )
+    LISTING.print(values, options, empty=f"{state} (add sessions: nexus import FILE or nexus record).")
 
 
 def _listed(nx: Engine, session: SessionInfo) -> dict[str, Any]:
@@ -67,17 +70,3 @@ def is_turn_of_file(nx: Engine, label: str) -> bool:
     thread = nx.ledger.thread_info(label)
     entries = nx.ledger.iter_entries(label, max(thread.head_seq - 1, 0))
     return bool(nx.ledger.metadata(label).origin) and not any("model" in entry.body for entry in entries)
-
-
-def _session_cells(value: dict[str, Any]) -> dict[str, str]:
-    return {
-        "session": shortened(printable(value["label"])) + (" (open turn)" if value["open_turn"] else ""),
-        **{name: f"{value[name]:,}" for name in NUMBERS},
-        "first": format_time(value["first_ms"]),
-        "last": format_time(value["last_ms"]),
-        "USD": "" if value["dollars"] is None else f"{value['dollars']:,.2f}",
-        "project": value["project"],
-        "status": value["status"],
-        "parent_session": shortened(printable(value["parent_session"])),
-        "title": value["title"],
-    }

@@ -9,6 +9,7 @@ from typing import Any, cast
 import click
 from msgspec.structs import replace
 
+from nexus.cli._listing import Column, Listing, wrapped
 from nexus.cli._options import CommandOptions, nexus_command
 from nexus.cli._output import emit, plain_output, print_lines, print_warning
 from nexus.cli._tables import print_table
@@ -193,13 +194,7 @@ def plugins(options: CommandOptions) -> None:
     with options.open() as nx:
         readers = add_readers(nx.hooks)
         installed = [_with_readers(plugin, readers.get(plugin.name)) for plugin in nx.hooks.plugins]
-    options.report_table(
-        installed,
-        ("plugin", "from", "provides", "state"),
-        map(_plugin_row, installed),
-        empty="No plugins: packages provide them under the entry point group `nexus` (docs/hooks.md).",
-        wraps=("provides", "state"),
-    )
+    PLUGINS.print(installed, options)
 
 
 def _with_readers(plugin: Plugin, added: PluginReaders | None) -> Plugin:
@@ -208,7 +203,7 @@ def _with_readers(plugin: Plugin, added: PluginReaders | None) -> Plugin:
     return replace(plugin, readers=tuple(added.names), problems=(*plugin.problems, *added.problems))
 
 
-def _plugin_row(plugin: Plugin) -> tuple[str, ...]:
+def _provides(plugin: Plugin) -> str:
     names = {
         "sources": plugin.sources,
         "profiles": plugin.profiles,
@@ -216,6 +211,13 @@ def _plugin_row(plugin: Plugin) -> tuple[str, ...]:
         "readers": plugin.readers,
     }
     hooks = (hook.removeprefix("nexus_") for hook in plugin.hooks)
-    provides = [f"{hook} {', '.join(names[hook])}" if names.get(hook) else hook for hook in hooks]
-    state = "disabled" if plugin.disabled else "; ".join(plugin.problems) or "ok"
-    return plugin.name, plugin.distribution, "; ".join(provides), state
+    return "; ".join(f"{hook} {', '.join(names[hook])}" if names.get(hook) else hook for hook in hooks)
+
+
+PLUGINS = Listing(
+    Column("plugin", "name"),
+    Column("from", "distribution"),
+    wrapped("provides", _provides),
+    wrapped("state", lambda plugin: "disabled" if plugin.disabled else "; ".join(plugin.problems) or "ok"),
+    empty="No plugins: packages provide them under the entry point group `nexus` (docs/hooks.md).",
+)
