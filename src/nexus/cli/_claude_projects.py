@@ -38,7 +38,7 @@ def projects_folder() -> Path:
 
 def find_projects(folder: Path) -> list[ClaudeProject]:
     """Return the projects with sessions, the newest first; empty for a missing folder. Raises OSError."""
-    found: list[ClaudeProject] = []
+    projects: list[ClaudeProject] = []
     for place in sorted(folder.iterdir()) if folder.is_dir() else []:
         files = sorted(file for file in place.rglob("*.jsonl") if file.is_file())
         sessions = [file for file in files if file.parent == place]
@@ -48,8 +48,8 @@ def find_projects(folder: Path) -> list[ClaudeProject]:
         project = next((name for file in reversed(sessions) if (name := _working_folder(file))), place.name)
         newest_ms = int(max(stat.st_mtime for stat in stats) * 1000)
         size = sum(stat.st_size for stat in stats)
-        found.append(ClaudeProject(project, len(sessions), size, newest_ms, tuple(map(str, files))))
-    return sorted(found, key=lambda project: -project.last_ms)
+        projects.append(ClaudeProject(project, len(sessions), size, newest_ms, tuple(map(str, files))))
+    return sorted(projects, key=lambda project: -project.last_ms)
 
 
 def _working_folder(file: Path) -> str:

@@ -51,9 +51,9 @@ class SessionCommand(click.Command):
             ctx.meta[_OPTIONS_ONLY] = False
         ctx.meta[_IS_NAMED] = isinstance(options.get(SESSION_OPTION), str)
         rest = super().parse_args(ctx, args)
-        named = ctx.params.pop(SESSION_OPTION, None)
+        session_name = ctx.params.pop(SESSION_OPTION, None)
         if ctx.meta[_IS_NAMED]:
-            ctx.params[argument.name] = named
+            ctx.params[argument.name] = session_name
         return rest
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
