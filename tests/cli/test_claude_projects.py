@@ -14,6 +14,7 @@ import pytest
 
 import nexus
 from cli.running import environment, run
+from nexus.cli._claude_projects import find_projects
 
 DAY = "2026-02-0{day}T10:0{minute}:00Z"
 
@@ -54,6 +55,14 @@ def claude(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         file.write_text("\n".join(map(json.dumps, lines_of(name, project, day, inputs))), "utf-8")
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(folder))
     return folder
+
+
+@pytest.mark.parametrize("cwd", ["C:\\Users\\ann\\web", '/home/m\u00fcller/ "a"', "/\ud800"])
+def test_project_is_the_folder_as_the_file_has_it(claude: Path, cwd: str) -> None:
+    (file,) = (claude / "projects").glob("*api/*.jsonl")
+    file.write_text("\n".join(json.dumps({**line, "cwd": cwd}) for line in lines_of("three", "", 2, [1])), "utf-8")
+    project = find_projects(claude / "projects")[0].project
+    assert project == (cwd if cwd.isprintable() else "-projects-api")
 
 
 @pytest.mark.usefixtures("claude")

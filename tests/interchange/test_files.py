@@ -17,6 +17,7 @@ import nexus
 from interop.claude_events import Event, call, lines, result, said, shown, text, user
 from nexus.cli._usage import reported_usage
 from nexus.engine import Engine
+from nexus.engine.analysis.past_window import context_of_call, find_call
 from nexus.errors import UnknownFormat
 from nexus.interop.detect import read
 from nexus.interop.importing import ImportReport, import_transcript
@@ -392,6 +393,8 @@ def test_request_records_give_system_prompt_tools_and_cost(nx: Engine, tmp_path:
     requests = [entry.body.get("imported_request") for entry in nx.entries("s") if entry.rows]
     assert requests == [None, {"system": "Be brief.", "tools": SHAPE["shape"]["tools"]}, None]
     assert "with the system prompt and 2 tools" in reported_usage(nx, "s").lines()[0]
+    ctx = context_of_call(nx, "s", find_call(nx, "s", 1, 1))
+    assert (ctx.system_prompt, [tool.name for tool in ctx.tools]) == ("Be brief.", ["look", "patch"])
 
 
 # the second import ---------------------------------------------------------------------------------------------------

@@ -79,7 +79,7 @@ OTHER_WORDS = {
 """Other words for commands, and former names of commands that are not the name of a subcommand."""
 
 SUBGROUPS = ("session", "config", "turnlog", "services", "ledger", "cache")
-"""Groups whose subcommands are suggested for a word that is no command, first match first."""
+"""Groups whose subcommands are suggested for an unknown command, first match first."""
 
 
 _CLICKS_SUGGESTION = re.compile(r" \(?Did you mean [^?]*\?\)?(?= *\Z)")

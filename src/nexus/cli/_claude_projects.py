@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
 CONFIG_VARIABLE = "CLAUDE_CONFIG_DIR"
@@ -15,7 +17,7 @@ CONFIG_VARIABLE = "CLAUDE_CONFIG_DIR"
 SEARCHED_LINES = 50
 """Lines of a file in which its project is searched; the first ones may be snapshots and summaries without it."""
 
-_CWD = re.compile(rb'"cwd":\s*"((?:[^"\\]|\\.)*)"')
+_CWD = re.compile(rb'"cwd":\s*("(?:[^"\\]|\\.)*")')
 
 
 class ClaudeProject(Struct, frozen=True):
@@ -57,5 +59,6 @@ def _working_folder(file: Path) -> str:
     with file.open("rb") as stream:
         for line in islice(stream, SEARCHED_LINES):
             if match := _CWD.search(line):
-                return match[1].decode("utf-8", "replace").replace("\\\\", "\\")
+                with suppress(msgspec.MsgspecError):  # the line is damaged
+                    return msgspec.json.decode(match[1], type=str)
     return ""

@@ -37,8 +37,8 @@ class Column(Struct, frozen=True):
         if callable(self.cell):
             return self.cell(value)
         name = self.cell or self.name
-        found = cast("dict[str, Any]", value)[name] if isinstance(value, dict) else getattr(value, name)
-        return f"{found:,}" if type(found) is int else str(found)
+        content = cast("dict[str, Any]", value)[name] if isinstance(value, dict) else getattr(value, name)
+        return f"{content:,}" if type(content) is int else str(content)
 
 
 def number(name: str, cell: Cell = "", usual: str | None = None) -> Column:
@@ -76,9 +76,9 @@ class Listing:
             click.echo(empty or self.empty)
         else:
             columns = [
-                one
-                for one in self.columns
-                if one.usual is None or any(one.text(value) != one.usual for value in values)
+                column
+                for column in self.columns
+                if column.usual is None or any(column.text(value) != column.usual for value in values)
             ]
             print_table(
                 [column.name for column in columns],

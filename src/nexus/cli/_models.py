@@ -35,7 +35,7 @@ def open_model(
         credentials: The user's keys.
         base_url: Address of a server in place of the provider.
         api_key: Key of that server.
-        advice: What the user of the command can do without a key.
+        advice: Text of an error about a missing key: an alternative for the user of the command.
 
     Raises NoKey, BadSetting, PackageMissing.
     """

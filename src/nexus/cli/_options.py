@@ -328,7 +328,7 @@ class NexusGroup(click.Group):
         self.modules = modules or {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of the subcommands, those of other modules last."""
+        """Return the names of the subcommands; subcommands of other modules are last."""
         return list(dict.fromkeys((*super().list_commands(ctx), *self.modules)))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

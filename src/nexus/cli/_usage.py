@@ -6,10 +6,9 @@ from msgspec import Struct
 
 from nexus.cli._output import count_noun
 from nexus.engine import Engine
-from nexus.interop.claude_code import REQUEST
 from nexus.providers.prompt_cache import cost_of_reply
 from nexus.providers.received import items_of, mapping, number_of, text_of
-from nexus.types.ledger_entries import Entry
+from nexus.types.ledger_entries import IMPORTED_REQUEST, Entry
 from nexus.types.request import TokenUsage
 
 
@@ -122,7 +121,7 @@ def _read_calls(nx: Engine, label: str) -> _Calls:
         model = text_of(entry.body.get("model")) or model
         model = next((row.message.model for row in reversed(entry.rows) if row.message.model), model)
         has_file = has_file or "imported" in entry.body
-        if request := mapping(entry.body.get(REQUEST)):
+        if request := mapping(entry.body.get(IMPORTED_REQUEST)):
             read.tools = len(items_of(request.get("tools")))
         fields = mapping(entry.body.get("usage"))
         usage = TokenUsage(**{name: number_of(fields.get(name)) for name in TokenUsage.__struct_fields__})

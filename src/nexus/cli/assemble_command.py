@@ -306,12 +306,12 @@ def context(
     _check_past_options(message, turn, number, options, peak=peak)
     with options.open(reads_stored=session is not None) as nx:
         label = resolve_session(nx, session) if session is not None else "main"
-        counter, name, past = nx.counter, "next call", None
+        counter, name, past_call = nx.counter, "next call", None
         usage = reported_usage(nx, label) if nx.ledger.resolve(label) else None
         if peak or turn is not None:
-            past = find_call(nx, label, turn, number)
-            ctx = context_of_call(nx, label, past)
-            name = f"call {past.number:,} of {past.count:,} in turn {past.call.turn:,}"
+            past_call = find_call(nx, label, turn, number)
+            ctx = context_of_call(nx, label, past_call)
+            name = f"call {past_call.number:,} of {past_call.count:,} in turn {past_call.call.turn:,}"
         else:
             model, profile = options.model_and_profile(nx, label)
             ctx = nx.assemble(
@@ -325,12 +325,16 @@ def context(
     if svg:
         write_text(svg, grid_svg(ctx, name))
     if options.as_json:
-        shown = {"turn": past.call.turn, "number": past.number, **msgspec.to_builtins(past.call)} if past else None
-        emit({**window_report(ctx, counter), "reported": usage, "call": shown})
+        facts = (
+            {"turn": past_call.call.turn, "number": past_call.number, **msgspec.to_builtins(past_call.call)}
+            if past_call
+            else None
+        )
+        emit({**window_report(ctx, counter), "reported": usage, "call": facts})
         return
-    print_window(ctx, counter, usage if past is None else None, name)
-    if past is not None:
-        _print_reported(past, ctx)
+    print_window(ctx, counter, usage if past_call is None else None, name)
+    if past_call is not None:
+        _print_reported(past_call, ctx)
 
 
 def _check_past_options(
@@ -341,33 +345,34 @@ def _check_past_options(
         raise click.UsageError("--at and --peak exclude each other")
     if number is not None and turn is None:
         raise click.UsageError("--call requires --at")
-    given = {
+    next_call_options = {
         "--message": message,
         "--tools": options.tools,
         "--model": options.model,
         "--budget": options.budget,
         "--profile": options.profile,
     }
-    new_only = next((name for name, value in given.items() if value), None)
+    new_only = next((name for name, value in next_call_options.items() if value), None)
     if new_only and (peak or turn is not None):
         raise click.UsageError(f"{new_only} is for the next call (explain a past one with changes: nexus explain)")
 
 
-def _print_reported(past: PastCall, ctx: AssembledContext) -> None:
-    """Print the time and the reported input of a past call, next to what is counted here."""
-    counted, time = ctx.token_budget.used.total, format_time(past.call.at_ms) or "time unknown"
-    if past.call.input_tokens is None:
+def _print_reported(past_call: PastCall, ctx: AssembledContext) -> None:
+    """Print time and reported input of a past call, with the count of this program."""
+    counted, time = ctx.token_budget.used.total, format_time(past_call.call.at_ms) or "time unknown"
+    if past_call.call.input_tokens is None:
         click.echo(f"\nCall of {time}; no usage reported. Counted here: {counted:,}.")
         return
     window = ctx.accounting.model_info.max_input_tokens
-    share = f"{100 * past.call.input_tokens / max(window, 1):.1f} % of the model's window of {window:,}"
+    share = f"{100 * past_call.call.input_tokens / max(window, 1):.1f} % of the model's window of {window:,}"
     click.echo(
-        f"\nCall of {time}. Reported: {past.call.input_tokens:,} input tokens, {share}. Counted here: {counted:,}."
+        f"\nCall of {time}. Reported: {past_call.call.input_tokens:,} input tokens, {share}. Counted here: {counted:,}."
     )
-    if past.is_recorded:
+    if past_call.is_recorded:
         return
-    if past.call.input_tokens > counted:
-        click.echo("The rest is above all the system prompt and tools, which the file does not contain.")
+    if past_call.call.input_tokens > counted:
+        missing = "" if ctx.system_prompt or ctx.tools else "Above all system prompt and tools are not in the file. "
+        click.echo(f"{missing}Counts differ by model, too.")
     else:
         click.echo("The tool sent less than its file contains: it may have left out old results or thinking.")
 

@@ -339,7 +339,7 @@ class ChatAgent:
             if self.turn_log is not None:
                 self.turn_log(event)
             if isinstance(event, StreamError):
-                errors.append(self._with_option_names(event))  # what is raised may say it better
+                errors.append(self._with_option_names(event))  # the exception may describe it better
             else:
                 listen(event)
 
@@ -391,7 +391,7 @@ class ChatAgent:
 
     @property
     def reads_images(self) -> bool:
-        """Whether the model reads images; True for a model that is not in the model table."""
+        """True if the model reads images, or is not in the model table."""
         facts = self.nx.resolve(self.model)
         return self._server is None and (facts.vision or not facts.known)
 

@@ -187,7 +187,7 @@ class Chat:
         return self._run(event)
 
     def _with_files(self, text: str) -> str:
-        """Return a message with the text files that its line names with `@`; what a long paste names is not read."""
+        """Return a message with the text files that its line names with `@`. Names in a long paste do not count."""
         parts = [text]
         for name, path in file_mentions(self._input.line, self.options.root).items():
             content, problem = read_text_file(path)

@@ -129,7 +129,7 @@ class ChatInput:
         """Show a turn with an input line for the next message, which is kept for `read` as a draft.
 
         Args:
-            area: Returns what is shown above the line, with colors as escape sequences.
+            area: Returns the text above the line, with colors as escape sequences.
             interrupt: Called for Ctrl-C.
             can_steer: Whether messages may join the turn.
         """
@@ -158,7 +158,7 @@ class ChatInput:
     def print_above(self, text: str) -> None:
         """Print a text above the input line; without one, where the cursor is."""
         if self._turn is not None and self._app.is_running:
-            # `run_in_terminal` would do this later, and behind what is printed meanwhile.
+            # `run_in_terminal` would do this later, and below text that is printed in between.
             self._app.renderer.erase()
             self._app.output.write_raw(text)
             self._app.output.flush()

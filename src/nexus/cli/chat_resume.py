@@ -1,4 +1,4 @@
-"""Where a chat left off: the last exchange of a session, its age, and the command that continues it."""
+"""The end of an earlier chat: the last exchange of a session, its age, and the command that continues it."""
 
 from __future__ import annotations
 

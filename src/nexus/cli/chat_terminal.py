@@ -1,8 +1,8 @@
 """The terminal of `nexus chat`: keys that arrive whole at any time, and lines that wrap at words.
 
-prompt_toolkit reads and draws the input line, between turns and during them. What it does differently here: pastes stay
-bracketed between two input lines, the terminal stays raw while text is printed above the input line, and the cursor's
-place is never requested, so that everything that arrives was typed.
+prompt_toolkit reads and draws the input line, between turns and during them. Three things differ from its
+defaults: pastes stay bracketed between two input lines, the terminal stays raw while text is printed above the input line,
+and the cursor's position is never requested, so that all input was typed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CTRL_C = "\x03"
 START_OF_PASTE, END_OF_PASTE = "\x1b[200~", "\x1b[201~"
 
 WHOLE_S = 0.1
-"""Seconds for which the rest of a paste without brackets is read; what comes later is a paste of its own."""
+"""Seconds for which the rest of a paste without brackets is read; later lines are another paste."""
 
 _LINE_AND_MORE = re.compile(r"[^\x1b]*[\r\n][^\x1b]+")
 
@@ -62,7 +62,7 @@ if sys.platform != "win32":
             return keys
 
         def _read(self) -> str:
-            """Return what has arrived, with the rest of a paste without brackets."""
+            """Return the waiting keys, with the rest of a paste without brackets."""
             text, deadline = self.stdin_reader.read(), time.monotonic() + WHOLE_S
             while not self._is_in_paste and _has_lines(text) and time.monotonic() < deadline and has_input(FOLLOW_S):
                 piece = self.stdin_reader.read()
@@ -112,7 +112,7 @@ def open_terminal() -> Generator[None]:
 
 
 def _has_lines(text: str) -> bool:
-    """Return whether keys are more than one line of text, which nobody types at once."""
+    """Return True for more than one line of text, which is too much to be typed at once."""
     return _LINE_AND_MORE.fullmatch(text) is not None
 
 
@@ -173,7 +173,7 @@ class WrappedStream:
         return "\n".join(f"{indent}{part.plain.rstrip(' ')}" for part in lines)
 
     def flush(self) -> None:
-        """Write what is buffered."""
+        """Write the buffer."""
         self._stream.flush()
 
     if not TYPE_CHECKING:

@@ -44,7 +44,7 @@ DISPLAY_FIELDS = {
     "todos": "a copy of the to-do list",
     "toolUseResult": "a copy of the results for Claude Code's own display",
 }
-"""Fields of Claude Code's files that no model received, with what they contain."""
+"""Fields of Claude Code's files that no model received, each with its content."""
 
 INVALID = 1
 """Exit code of `validate` for a file with errors."""
@@ -131,10 +131,10 @@ def _claude_files(session: str | None, *, asks: bool, as_json: bool) -> tuple[st
     if session:
         raise click.UsageError("--session names one session (name its file)")
     count = sum(project.sessions for project in projects)
-    found = f"{count_noun(count, 'session')} of {count_noun(len(projects), 'project')} in {printable(str(folder))}"
+    summary = f"{count_noun(count, 'session')} of {count_noun(len(projects), 'project')} in {printable(str(folder))}"
     has_terminal = sys.stdin is not None and sys.stdin.isatty() and not as_json
     if not as_json:
-        click.echo(f"{found}:")
+        click.echo(f"{summary}:")
         print_table(
             ("project", "sessions", "MB", "last"),
             map(_project_row, projects),
@@ -142,7 +142,7 @@ def _claude_files(session: str | None, *, asks: bool, as_json: bool) -> tuple[st
             wraps=("project",),
         )
     if asks and not has_terminal:
-        raise click.UsageError(f"{found}: not imported without FILES (import all: nexus import --yes)")
+        raise click.UsageError(f"{summary}: not imported without FILES (import all: nexus import --yes)")
     if asks:
         click.confirm("Import them?", default=True, abort=True, err=True)
     return tuple(file for project in projects for file in project.files)
@@ -240,10 +240,10 @@ def _report_lines(report: ImportReport, added: str) -> Iterator[str]:
     for note in filter(None, (report.note, STATUS_NOTES[report.status])):
         yield f"  note: {printable(note)}"
     if report.omitted:
-        known = DISPLAY_FIELDS if report.format == "claude_code" else {}
+        descriptions = DISPLAY_FIELDS if report.format == "claude_code" else {}
         fields = {name: f"{name} ({count:,})" for name, count in sorted(report.omitted.items())}
-        copies = [f"{text}: {known[name]}" for name, text in fields.items() if name in known]
-        others = [text for name, text in fields.items() if name not in known]
+        copies = [f"{text}: {descriptions[name]}" for name, text in fields.items() if name in descriptions]
+        others = [text for name, text in fields.items() if name not in descriptions]
         if copies:
             yield f"  not needed: {printable('; '.join(copies))}"
         if others:

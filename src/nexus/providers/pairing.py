@@ -40,9 +40,10 @@ def pair_results(messages: Sequence[Message], known_ids: Collection[str] = ()) -
 
 
 def order_of_results(messages: Sequence[Message]) -> list[int]:
-    """Return the indexes of messages, those of results before the user's messages that are between them and their calls.
+    """Return the indexes of messages, with results moved before the user's messages that follow their calls.
 
-    Providers take results directly behind their calls. Results behind a further reply stay: what was sent must not change.
+    Providers take results directly after their calls. Results after a later reply stay, because sent messages must not
+    change.
     """
     order: list[int] = []
     open_ids: set[str] = set()
@@ -74,9 +75,9 @@ def with_distinct_ids(messages: Sequence[Message]) -> list[Message]:
         answered = [result.call_id for later in messages[index + 1 : end] for result in later.results()]
         repeated = {call_id for call_id in ids if 1 < ids.count(call_id) <= answered.count(call_id)}
         for ends in ((index, index + 1), (index + 1, end)):
-            seen: dict[str, int] = {}
+            counts: dict[str, int] = {}
             for place in range(*ends):
-                distinct[place] = _with_numbered_ids(distinct[place], repeated, seen)
+                distinct[place] = _with_numbered_ids(distinct[place], repeated, counts)
     return distinct
 
 
@@ -86,12 +87,12 @@ def with_own_ids(message: Message) -> Message:
     return _with_numbered_ids(message, {call_id for call_id in ids if ids.count(call_id) > 1}, {})
 
 
-def _with_numbered_ids(message: Message, repeated: Collection[str], seen: dict[str, int]) -> Message:
-    """Return a message with `x_2` for the second call or result of a repeated id `x`; `seen` counts those before it."""
+def _with_numbered_ids(message: Message, repeated: Collection[str], counts: dict[str, int]) -> Message:
+    """Return a message with `x_2` for the second call or result of a repeated id `x`; `counts` has the number of each id so far."""
     parts: list[Part] = []
     for part in message.parts:
         call_id = part.id if isinstance(part, ToolCall) else part.call_id if isinstance(part, ToolResult) else ""
-        number = seen[call_id] = seen.get(call_id, 0) + 1
+        number = counts[call_id] = counts.get(call_id, 0) + 1
         new_id = f"{call_id}_{number}"
         if call_id not in repeated or number == 1:
             parts.append(part)

@@ -161,7 +161,7 @@ class StreamReader:
 
 
 def _texts(pieces: Iterable[Token | Reasoning]) -> Iterator[str]:
-    """Yield the pieces of text, without those of thinking."""
+    """Yield the pieces of text, without pieces of thinking."""
     return (piece.text for piece in pieces if isinstance(piece, Token))
 
 

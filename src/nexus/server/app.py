@@ -147,7 +147,7 @@ class HttpServer:
             await tenants.close()
 
     async def _start(self) -> None:
-        """Open all tenants with warm engines, and import what the first call needs."""
+        """Open all tenants with warm engines, and import the packages of the first call."""
         await self._service.tenants.start(self._tokens.tenants)
         await self._service.tenants.prepare_model()
 

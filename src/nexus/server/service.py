@@ -124,7 +124,7 @@ class Service:
 
 
 def _agent_param(params: Params) -> str:
-    """Return the agent that params name, for the access log; empty for none, and for what is no id of an agent."""
+    """Return the agent that params name, for the access log; empty for none, and for a value that cannot be an id."""
     value = params.get("agent_id", params.get("agentId")) if isinstance(params, dict) else None
     return value if isinstance(value, str) and is_valid_id(value) else ""
 

@@ -161,7 +161,7 @@ def is_injected(message: Message, render: int = RENDER_VERSION) -> bool:
 
     Such a message has a program as its source, or each of its texts consists of elements such as `<system-reminder>`, or
     has one of the openings that Claude Code writes. The arguments of a slash command are the user's own, and so is what
-    follows a note on an interruption or stands in an element for the user's words.
+    follows a note on an interruption or is inside an element for the user's words.
     """
     if message.source in ("hook", "interrupt") or message.source.startswith("nexus:"):
         return True

@@ -19,6 +19,9 @@ EntryKind: TypeAlias = Literal[
 STEPS: frozenset[str] = frozenset({"messages", "completed", "failed", "lost"})
 """Kinds that continue a conversation. All others are checkpoints: they change how earlier messages are shown."""
 
+IMPORTED_REQUEST = "imported_request"
+"""Key of the facts of a step: `system` text and `tools` of the request that it answers."""
+
 
 class MessageRef(Struct, frozen=True, order=True, gc=False):
     """Position of a message: its entry's `seq` on the path, and its order within the entry."""

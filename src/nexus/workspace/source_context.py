@@ -90,7 +90,7 @@ class SourceContext:
 
     @property
     def clock(self) -> Clock:
-        """Where the time is shown: by default in the message, or nowhere next to the application's own system prompt."""
+        """Place of the time: by default the message, or `off` next to the application's own system prompt."""
         return self.workspace.clock or ("off" if self.request.system else "message")
 
     @property

@@ -1,8 +1,8 @@
 """The context of an earlier call of a session: the recorded one, or for an imported call what its file has of it.
 
 A recorded call is rebuilt from its manifest. An imported call has none: its context is assembled from the entries before
-its reply, in an empty ledger in memory, with the profile `bare`. The file lacks the system prompt and tools of most
-tools, so the provider's reported input is larger.
+its reply, in an empty ledger in memory, with the profile `bare`, and with the system prompt and tools if the file has them.
+Most files lack them, so the provider's reported input is larger.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
+from typing import Any, TypedDict
 
 from msgspec import Struct, structs
 
@@ -18,7 +19,8 @@ from nexus.engine import Engine, open_engine
 from nexus.engine.analysis.cache_use import CachedCall, cached_calls
 from nexus.errors import BadReference
 from nexus.ledger.replay import conversation_rows
-from nexus.types.ledger_entries import Commit, Entry, NewEntry, SizedMessage
+from nexus.providers.received import items_of, mapping, text_of
+from nexus.types.ledger_entries import IMPORTED_REQUEST, Commit, Entry, NewEntry, SizedMessage
 from nexus.types.message import Message
 from nexus.types.request import Event
 
@@ -54,14 +56,14 @@ def find_call(nx: Engine, label: str, turn: int | None, number: int | None = Non
         reported = [call for call in calls if call.input_tokens]
         if not reported:
             raise BadReference(f"session {label!r} has no call with reported usage (name a turn: --at TURN)")
-        chosen = max(reported, key=lambda call: call.input_tokens or 0)
-        of_turn = [call for call in calls if call.turn == chosen.turn]
-        return _past_call(nx, label, of_turn, of_turn.index(chosen))
+        fullest = max(reported, key=lambda call: call.input_tokens or 0)
+        of_turn = [call for call in calls if call.turn == fullest.turn]
+        return _past_call(nx, label, of_turn, of_turn.index(fullest))
     of_turn = [call for call in calls if call.turn == turn]
     if not of_turn:
         turns = nx.ledger.thread_info(label).turn
-        found = f"has no calls in turn {turn}" if 1 <= turn <= turns else f"has {turns:,} turns"
-        raise BadReference(f"session {label!r} {found} (list the turns: nexus session turns)")
+        problem = f"has no calls in turn {turn}" if 1 <= turn <= turns else f"has {turns:,} turns"
+        raise BadReference(f"session {label!r} {problem} (list the turns: nexus session turns)")
     wanted = len(of_turn) if number is None else number
     if wanted > len(of_turn):
         raise BadReference(f"call {wanted} not found: turn {turn} of session {label!r} has {len(of_turn)} calls")
@@ -74,34 +76,59 @@ def _past_call(nx: Engine, label: str, of_turn: list[CachedCall], at: int) -> Pa
     return PastCall(of_turn[at], at + 1, len(of_turn), is_recorded)
 
 
-def context_of_call(nx: Engine, label: str, past: PastCall) -> AssembledContext:
+def context_of_call(nx: Engine, label: str, chosen: PastCall) -> AssembledContext:
     """Return the context of a call. The budget of an imported one is the whole window of its own model.
 
     Nothing is cut: if the file has more than fits, the budget is larger, because the tool sent less than its file has.
 
     Raises BadReference for an imported call without a message before it, and the errors of `assemble`.
     """
-    seq = past.call.seq
-    if past.is_recorded:
-        for number in range(1, past.count + 1):
+    seq = chosen.call.seq
+    if chosen.is_recorded:
+        for number in range(1, chosen.count + 1):
             with suppress(BadReference):
-                if (recorded := nx.recorded_call(label, past.call.turn, number)).row.seq == seq:
-                    return nx.replay(label, past.call.turn, call=recorded.number, unverified=True)
-    entries, asked = _before_reply(list(nx.ledger.iter_entries(label, 0, seq)))
-    if not asked:
+                if (recorded := nx.recorded_call(label, chosen.call.turn, number)).row.seq == seq:
+                    return nx.replay(label, chosen.call.turn, call=recorded.number, unverified=True)
+    until_reply = list(nx.ledger.iter_entries(label, 0, seq))
+    entries, event_messages = _before_reply(until_reply)
+    if not event_messages:
         raise BadReference(f"the call at entry {seq} of session {label!r} has no message before it")
     with closing(_empty_copy(nx)) as copy:
-        _append(copy, label, entries, len(asked))
-        is_batch = asked[0].role == "tool"
-        event = Event(results=asked) if is_batch else Event(content=asked[0].parts, received=asked[0].received)
-        model = past.call.model or nx.model
+        _append(copy, label, entries, len(event_messages))
+        first = event_messages[0]
+        event = (
+            Event(results=event_messages)
+            if first.role == "tool"
+            else Event(content=first.parts, received=first.received)
+        )
+        model = chosen.call.model or nx.model
         window = nx.resolve(model).max_input_tokens
-        whole = copy.assemble(event, session=label, model=model, budget=NO_LIMIT, profile=PROFILE)
-    budget = whole.token_budget
+        ctx = copy.assemble(
+            event, session=label, model=model, budget=NO_LIMIT, profile=PROFILE, **_request(until_reply)
+        )
+    budget = ctx.token_budget
     budget = structs.replace(budget, model_limit=window, available=max(window, budget.used.total))
-    # The tools are not in the file, so the warning that none were passed means nothing.
-    warnings = tuple(warning for warning in whole.warnings if warning.source != TOOLS_SOURCE)
-    return replace(whole, token_budget=budget, warnings=warnings)
+    # Files of most tools lack the tools, so the warning that none were passed means nothing.
+    warnings = tuple(warning for warning in ctx.warnings if warning.source != TOOLS_SOURCE)
+    return replace(ctx, token_budget=budget, warnings=warnings)
+
+
+class _ImportedRequest(TypedDict, total=False):
+    """The parts of a request that newer files of Claude Code have."""
+
+    system: str
+    tools: Sequence[dict[str, Any]]
+
+
+def _request(entries: Sequence[Entry]) -> _ImportedRequest:
+    """Return system prompt and tools of the newest request in the entries, which its reply has; empty for none."""
+    request = next(
+        (mapping(entry.body[IMPORTED_REQUEST]) for entry in reversed(entries) if IMPORTED_REQUEST in entry.body), None
+    )
+    if request is None:
+        return {}
+    tools = [mapping(tool) for tool in items_of(request.get("tools"))]
+    return {"system": text_of(request.get("system")), "tools": tools}
 
 
 def _before_reply(entries: list[Entry]) -> tuple[list[Entry], tuple[Message, ...]]:
@@ -119,9 +146,9 @@ def _before_reply(entries: list[Entry]) -> tuple[list[Entry], tuple[Message, ...
     return entries, tuple(rows[first:])
 
 
-def _append(copy: Engine, label: str, entries: Sequence[Entry], asked: int) -> None:
-    """Store the entries in a new session, without their last `asked` messages. Entries keep their numbers."""
-    remaining = sum(len(entry.rows) for entry in entries) - asked
+def _append(copy: Engine, label: str, entries: Sequence[Entry], event_length: int) -> None:
+    """Store the entries in a new session, without their last `event_length` messages. Entries keep their numbers."""
+    remaining = sum(len(entry.rows) for entry in entries) - event_length
     new: list[NewEntry] = []
     turn = 0
     for entry in entries:
