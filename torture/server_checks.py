@@ -7,7 +7,6 @@ from collections import Counter
 from typing import Any, Final
 
 import msgspec
-from msgspec.structs import replace
 
 from nexus.engine import Engine
 from nexus.errors import ServerCallFailed
@@ -15,6 +14,7 @@ from nexus.ledger.replay import Turn
 from nexus.ledger.sessions import EVENT_STATES, PENDING
 from nexus.server.agents import PREFIX, StoredAgent, event_id
 from nexus.server.client import Client
+from nexus.server.forms import AgentSettings
 from nexus.services.documents import read_document
 from nexus.types.message import Message, ToolCall
 from torture.figures import require
@@ -102,7 +102,8 @@ def _check_settings(nx: Engine, agent: AgentRecord) -> None:
     document = read_document(nx, PREFIX + agent.agent_id)
     require(document, f"agent {agent.agent_id} was created, and its settings are lost")
     stored = msgspec.convert(document, StoredAgent)
-    wanted = replace(agent.settings, agent_id=agent.agent_id)
+    passed = {name: getattr(agent.settings, name) for name in AgentSettings.__struct_fields__}
+    wanted = AgentSettings(**{**passed, "agent_id": agent.agent_id})
     require(stored.settings == wanted, f"agent {agent.agent_id} has the settings {stored.settings}, not {wanted}")
     flags = stored.is_closed, stored.is_destroyed
     is_expected = flags == (agent.state != "open", agent.state == "destroyed")

@@ -57,7 +57,7 @@ def claude(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("cwd", ["C:\\Users\\ann\\web", '/home/m\u00fcller/ "a"', "/\ud800"])
+@pytest.mark.parametrize("cwd", ["C:\\Users\\ann\\web", '/projects/m\u00fcller/ "a"', "/\ud800"])
 def test_project_is_the_folder_as_the_file_has_it(claude: Path, cwd: str) -> None:
     (file,) = (claude / "projects").glob("*api/*.jsonl")
     file.write_text("\n".join(json.dumps({**line, "cwd": cwd}) for line in lines_of("three", "", 2, [1])), "utf-8")
