@@ -33,12 +33,13 @@ REPLY = {
 }
 
 WIDTH, LEFT, INNER = 960, 32, 896
+NUMBER_WIDTH = 30
 INK, DIM, BAD, GOOD, FREE = "#1f2328", "#59636e", "#cf222e", "#1a7f37", "#d1d9e0"
 PARTS = (
     ("rules, persona, skills, tools", "#0969da"),
     ("first request, your words", "#8250df"),
     ("newest messages", "#4493f8"),
-    ("time, memory, question", "#bf8700"),
+    ("time, question", "#bf8700"),
 )
 """Parts of the call in sending order, with their colors."""
 
@@ -98,7 +99,8 @@ def svg(lines: list[dict[str, Any]], cached: int) -> Iterator[str]:
     starts = [LEFT + INNER * start / BUDGET for start in accumulate(sizes, initial=0)]
     for (_, color), size, start, end in zip(PARTS, sizes, starts, starts[1:], strict=False):
         yield _bar(start, 116, end - start, color)
-        yield _text((start + end) / 2, 134, f"{size:,}", color="#ffffff", anchor="middle")
+        if end - start > NUMBER_WIDTH:
+            yield _text((start + end) / 2, 134, f"{size:,}", color="#ffffff", anchor="middle")
     yield _bar(starts[-1], 116, LEFT + INNER - starts[-1], FREE, opacity=0.6)
     yield _text((starts[-1] + LEFT + INNER) / 2, 134, f"{BUDGET - used:,} free", color=DIM, anchor="middle")
     for x, (name, color) in zip(range(LEFT, WIDTH, 224), PARTS, strict=False):
@@ -129,14 +131,14 @@ def _part(line: dict[str, Any]) -> int:
 
 
 def _rows(lines: list[dict[str, Any]]) -> Iterator[tuple[str, str, str, str]]:
-    """Yield tokens, state, content and reason: a block, the first request, an excerpt, an omitted result, the memory."""
+    """Yield tokens, state, content and reason: a block, first request, excerpt, omitted result, the omitted memory."""
     wanted = (
         ("block", "AGENTS.md", "included"),
         ("message", "first task", "included"),
         ("message", "excerpt", "included"),
         ("message", "cut", "omitted"),
         ("message", "newest", "included"),
-        ("block", "MEMORY.md", "included"),
+        ("block", "MEMORY.md", "omitted"),
     )
     for kind, word, state in wanted:
         found = [

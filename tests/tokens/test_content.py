@@ -151,3 +151,27 @@ def test_recorded_call_replays_with_its_own_factor() -> None:
     assert other.provenance.manifest.factor > manifest.factor
     assert (json.dumps(again.to_anthropic()), again.provenance.manifest) == (body, manifest)
     assert latest.provenance.manifest == other.provenance.manifest
+
+
+def test_what_a_cut_leaves_is_counted_by_its_own_content() -> None:
+    """Old English leaves, and dense text stays: the call of the cut counts as the call after it."""
+    with nexus.open(model="claude-sonnet-4-5") as nx:
+        for number in range(30):
+            text = ENGLISH * 60 if number < 20 else CHINESE * 20
+            nx.record(nx.assemble(text, session="s", budget=100_000), usage("Yes.", 0))
+        ctx = nx.assemble("And now?", session="s", budget=12_000)
+        nx.record(ctx, usage("Yes.", 0))
+        later = nx.assemble("And then?", session="s", budget=12_000)
+    used = ctx.token_budget.used.total
+    assert ctx.cut is not None
+    assert later.cut is None
+    assert abs(later.token_budget.used.total / used - 1) <= 0.03
+
+
+def test_cut_fits_where_what_it_leaves_takes_more_tokens_than_the_whole_history_did() -> None:
+    with nexus.open(model="claude-sonnet-4-5") as nx:
+        nx.record(nx.assemble(ENGLISH * 4_000, session="s", budget=100_000), usage("Yes.", 0))
+        for budget in range(700, 2_000, 40):
+            ctx = nx.assemble(CHINESE * 20, session="s", budget=budget)
+            assert ctx.cut is not None
+            assert ctx.token_budget.used.total <= budget

@@ -27,6 +27,9 @@ from nexus.types.message import Message
 from nexus.types.profile import Profile
 from nexus.types.request import Request
 
+MOST_REFITS = 3
+"""Repeated fits because what a cut leaves takes more tokens, counted by itself, than as a part of the whole history."""
+
 
 @dataclass(frozen=True, slots=True)
 class CurrentBlocks:
@@ -108,22 +111,23 @@ def with_content_factor(
     inputs: AssemblyInputs,
     system: SystemPrompt,
     preamble: Preamble | None = None,
-    uncut_result: FitResult | None = None,
+    result: FitResult | None = None,
 ) -> AssemblyInputs:
     """Return the inputs with the factor of a prompt's content, unless the factor does not depend on it.
 
-    `uncut_result` is the window with the event, before any cut.
+    `result` is the window with the event; by default the prompt is the history alone.
     """
     rates, wire = inputs.model.content, inputs.view.provider_format
     if inputs.correction is None or rates is None:
         return inputs
-    content, fixed = _measured_history(inputs.window).copy(), preamble.fixed if preamble else system.fixed
+    window, fixed = result.window if result else inputs.window, preamble.fixed if preamble else system.fixed
+    content = _measured_history(window).copy()
     content.add_text([system.text], fixed.system - REQUEST_TOKENS)
     if preamble:
         content.add_messages(preamble.messages, fixed.preamble, wire)
-    if uncut_result:
-        content.add_messages(uncut_result.visible, uncut_result.closing_tokens + uncut_result.current_tokens, wire)
-    base = total_tokens(uncut_result, fixed) if uncut_result else fixed.total + inputs.window.tokens
+    if result:
+        content.add_messages(result.visible, result.closing_tokens + result.current_tokens, wire)
+    base = total_tokens(result, fixed) if result else fixed.total + window.tokens
     factor = content_factor(content, base, fixed.tools, rates, inputs.model.token_factor)
     return replace(inputs, factor=factor * inputs.correction, content_factor=factor)
 
@@ -191,6 +195,11 @@ def _choose_notes(
         scaled = with_content_factor(inputs, system, preamble, uncut_result)
         try:
             result = fit(uncut_result, scaled.available, preamble.fixed, context, inputs.counter, visible)
+            for _ in range(MOST_REFITS):
+                scaled = with_content_factor(inputs, system, preamble, result) if result.cut else scaled
+                if total_tokens(result, preamble.fixed) <= scaled.available:
+                    break
+                result = fit(uncut_result, scaled.available, preamble.fixed, context, inputs.counter, visible)
         except BudgetTooSmall as error:
             rounding = ROUNDING_TOKENS if scaled.factor != 1 else 0
             return error.scaled(scaled.factor, inputs.budget.available, rounding)
