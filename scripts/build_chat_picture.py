@@ -42,7 +42,7 @@ SCRIPT = (
     reply("", ToolCall("call_1", "search_memory", '{"query": "index"}'), input_tokens=57_810),
     reply(ANSWER, input_tokens=58_040, cache_read_tokens=57_810, output_tokens=97),
 )
-KEYS = (("What did we decide about the index?", "2 calls"), ("/status", "cost"))
+KEYS = (("What did we decide about the index?", "2 calls"), ("/session", "of input cached"))
 LAUNCH = (
     "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
     "os.execv(sys.executable, [sys.executable, '-m', 'nexus', *sys.argv[1:]])"

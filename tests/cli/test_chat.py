@@ -255,11 +255,11 @@ def test_every_slash_command_works_on_the_session_of_the_chat(chat: Start, serve
     for number in range(12):
         talk.say(f"Question {number}", f"Answer {number}.", PROMPT)
     walk = [
-        ("/help", "begin an empty context"),
+        ("/help", "Begin an empty context"),
         ("/context", "reserved for the response"),
         ("/compact answers", "are now a summary of"),
         ("/undo", "is undone"),
-        ("/status", "24 in 12 turns"),
+        ("/session", "messages       24"),
         ("/model", "Model: gpt-4o"),
         ("/model gpt-4o-mini", "Model: gpt-4o-mini"),
         ("/sessions", "main"),
@@ -344,7 +344,7 @@ def test_lines_without_a_terminal_are_answered_as_plain_text(empty: Path, server
     server.script(reply("**Hello** \x1b[31m"), reply("Bye."))
     ran = lines_in(empty, server, "Hi\n\n/model\nSee you\n")
     assert (ran.code, ran.err) == (0, "")
-    assert ran.out == "**Hello** \\x1b[31m\nModel: gpt-4o (another one: /model NAME)\nBye.\n"
+    assert ran.out == "**Hello** \\x1b[31m\nModel: gpt-4o, summaries by gpt-4o (another model: /model NAME)\nBye.\n"
     assert [texts[0] for _, texts in turns(empty)] == ["Hi", "See you"]
 
 
@@ -448,12 +448,12 @@ def test_every_slash_command_works_with_the_local_model(empty: Path) -> None:
     talk.send("\x03")
     talk.wait_for("interrupted", prompt)
     walk = [
-        ("/help", "begin an empty context"),
+        ("/help", "Begin an empty context"),
         ("/context", "reserved for the response"),
         ("/compact answers", "(by extractive, entry"),
         ("/undo", "is undone"),
-        ("/status", "by extractive"),
-        ("/model", "Model: smollm2-135m"),
+        ("/session", "undone         compaction"),
+        ("/model", "smollm2-135m, summaries by extractive"),
         ("/model gpt-4o", "only 'smollm2-135m' runs with --local"),
         ("/remember The release is on Friday.", "Fact 1 in"),
         ("/remember", "The release is on Friday."),

@@ -84,12 +84,12 @@ def statuses(folder: Path) -> list[str]:
         return [turn.status for turn in nx.ledger.turns("main")]
 
 
-def test_compact_in_a_chat_is_by_its_model_and_its_cost_is_in_the_status(
+def test_compact_in_a_chat_is_by_its_model_and_its_cost_is_in_the_facts(
     chat: Start, server: ModelServer, empty: Path
 ) -> None:
     talked(empty)
     talk = chat()
-    talk.say("/status", "by gpt-4o", PROMPT)
+    talk.say("/model", "summaries by gpt-4o", PROMPT)
     shown = talk.say("/compact the release", "Revert it: nexus undo")
     assert "(by gpt-4o, for 900,100 tokens" in " ".join(shown.split())
     talk.wait_for(PROMPT)
@@ -97,7 +97,7 @@ def test_compact_in_a_chat_is_by_its_model_and_its_cost_is_in_the_status(
     assert "which the user named: the release" in str(body)
     (stored,) = compactions(empty)
     assert (stored["model"], stored["call_tokens"], stored["call_output_tokens"]) == (MODEL, 900_100, 100)
-    talk.say("/status", "2.2510 for 1 summary by gpt-4o")
+    talk.say("/session", "2.2510 for 1 summary by gpt-4o")
 
 
 def test_turn_that_overflows_is_summarized_by_the_chats_model(chat: Start, server: ModelServer, empty: Path) -> None:

@@ -57,7 +57,11 @@ class ReportedUsage(Struct, frozen=True):
             costs.append((usage.dollars, count_noun(usage.calls, noun) + (usage.model and f" by {usage.model}")))
         priced = [f"{dollars:,.4f} for {calls}" for dollars, calls in costs if dollars is not None]
         unpriced = [f"unknown for {calls}" for dollars, calls in costs if dollars is None]
-        return last if self.models else "", f"USD at list prices: {', '.join(priced + unpriced)}"
+        cost = f"USD at list prices: {', '.join(priced + unpriced)}"
+        total = sum(usage.input_tokens for usage in self.models)
+        if total:
+            cost += f"; {sum(usage.cache_read_tokens for usage in self.models) / total:.1%} of input cached"
+        return last if self.models else "", cost
 
 
 class ReportedCall(Struct, frozen=True):

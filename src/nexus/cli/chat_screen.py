@@ -303,7 +303,7 @@ class TerminalScreen:
         is_ok = event.status == "completed"
         line = Text("✓ " if is_ok else "✗ ", "green" if is_ok else "red")
         self._print(line.append(tool_line(call), "bold"))
-        result = beginning(event.text, RESULT_CHARS)
+        result = beginning(event.text, min(RESULT_CHARS, max(self.console.width - 3, 1)))
         if result:
             self._print(Text(f"  {result}", "dim" if is_ok else "red"))
         self._set_state("waiting for the model")

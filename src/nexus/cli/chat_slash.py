@@ -11,6 +11,7 @@ from typing import Protocol
 import click
 from msgspec import Struct
 
+from nexus.cli import COMMANDS as SUMMARIES
 from nexus.cli import run_line
 from nexus.cli._exit_codes import STOPPED
 from nexus.cli._options import CommandOptions
@@ -21,7 +22,6 @@ from nexus.cli.assemble_command import print_window
 from nexus.cli.chat_agent import ChatAgent
 from nexus.cli.chat_files import image_paths
 from nexus.cli.compact_command import DEFAULT_PERCENT, run_compaction
-from nexus.engine.analysis.cache_use import cached_calls, sum_calls
 from nexus.errors import UnreadableFile
 from nexus.render.console import printable
 from nexus.types.ledger_entries import Commit, NewEntry
@@ -133,33 +133,20 @@ def _undo(chat: Conversation, _argument: str) -> int:
     return _nexus(chat, "undo", chat.agent.session)
 
 
-def _status(chat: Conversation, _argument: str) -> int:
-    agent, nx = chat.agent, chat.agent.nx
-    ctx = agent.next_context()
-    used, available = ctx.token_budget.used.total, max(ctx.token_budget.available, 1)
-    lines = {
-        "session": agent.session,
-        "model": f"{ctx.model} ({ctx.provider})",
-        "workspace": str(nx.workspace or ""),
-        "ledger": nx.ledger.location,
-        "summaries": f"by {agent.summarizer}",
-        "context": f"{used:,} of {available:,} tokens, {used / available:.1%}",
-    }
-    if nx.ledger.resolve(agent.session):
-        info = next(info for info in nx.sessions(include_inactive=True) if info.label == agent.session)
-        lines["messages"] = f"{info.messages:,} in {info.turns:,} turn{'' if info.turns == 1 else 's'}"
-        use = sum_calls(list(cached_calls(nx.store, nx.ledger.thread(agent.session), nx.resolve)))
-        if use.share is not None:
-            lines["cache"] = f"{use.read_tokens:,} of {use.input_tokens:,} input tokens read from it, {use.share:.1%}"
-        lines["cost"] = reported_usage(nx, agent.session).lines()[1]
-    click.echo("\n".join(f"{name:<10} {printable(text)}" for name, text in lines.items() if text))
-    return 0
+def _session(chat: Conversation, _argument: str) -> int:
+    if chat.agent.nx.ledger.resolve(chat.agent.session) is None:
+        click.echo("The session begins with the first message.")
+        return 0
+    return _nexus(chat, "session show", chat.agent.session)
 
 
 def _model(chat: Conversation, name: str) -> int:
     if name:
         chat.agent.select_model(name)
-    click.echo(f"Model: {printable(chat.agent.model)}" + ("" if name else " (another one: /model NAME)"))
+    click.echo(
+        f"Model: {printable(chat.agent.model)}, summaries by {printable(chat.agent.summarizer)}"
+        + ("" if name else " (another model: /model NAME)")
+    )
     return 0
 
 
@@ -257,21 +244,21 @@ def _quit(_chat: Conversation, _argument: str) -> int:
 
 
 COMMANDS = {
-    "help": SlashCommand(_help, "", "list commands and keys"),
-    "context": SlashCommand(_context, "", "show what fills the context window"),
-    "compact": SlashCommand(_compact, "[FOCUS]", "replace older messages with a summary"),
-    "undo": SlashCommand(_undo, "", "undo the current compaction"),
-    "status": SlashCommand(_status, "", "show fullness, cache hits and cost"),
-    "model": SlashCommand(_model, "[NAME]", "show or change the model"),
-    "sessions": SlashCommand(_sessions, "[NAME]", "list the sessions, or change to one"),
-    "fork": SlashCommand(_fork, "NAME [TURN]", "continue in a new session, from here or an earlier turn"),
-    "rewind": SlashCommand(_rewind, "[TURN]", "go back to the end of a turn [the one before the last]"),
-    "search": SlashCommand(_search, "WORDS", "find messages of this session"),
-    "skill": SlashCommand(_skill, "[NAME [MESSAGE]]", "list the skills, or use one for the next message"),
-    "remember": SlashCommand(_remember, "[TEXT]", "add a fact to the memory, or show it"),
-    "image": SlashCommand(_image, "PATH", "send an image with the next message"),
-    "export": SlashCommand(_export, "FILE", "write the session to a .md, .txt or .json file"),
-    "clear": SlashCommand(_clear, "", "begin an empty context in this session"),
-    "quit": SlashCommand(_quit, "", "end the chat"),
+    "help": SlashCommand(_help, "", "List commands and keys."),
+    "context": SlashCommand(_context, "", SUMMARIES["context"]),
+    "compact": SlashCommand(_compact, "[FOCUS]", SUMMARIES["compact"]),
+    "undo": SlashCommand(_undo, "", SUMMARIES["undo"]),
+    "session": SlashCommand(_session, "", "Show this session: facts, counts, reported tokens, cost."),
+    "model": SlashCommand(_model, "[NAME]", "Show or change the model."),
+    "sessions": SlashCommand(_sessions, "[NAME]", "List the sessions, or change to one."),
+    "fork": SlashCommand(_fork, "NAME [TURN]", "Continue in a new session, from here or an earlier turn."),
+    "rewind": SlashCommand(_rewind, "[TURN]", "Go back to the end of a turn [the one before the last]."),
+    "search": SlashCommand(_search, "WORDS", SUMMARIES["search"]),
+    "skill": SlashCommand(_skill, "[NAME [MESSAGE]]", "List the skills, or use one for the next message."),
+    "remember": SlashCommand(_remember, "[TEXT]", "Add a fact to the memory, or show it."),
+    "image": SlashCommand(_image, "PATH", "Send an image with the next message."),
+    "export": SlashCommand(_export, "FILE", "Write the session to a .md, .txt or .json file."),
+    "clear": SlashCommand(_clear, "", "Begin an empty context in this session."),
+    "quit": SlashCommand(_quit, "", "End the chat."),
 }
 """The slash commands by name, in the order in which `/help` lists them."""
