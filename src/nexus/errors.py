@@ -16,6 +16,8 @@ NexusError
 │   └── SummaryCallTooLarge
 ├── BadSetting
 │   └── UnknownArgument
+├── BadReply
+│   └── IncompleteStream
 ├── ModelCallFailed, LocalServerFailed
 ├── NotAccepted
 │   └── AmbiguousEvent
@@ -36,8 +38,8 @@ NexusError
 │       LedgerNotTrusted, SessionBusy, IdempotencyConflict, CompactionSuperseded, BadEntry, BadReference,
 │       NoSuchSession, ForksDepend, EraseIncomplete, LedgerConflict, CannotReplay
 └── BudgetTooSmall, ContextOverflow, LimitReached, AgentProgramFailed, BadBudget, BadModelEntry,
-    AgentClosed, NoSuchAgent, ServerCallFailed, BadCall, EmptyEvent, BadEvent, BadReply,
-    BadContext, PackageMissing, BadTool, BadPolicy, UnknownProfile, BadProfile, BadSessionKey, EmptyTask,
+    AgentClosed, NoSuchAgent, ServerCallFailed, BadCall, EmptyEvent, BadEvent, BadContext,
+    PackageMissing, BadTool, BadPolicy, UnknownProfile, BadProfile, BadSessionKey, EmptyTask,
     WorkspaceMissing, BadConfig, OverCap, UnknownFormat, BadImage, BadSkill, NoSuchSkill,
     NoSuchFact, MemoryBusy, NotEditable
 """
@@ -162,7 +164,11 @@ class BadEvent(NexusError, ValueError):
 
 
 class BadReply(NexusError):
-    """A reply is neither a provider's response nor a valid AgentResult, or a stream without its end."""
+    """A reply is neither a provider's response nor a valid AgentResult."""
+
+
+class IncompleteStream(BadReply):
+    """A stream broke off before the end of the reply; the same call may succeed."""
 
 
 MODEL_CALL_KINDS = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,7 @@ def test_turn_continues_after_the_program_stopped(tmp_path: Path) -> None:
         turn.assemble()
         turn.record(reply())
         assert nx.current_turn("s") is None
+        assert nx.current_turn("none") is None
         assert said(nx, "s") == ["Hi.", "Done."]
 
 
@@ -189,6 +191,11 @@ def test_turn_without_anything_to_answer_says_so(nx: Engine) -> None:
     turn.record(reply())
     with pytest.raises(BadEvent, match="waits for no reply"):
         turn.assemble()
+    waiting = nx.begin("Look.", session="w")
+    waiting.assemble()
+    waiting.record(AgentResult((CALLS,)))
+    with pytest.raises(BadEvent, match=r"waits for results of look \(a\), look \(b\)"):
+        waiting.assemble()
 
 
 def test_failed_call_leaves_the_message_and_the_same_event_tries_again(nx: Engine) -> None:
@@ -203,6 +210,46 @@ def test_failed_call_leaves_the_message_and_the_same_event_tries_again(nx: Engin
     assert (answer.committed.turn, said(nx, "s")) == (1, ["Hi.", "Done."])
     repeated = nexus.call(nx, event, limited, session="s")
     assert [message.text() for message in repeated.result.messages] == ["Done."]
+
+
+class Killed(BaseException):
+    """The end of the process."""
+
+
+def run_tool_loop(folder: Path, stops: Iterator[bool]) -> list[str]:
+    """The loop of the README, as a program that is killed where `stops` says so. Both replies call two tools."""
+    replies = [AgentResult((CALLS,)), AgentResult((CALLS,)), reply()]
+
+    def step(result: AgentResult | str) -> AgentResult | str:
+        if next(stops, False):
+            raise Killed
+        return result
+
+    def send(ctx: nexus.AssembledContext) -> object:
+        assistants = [message for message in ctx.messages if message.role == "assistant"]
+        return step(replies[len(assistants)])
+
+    with nexus.open(model="claude-sonnet-4-5", ledger=folder / "ledger.db", clock_ms=lambda: 7) as nx:
+        answer = nexus.call(nx, Event((Text("Look twice."),), id="mail-17"), send, session="s")
+        while results := [nexus.tool(call.id, str(step(call.id))) for call in answer.result.tool_calls]:
+            answer = nexus.call(nx, results, send, session="s")
+    return [message.text() for message in answer.result.messages]
+
+
+@pytest.mark.parametrize("second", range(8))
+@pytest.mark.parametrize("first", range(8))
+def test_tool_loop_that_is_killed_twice_goes_on_with_the_same_event(tmp_path: Path, first: int, second: int) -> None:
+    """Of its seven steps each may be the last one before a stop; afterwards nothing is sent and no tool runs again."""
+    whole = run_tool_loop(tmp_path, iter(()))
+    folder = tmp_path / "killed"
+    folder.mkdir()
+    for stop in (first, second):
+        with suppress(Killed):
+            run_tool_loop(folder, iter([*[False] * stop, True]))
+    assert run_tool_loop(folder, iter(())) == whole
+    assert run_tool_loop(folder, iter([True])) == whole
+    with nexus.open(ledger=folder / "ledger.db") as nx, nexus.open(ledger=tmp_path / "ledger.db") as other:
+        assert [message.parts for message in nx.history("s")] == [message.parts for message in other.history("s")]
 
 
 def test_call_waits_for_its_session(nx: Engine) -> None:

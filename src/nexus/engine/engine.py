@@ -405,9 +405,9 @@ class Engine:
             return self._authorize(prepared).request.routing.session
 
     def current_turn(self, session: str, **options: Unpack[RequestOptions]) -> Turn | None:
-        """Return the session's newest turn to continue it, None if it is closed. Arguments as for `assemble`.
+        """Return the session's newest turn to continue it; None if it is closed, or if there is no such session.
 
-        Raises NoSuchSession.
+        Arguments as for `assemble`.
         """
         check_options("current_turn", options, RequestOptions, "session")
         return open_turn(self, session, options)

@@ -118,7 +118,8 @@ def call(
     Args:
         nx: The engine.
         event: The user's text, an Event, or the results of tool calls. It is stored before `send` is called. The same
-            `Event.id` again continues its turn, or returns the stored answer.
+            `Event.id` again continues its turn. If that is completed or waits for results of tool calls, its newest reply
+            is returned, without a call.
         send: Takes the context and returns the provider's response, for example
             `lambda ctx: client.messages.create(**ctx.to_anthropic())`.
         session: The session's label; without one as `Engine.assemble` chooses.
@@ -360,7 +361,7 @@ class _Recovery:
         """
         begin = partial(begin_turn, self.nx, self.event, self.session, self.options, fence)
         turn = self.turn = despite_learned_limit(self.nx, self.options.get("model"), begin)
-        if turn.status == "completed":
+        if turn.status == "completed" or turn.calls:
             return self._stored_answer(turn)
         try:
             return (yield from self.reply_steps())
@@ -397,11 +398,11 @@ class _Recovery:
         return (yield from self.send_until_it_fits(ctx))
 
     def _stored_answer(self, turn: Turn) -> Answer:
-        """Return the answer of a turn that was completed before, without a call."""
+        """Return the newest reply of a turn that was completed before, or that waits for results, without a call."""
         thread = self.nx.ledger.thread_info(turn.session)
         committed = Committed(thread.id, thread.head_seq, 0, turn.number)
         ctx = self.nx.replay(turn.session, turn.number, unverified=True)
-        return Answer(ctx, None, AgentResult(turn.replies), committed, ())
+        return Answer(ctx, None, AgentResult(turn.newest_reply), committed, ())
 
     def send_until_it_fits(self, ctx: AssembledContext) -> _Steps[Answer]:
         """Send at most three times. A doubtful reply is accepted if no smaller context can be sent."""

@@ -1,3 +1,4 @@
+# Over 500 lines: one turn, from its event to its end, and the two ways to it.
 """A turn of a session: the event is stored before any call, then each reply and each result as it arrives."""
 
 from __future__ import annotations
@@ -5,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from contextlib import suppress
+from itertools import dropwhile, takewhile
 from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 from msgspec.structs import replace
@@ -150,6 +152,12 @@ class Turn:
     def replies(self) -> tuple[Message, ...]:
         """The assistant's messages of the turn that are stored."""
         return tuple(message for message in self._messages() if message.role == "assistant")
+
+    @property
+    def newest_reply(self) -> tuple[Message, ...]:
+        """The assistant's messages of the newest reply that is stored."""
+        newest_first = dropwhile(lambda message: message.role != "assistant", reversed(self._messages()))
+        return tuple(takewhile(lambda message: message.role == "assistant", newest_first))[::-1]
 
     @property
     def tool_calls(self) -> tuple[ToolCallRecord, ...]:
@@ -368,9 +376,12 @@ class Turn:
         position = self._position
         is_current = holder_of(self.engine.ledger.store.path(thread), position.seq) == position.thread
         if not entries or entries[0].turn != self.number or not is_current:
+            turn = f"turn {self.number} of session {self.session!r}"
+            if waiting := ", ".join(f"{call.name} ({call.id})" for call in self.calls):
+                raise BadEvent(f"{turn} waits for results of {waiting} (`turn.calls`; store them with `turn.result`)")
             raise BadEvent(
-                f"turn {self.number} of session {self.session!r} waits for no reply: neither a message nor a result came "
-                "after its last reply (add a result, or begin another turn)"
+                f"{turn} waits for no reply: neither a message nor a result came after its last reply (add a result, or "
+                "begin another turn)"
             )
         return StoredEvent(
             tuple(row.message for entry in entries for row in entry.rows),
@@ -400,11 +411,11 @@ def turn_of(engine: TurnEngine, ctx: AssembledContext, fence: int = 0) -> Turn:
 def open_turn(engine: TurnEngine, session: str, options: RequestOptions, fence: int = 0) -> Turn | None:
     """Return a session's newest turn if it is open; see `Engine.current_turn`."""
     engine.record_waiting()
+    store = engine.ledger.store
     with engine.ledger.snapshot():
-        row = engine.ledger.thread_info(session)
-        if not row.open_turn:
+        thread = store.thread_of(session)
+        if thread is None or not (row := store.thread(thread)).open_turn:
             return None
-        store = engine.ledger.store
         entries = [entry for entry in entries_from_turn(store, row.id, row.turn) if entry.turn == row.turn]
         first = entries[0].seq
         position = TurnPosition(holder_of(store.path(row.id), first), first, row.turn)

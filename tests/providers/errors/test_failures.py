@@ -19,6 +19,7 @@ from nexus.engine import Engine
 from nexus.errors import MODEL_CALL_KINDS, LedgerBusy, ModelCallFailed, NoCredential
 from nexus.providers.errors.failures import RETRYABLE, FailureKind
 from nexus.testing.model_server import ModelServer, Step, disconnect, fail, hang, model_server, overflow, respond
+from nexus.testing.scripted_replies import error_event
 
 STEPS: list[tuple[Step, FailureKind, int]] = [
     (fail(429, "slow down"), "rate_limit", 429),
@@ -92,6 +93,26 @@ def test_seconds_to_wait_are_read_from_the_response(nx: Engine) -> None:
 
 
 @pytest.mark.parametrize(
+    ("status", "kind"), [(401, "auth"), (404, "bad_request"), (429, "rate_limit"), (529, "overloaded")]
+)
+def test_error_within_a_stream_has_the_kind_of_its_code(nx: Engine, status: int, kind: FailureKind) -> None:
+    """The HTTP status of the stream is 200."""
+
+    def send(ctx: nexus.AssembledContext) -> Any:
+        body = error_event("anthropic", status, "no").encode()
+        with (
+            model_server(respond(200, body, **{"content-type": "text/event-stream"})) as server,
+            anthropic.Anthropic(base_url=server.anthropic_url, api_key="test", max_retries=0) as client,
+        ):
+            return list(client.messages.create(**ctx.to_anthropic(), stream=True))
+
+    with pytest.raises(anthropic.APIStatusError) as raised:
+        send(nx.assemble("Hi.", model="claude-sonnet-5-5"))
+    assert raised.value.status_code == 200
+    assert nexus.failure_of(raised.value).kind == kind
+
+
+@pytest.mark.parametrize(
     ("error", "kind", "retryable"),
     [
         (TimeoutError(), "timeout", True),
@@ -101,6 +122,7 @@ def test_seconds_to_wait_are_read_from_the_response(nx: Engine) -> None:
         (asyncio.CancelledError(), "aborted", False),
         (KeyboardInterrupt(), "aborted", False),
         (nexus.BadReply("reply is empty"), "bad_reply", False),
+        (nexus.IncompleteStream("no end event"), "connection", True),
         (NoCredential("no key"), "auth", False),
         (ModelCallFailed("closed", "connection", retryable=True), "connection", True),
         (nexus.ContextOverflow((), "too large"), "overflow", False),

@@ -60,8 +60,11 @@ def test_loading_advice_names_read_file_or_command(root: Path, tool: dict[str, A
     Document 002, "Using Skills": "Run `nexus skill use <name>` to get the full guide for any capability."
     """
     nx = opened(root)
+    assert "# Skills" not in nx.assemble("hi", tools=[tool]).system_prompt, "it cannot read the package's skills"
+    skill(root, "a-skill")
     reader = index(nx.assemble("hi", tools=[tool]))
     assert "`read_file` with the path" in reader
+    assert "past-conversations" not in reader
     assert "nexus skill" not in reader
     both = index(nx.assemble("hi", tools=[tool, *SHELL]))
     assert "`read_file` with the path behind its description, or `nexus skill use NAME` where" in both

@@ -15,6 +15,7 @@ from msgspec import Struct
 from nexus.errors import (
     BadReply,
     ContextOverflow,
+    IncompleteStream,
     LedgerBusy,
     LedgerUnavailable,
     LimitReached,
@@ -48,6 +49,18 @@ _STATUS_KINDS: dict[int, FailureKind] = {
     400: "bad_request", 401: "auth", 403: "auth", 404: "bad_request", 408: "timeout", 409: "overloaded",
     422: "bad_request", 425: "overloaded", 429: "rate_limit", 504: "timeout",
 }  # fmt: skip
+_CODE_KINDS: dict[str, FailureKind] = {
+    "overloaded": "overloaded", "engineoverloaded": "overloaded", "server": "overloaded", "api": "overloaded",
+    "internal": "overloaded", "internalserver": "overloaded", "unavailable": "overloaded",
+    "serviceunavailable": "overloaded", "ratelimit": "rate_limit", "ratelimitexceeded": "rate_limit",
+    "resourceexhausted": "rate_limit", "timeout": "timeout", "deadlineexceeded": "timeout",
+    "authentication": "auth", "permission": "auth", "unauthenticated": "auth", "permissiondenied": "auth",
+    "invalidrequest": "bad_request", "invalidargument": "bad_request", "notfound": "bad_request",
+}  # fmt: skip
+"""Kinds of errors within a stream, whose status is 200, by the error's code or type as `normalize_code` has it.
+
+docs.anthropic.com/en/api/errors, platform.openai.com/docs/guides/error-codes, google.golang.org/grpc/codes
+"""
 _SERVER_ERROR = 500
 _CLIENT_ERROR = 400
 _CLASS_KINDS: tuple[tuple[re.Pattern[str], FailureKind], ...] = (
@@ -66,6 +79,7 @@ _RETRY_DELAY = re.compile(r"""["']?retryDelay["']?: ?["'](\d{1,9}(?:\.\d{1,9})?)
 """Gemini's time to wait, in the details of an error (`google.rpc.RetryInfo`)."""
 
 _OWN_KINDS: tuple[tuple[type[Exception], FailureKind], ...] = (
+    (IncompleteStream, "connection"),
     (BadReply, "bad_reply"),
     (ContextOverflow, "overflow"),
     (LimitReached, "limit"),
@@ -112,6 +126,12 @@ def _kind(error: BaseException, status: int) -> FailureKind:
         return "content"
     if status >= _CLIENT_ERROR:
         return _STATUS_KINDS.get(status, "overloaded" if status >= _SERVER_ERROR else "bad_request")
+    codes = (
+        normalize_code(code) for details in extract_details(error) for key, code in details.codes if key != "class"
+    )
+    for code in codes:
+        if code in _CODE_KINDS:
+            return _CODE_KINDS[code]
     for cause in _causes(error):
         if isinstance(cause, TimeoutError):
             return "timeout"

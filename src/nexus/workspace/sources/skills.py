@@ -104,15 +104,16 @@ def active_skills(context: SourceContext) -> SourceResult:
 def skills(context: SourceContext) -> SourceResult:
     """Return one line for each skill, sorted by name: purpose, file, missing requirements.
 
-    There is no block if the agent could not load a skill: with `use_skill`, a tool that reads files, or a shell.
+    There is no block if the agent could not load a skill: with `use_skill`, a tool that reads files, or a shell. A tool
+    that reads files cannot read the package's skills.
     """
     scope = skills_in_scope(_skills(context), context.request)
-    if not scope.skills or context.files is None:
-        return [], list(scope.warnings)
     tools = context.request.tools
     loader = SKILL_TOOL if offers_tool(tools, SKILL_TOOL) else reading_tool(tools)
     has_shell = offers_shell(tools)
-    if not loader and not has_shell:
+    if loader != SKILL_TOOL and not has_shell:
+        scope = replace(scope, skills=tuple(skill for skill in scope.skills if loader and skill.place != "packaged"))
+    if not scope.skills or context.files is None:
         return [], list(scope.warnings)
     text, omitted, warning = skills_index(
         scope, context.environment.probe, loader=loader, has_shell=has_shell, max_chars=context.files.file_chars
