@@ -127,6 +127,73 @@ def test_results_are_paired_where_ids_do_not_decide(row: Pairing, is_recorded: b
         assert BODIES[row.form](nx.replay(session.label, newest)) == body
 
 
+SERVER_CALL: dict[str, Any] = {
+    "type": "server_tool_use",
+    "id": "srvtoolu_1",
+    "name": "web_search",
+    "input": {"query": "x"},
+}
+SERVER_RESULT: dict[str, Any] = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
+BEGUN: dict[str, Any] = {"type": "text", "text": "Let me see."}
+
+
+class Pause(NamedTuple):
+    """Contents of the model's messages that a list ends with, because Anthropic goes on with them."""
+
+    name: str
+    contents: list[list[dict[str, Any]]]
+
+
+PAUSES = [
+    Pause("call without its result", [[BEGUN, SERVER_CALL]]),
+    Pause("call with its result", [[BEGUN, SERVER_CALL, SERVER_RESULT]]),
+    Pause("text behind the result", [[SERVER_CALL, SERVER_RESULT, BEGUN]]),
+    Pause("call alone", [[SERVER_CALL]]),
+    Pause("paused twice", [[BEGUN, SERVER_CALL], [SERVER_RESULT, {**SERVER_CALL, "id": "srvtoolu_2"}]]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("target", SENT)
+@pytest.mark.parametrize("row", PAUSES, ids=[row.name for row in PAUSES])
+@pytest.mark.parametrize("is_recorded", [True, False], ids=["recorded", "received"])
+def test_paused_reply_at_the_end_goes_to_the_provider_that_continues_it(
+    row: Pause, target: str, is_recorded: bool
+) -> None:
+    """https://platform.claude.com/docs/en/build-with-claude/handling-stop-reasons"""
+    fields: dict[str, Any] = {"provider": "anthropic", "model": MODELS[target][0]}
+    items = [user("Search.")]
+    with engine() as nx:
+        if is_recorded:
+            ctx = nx.mirror(items, **fields)
+            paused: dict[str, Any] = {"type": "message", "role": "assistant", "stop_reason": "pause_turn", "usage": {}}
+            nx.record(ctx, {**paused, "content": row.contents[0]})
+        items += [{"role": "assistant", "content": blocks} for blocks in row.contents]
+        ctx = nx.mirror(copy.deepcopy(items), **fields)
+        body = BODIES[target](ctx)
+        assert CHECKS[target](body) == []
+        assert ctx.mirrored is not None
+        if target == "anthropic":
+            assert ctx.mirrored.unchanged
+            assert "Continue." not in json.dumps(body)
+        else:
+            assert body[SENT[target]][-1]["role"] == "user"
+        nx.record(ctx, nexus.AgentResult((nexus.assistant("Found it."),)))
+        ctx = nx.mirror([*items, assistant("Found it."), user("And?")], **fields)
+        assert ctx.mirrored is not None and ctx.mirrored.action == "append"
+        assert CHECKS[target](BODIES[target](ctx)) == []
+        (session,) = nx.sessions()
+        newest = nx.store.thread(session.thread).turn
+        assert BODIES[target](nx.replay(session.label, newest)) == body
+
+
+@pytest.mark.parametrize("form", SENT)
+def test_list_that_ends_with_an_answer_or_an_open_call_is_refused(form: str) -> None:
+    answer = content("model", {"text": "Yes."}) if form == "gemini" else assistant("Yes.")
+    for items in ([answer], calls(form, ["a"], is_named=True, server=True)):
+        with engine() as nx, pytest.raises(nexus.BadEvent, match="ends with a message of role 'assistant'"):
+            nx.mirror([*start(form), *items], **options(form))
+
+
 TOOLS_LATER: dict[str, Any] = {"type": "additional_tools", "role": "developer", "tools": []}
 
 

@@ -37,6 +37,7 @@ class _Read(NamedTuple):
     marks: tuple[str, ...] = ()
     is_typed: bool = True
     last: str = ""
+    is_paused: bool = False
 
 
 class _Envelope(NamedTuple):
@@ -104,7 +105,8 @@ def _read_message(sent: bytes) -> _Read:
     calls = tuple(block["id"] for block in content if block["type"] == "tool_use")
     answers = tuple(block["tool_use_id"] for block in content if block["type"] == "tool_result")
     last = content[-1]["type"] if content else ""
-    return _Read(role, tuple(problems), calls, answers, tuple(_lifetimes(content)), last=last)
+    is_paused = not calls and any(block["type"] in ("server_tool_use", "mcp_tool_use") for block in content)
+    return _Read(role, tuple(problems), calls, answers, tuple(_lifetimes(content)), last=last, is_paused=is_paused)
 
 
 def _texts(content: str | list[Json], where: str) -> list[str]:
@@ -203,7 +205,7 @@ def _places(reads: list[_Read], model: str) -> list[str]:
     problems: list[str] = []
     if reads[0].role != "user":
         problems.append(f"messages[0]: the first message must be a user's, is {reads[0].role}")
-    if reads[-1].role == "assistant":
+    if reads[-1].role == "assistant" and not reads[-1].is_paused:
         problems.append("messages: the last message must be a user's, is assistant")
     for index, (earlier, later) in enumerate(pairwise(reads), 1):
         if earlier.role == later.role != "user":  # the API joins a user's messages itself

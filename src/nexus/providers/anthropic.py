@@ -40,10 +40,19 @@ from nexus.providers.received import (
     with_made_ids,
     with_nulls,
 )
-from nexus.providers.server_edits import COMPACTION, cache_miss_reason, context_edits
+from nexus.providers.server_edits import COMPACTION, SERVER_CALLS, cache_miss_reason, context_edits
 from nexus.providers.settings import body_settings
 from nexus.providers.tools import anthropic_tools
-from nexus.providers.turns import ConversationParts, Fragment, SeparateFragment, as_blocks, owned, turns
+from nexus.providers.turns import (
+    CONTINUE,
+    ConversationParts,
+    Fragment,
+    SeparateFragment,
+    as_blocks,
+    owned,
+    turns,
+    with_request,
+)
 from nexus.text.as_received import is_apart, received_items
 from nexus.text.message_text import RENDER_VERSION, system_note, text_of_result, visible_parts
 from nexus.tokens.model import cache_rules
@@ -137,9 +146,11 @@ def _system_texts(ctx: AssembledContext) -> list[str]:
 
 def conversation_parts(ctx: AssembledContext) -> ConversationParts:
     """Return the conversation in turns, read only and without breakpoints."""
-    parts = _unpaired_parts(ctx)
-    if ctx.provenance.manifest.render >= VALID_BLOCKS_RENDER and _SERVER_TOOLS in ctx.history.fragments:
+    parts, render = _unpaired_parts(ctx), ctx.provenance.manifest.render
+    if render >= VALID_BLOCKS_RENDER and _SERVER_TOOLS in ctx.history.fragments:
         parts = ConversationParts(with_paired_server_tools(parts.fragments), parts.settled)
+    if not any(map(_use_of, as_blocks(parts.fragments[-1]["content"]))):  # the provider continues its own tools' calls
+        parts = with_request(parts, {"role": "user", "content": [{"type": "text", "text": CONTINUE}]}, render)
     return with_placed_system(parts) if takes_system_messages(ctx.model) else parts
 
 
@@ -177,7 +188,7 @@ _NO_SERVER_RESULT = "[server tool: no result recorded]"
 def _use_of(block: dict[str, Any]) -> str:
     """Return the id of a call of a server's tool; empty text for any other block."""
     kind = text_of(block.get("type"))
-    return text_of(block.get("id")) if kind in ("server_tool_use", "mcp_tool_use") else ""
+    return text_of(block.get("id")) if kind in SERVER_CALLS else ""
 
 
 def _answered_by(block: dict[str, Any]) -> str:
@@ -269,7 +280,7 @@ def fragment(message: Message, model: str, *, render: int = RENDER_VERSION, keep
     return SeparateFragment(item) if is_apart(message, "anthropic") else item
 
 
-_CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
+_CALLS = ("tool_use", *SERVER_CALLS)
 
 
 def _is_nameless(block: dict[str, Any]) -> bool:

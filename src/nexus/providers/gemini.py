@@ -40,7 +40,7 @@ from nexus.providers.received import (
 from nexus.providers.settings import body_settings
 from nexus.providers.signatures import SIGNED_CALLS_RENDER, call_signatures
 from nexus.providers.tools import gemini_tools
-from nexus.providers.turns import ConversationParts, Fragment, owned, turns
+from nexus.providers.turns import CONTINUE, ConversationParts, Fragment, owned, turns, with_request
 from nexus.text.as_received import received_items
 from nexus.text.message_text import RENDER_VERSION, system_note, text_of_result, visible_parts
 from nexus.tokens.model_names import same_model
@@ -111,13 +111,14 @@ def _flat_settings(settings: dict[str, Any]) -> dict[str, Any]:
 def conversation_parts(ctx: AssembledContext) -> ConversationParts:
     """Return the conversation in turns, read only; responses are not in the order of their calls yet."""
     render = ctx.provenance.manifest.render
-    return turns(
+    parts = turns(
         ctx.history,
         f"gemini:{ctx.model}",
         ctx.current,
         lambda message: fragment(message, ctx.model, render=render),
         "parts",
     )
+    return with_request(parts, {"role": "user", "parts": [{"text": CONTINUE}]}, render)
 
 
 def fragment(message: Message, model: str, *, render: int = RENDER_VERSION) -> Fragment:

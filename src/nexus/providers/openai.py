@@ -41,7 +41,7 @@ from nexus.providers.server_edits import cache_miss_reason
 from nexus.providers.settings import body_settings
 from nexus.providers.signatures import call_signatures, must_sign_calls
 from nexus.providers.tools import chat_tools
-from nexus.providers.turns import ConversationParts, items, owned
+from nexus.providers.turns import CONTINUE, ConversationParts, items, owned, with_request
 from nexus.text.as_received import REASONING_FIELDS, REASONING_RENDER, received_items
 from nexus.text.message_text import RENDER_VERSION, system_note, text_of_result, visible_parts
 from nexus.tokens.model_names import base_model_name, same_model
@@ -101,7 +101,8 @@ def conversation_parts(ctx: AssembledContext) -> ConversationParts:
     is_own = ctx.provider == "openai"
     key = f"openai:{ctx.model}:{is_own}"
     write = partial(fragment, model=ctx.model, keeps_system=is_own)
-    return items(ctx.history, key, ctx.current, write, leading=system)
+    parts = items(ctx.history, key, ctx.current, write, leading=system)
+    return with_request(parts, {"role": "user", "content": CONTINUE}, render)
 
 
 def fragment(

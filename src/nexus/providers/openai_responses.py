@@ -43,7 +43,7 @@ from nexus.providers.received import (
 from nexus.providers.server_edits import cache_miss_reason, context_edits
 from nexus.providers.settings import body_settings
 from nexus.providers.tools import responses_tools
-from nexus.providers.turns import ConversationParts, items, owned
+from nexus.providers.turns import CONTINUE, ConversationParts, items, owned, with_request
 from nexus.text.as_received import received_items
 from nexus.text.message_text import RENDER_VERSION, image_note, system_note, visible_parts
 from nexus.tokens.model_names import same_model
@@ -104,12 +104,14 @@ def body_without_messages(ctx: AssembledContext) -> dict[str, Any]:
 def conversation_parts(ctx: AssembledContext) -> ConversationParts:
     """Return the conversation as items, read only."""
     is_stored = bool(extra_settings(ctx.model_config).get("store"))
-    return items(
+    render = ctx.provenance.manifest.render
+    parts = items(
         ctx.history,
         f"responses:{ctx.model}:{is_stored}",
         ctx.current,
-        lambda message: fragment(message, ctx.model, is_stored=is_stored, render=ctx.provenance.manifest.render),
+        lambda message: fragment(message, ctx.model, is_stored=is_stored, render=render),
     )
+    return with_request(parts, {"role": "user", "content": CONTINUE}, render)
 
 
 def cache_key(session: str) -> str:

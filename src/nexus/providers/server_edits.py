@@ -38,6 +38,19 @@ def context_edits(body: dict[str, Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, kinds)))
 
 
+SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
+
+
+def is_paused(message: Message) -> bool:
+    """Return True if Anthropic goes on with this message of the model: it calls the server's tools alone.
+
+    The rule: https://platform.claude.com/docs/en/build-with-claude/handling-stop-reasons
+    """
+    if message.role != "assistant" or any(True for _ in message.calls()):
+        return False
+    return any(isinstance(part, Unknown) and part.kind in SERVER_CALLS for part in message.parts)
+
+
 def has_compaction(message: Message) -> bool:
     """Return True if a message has a provider's compaction, which replaces everything before it."""
     if any(isinstance(part, Unknown) and part.kind == COMPACTION for part in message.parts):

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from nexus.text.message_text import RENDER_VERSION
 from nexus.types.history import History
 from nexus.types.message import Message
 
@@ -106,6 +107,24 @@ def turns(
     # The last of them may still grow.
     settled = max(len(start) + len(joined) - 1, 0)
     return ConversationParts(joined_turns([*start, *joined[:-1]], [*joined[-1:], *after], blocks), settled)
+
+
+CONTINUE = "Continue."
+"""Text of the user's message behind a model's unfinished one, for providers that answer only users."""
+
+_CONTINUE_RENDER = 7
+"""Render version from which on the message is added."""
+
+
+def with_request(parts: ConversationParts, request: Fragment, render: int = RENDER_VERSION) -> ConversationParts:
+    """Return the conversation with a user's request behind it, if it ends with a message of the model.
+
+    It does so where one provider's turn is paused and another provider continues it.
+    """
+    role = parts.fragments[-1].get("role") if parts.fragments else ""
+    if role not in ("assistant", "model") or render < _CONTINUE_RENDER:
+        return parts
+    return ConversationParts([*parts.fragments, request], parts.settled)
 
 
 def _opening_fragments(history: History, cache_key: str, fragment: Callable[[Message], Any]) -> list[Any]:

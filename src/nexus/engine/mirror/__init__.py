@@ -28,7 +28,7 @@ from nexus.ledger.operations import Ledger
 from nexus.ledger.overlay import PathOverlay
 from nexus.ledger.sessions import SessionMetadata
 from nexus.ledger.store import LedgerStore
-from nexus.providers.server_edits import has_compaction
+from nexus.providers.server_edits import has_compaction, is_paused
 from nexus.text.as_received import ReceivedFormat
 from nexus.tokens.counter import TokenCounter
 from nexus.types.ledger_entries import AssemblyRow, Commit, Committed, Entry, MessageRef, NewEntry, StoredMessage
@@ -382,13 +382,17 @@ _EVENT_ROLES = ("user", "tool", "system")
 
 
 def _history_length(messages: Sequence[Message]) -> int:
-    """Return how many messages come before the event: what users, tools and the system say after the last reply."""
-    if not messages or messages[-1].role not in _EVENT_ROLES:
+    """Return how many messages come before the event: what users, tools and the system say after the last reply.
+
+    A paused reply at the end, which the provider goes on with, is part of the event.
+    """
+    end = len(messages)
+    if messages and is_paused(messages[-1]):
+        end = next((index + 1 for index in range(end - 1, -1, -1) if messages[index].role in _EVENT_ROLES), 0)
+    if not end or messages[end - 1].role not in _EVENT_ROLES:
         last = f"ends with a message of role '{messages[-1].role}'" if messages else "has no messages to answer"
         raise BadEvent(f"list {last} (end it with the user's message, or with results of tool calls)")
-    return next(
-        (index + 1 for index in range(len(messages) - 1, -1, -1) if messages[index].role not in _EVENT_ROLES), 0
-    )
+    return next((index + 1 for index in range(end - 1, -1, -1) if messages[index].role not in _EVENT_ROLES), 0)
 
 
 def _starts_turn(messages: Sequence[Message], index: int) -> bool:
