@@ -77,6 +77,16 @@ CALLS = [
     ("an empty object first", OWN, [part("f", "{}", index=0, id="a"), part(None, ONE, index=0, id="a")], [("a", "f", ONE)]),
     ("arguments again at the end", OWN, [part("f", ONE, index=0, id="a"), part(None, ONE, index=0)], [("a", "f", ONE)]),
     ("name in pieces", OWN, [part("lo", index=0, id="a"), part("ok", ONE, index=0)], [("a", "look", ONE)]),
+    ("id behind the beginning", OWN, [part("f", '{"x"', index=0), part(None, ":1}", index=0, id="a")], [("a", "f", ONE)]),
+    ("id behind the end", OWN, [part("f", ONE, index=0), {"index": 0, "id": "a"}], [("a", "f", ONE)]),
+    ("id behind the end, with the name", OWN, [part("f", ONE, index=0), part("f", "", index=0, id="a")], [("a", "f", ONE)]),
+    ("id with the whole call again", OWN, [part("f", ONE, index=0), part("f", ONE, index=0, id="a")], [("a", "f", ONE)]),
+    ("id with the arguments of an empty object", OWN,
+     [part("f", "{}", index=0), part(None, ONE, index=0, id="a")], [("a", "f", ONE)]),
+    ("ids behind two calls, no index", OWN, [part("f", ONE), part("g", TWO), {"id": "a"}, {"id": "b"}],
+     [("a", "f", ONE), ("b", "g", TWO)]),
+    ("another call with an id", OWN,
+     [part("f", ONE, index=0), part("f", TWO, index=0, id="b")], [("call_1", "f", ONE), ("b", "f", TWO)]),
     ("longer name each time", OWN, [part("lo", index=0, id="a"), part("look", ONE, index=0)], [("a", "look", ONE)]),
 ]  # fmt: skip
 
@@ -94,6 +104,59 @@ def test_fragments_become_calls(
     assert [(one.id, one.name, one.arguments) for one in result.tool_calls] == expected
     assert result.stop_reason == "tool_use"
     assert [(one.id, one.name, one.arguments) for one in reader.reply(partial=True).tool_calls] == expected
+
+
+CALL = [part("f", ONE, id="a")]
+HELLO: Json = {"role": "assistant", "content": "hello"}
+
+
+def message_chunk(message: Json, reason: str | None = None, **fields: Any) -> Json:
+    """Return a chunk with a message in place of a delta."""
+    return {"model": "m", "choices": [{"index": 0, "message": message, "finish_reason": reason}], **fields}
+
+
+CHUNK = {"object": "chat.completion.chunk"}
+MESSAGES: list[tuple[str, list[Json], str, bool]] = [
+    ("whole message", [message_chunk(HELLO, "stop", **CHUNK)], "hello", False),
+    ("in pieces", [message_chunk({"content": "hel"}, **CHUNK), message_chunk({"content": "lo"}, "stop", **CHUNK)],
+     "hello", False),
+    ("in pieces that look like replies", [message_chunk({"content": "hel"}), message_chunk({"content": "lo"}, "stop")],
+     "hello", False),
+    ("whole behind its deltas", [chunk({"content": "hel"}), chunk({"content": "lo"}), message_chunk(HELLO, "stop")],
+     "hello", False),
+    ("whole behind a part of it", [chunk({"content": "hel"}), message_chunk(HELLO, "stop", **CHUNK)], "hello", False),
+    ("calls", [message_chunk({"content": "hello", "tool_calls": CALL}, "tool_calls", **CHUNK)], "hello", True),
+    ("calls behind their deltas",
+     [chunk({"content": "hello", "tool_calls": CALL}), message_chunk({**HELLO, "tool_calls": CALL}, "tool_calls")],
+     "hello", True),
+    ("a call that is no list", [chunk({"content": "hello", "tool_calls": CALL[0]}), chunk({}, "tool_calls")], "hello", True),
+    ("a call that is no list, whole",
+     [message_chunk({**HELLO, "tool_calls": {**CALL[0], "type": "function"}}, "tool_calls")], "hello", True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("_name", "chunks", "text", "has_call"), MESSAGES, ids=[row[0] for row in MESSAGES])
+def test_message_in_a_chunk_is_read(_name: str, chunks: list[Json], text: str, has_call: bool) -> None:
+    reader = StreamReader("openai")
+    assert "".join(reader.read(chunks)) == text
+    result = reader.reply()
+    assert result.messages[0].text() == text
+    assert [(one.id, one.name, one.arguments) for one in result.tool_calls] == [("a", "f", ONE)] * has_call
+    assert result.stop_reason == ("tool_use" if has_call else "end_turn")
+
+
+def test_call_that_is_no_list_goes_out_as_a_list() -> None:
+    call_of_client = {**CALL[0], "type": "function"}
+    items: list[Json] = [
+        {"role": "user", "content": "Look."},
+        {"role": "assistant", "content": None, "tool_calls": call_of_client},
+        {"role": "tool", "tool_call_id": "a", "content": "found"},
+    ]
+    with nexus.open(ledger=":memory:") as nx:
+        ctx = nx.mirror(items, provider="openai", model="gpt-4o")
+        assert CHECKS["openai"](ctx.to_openai()) == []
+        assert ctx.to_openai()["messages"][1]["tool_calls"] == [call_of_client]
+        assert ctx.mirrored is not None and not ctx.mirrored.unchanged
 
 
 @pytest.mark.parametrize(("kind", "key"), [("function_call", "arguments"), ("custom_tool_call", "input")])

@@ -1,7 +1,8 @@
 """Deltas of chat completions, joined into the message that a reply without a stream has.
 
 Compatible servers number the fragments of calls in many ways: all with one index, without one, with the id and the name in
-each fragment, or with whole calls. A new id, or a name behind complete arguments, begins a call. A fragment without an id
+each fragment, with the id behind the arguments, or with whole calls. A new id, or a name behind complete arguments, begins
+a call, unless a call before it has no id yet and the fragment says nothing else of another one. A fragment without an id
 continues the last call of its index, or the last one. A repeated name replaces the one before it.
 """
 
@@ -11,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from nexus.providers.received import arguments_text, items_of, mapping, text_of
+from nexus.providers.received import arguments_text, items_of, list_or_one, mapping, text_of
 
 Fields = dict[str, Any]
 _object = msgspec.json.Decoder(Fields)
@@ -38,7 +39,9 @@ class CallDeltas:
         """Add a fragment of a call."""
         repeated, self._repeated = self._repeated, None
         call = self._continued(fragment)
-        if call is not None and _is_complete(call) and not (text_of(fragment.get("id")) and _name(fragment)):
+        if call is not None and _is_same(call, fragment):
+            call["function"]["arguments"] = ""  # they come again, with the id
+        elif call is not None and _is_complete(call) and not (text_of(fragment.get("id")) and _name(fragment)):
             if _arguments(fragment).strip() and (_name(fragment) or repeated):
                 fragment = {**(repeated or {}), **fragment, "function": {**_function(repeated), **_function(fragment)}}
                 call = None
@@ -65,10 +68,20 @@ class CallDeltas:
             if same is not None:
                 begins = _name(fragment) and _arguments(fragment).strip() and _is_complete(same)
                 return None if begins else same
+            nameless = next((call for call in of_index if not call.get("id")), None)
+            if nameless is not None and not _name(fragment) and not _arguments(fragment):
+                return nameless
             last = of_index[-1] if of_index else None
-            # The id may come behind the beginning of its call, and some servers make one for each fragment.
-            continues = last is not None and not _is_complete(last) and (not last.get("id") or not _name(fragment))
-            return last if continues else None
+            if last is None:
+                return None
+            # The id may come behind the beginning of its call, or behind all of it.
+            if not last.get("id"):
+                says_more = _name(fragment) not in ("", _name(last)) or (
+                    _name(fragment) and _arguments(fragment).strip()
+                )
+                return None if _is_complete(last) and says_more and not _is_same(last, fragment) else last
+            # Some servers make an id for each fragment.
+            return None if _is_complete(last) or _name(fragment) else last
         if index is None:
             last = self._last
         else:
@@ -119,6 +132,13 @@ def _is_complete(call: Fields) -> bool:
     return _key(call) == "function" and decoded_object(_arguments(call)) is not None
 
 
+def _is_same(call: Fields, fragment: Fields) -> bool:
+    """Return True if a fragment is a whole call again, with the id that it lacks."""
+    if call.get("id") or not fragment.get("id") or not _is_complete(call) or _name(fragment) != _name(call):
+        return False
+    return decoded_object(_arguments(fragment)) == decoded_object(_arguments(call))
+
+
 def _join_call(call: Fields, fragment: Fields) -> None:
     for name, value in fragment.items():
         if name in ("function", "custom") and isinstance(value, dict):
@@ -150,7 +170,7 @@ def join_delta(message: Fields, delta: Fields) -> None:
         before = message.get(name)
         if name == "tool_calls":
             calls = message.setdefault(name, CallDeltas())
-            for fragment in map(mapping, items_of(value)):
+            for fragment in map(mapping, list_or_one(value)):
                 calls.add(fragment)
         elif name == "function_call":
             join_function(message.setdefault(name, {}), mapping(value))
@@ -168,6 +188,25 @@ def join_delta(message: Fields, delta: Fields) -> None:
             message.setdefault(name, []).extend(items_of(value))
         else:
             message[name] = value
+
+
+def repeats_deltas(message: Fields, before: Fields) -> bool:
+    """Return True if a message has everything that its deltas before it have, text and calls."""
+    whole: Fields = {}
+    join_delta(whole, message)
+    text, text_before = whole.get("content"), before.get("content")
+    if isinstance(text, list) or isinstance(text_before, list):
+        has_text = text == text_before
+    else:
+        has_text = text_of(text).startswith(text_of(text_before))
+    names, names_before = _names(whole), _names(before)
+    has_begun = bool(text_before) or bool(names_before)
+    return has_begun and has_text and names[: len(names_before)] == names_before
+
+
+def _names(message: Fields) -> list[str]:
+    deltas = message.get("tool_calls")
+    return [_name(call) for call in deltas.joined(partial=False)] if isinstance(deltas, CallDeltas) else []
 
 
 def joined_message(message: Fields, *, partial: bool) -> Fields:

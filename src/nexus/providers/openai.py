@@ -28,6 +28,7 @@ from nexus.providers.received import (
     compact_json,
     data_or_url,
     items_of,
+    list_or_one,
     mapping,
     meta_text,
     number_of,
@@ -137,7 +138,7 @@ def must_have_reasoning(model: str) -> bool:
 
 def _with_required_thinking(item: dict[str, Any], message: Message, model: str) -> dict[str, Any]:
     """Return an assistant's item with the thought, possibly empty, or the signatures that the model requires."""
-    calls = items_of(item.get("tool_calls"))
+    calls = list_or_one(item.get("tool_calls"))
     if not calls:
         return item
     if must_have_reasoning(model) and not REASONING_FIELDS & item.keys():
@@ -265,7 +266,7 @@ def _with_sendable_calls(item: dict[str, Any], message: Message) -> dict[str, An
 
     Other fields of the calls are as received. A custom tool's input is free text, which the parts may have as an object.
     """
-    listed = items_of(item.get("tool_calls"))
+    listed = list_or_one(item.get("tool_calls"))
     entries = [call for call in map(mapping, listed) if _function_of(call)]
     calls: list[dict[str, Any]] = []
     for call, part in zip(entries, message.calls(), strict=False):
@@ -277,7 +278,7 @@ def _with_sendable_calls(item: dict[str, Any], message: Message) -> dict[str, An
         calls.append({**fields, "id": part.id, "type": kind, kind: function})
     if legacy := mapping(item.get("function_call")):
         item = {**item, "function_call": {**legacy, "arguments": arguments_text(legacy.get("arguments"))}}
-    if not listed or calls == listed:
+    if not listed or calls == item["tool_calls"]:
         return item
     return {
         name: calls if name == "tool_calls" else value for name, value in item.items() if name != "tool_calls" or calls
@@ -294,7 +295,7 @@ def _as_input(item: dict[str, Any]) -> dict[str, Any]:
     """Return a reply's message with the fields that a request may have; servers reject those of an answer alone."""
     names = ("role", "content", "refusal", "reasoning_content", "reasoning", "reasoning_details")
     fields = {name: item[name] for name in names if item.get(name)}
-    if calls := [_as_input_call(mapping(call)) for call in items_of(item.get("tool_calls"))]:
+    if calls := [_as_input_call(mapping(call)) for call in list_or_one(item.get("tool_calls"))]:
         fields.setdefault("content", None)
         if item.get("reasoning_content") == "":
             fields["reasoning_content"] = ""  # some servers refuse calls without the field
@@ -366,7 +367,7 @@ def _read_content(content: Any, notes: dict[str, Any]) -> Iterator[Text | Image 
 
 
 def _read_calls(fields: dict[str, Any], calls: CallIndex, notes: dict[str, Any], *, in_reply: bool) -> Iterator[Part]:
-    listed = items_of(fields.get("tool_calls"))
+    listed = list_or_one(fields.get("tool_calls"))
     if isinstance(fields.get("function_call"), dict):
         listed = [*listed, {"type": "function", "function": fields["function_call"]}]
     made_ids: list[str] = []

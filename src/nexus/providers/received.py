@@ -195,6 +195,11 @@ def items_of(value: Any) -> list[Any]:
     return cast("list[Any]", value) if isinstance(value, list) else []
 
 
+def list_or_one(value: Any) -> list[Any]:
+    """Return the value if it is a list, and an object as a list of one: some servers send a single call like that."""
+    return [value] if isinstance(value, dict) and value else items_of(value)
+
+
 def text_of(value: Any) -> str:
     """Return the value if it is text, else empty text. A text enumeration gives its plain value."""
     return str(getattr(value, "value", value)) if isinstance(value, str) else ""

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from nexus.errors import BadReply, BadSetting, IncompleteStream
 from nexus.providers import anthropic, gemini, openai, openai_responses
-from nexus.providers.chat_deltas import decoded_object, join_delta, joined_message
+from nexus.providers.chat_deltas import decoded_object, join_delta, joined_message, repeats_deltas
 from nexus.providers.errors import error_text
 from nexus.providers.received import as_mapping, items_of, mapping, text_of, without_nulls
 from nexus.text.as_received import ReceivedFormat
@@ -63,6 +63,7 @@ class StreamReader:
         self._events: _Events = _FORMATS[provider]()
         self._provider: ReceivedFormat = provider
         self._whole: Fields | None = None
+        self._has_choices = False
         self._error = ""
         self._last_parts: dict[type[Token | Reasoning], tuple[int, int]] = {}
 
@@ -88,6 +89,12 @@ class StreamReader:
                 self._error = error_text(failure) or "error event"
             fields = without_nulls(fields)
             is_whole = _is_whole_reply(fields, self._provider)
+            if self._provider == "openai" and fields.get("choices"):
+                # Chunks with `message` in place of `delta` look like whole replies, of which there is one.
+                is_whole, self._has_choices = is_whole and not self._has_choices, True
+                if is_whole:
+                    self._events.add(fields)
+                self._whole = None
             if is_whole:
                 self._whole = fields
             pieces = _pieces_of(_READERS[self._provider].reply(fields)) if is_whole else self._events.add(fields)
@@ -201,10 +208,14 @@ class _ChatEvents:
         for choice in map(mapping, items_of(event.get("choices"))):
             index = choice.get("index") or 0
             state = self._choices.setdefault(index, {"index": index, "message": {"role": "assistant", "content": None}})
-            delta = mapping(choice.get("delta"))
+            delta, so_far = mapping(choice.get("delta")) or mapping(choice.get("message")), state["message"]
+            is_end = not choice.get("delta") and bool(choice.get("finish_reason"))
+            is_repeated = is_end and repeats_deltas(delta, so_far)
+            if is_repeated:
+                state["message"] = {name: value for name, value in so_far.items() if delta.get(name) is None}
             join_delta(state["message"], delta)
             if index == 0:
-                pieces += _chat_pieces(delta)
+                pieces += _rest_of(delta, so_far) if is_repeated else _chat_pieces(delta)
             if choice.get("finish_reason"):
                 state["finish_reason"] = choice["finish_reason"]
                 self.has_ended = self.has_ended or index == 0
@@ -236,6 +247,11 @@ def _chat_pieces(delta: Fields) -> list[_Piece]:
         text = openai.text_of_thinking(part) if is_thinking else text_of(part.get("text"))
         pieces.append(_Piece(Reasoning if is_thinking else Token, text))
     return [*pieces, _Piece(Token, text_of(delta.get("refusal")), (0, 1))]
+
+
+def _rest_of(message: Fields, before: Fields) -> list[_Piece]:
+    """Return the piece of text in a whole message that its deltas before it lack."""
+    return [_Piece(Token, text_of(message.get("content")).removeprefix(text_of(before.get("content"))))]
 
 
 class _Places:
