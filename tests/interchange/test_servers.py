@@ -332,6 +332,7 @@ THINKING = [
      {"reasoning_content": ""}),
     ("Kimi", OWN, "kimi-k2.5", {"reasoning_content": "hm"}),
     ("vLLM", OWN, "qwen3-32b", {"reasoning": "hm"}),
+    ("gpt-oss", OWN, "openai/gpt-oss-120b", {"reasoning": "hm"}),
     ("OpenRouter", "https://github.com/home-assistant/core/issues/159812", "anthropic/claude-opus-4.5",
      {"reasoning": "hm", "reasoning_details": DETAILS}),
     ("OpenRouter, encrypted alone", "https://github.com/microsoft/agent-framework/issues/2947",
@@ -373,6 +374,46 @@ def test_streamed_thinking_is_as_in_a_plain_body(_name: str, _source: str, model
         with nexus.open(ledger=":memory:", model=model) as nx:
             sent = after_a_call(nx, result, model).to_openai()["messages"][1]
         assert {name: sent.get(name) for name in fields} == fields
+
+
+OSS, SIZED = "openai/gpt-oss-120b", "gpt-oss:20b"
+THOUGHT: Json = {
+    "type": "reasoning",
+    "id": "rs_1",
+    "summary": [],
+    "content": [{"type": "reasoning_text", "text": "hm"}],
+}
+OPEN_MODELS = [
+    ("own thought", OSS, OSS, True, True),
+    ("thought of a client's list", "", OSS, False, True),
+    ("another model of the family", OSS, SIZED, True, False),
+    ("another vendor", OSS, "gpt-5", True, False),
+    ("client's list for another vendor", "", "gpt-5", False, False),
+]
+
+
+@pytest.mark.parametrize(
+    ("_name", "author", "model", "is_recorded", "is_sent"), OPEN_MODELS, ids=[r[0] for r in OPEN_MODELS]
+)
+def test_text_of_reasoning_goes_back_to_the_open_model_that_wrote_it(
+    _name: str, author: str, model: str, is_recorded: bool, is_sent: bool
+) -> None:
+    """https://cookbook.openai.com/articles/gpt-oss/handle-raw-cot"""
+    call_item = {"type": "function_call", "call_id": "a", "name": "look", "arguments": "{}"}
+    items: list[Json] = [{"role": "user", "content": "Look."}]
+    with nexus.open(ledger=":memory:") as nx:
+        if is_recorded:
+            ctx = nx.mirror(items, provider="responses", model=author)
+            nx.record(ctx, {**RESPONSE, "model": author, "output": [{**THOUGHT, "encrypted_content": None}, call_item]})
+        items += [THOUGHT, call_item, {"type": "function_call_output", "call_id": "a", "output": "found"}]
+        ctx = nx.mirror(items, provider="responses", model=model)
+        body = ctx.to_responses()
+        assert CHECKS["responses"](body) == []
+        assert body["input"][1:-2] == ([THOUGHT] if is_sent else [])
+        assert CHECKS["openai"](ctx.to_openai()) == []
+        nx.record(ctx, {**RESPONSE, "model": model})
+        (session,) = nx.sessions()
+        assert nx.replay(session.label, nx.store.thread(session.thread).turn).to_responses() == body
 
 
 def test_pieces_of_reasoning_details_are_joined() -> None:

@@ -130,7 +130,9 @@ def _read_item(sent: bytes) -> _Read:
             problems = [] if item["output"] == "" else _content(item["output"], "output")  # a tool may return nothing
             return _Read(kind, tuple(problems), call=item.get("call_id") or "")
         case "reasoning":
-            sealed = [] if item.get("encrypted_content") else ["reasoning without its encrypted_content"]
+            # Servers of open models take the text of what they wrote.
+            has_thought = item.get("encrypted_content") or item.get("content")
+            sealed = [] if has_thought else ["reasoning without its encrypted_content"]
             return _Read(kind, tuple(sealed if item["id"] else [*sealed, "reasoning without an id"]))
         case _:
             return _Read(kind, tuple(_content(item["content"], "content")), role=item["role"])

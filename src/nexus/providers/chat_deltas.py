@@ -200,7 +200,7 @@ def repeats_deltas(message: Fields, before: Fields) -> bool:
     else:
         has_text = text_of(text).startswith(text_of(text_before))
     names, names_before = _names(whole), _names(before)
-    has_begun = bool(text_before) or bool(names_before)
+    has_begun = text_before not in (None, "", []) or len(names_before) > 0
     return has_begun and has_text and names[: len(names_before)] == names_before
 
 

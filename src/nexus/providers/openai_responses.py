@@ -3,7 +3,8 @@
 Requests: a flat list of items, the system slot as `instructions`, nothing that relies on a server's storage. Each part of
 an assistant's message is an item, in the order in which the model produced them. Reasoning is returned only with its
 encrypted content, to the model that wrote it, and before the item that it led to; otherwise the request is rejected or
-the item removed (`openai` package, `Response.InputTransformation`). Keys that vary little come first and `input` last, so
+the item removed (`openai` package, `Response.InputTransformation`). Servers of open models, such as gpt-oss, encrypt nothing:
+their reasoning returns with its text (`reasoning_text`). Keys that vary little come first and `input` last, so
 that the serialized body of the next call extends this one.
 
 Reading: all items of a response are one assistant's message, in their order: reasoning items as `Thinking` (the whole
@@ -105,11 +106,12 @@ def conversation_parts(ctx: AssembledContext) -> ConversationParts:
     """Return the conversation as items, read only."""
     is_stored = bool(extra_settings(ctx.model_config).get("store"))
     render = ctx.provenance.manifest.render
+    takes_text = render >= VALID_CALLS_RENDER and ctx.accounting.model_info.vendor != "openai"
     parts = items(
         ctx.history,
         f"responses:{ctx.model}:{is_stored}",
         ctx.current,
-        lambda message: fragment(message, ctx.model, is_stored=is_stored, render=render),
+        lambda message: fragment(message, ctx.model, is_stored=is_stored, takes_text=takes_text, render=render),
     )
     return with_request(parts, {"role": "user", "content": CONTINUE}, render)
 
@@ -139,12 +141,12 @@ def _with_text_input(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def fragment(
-    message: Message, model: str, *, is_stored: bool = False, render: int = RENDER_VERSION
+    message: Message, model: str, *, is_stored: bool = False, takes_text: bool = False, render: int = RENDER_VERSION
 ) -> list[dict[str, Any]]:
     """Return one message as items, as received if it was, with reasoning only if the same model wrote it.
 
     A message of a request may have no author. Its reasoning is returned to whom the request is for, without its encrypted
-    content only to a server that stores it.
+    content only to a server that stores it, or with `takes_text` if the item has the text of its reasoning.
     """
     with_reasoning = not message.model or same_model(message.model, model)
     received = received_items(message, "responses", with_thinking=with_reasoning)
@@ -154,8 +156,9 @@ def fragment(
         return _neutral_items(message, model)
     if render >= VALID_CALLS_RENDER:
         received = [_with_text_input(item) for item in received if not _is_nameless(item)]
+    names = ("encrypted_content", "content") if takes_text else ("encrypted_content",)
     return _with_followed_reasoning(
-        [i for i in received if i.get("type") != "reasoning" or is_stored or i.get("encrypted_content")]
+        [i for i in received if i.get("type") != "reasoning" or is_stored or any(map(i.get, names))]
     )
 
 
