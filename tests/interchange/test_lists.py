@@ -194,6 +194,120 @@ def test_list_that_ends_with_an_answer_or_an_open_call_is_refused(form: str) -> 
             nx.mirror([*start(form), *items], **options(form))
 
 
+HALF = "\ud800"
+PARAMETERS: dict[str, Any] = {"type": "object", "properties": {"x": {"type": "string"}}}
+
+
+def tool_of(form: str, name: str, description: str = "Looks.", parameters: Any = PARAMETERS) -> dict[str, Any]:
+    """A tool in a provider's form."""
+    head = {"name": name, "description": description}
+    match form:
+        case "openai":
+            return {"type": "function", "function": {**head, "parameters": parameters}}
+        case "responses":
+            return {"type": "function", **head, "parameters": parameters, "strict": False}
+        case "anthropic":
+            return {**head, "input_schema": parameters}
+        case _:
+            return {"function_declarations": [{**head, "parameters_json_schema": parameters}]}
+
+
+class Offer(NamedTuple):
+    """Tools that a provider refuses as they are: name, description and parameters of each."""
+
+    name: str
+    tools: list[tuple[Any, ...]]
+    warning: str
+    sent: list[str]
+
+
+OFFERS = [
+    Offer("two of one name", [("look", "First."), ("look", "Second.")], "tool 'look' is defined again", ["Second."]),
+    Offer("one twice", [("look",), ("look",)], "tool 'look' is defined again", ["Looks."]),
+    Offer("half of a character in a description", [("look", HALF)], "text of tool 'look' changed", ["\ufffd"]),
+    Offer("in a schema", [("look", "Looks.", {"type": "object", "properties": {"x": {"type": "string", "description": HALF}}})], "text of tool 'look' changed", ["Looks."]),
+    Offer("in a value", [("look", "Looks.", {"type": "object", "properties": {"x": {"type": "string", "enum": ["a", HALF]}}})], "text of tool 'look' changed", ["Looks."]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", SENT)
+@pytest.mark.parametrize("row", OFFERS, ids=[row.name for row in OFFERS])
+def test_tools_that_a_provider_refuses_are_changed_with_a_warning(row: Offer, form: str) -> None:
+    with engine() as nx:
+        ctx = nx.mirror(start(form), tools=[tool_of(form, *tool) for tool in row.tools], **options(form))
+        body = BODIES[form](ctx)
+    assert CHECKS[form](body) == []
+    assert [row.warning in warning.message for warning in ctx.warnings] == [True]
+    assert ctx.mirrored is not None and not ctx.mirrored.unchanged
+    offered = body["config"]["tools"][0]["function_declarations"] if form == "gemini" else body["tools"]
+    assert [(tool.get("function") or tool)["description"] for tool in offered] == row.sent
+
+
+NAMES: list[tuple[Any, Any, bool]] = [
+    ("Petra", "Petra", True),
+    ("Käthe_1", "Käthe_1", True),
+    ("Petra Pan", "Petra_Pan", False),
+    ("<a|b>/c\\", "_a_b__c_", False),
+    ("n" * 65, "n" * 64, False),
+    ("", None, False),
+    (5, None, False),
+]
+
+
+@pytest.mark.parametrize("role", ["user", "assistant", "system"])
+@pytest.mark.parametrize(("name", "expected", "is_valid"), NAMES)
+def test_names_that_openai_refuses_are_changed(name: Any, expected: Any, is_valid: bool, role: str) -> None:
+    items = [user("Hi"), {"role": role, "content": "Yes?", "name": name}, user("Look.")]
+    with engine() as nx:
+        ctx = nx.mirror(items, **options("openai"))
+        body = ctx.to_openai()
+        assert CHECKS["openai"](body) == []
+        assert body["messages"][1].get("name") == expected
+        assert ctx.mirrored is not None and ctx.mirrored.unchanged is is_valid
+        assert ctx.repairs.changes == ({} if is_valid or name == "" else {"name of a message changed": 1})
+        nx.record(ctx, reply("openai", []))
+        (session,) = nx.sessions()
+        assert nx.replay(session.label, nx.store.thread(session.thread).turn).to_openai() == body
+
+
+@pytest.mark.parametrize("form", SENT)
+def test_list_with_half_of_a_character_is_not_unchanged(form: str) -> None:
+    said = content("user", {"text": f"Look. {HALF}"}) if form == "gemini" else user(f"Look. {HALF}")
+    with engine() as nx:
+        ctx = nx.mirror([said], **options(form))
+        assert CHECKS[form](BODIES[form](ctx)) == []
+        assert ctx.mirrored is not None and not ctx.mirrored.unchanged
+
+
+SERVER_TOOLS: list[tuple[str, dict[str, Any]]] = [
+    ("openai", {"type": "web_search"}),
+    ("openai", {"type": "mcp", "server_label": "s", "server_url": "https://example.com"}),
+    ("anthropic", {"type": "web_search_20250305", "name": "web_search"}),
+    ("anthropic", {"type": "mcp_toolset", "mcp_server_name": "s"}),
+    ("gemini", {"google_search": {}}),
+    ("gemini", {"google_search": {}, "code_execution": {}}),
+]
+
+
+@pytest.mark.parametrize("form", SENT)
+@pytest.mark.parametrize(("provider", "tool"), SERVER_TOOLS, ids=[str(tool) for _, tool in SERVER_TOOLS])
+def test_server_tool_is_sent_or_named(provider: str, tool: dict[str, Any], form: str) -> None:
+    with engine() as nx:
+        ctx = nx.mirror(start(form), tools=[tool], **options(form))
+        body = BODIES[form](ctx)
+    is_sent = (
+        form in (provider, "responses" if provider == "openai" else provider) and (provider, form) != ("openai",) * 2
+    )
+    named = [warning for warning in ctx.warnings if "omitted" in warning.message or "not sent by" in warning.message]
+    assert ctx.mirrored is not None
+    if is_sent:
+        assert len(body.get("tools") or body["config"]["tools"]) == (len(tool) if provider == "gemini" else 1)
+    else:
+        assert not body.get("tools") and not body.get("config", {}).get("tools")
+        assert len(named) == (len(tool) if provider == "gemini" else 1)
+        assert not ctx.mirrored.unchanged
+
+
 TOOLS_LATER: dict[str, Any] = {"type": "additional_tools", "role": "developer", "tools": []}
 
 

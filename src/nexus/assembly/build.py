@@ -22,6 +22,7 @@ from nexus.assembly.sent_messages import sent_messages
 from nexus.assembly.token_report import budget_with_usage, token_lines
 from nexus.context import Accounting, AssembledContext, EngineState, Planner, Provenance, RepairReport, SentMessage
 from nexus.errors import EmptyEvent
+from nexus.providers.openai import has_changed_name
 from nexus.providers.settings import translate_settings
 from nexus.providers.tools import tool_problems
 from nexus.text.as_received import received_format
@@ -107,7 +108,7 @@ def build_context(
             (ContextWarning(n.source, "omitted from this call: it does not fit the budget") for n in notes.omitted),
             _fit_warnings(inputs, system, chosen),
         ),
-        repairs=_repairs(result),
+        repairs=_repairs(result, inputs),
         _engine=EngineState(
             renderers=inputs.renderers,
             planner=_planner(request, inputs, preamble.fixed.total, manifest.base - result.window.tokens),
@@ -121,16 +122,20 @@ def build_context(
     )
 
 
-def _repairs(result: FitResult) -> RepairReport:
-    """Return the changes that made messages valid, and those that the number of images made."""
+def _repairs(result: FitResult, inputs: AssemblyInputs) -> RepairReport:
+    """Return the changes that made messages and names in them valid, and those that the number of images made."""
     images = result.images
+    window, messages = result.window, iter(())
+    if inputs.model.provider_format == "openai":
+        messages = chain(window.opening.messages, window.messages, result.visible)
+    names = Counter({"name of a message changed": sum(map(has_changed_name, messages))})
     limited = Counter(
         {
             "image shown as a note because of the provider's limit": images.notes,
             "image shrunk because there are many": sum(image.is_large for image in images.images[images.notes :]),
         }
     )
-    return RepairReport(dict(+(result.window.fold.changes + Counter(result.repairs) + limited)))
+    return RepairReport(dict(+(window.fold.changes + Counter(result.repairs) + limited + names)))
 
 
 def _sent_messages(

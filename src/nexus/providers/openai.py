@@ -12,6 +12,7 @@ annotations, log probabilities) are kept in `meta`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -58,6 +59,10 @@ _ROLES: dict[str, Role] = {
     "tool": "tool",
     "function": "tool",
 }
+_NAME = re.compile(r"[^\s<|\\/>]{1,64}\Z")
+_UNSAFE = re.compile(r"[\s<|\\/>]")
+"""Characters that OpenAI refuses in a participant's name."""
+
 _COMMON_FIELDS = frozenset({"role", "content", "id"})
 _ASSISTANT_FIELDS = _COMMON_FIELDS | {"tool_calls", "function_call", "reasoning_content", "reasoning", "refusal"}
 _TOOL_FIELDS = _COMMON_FIELDS | {"tool_call_id", "name"}
@@ -119,11 +124,36 @@ def fragment(
     if received is None and message.role == "system" and keeps_system and (text := message.text()).strip():
         return [{"role": "system", "content": text}]
     output = _neutral_items(message) if received is None else received
-    if render < REASONING_RENDER or message.role != "assistant":
+    if render < REASONING_RENDER:
+        return output
+    output = [_with_valid_name(item) for item in output]
+    if message.role != "assistant":
         return output
     if received is not None:
-        output = [_with_sendable_calls(item, message) for item in received]
+        output = [_with_sendable_calls(item, message) for item in output]
     return [_with_required_thinking(item, message, model) for item in output]
+
+
+def _with_valid_name(item: dict[str, Any]) -> dict[str, Any]:
+    """Return a message with a participant's name that OpenAI accepts, or without it if it is empty or not text."""
+    if not has_refused_name(item):
+        return item
+    name = item["name"]
+    changed = _UNSAFE.sub("_", name)[:64] if isinstance(name, str) else ""
+    rest = {field: value for field, value in item.items() if field != "name"}
+    return {**rest, "name": changed} if changed else rest
+
+
+def has_refused_name(item: dict[str, Any]) -> bool:
+    """Return True if a message has a participant's name that OpenAI refuses."""
+    return item.get("role") != "tool" and not (_NAME.match(text_of(item["name"])) if "name" in item else True)
+
+
+def has_changed_name(message: Message) -> bool:
+    """Return True if a participant's name was received that is sent in another form."""
+    if '"name":' not in message.meta or message.role == "tool":
+        return False
+    return any(map(has_refused_name, received_items(message, "openai", with_images=False) or []))
 
 
 _MUST_HAVE_REASONING = ("deepseek", "kimi")

@@ -14,6 +14,7 @@ from nexus.providers.messages import ReadItems
 from nexus.providers.received import items_of, mapping
 from nexus.text.as_received import ReceivedFormat
 from nexus.types.message import Message
+from nexus.types.validation import has_lone_surrogates
 
 _NOT_COMPARED = frozenset({"cache_control", "id", "status", "annotations", "logprobs"})
 _USER_DATA = frozenset({"args", "input", "arguments", "response"})
@@ -27,7 +28,9 @@ def are_sent_as_received(read: ReadItems) -> bool:
     received = [value for value in read.values if not isinstance(value, Message)]
     if len(received) != len(read.values):
         return False
-    if any(map(_lacks_result, received)):
+    if any(map(_lacks_result, received)) or has_lone_surrogates(received):
+        return False
+    if read.format == "openai" and any(map(_has_refused_name, received)):
         return False
     rendered = [item for message in read.messages for item in _items(message, read.format)]
     return _joined(rendered, read.format) == _joined(received, read.format)
@@ -43,6 +46,11 @@ def _lacks_result(item: Any) -> bool:
     parts = [gemini.in_snake_case(part) for part in items_of(fields.get("parts"))]
     responses = (part["function_response"] for part in parts if part.get("function_response"))
     return any(mapping(response).get("response") is None for response in responses)
+
+
+def _has_refused_name(item: Any) -> bool:
+    fields = mapping(item)
+    return fields.get("name") is not None and openai.has_refused_name(fields)
 
 
 def _items(message: Message, read_format: ReceivedFormat) -> list[dict[str, Any]]:

@@ -18,6 +18,9 @@ from nexus.types.tool_definition import ToolSpec
 
 BodyFormat: TypeAlias = Literal["openai", "responses", "anthropic", "gemini"]
 
+NOT_IN_CHAT = "is not sent by to_openai()"
+"""Words of the warning about a tool that only the Responses API has."""
+
 _CHAT_FIELDS = ("strict",)
 """Further fields of a function that chat completions take."""
 
@@ -96,7 +99,7 @@ def tool_problems(tools: Sequence[ToolSpec], model: Model) -> Iterator[str]:
         if spec.provider != wanted:
             yield _foreign(spec, wanted)
         elif wanted == "openai" and _is_of_responses(spec, model):
-            yield f"tool {spec.name!r} is not sent by to_openai(): only the Responses API has it (use to_responses)"
+            yield f"tool {spec.name!r} {NOT_IN_CHAT}: only the Responses API has it (use to_responses)"
 
 
 def _foreign(spec: ToolSpec, wanted: ProviderFormat) -> str:

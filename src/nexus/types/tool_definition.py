@@ -14,7 +14,7 @@ from nexus.errors import BadTool
 from nexus.types.sanitize import sanitize_text
 from nexus.types.tool_forms import SCHEMA_KEYS, OwnForm, ToolProvider, own_form, split_tools
 from nexus.types.tool_schemas import usable_schema
-from nexus.types.validation import check_json, json_copy
+from nexus.types.validation import check_json, has_lone_surrogates, json_copy
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}\Z")
 """Names that all three providers accept."""
@@ -68,22 +68,45 @@ def usable_definitions(definitions: Iterable[object]) -> tuple[tuple[dict[str, A
         pass
     usable: list[dict[str, Any]] = []
     problems: list[str] = []
+    changes: list[str] = []
     for single in single_definitions(mappings):
         try:
             usable.append(_checked_definition(single))
         except BadTool as error:
             problems.append(str(error))
+            continue
+        if has_lone_surrogates(single):
+            changes.append(f"text of tool {definition_name(single)!r} changed: half of a character is replaced")
     if problems and not usable:
         raise BadTool(problems[0] if len(problems) == 1 else f"no usable tool definition: {'; '.join(problems[:3])}")
-    return tuple(usable), [f"omitted: {problem}" for problem in problems]
+    last = {_key(definition): index for index, definition in enumerate(usable)}
+    repeated = [definition for index, definition in enumerate(usable) if last[_key(definition)] != index]
+    problems += [f"tool {definition_name(definition)!r} is defined again further on" for definition in repeated]
+    usable = [definition for index, definition in enumerate(usable) if last[_key(definition)] == index]
+    return tuple(usable), [*(f"omitted: {problem}" for problem in problems), *changes]
+
+
+def _key(definition: Mapping[str, Any]) -> str:
+    """Return the key that tools of one name share. A typed tool without a name is another one than a function of that name."""
+    form = own_form(definition)
+    is_nameless = bool(form.type_name) and not isinstance(form.fields.get("name"), str)
+    return f"{definition_name(definition)}:typed" if is_nameless else _full_name(definition)
+
+
+def _full_name(definition: Mapping[str, Any]) -> str:
+    return own_form(definition).type_name or str(function_schema(definition).get("name"))
 
 
 @lru_cache(maxsize=32)  # every call of a session comes with the same definitions
 def _problems_of_json(definitions: bytes) -> bool:
     """Return whether one of the definitions is unusable."""
+    keys = set[str]()
     try:
         for definition in single_definitions(msgspec.json.decode(definitions)):
-            _checked_definition(definition)
+            keys_before, key = len(keys), _key(_checked_definition(definition))
+            keys.add(key)
+            if len(keys) == keys_before:
+                return True
     except BadTool:
         return True
     return False
@@ -365,9 +388,7 @@ def _specs(definitions: Iterable[Mapping[str, Any]]) -> tuple[ToolSpec, ...]:
         form = own_form(definition)
         full: dict[str, Any] = {} if form.type_name else {"type": "object", "properties": {}, **schema}
         spec = ToolSpec(name, sanitize_text(description), _sorted(full), form.provider, _sendable(_bare(form)))
-        # A typed tool without a name is another one than a function that has its type as name.
-        is_nameless = bool(form.type_name) and not isinstance(form.fields.get("name"), str)
-        specs[f"{name}:typed" if is_nameless else name] = spec
+        specs[_key(definition)] = spec
     return tuple(specs[name] for name in sorted(specs))
 
 

@@ -57,10 +57,11 @@ class OwnForm(Struct, frozen=True):
 def split_tools(definition: Mapping[str, Any]) -> Iterator[object]:
     """Yield the tools of one definition. A definition in Gemini's form may have several declared and typed tools."""
     declared = next((definition[key] for key in _DECLARATIONS if definition.get(key)), None)
-    if declared is None:
+    if declared is None and not (len(definition) > 1 and all(_snake(key) in _GEMINI_TOOLS for key in definition)):
         yield definition
         return
-    yield from cast("list[object]", declared) if isinstance(declared, (list, tuple)) else (declared,)
+    if declared is not None:
+        yield from cast("list[object]", declared) if isinstance(declared, (list, tuple)) else (declared,)
     for key, value in definition.items():
         if _snake(key) in _GEMINI_TOOLS:
             yield {key: value}

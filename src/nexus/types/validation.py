@@ -94,6 +94,17 @@ def json_copy(value: object) -> Any:
     return _clean(plain)
 
 
+def has_lone_surrogates(value: object) -> bool:
+    """Return True if text in JSON values has lone surrogates, which no request can carry."""
+    try:
+        msgspec.json.encode(value, enc_hook=_plain_container)
+    except UnicodeEncodeError:
+        return True
+    except (TypeError, ValueError, RecursionError):  # what else is wrong with a value is reported where it is read
+        return False
+    return False
+
+
 def _plain_container(value: object) -> object:
     return dict(cast("Mapping[Any, Any]", value)) if isinstance(value, Mapping) else _plain_scalar(value)
 

@@ -13,6 +13,7 @@ from nexus.providers import anthropic
 from nexus.providers.anthropic_system import system_blocks
 from nexus.providers.messages import ReadItems
 from nexus.providers.sent_as_received import are_sent_as_received
+from nexus.providers.tools import NOT_IN_CHAT
 from nexus.text.as_received import ReceivedFormat
 from nexus.types.block import ContextWarning
 from nexus.types.message import Message, ProviderFormat
@@ -62,7 +63,10 @@ def is_unchanged(
         return False
     if ctx.system_prompt != system or provenance.denied_tools or provenance.omitted_blocks:
         return False
-    if ctx.history.opening or ctx.history.closing or any(map(_is_omitted_tool, ctx.warnings)):
+    if ctx.history.opening or ctx.history.closing or any(map(_is_changed_tool, ctx.warnings)):
+        return False
+    is_chat = form.format == "openai" and form.is_given
+    if is_chat and any(NOT_IN_CHAT in warning.message for warning in ctx.warnings):
         return False
     if has_rewritten_schema(tools):
         return False
@@ -84,8 +88,8 @@ def _keeps_system_messages(ctx: AssembledContext, form: ListForm) -> bool:
     return system_blocks(fragments) == system_blocks(map(partial(anthropic.fragment, model=ctx.model), messages))
 
 
-def _is_omitted_tool(warning: ContextWarning) -> bool:
-    return warning.source == TOOLS_ORIGIN and "omitted" in warning.message
+def _is_changed_tool(warning: ContextWarning) -> bool:
+    return warning.source == TOOLS_ORIGIN and any(word in warning.message for word in (" changed: ", "omitted"))
 
 
 def _ids(message: Message) -> tuple[str, list[str]]:
