@@ -194,6 +194,7 @@ def test_list_that_ends_with_an_answer_or_an_open_call_is_refused(form: str) -> 
             nx.mirror([*start(form), *items], **options(form))
 
 
+NOTHING = "[no result recorded]"
 HALF = "\ud800"
 PARAMETERS: dict[str, Any] = {"type": "object", "properties": {"x": {"type": "string"}}}
 
@@ -306,6 +307,70 @@ def test_server_tool_is_sent_or_named(provider: str, tool: dict[str, Any], form:
         assert not body.get("tools") and not body.get("config", {}).get("tools")
         assert len(named) == (len(tool) if provider == "gemini" else 1)
         assert not ctx.mirrored.unchanged
+
+
+class Late(NamedTuple):
+    """Items behind the calls A and B, with the id of B's result, and the texts of what goes out for them."""
+
+    name: str
+    items: str
+    result_id: str
+    sent: list[str]
+
+
+LATE = [
+    Late("behind another call", "rA C rB", "B", ["found A", NOTHING, NOTHING, "late B"]),
+    Late("behind another call and its result", "rA C rC rB", "B", ["found A", NOTHING, "found C", "late B"]),
+    Late("before the other call's result", "rA C rB rC", "B", ["found A", NOTHING, "found C", "late B"]),
+    Late("behind a text", "rA text rB", "B", ["found A", NOTHING, "said", "late B"]),
+    Late("behind a text, before a question", "rA text rB q", "B", ["found A", NOTHING, "said", "late B", "And?"]),
+    Late("no id, behind a text", "rA text rB q", "", ["found A", NOTHING, "said", "late B", "And?"]),
+    Late("other id, behind a text", "rA text rB q", "other", ["found A", NOTHING, "said", "late B", "And?"]),
+    Late("no id, before the other call's result", "rA C rB rC", "", ["found A", NOTHING, "found C", "late B"]),
+    Late("other id, behind the other call's result", "rA C rC rB", "other", ["found A", NOTHING, "found C", "late B"]),
+]  # fmt: skip
+
+
+# Gemini pairs results without ids by their names.
+LATE_LISTS = [(row, form) for row in LATE for form in SENT if form != "gemini" or row.result_id == "B"]
+
+
+@pytest.mark.parametrize(("row", "form"), LATE_LISTS, ids=[f"{form}: {row.name}" for row, form in LATE_LISTS])
+@pytest.mark.parametrize("is_separate", [False, True], ids=["one message", "two messages"])
+@pytest.mark.parametrize("is_recorded", [True, False], ids=["recorded", "received"])
+def test_late_result_is_shown_as_one_of_its_call(row: Late, form: str, is_separate: bool, is_recorded: bool) -> None:
+    made: dict[str, list[dict[str, Any]]] = {
+        "rA": results(form, [("A", "found A")]),
+        "rB": results(form, [(row.result_id, "late B")]),
+        "rC": results(form, [("C", "found C")]),
+        "C": calls(form, ["C"], is_named=True),
+        "text": [content("model", {"text": "said"}) if form == "gemini" else assistant("said")],
+        "q": [content("user", {"text": "And?"}) if form == "gemini" else user("And?")],
+    }
+    called = (
+        [calls(form, [name], is_named=True) for name in "AB"] if is_separate else [calls(form, "AB", is_named=True)]
+    )
+    items = [*start(form), *(item for each in called for item in each), *made["rA"]]
+    with engine() as nx:
+        if is_recorded:
+            said = nexus.AgentResult((nexus.assistant("said"),))
+            nx.record(nx.mirror(items, **options(form)), reply(form, ["C"]) if " C " in row.items else said)
+        items += [item for name in row.items.split()[1:] for item in made[name]]
+        ctx = nx.mirror(copy.deepcopy(items), **options(form))
+        body = BODIES[form](ctx)
+        assert CHECKS[form](body) == []
+        sent = json.dumps(body)
+        places = [sent.find(text) for text in row.sent]
+        assert -1 not in places
+        assert [text for text in row.sent if text != NOTHING] == [
+            text for _, text in sorted(zip(places, row.sent, strict=True)) if text != NOTHING
+        ]
+        assert sent.count(NOTHING) == row.sent.count(NOTHING)
+        assert sent.count("Late result of look (B") == 1
+        assert ctx.repairs.changes["late result shown as text"] == 1
+        nx.record(ctx, nexus.AgentResult((nexus.assistant("Fine."),)))
+        (thread,) = (session.thread for session in nx.sessions() if session.label == ctx.session_label)
+        assert BODIES[form](nx.replay(ctx.session_label, nx.store.thread(thread).turn)) == body
 
 
 TOOLS_LATER: dict[str, Any] = {"type": "additional_tools", "role": "developer", "tools": []}

@@ -19,11 +19,12 @@ def pair_results(messages: Sequence[Message], known_ids: Collection[str] = ()) -
     """Return the messages with each result under the id of a call, also in items that are sent as received.
 
     A result with an unknown id answers a call of the assistant's message before it: the first unanswered call of the
-    same name, else the first unanswered one. A call without its own id takes the result's id. `known_ids` are the ids
-    of calls before these messages.
+    same name, else the first unanswered one. If that message has none, it is a late result of an earlier call. A call
+    without its own id takes the result's id. `known_ids` are the ids of calls before these messages.
     """
     paired = [*messages]
     ids = set(known_ids)
+    earlier: list[ToolCall] = []
     calls: list[int] = []
     results: list[int] = []
     for index, message in enumerate([*messages, Message("assistant", ())]):
@@ -32,7 +33,10 @@ def pair_results(messages: Sequence[Message], known_ids: Collection[str] = ()) -
         if message.role != "assistant":
             continue
         if results:
-            _pair_group(paired, calls, results, ids)
+            _pair_group(paired, calls, results, ids, earlier)
+            answered = {result.call_id for place in results for result in paired[place].results()}
+            earlier += (call for place in calls for call in paired[place].calls())
+            earlier = [call for call in earlier if call.id not in answered]
             calls, results = [], []
         calls.append(index)
         ids.update(call.id for call in message.calls())
@@ -106,9 +110,13 @@ def _with_numbered_ids(message: Message, repeated: Collection[str], counts: dict
 
 
 def _pair_group(
-    messages: list[Message], calls: Sequence[int], results: Sequence[int], known_ids: Collection[str]
+    messages: list[Message],
+    calls: Sequence[int],
+    results: Sequence[int],
+    known_ids: Collection[str],
+    earlier: Sequence[ToolCall],
 ) -> None:
-    """Pair the results at some indexes with the calls at others, in place."""
+    """Pair the results at some indexes with the calls at others, in place, or else with unanswered calls before them."""
     all_results = [result for index in results for result in messages[index].results()]
     foreign = [result for result in all_results if result.call_id not in known_ids]
     if not foreign or not calls or calls[-1] == len(messages):
@@ -116,6 +124,10 @@ def _pair_group(
     answered_ids = {result.call_id for result in all_results}
     open_calls = [call for index in calls for call in messages[index].calls() if call.id not in answered_ids]
     answers = _answers(foreign, open_calls)
+    late = [number for number in range(len(foreign)) if number not in answers]
+    waiting = [call for call in earlier if call.id not in answered_ids]
+    for index, call in _answers([foreign[number] for number in late], waiting).items():
+        answers[late[index]] = call
     without_id = {call_id for index in calls for call_id in made_ids(messages[index])}
     new_ids: dict[str, str] = {}
     for number, call in sorted(answers.items()):

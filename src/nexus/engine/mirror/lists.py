@@ -46,12 +46,18 @@ class ReadList:
     calls: CallIndex = field(default_factory=CallIndex)
 
     def extend(self, items: Sequence[Any]) -> bool:
-        """Read further items; return False, and read nothing, if results among them answer calls that were read before."""
+        """Read further items; return False, and read nothing, if results among them answer calls that were read before.
+
+        These are results before the next reply, and results without the id of a call.
+        """
         read = read_items(
             items, self.provider, model=self.model, calls=self.calls, default=self.form.format, keeps_forms=True
         )
         before_reply = takewhile(lambda message: message.role != "assistant", read.messages)
-        if self.items and any(any(message.results()) for message in before_reply):
+        has_early = any(any(message.results()) for message in before_reply)
+        known_ids = self.calls.ids | {call.id for message in read.messages for call in message.calls()}
+        has_foreign = any(result.call_id not in known_ids for m in read.messages for result in m.results())
+        if self.items and (has_early or has_foreign):
             return False
         self.form = self.form.extended(read)
         for message, first in zip(read.messages, read.firsts, strict=True):
