@@ -1,4 +1,4 @@
-"""Builds of the ledger, of recovery from overflow, of frames, of the broker and of the server that are broken on purpose, to prove that the tortures find what they look for.
+"""Builds of the ledger, of recovery from overflow, of frames, of clients' lists, of the broker and of the server that are broken on purpose, to prove that the tortures find what they look for.
 
 Each replaces one thing in this process before any ledger is opened; what is forked from it is broken the same way.
 """
@@ -9,9 +9,10 @@ import asyncio
 import hashlib
 import os
 import shutil
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,10 @@ from nexus.ledger import maintenance as care
 from nexus.ledger.records import MessageRow
 from nexus.ledger.sessions import AcceptedEvent, NewQueuedEvent, QueuedEvent, SessionMetadata, event_key
 from nexus.ledger.sqlite import SqliteLedger, connection
+from nexus.providers import messages as list_reader
 from nexus.text.frames import escaping
 from nexus.types.ledger_entries import Commit, Committed, Cut
+from nexus.types.message import Message, assistant
 from nexus.types.request import AgentResult
 from torture import broken_identity
 
@@ -214,6 +217,30 @@ def single_backslashes() -> None:
     _replace(escaping, "spans", spans)
 
 
+def unpaired_results() -> None:
+    """Results of a client's list whose ids no call has are not paired by their order."""
+
+    def unpaired(messages: Sequence[Message], known_ids: object = ()) -> list[Message]:
+        del known_ids
+        return [*messages]
+
+    _replace(list_reader, "pair_results", unpaired)
+
+
+def single_results() -> None:
+    """Of several results in a row only the first is read."""
+    pair = list_reader.pair_results
+
+    def first_alone(messages: Sequence[Message], known_ids: Collection[str] = ()) -> list[Message]:
+        paired = pair(messages, known_ids)
+        return [
+            replace(after, parts=()) if before.role == after.role == "tool" else after
+            for before, after in pairwise([assistant(""), *paired])
+        ]
+
+    _replace(list_reader, "pair_results", first_alone)
+
+
 def early_acceptance() -> None:
     """A broker returns an event before it is stored."""
     broker = import_module(_BROKER)
@@ -395,6 +422,8 @@ BUILDS: dict[str, Callable[[], None]] = {
         believed_summaries,
         plain_marks,
         single_backslashes,
+        unpaired_results,
+        single_results,
         early_acceptance,
         renamed_repeats,
         early_settlement,

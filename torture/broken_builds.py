@@ -32,6 +32,8 @@ FOUND_BY: Final = (
     *((build, "identity", told) for build, _, told in fault_identity.FOUND_BY),
     ("plain_marks", "frames", "is left"),
     ("single_backslashes", "frames", "undone wrongly"),
+    ("unpaired_results", "lists", "lost: "),
+    ("single_results", "lists", "lost: "),
     ("early_acceptance", "kill_broker", "was accepted, and is lost"),
     ("renamed_repeats", "kill_broker", "were never delivered"),
     ("early_settlement", "kill_broker", "is done,"),

@@ -1,4 +1,4 @@
-"""Faults at named points of a call: refusals, silent overflows, bad summaries, cuts by others; marks that forge a frame.
+"""Faults at named points of a call: refusals, silent overflows, bad summaries, cuts by others; marks that forge a frame, lists of clients.
 
 Each scene is a session, a provider and a summarizer that do one thing wrong, and every promise of `nexus.call` is checked
 after each call. Nothing is random: the seed of each scene is its name.
@@ -20,12 +20,15 @@ from nexus.ledger.sqlite import SqliteLedger
 from nexus.types.ledger_entries import Commit
 from nexus.types.message import assistant
 from nexus.types.request import AgentResult
-from torture import overflow, talks
+from torture import lists, overflow, talks
 from torture import overflow_checks as checks
 from torture.figures import lost, require
 from torture.overflow_checks import Scene
 from torture.refusals import OVERFLOWS, RECOUNT, Provider
 from torture.summarizers import Playing
+
+LISTS: Final = 20
+"""Lists of clients, each a draw of its own."""
 
 LAWS: Any = import_module("laws.frame_laws")
 
@@ -137,6 +140,12 @@ def forged_frames(folder: Path) -> int:
     return len(FORGERIES) * 6
 
 
+def lists_of_clients(folder: Path) -> int:
+    """Send lists of clients with results in every order, without ids and with other ones."""
+    lists.run(LISTS, 1, folder, lambda _done, _all: None)
+    return LISTS
+
+
 def cuts_of_two_processes(folder: Path) -> int:
     """Let two engines cut one session at the same entry, and replay what is sent after the cut that was stored."""
     path, request = str(folder / "l.db"), {"session": overflow.SESSION, "profile": "bare"}
@@ -162,11 +171,13 @@ def cuts_of_two_processes(folder: Path) -> int:
     return 1
 
 
-CASES: Final = (refused_calls, forged_frames, cuts_of_two_processes)
+CASES: Final = (refused_calls, forged_frames, lists_of_clients, cuts_of_two_processes)
 
 FOUND_BY: Final = (
     ("plain_marks", forged_frames, "is left"),
     ("single_backslashes", forged_frames, "undone wrongly"),
+    ("unpaired_results", lists_of_clients, "lost: "),
+    ("single_results", lists_of_clients, "lost: "),
     ("equal_retries", refused_calls, "a retry has"),
     ("forgotten_limits", refused_calls, "are taken as the limit"),
     ("trusted_replies", refused_calls, "was taken for an answer"),
