@@ -83,6 +83,8 @@ class Manifest(Struct, frozen=True):
     image_notes: int = 0  # number of images that were notes because there were too many
     # Beginning and end of each block in which the caller's system prompt came, in its text; empty for one block.
     system_parts: tuple[tuple[int, int], ...] = ()
+    # Beginning, end and participant's name of each message in which it came; empty if none has a name.
+    system_names: tuple[tuple[int, int, str], ...] = ()
     # Pins that the caller of a mirrored list passed with this call.
     list_pins: tuple[MessageRef, ...] = ()
 

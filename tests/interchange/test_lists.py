@@ -271,6 +271,28 @@ def test_names_that_openai_refuses_are_changed(name: Any, expected: Any, is_vali
         assert nx.replay(session.label, nx.store.thread(session.thread).turn).to_openai() == body
 
 
+@pytest.mark.parametrize("own", ["", "Be brief."])
+@pytest.mark.parametrize("tail", [[], [system("Sums.")]])
+def test_opening_system_messages_keep_their_names(own: str, tail: list[dict[str, Any]]) -> None:
+    opening = [{**system("Rules."), "name": "rules"}, {**system("Tone."), "name": "the tone"}, *tail]
+    with nexus.open(ledger=":memory:", system=own) as nx:
+        ctx = nx.mirror([*opening, user("Look.")], **options("openai"))
+        body = ctx.to_openai()
+        assert CHECKS["openai"](body) == []
+        expected = [
+            *([system(own)] if own else []),
+            opening[0],
+            {**opening[1], "name": "the_tone"},
+            *tail,
+            user("Look."),
+        ]
+        assert body["messages"] == expected
+        assert ctx.mirrored is not None and not ctx.mirrored.unchanged
+        nx.record(ctx, reply("openai", []))
+        (session,) = nx.sessions()
+        assert nx.replay(session.label, 1).to_openai() == body
+
+
 @pytest.mark.parametrize("form", SENT)
 def test_list_with_half_of_a_character_is_not_unchanged(form: str) -> None:
     said = content("user", {"text": f"Look. {HALF}"}) if form == "gemini" else user(f"Look. {HALF}")

@@ -101,6 +101,9 @@ class AssemblyInputs:
     system_parts: tuple[tuple[int, int], ...] = ()
     """Beginning and end of each block in which the caller's system prompt came."""
 
+    system_names: tuple[tuple[int, int, str], ...] = ()
+    """Beginning, end and name of each message in which it came, if one has a name."""
+
     list_pins: tuple[MessageRef, ...] = ()
     """Pins that the caller of a mirrored list passed."""
 

@@ -61,7 +61,7 @@ _ID_FIELDS = tuple(
 """Stored keys and attributes that the id covers, in stored order. Listed once, because `fields` takes as long as a warm call."""
 
 _FORMAT_KEYS = ("ahead", "form")
-_KEYS_IF_SET = ("begun", "heading", "system_parts", "list_pins")
+_KEYS_IF_SET = ("begun", "heading", "system_parts", "system_names", "list_pins")
 
 
 def build_manifest(
@@ -125,14 +125,20 @@ def build_manifest(
         image_notes=result.images.notes,
         list_pins=inputs.list_pins,
         system_parts=_system_parts(inputs.system_parts, system.blocks),
+        system_names=inputs.system_names if _ends_system(inputs.system_names, system.blocks) else (),
     )
     return msgspec.structs.replace(manifest, id=_manifest_id(manifest, inputs))
 
 
 def _system_parts(parts: tuple[tuple[int, int], ...], blocks: Sequence[Block]) -> tuple[tuple[int, int], ...]:
     """Return the blocks in which the caller's system prompt came, unless it is another one by now."""
+    return parts if len(parts) > 1 and _ends_system(parts, blocks) else ()
+
+
+def _ends_system(parts: Sequence[tuple[Any, ...]], blocks: Sequence[Block]) -> bool:
+    """Return True if the last part ends with the caller's system prompt."""
     text = sanitize_text(blocks[0].text) if blocks and blocks[0].source == SYSTEM_SOURCE else ""
-    return parts if len(parts) > 1 and parts[-1][1] == len(text) else ()
+    return bool(parts) and parts[-1][1] == len(text)
 
 
 def _manifest_id(manifest: Manifest, inputs: AssemblyInputs) -> str:

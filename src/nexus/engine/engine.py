@@ -389,6 +389,7 @@ class Engine:
             inputs,
             mirrored=mirrored,
             system_parts=client.parts_behind(len(system) - len(client.system)),
+            system_names=client.names_behind(len(system) - len(client.system)),
             list_pins=self._mirror.pins(placed),
         )
         ctx = assemble(authorized.request, self._profile(authorized.request), inputs)

@@ -100,6 +100,8 @@ def body_without_messages(ctx: AssembledContext) -> dict[str, Any]:
 def conversation_parts(ctx: AssembledContext) -> ConversationParts:
     """Return the system slot and the conversation, read only."""
     system = [{"role": "system", "content": ctx.system_prompt}] if ctx.system_prompt else []
+    if ctx.system_prompt and ctx.provenance.manifest.system_names:
+        system = [*_named_system(ctx.system_prompt, ctx.provenance.manifest.system_names)]
     render = ctx.provenance.manifest.render
     if render < REASONING_RENDER:
         return items(ctx.history, "openai", ctx.current, lambda m: fragment(m, render=render), leading=system)
@@ -109,6 +111,20 @@ def conversation_parts(ctx: AssembledContext) -> ConversationParts:
     write = partial(fragment, model=ctx.model, keeps_system=is_own)
     parts = items(ctx.history, key, ctx.current, write, leading=system)
     return with_request(parts, {"role": "user", "content": CONTINUE}, render)
+
+
+def _named_system(text: str, names: Sequence[tuple[int, int, str]]) -> Iterator[dict[str, Any]]:
+    """Yield the system messages in which the caller's prompt came, with their names, and the rest as one."""
+    pieces = [*((text[start:end], name) for start, end, name in names), (text[names[-1][1] :].removeprefix("\n\n"), "")]
+    for content, name in pieces:
+        if content.strip():
+            yield _with_valid_name({"role": "system", "content": content, **({"name": name} if name else {})})
+
+
+def participant_name(message: Message) -> str:
+    """Return the name of the participant who wrote a message in this format; empty if it has none."""
+    items = received_items(message, "openai", with_images=False) if '"name":' in message.meta else None
+    return text_of(items[0].get("name")) if items else ""
 
 
 def fragment(

@@ -301,6 +301,7 @@ class RecordedCallInputs:
             denied_tools=self.denied_tools,
             list_pins=self.list_pins(),
             system_parts=msgspec.convert(self.manifest.get("system_parts", ()), tuple[tuple[int, int], ...]),
+            system_names=msgspec.convert(self.manifest.get("system_names", ()), tuple[tuple[int, int, str], ...]),
         )
 
     def sources(self, notes: list[Block]) -> dict[str, Source]:

@@ -19,7 +19,7 @@ from nexus.assembly.formats.roles import ROLES
 from nexus.assembly.record import unanswered_calls, with_sizes
 from nexus.context import AssembledContext, Mirrored, StoredEvent
 from nexus.engine.mirror.keys import DEFAULT_SCOPE, KeyChain, ListScope, MessageKeys
-from nexus.engine.mirror.lists import ListCache, ReadList, messages_of_items, text_positions
+from nexus.engine.mirror.lists import ListCache, ReadList, messages_of_items, named_positions, text_positions
 from nexus.engine.mirror.moved import MovedLists
 from nexus.engine.mirror.place import LEAST_OVERLAP, Finder, Place
 from nexus.engine.mirror.unchanged import ListForm
@@ -60,10 +60,17 @@ class ClientList:
     """How the list was read."""
     system_parts: tuple[tuple[int, int], ...] = ()
     """Beginning and end of each text of its system messages in `system`."""
+    system_names: tuple[tuple[int, int, str], ...] = ()
+    """Beginning, end and name of each of its system messages in `system`, if one has a name."""
     pins: tuple[int, ...] = ()
     """Indexes of the messages that no cut omits."""
     restored_count: int = 0
     """Number of the session's messages before a window."""
+
+    def names_behind(self, length: int) -> tuple[tuple[int, int, str], ...]:
+        """Return the positions of the list's system messages behind a system prompt of this length and a blank line."""
+        shifted = tuple((length + start, length + end, name) for start, end, name in self.system_names)
+        return ((0, max(length - len("\n\n"), 0), ""), *shifted) if length and shifted else shifted
 
     def parts_behind(self, length: int) -> tuple[tuple[int, int], ...]:
         """Return the positions of the list's system texts behind a system prompt of this length and a blank line."""
@@ -151,7 +158,8 @@ class Mirror:
         history_length = _history_length(read.messages)
         parts = text_positions(read.system_texts)
         client = ClientList(scope, system, read.messages, read.keys, read.chain, history_length, read.form, parts)
-        client = dataclasses.replace(client, pins=self._pinned(read, pins))
+        names = named_positions(read.system, read.names)
+        client = dataclasses.replace(client, pins=self._pinned(read, pins), system_names=names)
         place = self._finder.find(scope.root, client.keys)
         if is_window and place.stored_count < client.history_length:
             client, place = self._as_window(client, place)

@@ -14,6 +14,7 @@ from typing import Any
 from nexus.engine.mirror.keys import KeyChain, ListScope, MessageKeys
 from nexus.engine.mirror.unchanged import ListForm
 from nexus.providers.messages import list_of_items, read_items
+from nexus.providers.openai import participant_name
 from nexus.providers.received import CallIndex
 from nexus.text.as_received import ReceivedFormat, with_received
 from nexus.types.message import Message, Text
@@ -39,6 +40,8 @@ class ReadList:
     system: list[str] = field(default_factory=list[str])
     system_texts: list[list[str]] = field(default_factory=list[list[str]])
     """The texts of each system message."""
+    names: list[str] = field(default_factory=list[str])
+    """The participant's name of each system message; empty if it has none."""
     messages: list[Message] = field(default_factory=list[Message])
     keys: list[MessageKeys] = field(default_factory=list[MessageKeys])
     firsts: list[int] = field(default_factory=list[int])
@@ -63,6 +66,7 @@ class ReadList:
         for message, first in zip(read.messages, read.firsts, strict=True):
             if message.role == "system" and not self.messages:
                 self.system.append(message.text())
+                self.names.append(participant_name(message))
                 self.system_texts.append([part.text for part in message.parts if isinstance(part, Text)])
             else:
                 sized = with_image_sizes(_as_instruction(message))
@@ -76,6 +80,7 @@ class ReadList:
         """Return a list that stays as it is when this one is extended."""
         duplicate = ReadList(self.scope, self.provider, self.model, self.chain.copy(), self.form)
         duplicate.system, duplicate.system_texts = [*self.system], [*self.system_texts]
+        duplicate.names = [*self.names]
         duplicate.messages, duplicate.keys, duplicate.firsts = [*self.messages], [*self.keys], [*self.firsts]
         return duplicate
 
@@ -147,6 +152,17 @@ def text_positions(messages: Sequence[Sequence[str]]) -> tuple[tuple[int, int], 
                 at += len(text) + 1
             at += 1
     return tuple(positions)
+
+
+def named_positions(messages: Sequence[str], names: Sequence[str]) -> tuple[tuple[int, int, str], ...]:
+    """Return beginning, end and name of each system message in their joined text, if one has a name."""
+    positions: list[tuple[int, int, str]] = []
+    at = 0
+    for text, name in zip(messages, names, strict=True):
+        if text:
+            positions.append((at, at + len(text), name))
+            at += len(text) + len("\n\n")
+    return tuple(positions) if any(names) else ()
 
 
 def messages_of_items(firsts: Sequence[int], items: Sequence[int]) -> tuple[int, ...]:
