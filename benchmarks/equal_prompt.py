@@ -37,6 +37,7 @@ from benchmarks.workspace import write_workspace
 from nexus.assembly.fit.cut import Strategy
 from nexus.assembly.fit.excerpts import is_user_turn
 from nexus.assembly.record import with_sizes
+from nexus.text.message_text import is_injected
 from nexus.types.ledger_entries import Commit, NewEntry
 
 COMMAND = "python -m benchmarks equal_prompt"
@@ -56,7 +57,10 @@ PLACES = (FIRST[1], TURN_5, TURN_20, EARLY_RESULT, LATE_RESULT)
 """Where sentences are: in three user turns, and in results of the first and the second half of the planted ones."""
 
 KEY_CHARS = 60
-"""A user turn survives if the first 60 characters of its text are in the last body."""
+"""A user turn survives if the first 60 characters of its text are in the last body.
+
+Of several texts it is the last one that the user typed: Claude Code sends outputs of commands and summaries in front of it.
+"""
 
 Mode: TypeAlias = tuple[Strategy, bool]
 NEXUS: Mapping[str, Mode] = {
@@ -195,10 +199,15 @@ def planted(session: Session, number: int, counter: Remembered) -> Planted:
     for call in calls[:-1]:
         said = nexus.Message("user", call.event.content)
         if call.event.content and is_user_turn(said):
-            user_turns.append(said.text().strip()[:KEY_CHARS])
+            user_turns.append(_typed_texts(said)[-1].strip()[:KEY_CHARS])
     whole = tuple(body for body in bodies(calls, NO_LIMIT, counter, ("oldest_first", False)) if body is not None)
     by_place = {place: tuple(found) for place, found in keys.items()}
     return Planted(session.name, tuple(calls), by_place, tuple(user_turns), whole)
+
+
+def _typed_texts(message: nexus.Message) -> list[str]:
+    texts = [part for part in message.parts if isinstance(part, nexus.Text)]
+    return [part.text for part in texts if not is_injected(nexus.Message("user", (part,)))] or [message.text()]
 
 
 def bodies(calls: Iterable[Call], budget: int, counter: Remembered, mode: Mode) -> list[Body | None]:
