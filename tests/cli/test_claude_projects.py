@@ -143,9 +143,33 @@ def test_usage_adds_up_days_and_projects_and_counts_shared_calls_once(empty: Pat
     assert run("usage", folder=empty).out.splitlines()[-1].startswith("total")
 
 
+def test_cost_is_a_least_one_where_the_file_has_less_output_than_its_replies(claude: Path, empty: Path) -> None:
+    """Claude Code writes the usage with which a stream begins."""
+    (file,) = (claude / "projects").glob("*api/*.jsonl")
+    lines = lines_of("three", "/projects/api", 2, [5_000])
+    lines[-1]["message"]["content"] = [{"type": "text", "text": "Every word of it. " * 40}]
+    file.write_text("\n".join(map(json.dumps, lines)), "utf-8")
+    run("import", "--yes", folder=empty)
+    assert "1 call reported fewer output tokens than its reply had" in run("usage", folder=empty).out.splitlines()[-1]
+    assert sum(row["short_outputs"] for row in run("usage", "--json", folder=empty).json) == 1
+    assert "USD at list prices: at least 0.0152" in run("session", "show", "three", folder=empty).out
+    assert "at least" not in run("session", "show", "one", folder=empty).out
+
+
 def test_usage_without_calls_says_so(empty: Path) -> None:
+    assert "since 2030-01-01" in run("usage", "--since", "2030-01-01", folder=empty).out
     assert "No calls with reported usage" in run("usage", folder=empty).out
     assert run("usage", "--json", folder=empty).json == []
+
+
+@pytest.mark.parametrize(("tokens", "window"), [(167_000, 200_000), (201_000, 1_000_000)])
+def test_window_is_the_clients_unless_a_prompt_exceeds_it(claude: Path, empty: Path, tokens: int, window: int) -> None:
+    (file,) = (claude / "projects").glob("*api/*.jsonl")
+    lines = lines_of("three", "/projects/api", 2, [tokens])
+    lines[-1]["message"]["model"] = "claude-opus-4-6"
+    file.write_text("\n".join(map(json.dumps, lines)), "utf-8")
+    run("import", "--yes", folder=empty)
+    assert f"of a window of {window:,}" in run("context", "three", "--peak", folder=empty).out
 
 
 @pytest.mark.usefixtures("claude")

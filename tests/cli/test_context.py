@@ -174,3 +174,7 @@ def test_largest_results_are_listed_with_their_calls(example: Path) -> None:
     tools = {part["name"]: part["tokens"] for part in value["conversation"] if part["kind"] == "tool"}
     assert all(one["tokens"] <= tools[one["tool"]] for one in largest)
     assert run("history", "main", "--call", largest[0]["call"], folder=example).code == 0
+    assert largest[0]["arguments"].startswith("{")
+    assert re.search(
+        rf"^{largest[0]['tool']} \S.* {largest[0]['call']}", run("context", folder=example).out, re.MULTILINE
+    )

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nexus.context import AssembledContext, TokenLine
-from nexus.render.console import printable
+from nexus.render.console import call_values, printable
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import message_tokens
 from nexus.tokens.model_names import same_model
@@ -61,7 +61,8 @@ def window_report(ctx: AssembledContext, counter: TokenCounter) -> dict[str, Any
         },
         "conversation": msgspec.to_builtins(contents),
         "largestResults": [
-            {"tool": result.tool, "call": result.call_id, "tokens": result.tokens} for result in largest
+            {"tool": result.tool, "call": result.call_id, "tokens": result.tokens, "arguments": result.arguments}
+            for result in largest
         ],
         "free": budget.remaining,
         "cacheBoundary": msgspec.to_builtins(ctx.accounting.prefix),
@@ -79,12 +80,18 @@ class ContentTokens(Struct, frozen=True):
     tokens: int
 
 
+VALUE_CHARS = 36
+"""Characters of a call's first argument in a table."""
+
+
 class LargeResult(Struct, frozen=True):
     """One of the largest tool results in the conversation."""
 
     tool: str
     call_id: str
     tokens: int
+    arguments: str
+    """JSON text; empty if the call is not in view."""
 
 
 def conversation_contents(
@@ -101,7 +108,8 @@ def conversation_contents(
         Counter[tuple[str, str]](),
     )
     results: list[tuple[int, ToolResult]] = []
-    tools = {call.id: call.name for message in ctx.history for call in message.calls()}
+    calls = {call.id: call for message in ctx.history for call in message.calls()}
+    unknown_call = ToolCall("", "unknown", "")
     for message in ctx.history:
         is_returned = provider_format == "anthropic" and same_model(message.model, ctx.model)
         for part in message.parts:
@@ -112,7 +120,7 @@ def conversation_contents(
                     kind = ("tool", part.name)
                     counts[kind] += 1
                 case ToolResult():
-                    kind = ("tool", part.name or tools.get(part.call_id, "unknown"))
+                    kind = ("tool", part.name or calls.get(part.call_id, unknown_call).name)
                     results.append((tokens, part))
                 case Thinking():
                     kind, tokens = ("thinking", message.role), size.optional if is_returned else 0
@@ -126,8 +134,9 @@ def conversation_contents(
     factor = total / max(sum(base.values()), 1)
     largest = sorted(results, key=lambda item: item[0], reverse=True)[:LARGEST_RESULTS]
     return sorted(contents, key=lambda part: part.tokens, reverse=True), [
-        LargeResult(part.name or tools.get(part.call_id, "unknown"), part.call_id, round(tokens * factor))
+        LargeResult(part.name or call.name, part.call_id, round(tokens * factor), call.arguments)
         for tokens, part in largest
+        for call in (calls.get(part.call_id, unknown_call),)
     ]
 
 
@@ -138,6 +147,15 @@ def _shares(weights: list[int], total: int) -> list[int]:
         running += weight
         ends.append(round(total * running / weight_sum))
     return [end - start for start, end in pairwise(ends)]
+
+
+def _first_value(arguments: str) -> str:
+    """Return the first argument of a call, shortened: the end of a path, the beginning of anything else."""
+    _, value = next(iter(call_values(arguments) or []), ("", ""))
+    text = " ".join(value.strip('"').split())
+    if len(text) <= VALUE_CHARS:
+        return text
+    return f"…{text[1 - VALUE_CHARS :]}" if text.startswith(("/", "~", "C:")) else f"{text[: VALUE_CHARS - 1]}…"
 
 
 def contents_table(ctx: AssembledContext, counter: TokenCounter) -> Group:
@@ -154,7 +172,8 @@ def contents_table(ctx: AssembledContext, counter: TokenCounter) -> Group:
     for name, right in (("largest results", False), ("call", False), ("tokens", True)):
         results.add_column(name, justify="right" if right else "left", overflow="fold")
     for result in largest:
-        results.add_row(_text(result.tool), _text(result.call_id), f"{result.tokens:,}")
+        what = f"{result.tool} {_first_value(result.arguments)}".rstrip()
+        results.add_row(_text(what), _text(result.call_id), f"{result.tokens:,}")
     return Group(*((Text(), table) if contents else ()), *((Text(), results) if largest else ()))
 
 

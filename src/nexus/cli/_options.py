@@ -113,8 +113,10 @@ class CommandOptions:
         """The workspace: the one that was named, else the nearest one around the current folder."""
         if self.workspace:
             return Path(self.workspace).expanduser()
-        current = Path.cwd()
-        return next((folder for folder in (current, *current.parents) if (folder / ".nexus").is_dir()), current)
+        current, home = Path.cwd(), home_folder().resolve()
+        around = (folder for folder in (current, *current.parents) if (folder / ".nexus").is_dir())
+        # The user's own Nexus folder makes no workspace of the home folder, or agents could read all of it.
+        return next((folder for folder in around if (folder / ".nexus").resolve() != home), current)
 
     @property
     def ledger_url(self) -> str:

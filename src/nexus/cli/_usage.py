@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from nexus.cli._output import count_noun
 from nexus.engine import Engine
@@ -10,6 +10,9 @@ from nexus.providers.prompt_cache import cost_of_reply
 from nexus.providers.received import items_of, mapping, number_of, text_of
 from nexus.types.ledger_entries import IMPORTED_REQUEST, Entry
 from nexus.types.request import TokenUsage
+
+SHORT_TOKENS = 50
+"""Base tokens of a reply that a report may lack."""
 
 
 class ModelUsage(Struct, frozen=True):
@@ -25,6 +28,8 @@ class ModelUsage(Struct, frozen=True):
     """Cost at list prices; None for a model without prices."""
     cache_write_1h_tokens: int = 0
     """Those of `cache_write_tokens` that are kept for an hour."""
+    short_outputs: int = 0
+    """Calls whose reported output tokens are fewer than their reply has, as in files that were written mid-stream."""
 
 
 class ReportedUsage(Struct, frozen=True):
@@ -55,12 +60,16 @@ class ReportedUsage(Struct, frozen=True):
         for usage in self.summaries:
             noun = "summary" if usage.model else "rejected summary"
             costs.append((usage.dollars, count_noun(usage.calls, noun) + (usage.model and f" by {usage.model}")))
-        priced = [f"{dollars:,.4f} for {calls}" for dollars, calls in costs if dollars is not None]
+        short = sum(usage.short_outputs for usage in self.models)
+        least = "at least " if short else ""
+        priced = [f"{least}{dollars:,.4f} for {calls}" for dollars, calls in costs if dollars is not None]
         unpriced = [f"unknown for {calls}" for dollars, calls in costs if dollars is None]
         cost = f"USD at list prices: {', '.join(priced + unpriced)}"
         total = sum(usage.input_tokens for usage in self.models)
         if total:
             cost += f"; {sum(usage.cache_read_tokens for usage in self.models) / total:.1%} of input cached"
+        if short:
+            cost += f"; {short_outputs(short)}"
         return last if self.models else "", cost
 
 
@@ -75,6 +84,13 @@ class ReportedCall(Struct, frozen=True):
     key: str
     """The same for the same call in all sessions that share it."""
     is_summary: bool = False
+    reply_tokens: int = 0
+    """Base tokens of the reply."""
+
+    @property
+    def is_output_short(self) -> bool:
+        """True if the reported output tokens are fewer than half of the reply's."""
+        return self.reply_tokens > 2 * self.usage.output_tokens + SHORT_TOKENS
 
 
 class _Calls(Struct):
@@ -94,7 +110,7 @@ def reported_usage(nx: Engine, label: str) -> ReportedUsage:
     for call in read.calls.values():
         of_kind = sums[call.is_summary]
         total = of_kind.get(call.model) or ModelUsage(call.model, 0, 0, 0, 0, 0, 0.0)
-        of_kind[call.model] = _with_call(total, call.usage, call.dollars)
+        of_kind[call.model] = _with_call(total, call)
     models, summaries = (tuple(of_kind.values()) for of_kind in sums)
     model, tokens = (read.last.model, read.last.usage.input_tokens) if read.last else ("", 0)
     return ReportedUsage(model, tokens, models, read.is_imported, read.tools, summaries)
@@ -133,8 +149,10 @@ def _read_calls(nx: Engine, label: str) -> _Calls:
             read.is_imported = has_file and "model" not in entry.body  # recorded calls name theirs
             # Parts of one reply that were imported one after the other are one call, with the usage of the last part.
             reply_id = entry.rows[0].message.id if read.is_imported and entry.rows else ""
-            read.last = _call(nx, model, usage, entry, reply_id)
-            read.calls[read.last.key] = read.last
+            call = _call(nx, model, usage, entry, reply_id)
+            if (part := read.calls.get(call.key)) is not None:
+                call = structs.replace(call, reply_tokens=call.reply_tokens + part.reply_tokens)
+            read.last = read.calls[call.key] = call
     return read
 
 
@@ -142,10 +160,17 @@ def _call(
     nx: Engine, model: str, usage: TokenUsage, entry: Entry, reply_id: str = "", *, is_summary: bool = False
 ) -> ReportedCall:
     cost = cost_of_reply(usage, nx.resolve(model)) if model else None
-    return ReportedCall(model, usage, cost, entry.at_ms, reply_id or entry.hash.hex(), is_summary)
+    tokens = 0 if is_summary else sum(row.size.tokens for row in entry.rows if row.message.role == "assistant")
+    return ReportedCall(model, usage, cost, entry.at_ms, reply_id or entry.hash.hex(), is_summary, tokens)
 
 
-def _with_call(total: ModelUsage, usage: TokenUsage, cost: float | None) -> ModelUsage:
+def short_outputs(calls: int) -> str:
+    """Return a sentence about calls whose reported output is too low."""
+    return f"{count_noun(calls, 'call')} reported fewer output tokens than {'its reply' if calls == 1 else 'their replies'} had"
+
+
+def _with_call(total: ModelUsage, call: ReportedCall) -> ModelUsage:
+    usage, cost = call.usage, call.dollars
     return ModelUsage(
         total.model,
         total.calls + 1,
@@ -155,4 +180,5 @@ def _with_call(total: ModelUsage, usage: TokenUsage, cost: float | None) -> Mode
         total.output_tokens + usage.output_tokens,
         None if cost is None or total.dollars is None else total.dollars + cost,
         total.cache_write_1h_tokens + usage.cache_write_1h_tokens,
+        total.short_outputs + call.is_output_short,
     )

@@ -363,15 +363,15 @@ def _print_reported(past_call: PastCall, ctx: AssembledContext) -> None:
     if past_call.call.input_tokens is None:
         click.echo(f"\nCall of {time}; no usage reported. Counted here: {counted:,}.")
         return
-    window = ctx.accounting.model_info.max_input_tokens
-    share = f"{100 * past_call.call.input_tokens / max(window, 1):.1f} % of the model's window of {window:,}"
+    window = ctx.token_budget.model_limit or ctx.accounting.model_info.max_input_tokens
+    share = f"{100 * past_call.call.input_tokens / max(window, 1):.1f} % of a window of {window:,}"
     click.echo(
         f"\nCall of {time}. Reported: {past_call.call.input_tokens:,} input tokens, {share}. Counted here: {counted:,}."
     )
     if past_call.is_recorded:
         return
     if past_call.call.input_tokens > counted:
-        missing = "" if ctx.system_prompt or ctx.tools else "Above all system prompt and tools are not in the file. "
+        missing = "" if ctx.system_prompt or ctx.tools else "The file has neither the system prompt nor the tools. "
         click.echo(f"{missing}Counts differ by model, too.")
     else:
         click.echo("The tool sent less than its file contains: it may have left out old results or thinking.")
@@ -390,7 +390,7 @@ def print_window(
         out.print()
         counted = f"Counted here: {ctx.token_budget.used.total:,}."
         out.print(printable_lines(f"Reported: {usage.lines()[0]}. {counted}"), markup=False, highlight=False)
-        out.print("The fullest call so far: nexus context --peak")
+        out.print(printable_lines(f"The fullest call so far: nexus context {quoted(ctx.session_label)} --peak"))
 
 
 @nexus_command("record")

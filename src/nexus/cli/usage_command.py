@@ -11,7 +11,7 @@ from msgspec import Struct
 from nexus.cli._options import CommandOptions, nexus_command
 from nexus.cli._output import format_time
 from nexus.cli._parameters import Choice
-from nexus.cli._usage import ReportedCall, project_of, reported_calls
+from nexus.cli._usage import ReportedCall, project_of, reported_calls, short_outputs
 from nexus.engine import Engine
 from nexus.render.console import printable
 
@@ -33,6 +33,7 @@ class _Total(Struct):
     output: int = 0
     dollars: float = 0.0
     unpriced_calls: int = 0
+    short_outputs: int = 0
 
     def add(self, session: str, call: ReportedCall) -> None:
         """Add a call."""
@@ -43,6 +44,7 @@ class _Total(Struct):
         self.output += call.usage.output_tokens
         self.dollars += call.dollars or 0.0
         self.unpriced_calls += call.dollars is None
+        self.short_outputs += call.is_output_short
 
     def value(self) -> dict[str, Any]:
         """Return the sums as JSON; dollars are null if no call has a known price."""
@@ -54,6 +56,7 @@ class _Total(Struct):
             **{name: getattr(self, name) for name in COUNTS[1:]},
             "dollars": round(self.dollars, 6) if is_priced else None,
             "unpriced_calls": self.unpriced_calls,
+            "short_outputs": self.short_outputs,
         }
 
 
@@ -80,10 +83,14 @@ def command(by: str, since: Any, options: CommandOptions) -> None:
         values,
         (*names, *COUNTS, "USD"),
         rows,
-        empty="No calls with reported usage (add sessions: nexus import FILE or nexus record).",
+        empty=f"No calls with reported usage since {first_day}."
+        if first_day
+        else "No calls with reported usage (add sessions: nexus import FILE or nexus record).",
         numbers=(*COUNTS, "USD"),
         wraps=("project",),
     )
+    if not options.as_json and (short := sum(total.short_outputs for total in totals)):
+        click.echo(f"The cost is at least this: {short_outputs(short)}.")
 
 
 def _totals(nx: Engine, by: str, first_day: str) -> list[_Total]:

@@ -45,7 +45,8 @@ def recorded_call(store: LedgerStore, session: str, turn: int, number: int | Non
     rows = _rows(store, thread, turn)
     if not rows:
         raise BadReference(
-            f"turn {turn} of session {session!r} has no recorded call (it was imported or appended without a request)"
+            f"turn {turn} of session {session!r} has no recorded call: it was imported or appended without a request "
+            f"(see what is known of it: nexus context {session} --at {turn})"
         )
     wanted = len(rows) if number is None else number
     if not 1 <= wanted <= len(rows):

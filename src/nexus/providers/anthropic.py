@@ -149,7 +149,8 @@ def conversation_parts(ctx: AssembledContext) -> ConversationParts:
     parts, render = _unpaired_parts(ctx), ctx.provenance.manifest.render
     if render >= VALID_BLOCKS_RENDER and _SERVER_TOOLS in ctx.history.fragments:
         parts = ConversationParts(with_paired_server_tools(parts.fragments), parts.settled)
-    if not any(map(_use_of, as_blocks(parts.fragments[-1]["content"]))):  # the provider continues its own tools' calls
+    last = as_blocks(parts.fragments[-1]["content"]) if parts.fragments else []
+    if not any(map(_use_of, last)):  # the provider continues its own tools' calls
         parts = with_request(parts, {"role": "user", "content": [{"type": "text", "text": CONTINUE}]}, render)
     return with_placed_system(parts) if takes_system_messages(ctx.model) else parts
 

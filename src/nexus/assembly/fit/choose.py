@@ -7,7 +7,10 @@ they do. System prompt, tools, event and last group are never omitted.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import TypeGuard
 
 from msgspec import structs
@@ -192,17 +195,23 @@ def _choose_notes(
         event = event_messages(request.event, choice.included, inputs.source_context.at_ms)
         visible = window.rules.path_format.event(event, window.head, request.identity.principal)
         uncut_result = with_event(window, visible, inputs.counter, None)
-        scaled = with_content_factor(inputs, system, preamble, uncut_result)
+
+        def within(available: int) -> FitResult:
+            return fit(uncut_result, available, preamble.fixed, context, inputs.counter, visible)
+
+        def measured(result: FitResult) -> AssemblyInputs:
+            return with_content_factor(inputs, system, preamble, result)
+
+        scaled = measured(uncut_result)
         try:
-            result = fit(uncut_result, scaled.available, preamble.fixed, context, inputs.counter, visible)
-            for _ in range(MOST_REFITS):
-                scaled = with_content_factor(inputs, system, preamble, result) if result.cut else scaled
-                if total_tokens(result, preamble.fixed) <= scaled.available:
-                    break
-                result = fit(uncut_result, scaled.available, preamble.fixed, context, inputs.counter, visible)
+            scaled, result = _fit_as_counted(scaled, within, measured)
         except BudgetTooSmall as error:
-            rounding = ROUNDING_TOKENS if scaled.factor != 1 else 0
-            return error.scaled(scaled.factor, inputs.budget.available, rounding)
+            least = _least_result(error, within)
+            scaled = max(scaled, measured(least), key=attrgetter("factor")) if least else scaled
+            if least is None or total_tokens(least, preamble.fixed) > scaled.available:
+                rounding = ROUNDING_TOKENS if scaled.factor != 1 else 0
+                return error.scaled(scaled.factor, inputs.budget.available, rounding)
+            result = within(scaled.available)
         return ChosenFit(scaled, preamble, choice, event, result)
 
     # The history as it is: with everything that it lacks, then without memory that was never sent. Memory stays away
@@ -218,6 +227,29 @@ def _choose_notes(
             return _fit_of(chosen)
     # A cut takes memory notes out of the history, and no message leaves to make room for them.
     return _fit_of(fitted(CurrentBlocks([note for note in notes if note not in memory], [], memory)))
+
+
+def _fit_as_counted(
+    scaled: AssemblyInputs, within: Callable[[int], FitResult], measured: Callable[[FitResult], AssemblyInputs]
+) -> tuple[AssemblyInputs, FitResult]:
+    """Return the fit, and the inputs with the factor by which it was made.
+
+    What a cut leaves may take more tokens for each base token than the whole history; then it is cut further. Where it
+    takes fewer, the larger count stays. Raises BudgetTooSmall, in base tokens.
+    """
+    result = within(scaled.available)
+    for _ in range(MOST_REFITS):
+        if result.cut is None or (counted := measured(result)).factor <= scaled.factor:
+            break
+        scaled, result = counted, within(counted.available)
+    return scaled, result
+
+
+def _least_result(error: BudgetTooSmall, within: Callable[[int], FitResult]) -> FitResult | None:
+    """Return what is never cut, for an error in base tokens; None if its size is not known."""
+    with suppress(BudgetTooSmall):
+        return within(error.needed_tokens)
+    return None
 
 
 def _fit_of(chosen: ChosenFit | BudgetTooSmall) -> ChosenFit:

@@ -32,6 +32,10 @@ NO_LIMIT = 1_000_000_000
 """A budget that no history exceeds."""
 
 
+CLIENT_WINDOWS = {"claude_code": 200_000}
+"""Largest prompts that clients send to any model, unless a user selects a larger window: https://code.claude.com/docs/en/model-config"""
+
+
 TOOLS_SOURCE = "nexus:tools"
 """Source of warnings about the tools of a call."""
 
@@ -44,6 +48,8 @@ class PastCall(Struct, frozen=True):
     count: int
     is_recorded: bool
     """True if the ledger has the call's manifest, so that its whole prompt is known."""
+    most_tokens: int
+    """The largest reported input of the session's calls."""
 
 
 def find_call(nx: Engine, label: str, turn: int | None, number: int | None = None) -> PastCall:
@@ -58,7 +64,7 @@ def find_call(nx: Engine, label: str, turn: int | None, number: int | None = Non
             raise BadReference(f"session {label!r} has no call with reported usage (name a turn: --at TURN)")
         fullest = max(reported, key=lambda call: call.input_tokens or 0)
         of_turn = [call for call in calls if call.turn == fullest.turn]
-        return _past_call(nx, label, of_turn, of_turn.index(fullest))
+        return _past_call(nx, label, calls, of_turn, of_turn.index(fullest))
     of_turn = [call for call in calls if call.turn == turn]
     if not of_turn:
         turns = nx.ledger.thread_info(label).turn
@@ -67,19 +73,21 @@ def find_call(nx: Engine, label: str, turn: int | None, number: int | None = Non
     wanted = len(of_turn) if number is None else number
     if wanted > len(of_turn):
         raise BadReference(f"call {wanted} not found: turn {turn} of session {label!r} has {len(of_turn)} calls")
-    return _past_call(nx, label, of_turn, wanted - 1)
+    return _past_call(nx, label, calls, of_turn, wanted - 1)
 
 
-def _past_call(nx: Engine, label: str, of_turn: list[CachedCall], at: int) -> PastCall:
+def _past_call(nx: Engine, label: str, calls: list[CachedCall], of_turn: list[CachedCall], at: int) -> PastCall:
     seq = of_turn[at].seq
     is_recorded = bool(nx.store.assemblies(nx.ledger.thread(label), seq - 1, seq))
-    return PastCall(of_turn[at], at + 1, len(of_turn), is_recorded)
+    most_tokens = max(call.input_tokens or 0 for call in calls)
+    return PastCall(of_turn[at], at + 1, len(of_turn), is_recorded, most_tokens)
 
 
 def context_of_call(nx: Engine, label: str, chosen: PastCall) -> AssembledContext:
-    """Return the context of a call. The budget of an imported one is the whole window of its own model.
+    """Return the context of a call. The budget of an imported one is the whole window that its client used.
 
-    Nothing is cut: if the file has more than fits, the budget is larger, because the tool sent less than its file has.
+    That is its model's, but no more than the client's own limit (`CLIENT_WINDOWS`) if all prompts of the session are
+    within that. Nothing is cut: if the file has more than fits, the budget is larger, because the tool sent less than its file has.
 
     Raises BadReference for an imported call without a message before it, and the errors of `assemble`.
     """
@@ -102,7 +110,12 @@ def context_of_call(nx: Engine, label: str, chosen: PastCall) -> AssembledContex
             else Event(content=first.parts, received=first.received)
         )
         model = chosen.call.model or nx.model
-        window = nx.resolve(model).max_input_tokens
+        window, client_window = (
+            nx.resolve(model).max_input_tokens,
+            CLIENT_WINDOWS.get(nx.ledger.metadata(label).origin, 0),
+        )
+        if chosen.most_tokens <= client_window:
+            window = min(window, client_window)
         ctx = copy.assemble(
             event, session=label, model=model, budget=NO_LIMIT, profile=PROFILE, **_request(until_reply)
         )
