@@ -27,7 +27,7 @@ def test_it_tells_the_figures_and_the_summary_and_undo_takes_it_back(tmp_path: P
     assert "would become a summary of at most" in foretold.out
     done = run("compact", "main", "focus on decisions", "-w", "w", "--budget", "8000", folder=folder)
     assert done.code == 0 and "messages are now a summary of" in done.out
-    assert "Never book a night train." in done.out and "Revert it: nexus undo" in done.out
+    assert "Never book a night train." in done.out and "Revert it: nexus undo main --workspace w" in done.out
     shown = run("assemble", "and now?", "-s", "main", "-w", "w", "--budget", "8000", "--as", "openai", folder=folder)
     assert "[Previous conversation summary]" in shown.out
     assert "undone" in run("undo", "main", "-w", "w", folder=folder).out

@@ -90,7 +90,7 @@ def test_compact_in_a_chat_is_by_its_model_and_its_cost_is_in_the_facts(
     talked(empty)
     talk = chat()
     talk.say("/model", "summaries by gpt-4o", PROMPT)
-    shown = talk.say("/compact the release", "Revert it: nexus undo")
+    shown = talk.say("/compact the release", "Revert it: /undo")
     assert "(by gpt-4o, for 900,100 tokens" in " ".join(shown.split())
     talk.wait_for(PROMPT)
     (body,) = filter(is_summary, server.bodies)

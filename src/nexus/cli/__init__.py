@@ -146,15 +146,20 @@ def main(args: list[str] | None = None) -> NoReturn:
 
 
 def run_line(args: list[str] | None) -> int:
-    """Run a command line and return its exit code. Errors are printed."""
+    """Run a command line and return its exit code. Errors are printed.
+
+    The object of click's context is the form of the chat's command that runs the line; None outside of a chat.
+    """
     from nexus.cli._exit_codes import STOPPED, UNREADABLE, exit_code
     from nexus.errors import NexusError
 
     # Read from the arguments themselves: an error in parsing them must be reported as JSON too.
     words = args if args is not None else sys.argv[1:]
     as_json = "--json" in words
+    context = click.get_current_context(silent=True)
+    slash_form: str | None = context.obj if context is not None else None
     try:
-        result = cli.main(args, prog_name="nexus", standalone_mode=False)
+        result = cli.main(args, prog_name="nexus", standalone_mode=False, obj=slash_form)
     except NexusError as error:
         _print_error(error, str(error), f"nexus: {error}", as_json=as_json)
         return exit_code(type(error))
@@ -164,6 +169,8 @@ def run_line(args: list[str] | None) -> int:
         error.show(text)
         full_text = text.getvalue().rstrip("\n")
         message = error.format_message()
+        if slash_form and isinstance(error, click.UsageError):
+            suggestion, full_text = "", f"nexus: {error.message.rstrip('.')} (usage: {slash_form})"
         if suggestion:  # instead of what click itself suggests
             message, full_text = (
                 f"{_CLICKS_SUGGESTION.sub('', plain).removesuffix('.')}.{suggestion}" for plain in (message, full_text)

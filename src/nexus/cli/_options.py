@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shlex
 import shutil
 import stat
 import sys
@@ -31,6 +32,7 @@ from nexus.ledger.address import is_address, parse_address
 from nexus.ledger.location import open_ledger, open_server_ledger, workspace_ledger
 from nexus.ledger.sql.store import SqlLedger
 from nexus.ledger.sqlite import SqliteLedger
+from nexus.render.console import printable
 from nexus.tokens.model_table import DEFAULT_MODEL
 from nexus.types.block import ContextWarning
 from nexus.types.config import Config
@@ -107,6 +109,11 @@ class CommandOptions:
     """A profile's name, or its file."""
     tools: str | None = None
     """A file with tool definitions."""
+
+    @property
+    def typed_ledger(self) -> str | None:
+        """The ledger if the option named it, not the environment."""
+        return None if self.ledger == named_ledger() else self.ledger
 
     @property
     def root(self) -> Path:
@@ -359,10 +366,24 @@ class NexusGroup(click.Group):
 
 
 def check_new_name(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
-    """Reject an empty session name. Raises BadParameter."""
+    """Reject an empty session name, and `last`. Raises BadParameter."""
     if value is not None and not value.strip():
         raise click.BadParameter("a name cannot be empty")
+    if value == LAST:
+        raise click.BadParameter(f"{LAST!r} means the newest session (give another name)")
     return value
+
+
+def line_to_type(slash_line: str, options: CommandOptions, *words: str) -> str:
+    """Return a line for the user to type: that of the chat if one runs this command, else of the command line.
+
+    The latter names the same workspace and ledger, except the ledger of the environment, which may have a password.
+    """
+    context = click.get_current_context(silent=True)
+    if context is not None and context.obj:
+        return slash_line
+    places = {"--workspace": options.workspace, "--ledger": options.typed_ledger}
+    return printable(shlex.join(["nexus", *words, *(part for pair in places.items() if pair[1] for part in pair)]))
 
 
 def is_stream(path: str) -> bool:

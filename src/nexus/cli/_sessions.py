@@ -71,10 +71,7 @@ def resolve_session(nx: Engine, name: str) -> str:
 
     Raises NoSuchSession.
     """
-    label = nx.ledger.resolve(name)
-    if not label and name == LAST:
-        label = next((session.label for session in nx.ledger.sessions()), "")
-    if label := label or _by_prefix(nx, name):
+    if label := nx.ledger.resolve(name) or _newest(nx, name) or _by_prefix(nx, name):
         return label
     if nx.ledger.location == NO_LEDGER:
         raise NoSuchSession(
@@ -84,8 +81,28 @@ def resolve_session(nx: Engine, name: str) -> str:
 
 
 def resolve_id(nx: Engine, name: str) -> str:
-    """Return the session with this name, or whose id begins with it; another name may be new."""
-    return name if nx.ledger.resolve(name) or not _ID_PREFIX.fullmatch(name) else _by_prefix(nx, name) or name
+    """Return the session with this name, the newest for `last`, or whose id begins so; another name may be new.
+
+    Raises NoSuchSession for `last` without a session.
+    """
+    if nx.ledger.resolve(name):
+        return name
+    if name == LAST and not _newest(nx, name):
+        raise NoSuchSession(f"no session yet: {LAST!r} means the newest one (begin one with another name)")
+    return _newest(nx, name) or (_by_prefix(nx, name) if _ID_PREFIX.fullmatch(name) else "") or name
+
+
+def similar_session(nx: Engine, name: str) -> str:
+    """Return the only session whose name begins with that of a new one; empty if there is none."""
+    try:
+        return _by_prefix(nx, name)
+    except NoSuchSession:
+        return ""
+
+
+def _newest(nx: Engine, name: str) -> str:
+    """Return the session with the newest last entry if the name is `last`; empty for another name."""
+    return next((session.label for session in nx.ledger.sessions()), "") if name == LAST else ""
 
 
 def _by_prefix(nx: Engine, prefix: str) -> str:

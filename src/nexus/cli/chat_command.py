@@ -19,7 +19,7 @@ from nexus.cli._exit_codes import STOPPED, WRONG_INPUT, exit_code
 from nexus.cli._models import NoKey
 from nexus.cli._options import CommandOptions, nexus_command
 from nexus.cli._output import beginning, console, count_noun, print_warning, quoted
-from nexus.cli._sessions import resolve_session
+from nexus.cli._sessions import resolve_id, similar_session
 from nexus.cli._tracing import send_traces
 from nexus.cli.chat_agent import (
     LOCAL_INSTALL,
@@ -214,10 +214,7 @@ class Chat:
     def open_session(self, name: str) -> None:
         """Continue another session; a name that does not exist begins one."""
         nx = self.agent.nx
-        try:
-            self.agent.session = resolve_session(nx, name)
-        except NexusError:
-            self.agent.session = nx.session_label(name)
+        self.agent.session = nx.session_label(resolve_id(nx, name))
         click.echo(f"{self._place()}.")
         self._resume()
 
@@ -282,7 +279,8 @@ class Chat:
     def _place(self) -> str:
         nx, label = self.agent.nx, self.agent.session
         turns = nx.ledger.thread_info(label).turn if nx.ledger.resolve(label) else 0
-        state = f"{turns:,} turn{'' if turns == 1 else 's'}" if turns else "new"
+        other = "" if nx.ledger.resolve(label) else similar_session(nx, label)
+        state = count_noun(turns, "turn") if turns else f"new; {quoted(other)} exists" if other else "new"
         return f"Session {quoted(label)} ({state}), model {printable(self.agent.model)}, workspace {printable(str(nx.workspace))}"
 
     def _status_line(self) -> str:

@@ -47,7 +47,7 @@ def resume_command(options: CommandOptions, settings: AgentSettings, session: st
     """Return the command that continues a session with the options of this chat."""
     values = {
         "--workspace": options.workspace,
-        "--ledger": options.ledger,
+        "--ledger": options.typed_ledger,
         "--base-url": settings.base_url,
         "--key-variable": settings.key_variable,
         "--model": "" if settings.local else model if options.model or settings.base_url else "",

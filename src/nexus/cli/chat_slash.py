@@ -12,6 +12,7 @@ import click
 from msgspec import Struct
 
 from nexus.cli import COMMANDS as SUMMARIES
+from nexus.cli import cli as nexus_cli
 from nexus.cli import run_line
 from nexus.cli._exit_codes import STOPPED
 from nexus.cli._options import CommandOptions
@@ -71,11 +72,12 @@ class Conversation(Protocol):
 
 
 class SlashCommand(Struct, frozen=True):
-    """A command: its function, the form of its arguments, and its help."""
+    """A command: its function, the form of its arguments, its help, and whether it needs a session with messages."""
 
     run: Callable[[Conversation, str], int]
     arguments: str
     help: str
+    needs_messages: bool = False
 
 
 def run_slash(chat: Conversation, line: str) -> int:
@@ -88,7 +90,14 @@ def run_slash(chat: Conversation, line: str) -> int:
         raise click.UsageError(
             f"unknown command /{printable(name)}: {advice}/help lists them (a message may begin with a space)"
         )
-    return command.run(chat, argument.strip())
+    ledger, session = chat.agent.nx.ledger, chat.agent.session
+    # Without this, the command line would take the name of a new session as the beginning of another one's.
+    if command.needs_messages and ledger.resolve(session) is None:
+        click.echo("The session begins with the first message.")
+        return 0
+    form = f"/{name} {command.arguments}".rstrip()
+    with click.Context(nexus_cli, info_name="chat", obj=form):
+        return command.run(chat, argument.strip())
 
 
 def _nexus(chat: Conversation, command: str, *arguments: str, **options: str) -> int:
@@ -134,9 +143,6 @@ def _undo(chat: Conversation, _argument: str) -> int:
 
 
 def _session(chat: Conversation, _argument: str) -> int:
-    if chat.agent.nx.ledger.resolve(chat.agent.session) is None:
-        click.echo("The session begins with the first message.")
-        return 0
     return _nexus(chat, "session show", chat.agent.session)
 
 
@@ -246,19 +252,25 @@ def _quit(_chat: Conversation, _argument: str) -> int:
 COMMANDS = {
     "help": SlashCommand(_help, "", "List commands and keys."),
     "context": SlashCommand(_context, "", SUMMARIES["context"]),
-    "compact": SlashCommand(_compact, "[FOCUS]", SUMMARIES["compact"]),
-    "undo": SlashCommand(_undo, "", SUMMARIES["undo"]),
-    "session": SlashCommand(_session, "", "Show this session: facts, counts, reported tokens, cost."),
+    "compact": SlashCommand(_compact, "[FOCUS]", SUMMARIES["compact"], needs_messages=True),
+    "undo": SlashCommand(_undo, "", SUMMARIES["undo"], needs_messages=True),
+    "session": SlashCommand(
+        _session, "", "Show this session: facts, counts, reported tokens, cost.", needs_messages=True
+    ),
     "model": SlashCommand(_model, "[NAME]", "Show or change the model."),
     "sessions": SlashCommand(_sessions, "[NAME]", "List the sessions, or change to one."),
-    "fork": SlashCommand(_fork, "NAME [TURN]", "Continue in a new session, from here or an earlier turn."),
-    "rewind": SlashCommand(_rewind, "[TURN]", "Go back to the end of a turn [the one before the last]."),
-    "search": SlashCommand(_search, "WORDS", SUMMARIES["search"]),
+    "fork": SlashCommand(
+        _fork, "NAME [TURN]", "Continue in a new session, from here or an earlier turn.", needs_messages=True
+    ),
+    "rewind": SlashCommand(
+        _rewind, "[TURN | --move N]", "Go back to the end of a turn [the one before the last].", needs_messages=True
+    ),
+    "search": SlashCommand(_search, "WORDS", SUMMARIES["search"], needs_messages=True),
     "skill": SlashCommand(_skill, "[NAME [MESSAGE]]", "List the skills, or use one for the next message."),
     "remember": SlashCommand(_remember, "[TEXT]", "Add a fact to the memory, or show it."),
     "image": SlashCommand(_image, "PATH", "Send an image with the next message."),
-    "export": SlashCommand(_export, "FILE", "Write the session to a .md, .txt or .json file."),
-    "clear": SlashCommand(_clear, "", "Begin an empty context in this session."),
+    "export": SlashCommand(_export, "FILE", "Write the session to a .md, .txt or .json file.", needs_messages=True),
+    "clear": SlashCommand(_clear, "", "Begin an empty context in this session.", needs_messages=True),
     "quit": SlashCommand(_quit, "", "End the chat."),
 }
 """The slash commands by name, in the order in which `/help` lists them."""

@@ -14,6 +14,7 @@ from nexus.cli._options import (
     PROFILE_OPTION,
     SESSION_MODEL_OPTION,
     CommandOptions,
+    line_to_type,
     nexus_command,
     session_argument,
 )
@@ -98,7 +99,7 @@ def run_compaction(nx: Engine, label: str, focus: str, plan: CompactionPlan | No
         lines.append(
             f"Session {quoted(label)}: {count_noun(outcome.messages, 'message')} {verb} now a summary of "
             f"{count_noun(outcome.summary_tokens, 'token')} (by {printable(outcome.method)}{cost}, entry {outcome.entry}). Context: about {outcome.tokens_before:,} "
-            f"tokens before, {outcome.tokens_after:,} now. Revert it: nexus undo"
+            f"tokens before, {outcome.tokens_after:,} now. Revert it: {line_to_type('/undo', options, 'undo', label)}"
         )
         lines += [f"Memory: {printable(outcome.memory)}"] if outcome.memory else []
         lines += ["", printable_lines(outcome.summary)]

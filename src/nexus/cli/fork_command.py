@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Any
 
 import click
 
-from nexus.cli._options import CommandOptions, check_new_name, nexus_command, session_argument
+from nexus.cli._options import CommandOptions, check_new_name, line_to_type, nexus_command, session_argument
 from nexus.cli._output import quoted
 from nexus.ledger.sessions import Thread
-from nexus.render.console import printable
 
 
 @nexus_command("fork")
@@ -74,7 +72,8 @@ def rewind(name: str, turn: int | None, entry: int | None, move: int | None, opt
             "move": before.number,
         }
         entries = f"entries {shared + 1} to {old.head_seq}, up to turn {old.turn}"
-        undo = f"nexus session rewind {shlex.quote(printable(label))} --move {before.number}"
+        move_option = ("--move", str(before.number))
+        undo = line_to_type(f"/rewind {' '.join(move_option)}", options, "session", "rewind", label, *move_option)
         left = f"Left behind on thread {old.id}: {entries}. Move back to them: {undo}"
     position = {"entry": thread.head_seq, "turn": thread.turn, "open_turn": thread.open_turn}
     now = f"entry {thread.head_seq} now ({_describe_turn(thread)})"
