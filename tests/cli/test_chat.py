@@ -316,6 +316,18 @@ def test_image_path_in_a_message_is_sent_only_after_a_yes(chat: Start, server: M
     assert "secret" not in str(server.bodies).replace("secret.txt", "")
 
 
+def test_ctrl_c_at_the_question_about_an_image_sends_nothing(chat: Start, server: ModelServer, empty: Path) -> None:
+    picture(empty / "a.png")
+    talk = chat()
+    talk.say(f"See {empty / 'a.png'}", "Send the image")
+    talk.send("\x03")
+    talk.wait_for("is in the input line", PROMPT)
+    assert not server.requests
+    talk.say(" now", "Send the image")
+    talk.say("n", "tokens in")
+    assert str(server.bodies[-1]["messages"][-1]["content"]).endswith("a.png now")
+
+
 def test_killed_chat_offers_to_continue_its_turn(chat: Start, server: ModelServer, empty: Path) -> None:
     server.script(hang(), reply("Now it is answered."))
     talk = chat()

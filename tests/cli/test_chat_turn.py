@@ -69,16 +69,23 @@ def test_enter_during_a_turn_queues_one_message(chat: Start, server: ModelServer
     assert len(server.requests) == 3
 
 
-def test_ctrl_c_takes_queued_messages_back(chat: Start, server: ModelServer) -> None:
-    server.script(TALKING, reply("Sent now."))
+def test_ctrl_c_takes_queued_messages_back_one_by_one(chat: Start, server: ModelServer, empty: Path) -> None:
+    server.script(TALKING, reply("Sent now."), reply("Sent too.", input_tokens=7))
     talk = chat()
     talk.say("Talk", "word word")
     talk.say("Later", "queued: Later")
+    talk.say("/session", "queued: /session")
+    talk.send("A draft")
     talk.send("\x03")
-    assert "1 queued message is in the input line" in talk.wait_for(PROMPT)
+    shown = talk.wait_for("2 more messages", PROMPT)
+    assert "is in the input line, and 1 more will follow it there" in " ".join(shown.split())
     assert len(server.requests) == 1
     talk.say("", "Sent now.")
-    assert last_message(server).endswith("Later")
+    talk.wait_for("1 more message ·", PROMPT)
+    talk.say("", "messages  ")
+    talk.wait_for(PROMPT)
+    talk.say(" too", "Sent too.", "7 tokens in")
+    assert [texts[0] for _, texts in turns(empty)] == ["Talk", "Later", "A draft too"]
 
 
 def test_up_takes_the_last_queued_message_back(chat: Start, server: ModelServer) -> None:
@@ -179,22 +186,73 @@ def test_ctrl_d_during_a_turn_ends_the_chat_after_it(chat: Start, server: ModelS
     assert [status for status, _ in turns(empty)] == ["completed"]
 
 
-def test_backspace_deletes_a_whole_paste(chat: Start, server: ModelServer) -> None:
+@pytest.mark.parametrize(
+    ("keys", "text"),
+    [
+        ("\x7fOnly this", "Only this"),
+        ("\x1b[D" * 3 + "see ", f"see {TEXT}"),
+        ("\x1b[D\x1b[3~Only this", "Only this"),
+        ("\x1bbsee ", f"see {TEXT}"),
+        ("\x01\x1bu", TEXT),
+        ("\x17Only this", "Only this"),
+        ("\x1a now", f"{TEXT} now"),
+    ],
+    ids=["backspace", "left", "delete", "word left", "upper case", "Ctrl-W", "Ctrl-Z"],
+)
+def test_no_key_breaks_a_paste(chat: Start, server: ModelServer, keys: str, text: str) -> None:
     talk = chat()
     talk.send(PASTE)
     talk.wait_for(SHOWN)
-    talk.say("\x7fOnly this", "Good morning.")
-    assert last_message(server).endswith("Only this")
-    assert "line 7" not in last_message(server)
+    talk.say(keys, "Good morning.")
+    assert last_message(server).endswith(f"\n{text}")
 
 
-def test_pastes_are_told_apart_and_expanded() -> None:
+def test_paste_joins_a_turn_whole(chat: Start, server: ModelServer) -> None:
+    look = reply("word " * 40, ToolCall("c1", "list_files", "{}"), event_interval_s=0.05)
+    server.script(look, reply("With the note."))
+    talk = chat()
+    talk.say("Look", "word word")
+    talk.send(PASTE)
+    talk.send("\x13")
+    talk.wait_for(f"joins the turn: {SHOWN}")
+    talk.wait_for("With the note.", PROMPT)
+    assert TEXT in "\n".join(str(message["content"]) for message in server.bodies[1]["messages"])
+
+
+def test_editor_gets_the_text_of_a_paste_and_sends_nothing(
+    chat: Start, server: ModelServer, empty: Path, tmp_path: Path
+) -> None:
+    editor = tmp_path / "editor"
+    editor.write_text('#!/bin/sh\ncp "$1" seen.txt\nprintf " (edited)" >> "$1"\n')
+    editor.chmod(0o700)
+    talk = chat(env={"EDITOR": str(editor), "VISUAL": ""})
+    talk.send(f"{PASTE} and")
+    talk.wait_for(SHOWN)
+    talk.send("\x18\x05")
+    talk.wait_for("(edited)")
+    assert (empty / "seen.txt").read_text() == f"{TEXT} and"
+    assert not server.requests
+    talk.say(" by me", "Good morning.")
+    assert last_message(server).endswith(f"{TEXT} and (edited) by me")
+
+
+def test_keys_of_a_turn_fit_a_narrow_terminal(chat: Start, server: ModelServer) -> None:
+    server.script(TALKING)
+    talk = chat()
+    talk.resize(24, 60)
+    talk.say("Talk", "Ctrl-C stops · Enter queues · Ctrl-S joins")
+    talk.resize(24, 100)
+    talk.wait_for("Ctrl-C stops · Enter queues a message · Ctrl-S lets it join the running turn")
+
+
+def test_pastes_are_one_character_each() -> None:
     pastes = Pastes()
-    first, second = (pastes.shorten("\r\n".join([text] * 400)) for text in ("one", "two"))
-    assert (first, second) == ("[Pasted 400 lines]", "[Pasted 400 lines, 2]")
-    assert pastes.shorten("\n".join(["one"] * 400)) == first
+    texts = ["\n".join([word] * 400) for word in ("one", "two")]
+    first, second = (pastes.shorten(text.replace("\n", "\r\n")) for text in texts)
     assert pastes.shorten("a\rb") == "a\nb"
-    assert pastes.shorten("x" * 2_000) == "[Pasted 2,000 characters]"
-    assert pastes.expand(f"{second} and {first}") == "\n".join(["two"] * 400) + " and " + "\n".join(["one"] * 400)
-    assert pastes.expand("[Pasted 7 lines]") == "[Pasted 7 lines]"
-    assert pastes.placeholder_before(f"a {second}") == second
+    assert pastes.show(pastes.shorten("x" * 2_000)) == "[Pasted 2,000 characters]"
+    line = f"{second} and {first}"
+    assert (len(line), pastes.show(line)) == (7, "[Pasted 400 lines] and [Pasted 400 lines]")
+    assert pastes.expand(line) == f"{texts[1]} and {texts[0]}"
+    assert pastes.shorten_known(pastes.expand(line)) == line
+    assert pastes.expand("[Pasted 400 lines]") == "[Pasted 400 lines]"

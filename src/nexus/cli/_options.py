@@ -382,8 +382,10 @@ def line_to_type(slash_line: str, options: CommandOptions, *words: str) -> str:
     context = click.get_current_context(silent=True)
     if context is not None and context.obj:
         return slash_line
-    places = {"--workspace": options.workspace, "--ledger": options.typed_ledger}
-    return printable(shlex.join(["nexus", *words, *(part for pair in places.items() if pair[1] for part in pair)]))
+    places = (("--workspace", options.workspace), ("--ledger", options.typed_ledger))
+    return printable(
+        shlex.join(["nexus", *words, *(part for name, value in places if value for part in (name, value))])
+    )
 
 
 def is_stream(path: str) -> bool:

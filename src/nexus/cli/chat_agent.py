@@ -130,7 +130,8 @@ class TurnKeys(NamedTuple):
     open: Callable[[], AbstractAsyncContextManager[None]]
     """Returns the context manager in which they are read."""
     steering: deque[str]
-    """Messages for the running turn. They are taken out when they have joined it."""
+    full_text: Callable[[str], str]
+    """Messages for the running turn, which are taken out when they have joined it, and the text of one with its pastes."""
 
 
 class ChatAgent:
@@ -332,7 +333,6 @@ class ChatAgent:
     ) -> AgentResult:
         self._cancel = cancel = asyncio.Event()
         self._task = asyncio.current_task()
-
         errors: list[StreamError] = []
 
         def pass_on(event: StreamEvent) -> None:
@@ -343,7 +343,7 @@ class ChatAgent:
             else:
                 listen(event)
 
-        hooks = TurnHooks(before_step=partial(self._add_messages, keys.steering)) if keys is not None else NO_HOOKS
+        hooks = TurnHooks(before_step=partial(self._add_messages, keys)) if keys is not None else NO_HOOKS
         with _interrupts(self.interrupt):
             async with keys.open() if keys is not None else nullcontext():
                 try:
@@ -374,11 +374,11 @@ class ChatAgent:
             "fit (shorten it, or use a model with a larger context window); nothing was sent"
         )
 
-    async def _add_messages(self, messages: deque[str], turn: AsyncTurn) -> None:
+    async def _add_messages(self, keys: TurnKeys, turn: AsyncTurn) -> None:
         """Add the user's further messages to the running turn; they are not for its workers."""
-        while messages and turn.turn.session == self.session:
-            await self._async_nx.run(turn.turn.add, new_event(messages[0].strip()))
-            messages.popleft()
+        while keys.steering and turn.turn.session == self.session:
+            await self._async_nx.run(turn.turn.add, new_event(keys.full_text(keys.steering[0]).strip()))
+            keys.steering.popleft()
 
     def _with_option_names(self, error: StreamError) -> StreamError:
         """Return the error of a limit with the options that raise it."""

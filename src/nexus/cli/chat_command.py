@@ -141,9 +141,8 @@ class Chat:
                     self._say_goodbye()
                     return 0
                 if code and (count := self._input.take_back_queue()):
-                    is_one = count == 1
-                    noun = "message is" if is_one else "messages are"
-                    click.echo(f"{count:,} queued {noun} in the input line; Enter sends {'it' if is_one else 'them'}.")
+                    others = f", and {count - 1:,} more will follow it there, one after the other" if count > 1 else ""
+                    click.echo(f"The message that was to be sent next is in the input line{others}.")
 
     def answer_lines(self, lines: Iterator[str]) -> int:
         """Answer each line; return the exit code of the last outcome."""
@@ -175,12 +174,19 @@ class Chat:
     def send(self, text: str) -> int:
         """Run the turn of a message and return its exit code."""
         if self._terminal is not None:
+            images = list(self._images)
             for written, path in image_paths(text):
                 if not self.agent.reads_images:
                     note = f"{self.agent.model} reads no images: it gets the path {written} as text."
                     click.echo(printable(note), err=True)
-                elif self._input.ask(f"Send the image {printable(written)} with this message?", default=True):
-                    self.attach(path)
+                else:
+                    answer = self._input.ask(f"Send the image {printable(written)} with this message?", default=True)
+                    if answer is None:
+                        self._images = images
+                        self._input.put_back()
+                        return STOPPED
+                    if answer:
+                        self.attach(path)
             text = self._with_files(text)
         event = new_event(text, self._images)
         self._images = []
@@ -232,7 +238,9 @@ class Chat:
         screen.write = self._input.print_above
         self._since = time.monotonic()
         try:
-            return run_turn(self.agent, screen, event, skills, TurnKeys(opening, self._input.steering))
+            return run_turn(
+                self.agent, screen, event, skills, TurnKeys(opening, self._input.steering, self._input.full_text)
+            )
         finally:
             self._ring_after_wait()
 

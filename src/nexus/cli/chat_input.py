@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from prompt_toolkit import PromptSession, print_formatted_text
+from prompt_toolkit.application import run_in_terminal
+from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
 from prompt_toolkit.document import Document
 from prompt_toolkit.enums import DEFAULT_BUFFER
@@ -32,8 +34,8 @@ from prompt_toolkit.patch_stdout import patch_stdout
 
 from nexus.cli._output import beginning, count_noun, plain_output
 from nexus.cli.chat_files import path_to_complete
-from nexus.cli.chat_paste import PasteFileHistory, Pastes
-from nexus.cli.chat_terminal import FOLLOW_S, has_input
+from nexus.cli.chat_paste import PasteFileHistory, PasteNames, Pastes
+from nexus.cli.chat_terminal import FOLLOW_S, has_input, has_suspend, suspend
 from nexus.render.console import printable
 
 PROMPT = [("bold fg:ansicyan", "> ")]
@@ -83,18 +85,19 @@ class ChatInput:
         self.steering: deque[str] = deque()
         self.line = ""
         self._pastes, self._status = Pastes(), status
-        self._draft = Document()
+        self._line = ""
+        self._drafts: deque[Document] = deque()
         self._turn: _RunningTurn | None = None
         self._question: _Question | None = None
         self._session: PromptSession[str] = PromptSession(
             history=_history(home / HISTORY_FILE, self._pastes),
             completer=_ChatCompleter(root, commands, choices),
             complete_while_typing=True,
-            key_bindings=merge_key_bindings([self._message_keys(), self._turn_keys()]),
+            key_bindings=merge_key_bindings([self._message_keys(), self._program_keys(), self._turn_keys()]),
             multiline=True,
             prompt_continuation="  ",
             color_depth=depth,
-            enable_open_in_editor=True,
+            input_processors=[PasteNames(self._pastes)],
         )
         self._buffer, self._app = self._session.default_buffer, self._session.app
         layout = self._session.layout
@@ -108,25 +111,36 @@ class ChatInput:
     def read(self) -> str:
         """Return a message: the next of the queue, or a new one. Raises EOFError, and KeyboardInterrupt for Ctrl-C."""
         if self.queue:
-            text = self.queue.popleft()
-            print_formatted_text(FormattedText([*PROMPT, ("", printable(_first_lines(text)))]))
+            self._line = self.queue.popleft()
+            shown = printable(_first_lines(self._pastes.show(self._line)))
+            print_formatted_text(FormattedText([*PROMPT, ("", shown)]))
         else:
-            draft, self._draft = self._draft, Document()
             self._app.erase_when_done, self._session.refresh_interval = False, 0
-            text = self._session.prompt(FormattedText(PROMPT), default=draft)
-        self.line = text
-        # Bytes that are not UTF-8 arrive as lone surrogates.
-        return self._pastes.expand(text).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+            self._line = self._session.prompt(FormattedText(PROMPT), default=self._next_draft())
+        self.line = self._pastes.show(self._line)
+        return self.full_text(self._line)
 
-    def ask(self, question: str, *, default: bool) -> bool:
-        """Return the answer to a question; Ctrl-C and Ctrl-D are no."""
+    def full_text(self, line: str) -> str:
+        """Return the text of an input line, with its pastes."""
+        # Bytes that are not UTF-8 arrive as lone surrogates.
+        return self._pastes.expand(line).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+    def ask(self, question: str, *, default: bool) -> bool | None:
+        """Return the answer to a question; None for Ctrl-C and Ctrl-D."""
         return _ask(self._yes_or_no, question, default=default)
+
+    def put_back(self) -> None:
+        """Let the newest line be the first of the queue again: it was not sent."""
+        self.queue.appendleft(self._line)
+
+    def _next_draft(self) -> Document:
+        return self._drafts.popleft() if self._drafts else Document()
 
     @asynccontextmanager
     async def open_during_turn(
         self, area: Callable[[], str], interrupt: Callable[[], None], *, can_steer: bool
     ) -> AsyncGenerator[None]:
-        """Show a turn with an input line for the next message, which is kept for `read` as a draft.
+        """Show a turn with an input line for the next message, which is a draft for `read`.
 
         Args:
             area: Returns the text above the line, with colors as escape sequences.
@@ -136,7 +150,7 @@ class ChatInput:
         self._turn, start = _RunningTurn(area, interrupt, can_steer), asyncio.Event()
         self._app.erase_when_done, self._session.refresh_interval = True, 1 / REFRESHES_PER_SECOND
         prompt = self._session.prompt_async(
-            FormattedText(PROMPT), default=self._draft, pre_run=start.set, handle_sigint=False
+            FormattedText(PROMPT), default=self._next_draft(), pre_run=start.set, handle_sigint=False
         )
         with patch_stdout(raw=True):
             task = asyncio.ensure_future(prompt)
@@ -146,7 +160,8 @@ class ChatInput:
             try:
                 yield
             finally:
-                self._draft = self._buffer.document
+                if self._buffer.text:
+                    self._drafts.appendleft(self._buffer.document)
                 if self._app.future is not None and not self._app.future.done():
                     self._app.exit(result="")
                 with suppress(EOFError):  # the terminal was closed
@@ -182,12 +197,10 @@ class ChatInput:
             self._app.invalidate()
 
     def take_back_queue(self) -> int:
-        """Move the queued messages into the draft and return their number: a turn that ended badly starts no other."""
+        """Make the queued messages drafts and return their number: a turn that ended badly starts no other."""
         count = len(self.queue)
-        if count:
-            lines = [*self.queue, *([self._draft.text] if self._draft.text else [])]
-            self.queue.clear()
-            self._draft = Document("\n".join(lines))
+        self._drafts.extendleft(Document(text) for text in reversed(self.queue))
+        self.queue.clear()
         return count
 
     def _area(self) -> AnyFormattedText:
@@ -197,18 +210,26 @@ class ChatInput:
         messages = [*(f"joins the turn: {text}" for text in self.steering), *(f"queued: {text}" for text in self.queue)]
         if len(messages) > SHOWN_QUEUE:
             messages[SHOWN_QUEUE:] = [f"and {len(messages) - SHOWN_QUEUE} more"]
-        width = max(self._app.output.get_size().columns - 1, 1)
-        lines = [(GRAY, f"\n{beginning(text, width)[:width]}") for text in messages]
+        width = max(self._columns - 1, 1)
+        lines = [(GRAY, f"\n{beginning(self._pastes.show(text), width)[:width]}") for text in messages]
         return merge_formatted_text([ANSI(self._turn.area().rstrip("\n")), FormattedText(lines)])
 
     def _status_line(self) -> AnyFormattedText:
         """Return the line below the input: the status, or during a turn its keys."""
         if self._turn is None:
-            return FormattedText([(GRAY, self._status())])
+            others = f"{count_noun(len(self._drafts), 'more message')} · " if self._drafts else ""
+            return FormattedText([(GRAY, f"{others}{self._status()}")])
         if self._question is not None:
-            return FormattedText([(GRAY, "Enter answers · Ctrl-C stops")])
-        steering = " · Ctrl-S lets it join the running turn" if self._turn.can_steer else ""
-        return FormattedText([(GRAY, f"Enter queues a message{steering} · Ctrl-C stops")])
+            return FormattedText([(GRAY, "Ctrl-C stops · Enter answers")])
+        steering = (" · Ctrl-S lets it join the running turn", " · Ctrl-S joins") if self._turn.can_steer else ("", "")
+        keys = f"Ctrl-C stops · Enter queues a message{steering[0]}"
+        return FormattedText(
+            [(GRAY, keys if len(keys) < self._columns else f"Ctrl-C stops · Enter queues{steering[1]}")]
+        )
+
+    @property
+    def _columns(self) -> int:
+        return self._app.output.get_size().columns
 
     def _prepare_render(self) -> None:
         """Draw the turn once, and make room for the list of completions while it is shown."""
@@ -253,11 +274,6 @@ class ChatInput:
         def _(event: KeyPressEvent) -> None:
             event.current_buffer.insert_text(self._pastes.shorten(event.data))
 
-        @bindings.add("backspace", filter=has_focus(DEFAULT_BUFFER))
-        def _(event: KeyPressEvent) -> None:
-            before = event.current_buffer.document.text_before_cursor
-            event.current_buffer.delete_before_cursor(len(self._pastes.placeholder_before(before)) or event.arg)
-
         @bindings.add(Keys.Vt100MouseEvent)
         def _(_event: KeyPressEvent) -> None:
             """Ignore the mouse, and typed escape sequences that look like it, which prompt_toolkit fails on."""
@@ -265,6 +281,24 @@ class ChatInput:
         @bindings.add("escape", "enter")
         def _(event: KeyPressEvent) -> None:
             event.current_buffer.insert_text("\n")
+
+        return bindings
+
+    def _program_keys(self) -> KeyBindings:
+        """Return the keys that leave the chat for another program: an editor, or the shell."""
+        bindings = KeyBindings()
+
+        @bindings.add("c-x", "c-e", filter=has_focus(DEFAULT_BUFFER))
+        async def _(event: KeyPressEvent) -> None:
+            buffer = event.current_buffer
+            whole = Buffer(document=Document(self._pastes.expand(buffer.text)))
+            await whole.open_in_editor()
+            buffer.document = Document(self._pastes.shorten_known(whole.text))
+
+        @bindings.add("c-z")
+        def _(_event: KeyPressEvent) -> None:
+            if has_suspend():
+                run_in_terminal(suspend)
 
         return bindings
 
@@ -337,19 +371,19 @@ def _yes_or_no(answer: str, *, default: bool) -> bool | None:
     return {"": default, "y": True, "yes": True, "n": False, "no": False}.get(answer.strip().lower())
 
 
-def _ask(session: PromptSession[str], question: str, *, default: bool) -> bool:
+def _ask(session: PromptSession[str], question: str, *, default: bool) -> bool | None:
     try:
         while True:
             answer = _yes_or_no(session.prompt(_prompt(question, default=default)), default=default)
             if answer is not None:
                 return answer
     except (EOFError, KeyboardInterrupt):
-        return False
+        return None
 
 
 def ask_on_terminal(question: str, *, default: bool) -> bool:
     """Return the answer to a question that comes before the chat begins; Ctrl-C and Ctrl-D are no."""
-    return _ask(PromptSession(), question, default=default)
+    return bool(_ask(PromptSession(), question, default=default))
 
 
 def _history(file: Path, pastes: Pastes) -> History:

@@ -7,15 +7,17 @@ and the cursor's position is never requested, so that all input was typed.
 
 from __future__ import annotations
 
+import os
 import re
 import select
+import signal
 import sys
 import time
 from collections.abc import Generator
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout, suppress
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
-from prompt_toolkit.application import create_app_session
+from prompt_toolkit.application import create_app_session, get_app_session
 from rich.console import Console
 from rich.text import Text
 
@@ -44,6 +46,10 @@ if sys.platform != "win32":
         def cooked_mode(self) -> AbstractContextManager[None]:
             """Return a context manager that changes nothing."""
             return nullcontext()
+
+        def line_mode(self) -> AbstractContextManager[None]:
+            """Return a context manager in which the terminal is in the line mode: for other programs."""
+            return super().cooked_mode()
 
         def read_keys(self) -> list[KeyPress]:
             """Return the keys that have arrived.
@@ -121,6 +127,26 @@ def has_input(wait_s: float = 0.0) -> bool:
     if sys.platform == "win32":
         return False
     return bool(select.select([sys.stdin], [], [], wait_s)[0])
+
+
+def has_suspend() -> bool:
+    """Return whether the system suspends programs."""
+    return sys.platform != "win32"
+
+
+def suspend() -> None:
+    """Suspend the chat until the shell continues it."""
+    if sys.platform == "win32":
+        return
+    session = get_app_session()
+    keys, output = session.input, session.output
+    assert isinstance(keys, KeyInput)
+    assert isinstance(output, ScreenOutput)
+    output.end_pastes()
+    with keys.line_mode():
+        os.kill(0, signal.SIGTSTP)
+    output.enable_bracketed_paste()
+    output.flush()
 
 
 @contextmanager
