@@ -133,12 +133,10 @@ class ContextOverflow(NexusError):
     def __init__(self, attempts: Iterable[Any], why: str) -> None:
         self.attempts = tuple(attempts)
         last = self.attempts[-1] if self.attempts else None
-        sizes = ", ".join(f"{attempt.tokens:,}" for attempt in self.attempts)
-        answer = (
-            f"; the provider answered: {last.verdict.text}" if last is not None and last.verdict is not None else ""
-        )
+        sizes = "; ".join(f"{attempt.tokens:,}" for attempt in self.attempts)
+        answer = f". The last error: {last.verdict.text}" if last is not None and last.verdict is not None else ""
         super().__init__(
-            f"context too large: {why}; tokens sent, by our count: {sizes or 'none'}{answer} (use a model with a larger "
+            f"context too large: {why}. Tokens of all calls, by our count: {sizes or 'none'}{answer} (use a model with a larger "
             "window, or shorten system prompt, tools or message; no reply was stored)"
         )
 

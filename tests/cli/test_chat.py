@@ -285,8 +285,7 @@ def test_every_slash_command_works_on_the_session_of_the_chat(chat: Start, serve
         ("/halp", "did you mean /help?"),
     ]
     for line, text in walk:
-        talk.say(line, text)
-        talk.wait_for("· context")
+        talk.say(line, text, "· context")
     talk.say("And now?", "Last answer.")
     body = server.bodies[-1]
     assert body["model"] == "gpt-4o-mini"
@@ -462,7 +461,7 @@ def test_every_slash_command_works_with_the_local_model(empty: Path) -> None:
     walk = [
         ("/help", "Begin an empty context"),
         ("/context", "reserved for the response"),
-        ("/compact answers", "(by extractive, entry"),
+        ("/compact answers", "(extractive, entry"),
         ("/undo", "is undone"),
         ("/session", "undone         compaction"),
         ("/model", "smollm2-135m, summaries by extractive"),

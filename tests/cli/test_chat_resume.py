@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from io import StringIO
 from pathlib import Path
 
 import pytest
 from PIL import Image as PillowImage
 
+import nexus
 from cli.chatting import PROMPT, Start, turns
-from nexus.cli.chat_files import file_mentions, path_to_complete, quote_file, read_text_file
-from nexus.cli.chat_resume import describe_age
+from cli.running import run
+from cli.terminal import plain
+from nexus.cli.chat_files import file_mentions, missing_mentions, path_to_complete, quote_file, read_text_file
+from nexus.cli.chat_resume import ANSWER_LINES, describe_age
 from nexus.cli.chat_terminal import WrappedStream
+from nexus.ledger.lease import session_lease
 from nexus.testing.model_server import ModelServer, reply
 
 OLD_MODEL = "gpt-3.5-turbo"
@@ -80,6 +85,48 @@ def test_file_behind_an_at_sign_is_sent(chat: Start, server: ModelServer, empty:
     assert "We chose GIN." not in str(server.bodies[-1]["messages"][-1])
 
 
+def test_missing_file_behind_an_at_sign_is_reported(chat: Start, server: ModelServer) -> None:
+    talk = chat()
+    talk.say("Ask @ana about @nofile.txt.", "@nofile.txt: no such file, sent as text", "tokens in")
+    assert b"@ana: no such file" not in talk.output
+    assert "@nofile.txt" in str(server.bodies[-1]["messages"][-1])
+
+
+def test_last_reply_keeps_its_lines(chat: Start, server: ModelServer) -> None:
+    server.script(reply("| a | b |\n|---|---|\n| 1 | 2 |\n\n" + "line\n" * 20, input_tokens=7))
+    talk = chat()
+    talk.say("A table", "7 tokens in", PROMPT)
+    talk.send("\x04")
+    talk.end()
+    shown = plain(chat().output)
+    assert "  | a | b |\n  |---|---|\n  | 1 | 2 |\n  line\n" in shown
+    assert "  …\n" in shown
+    assert shown.count("  line\n") == ANSWER_LINES - 3
+
+
+def test_turn_of_another_program_is_waited_for_by_name(chat: Start, server: ModelServer, empty: Path) -> None:
+    talk = chat()
+    with nexus.open(empty) as nx:
+        with session_lease(nx.store, "main"):
+            talk.say("Hello", "waiting for another turn of this session")
+            assert not server.requests
+        talk.wait_for("Good morning.", PROMPT)
+
+
+def test_unreachable_server_is_named_once_with_its_port(empty: Path) -> None:
+    ran = run("run", "Hi", "--base-url", "http://127.0.0.1:9/v1", "-m", "gpt-4o", folder=empty)
+    assert ran.code == 6
+    text = "no connection to 127.0.0.1:9: Connection error (is the server running?)"
+    lines = ran.err.splitlines()
+    assert [text in line for line in lines] == [True, *[False] * (len(lines) - 2), True]
+    assert re.search(r"^\[trying again in \d+ s\]$", ran.err, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("word", "command"), [("usage", "session"), ("exit", "quit"), ("contxt", "context")])
+def test_unknown_command_names_the_one_that_was_meant(chat: Start, word: str, command: str) -> None:
+    chat().say(f"/{word}", f"did you mean /{command}?")
+
+
 @pytest.mark.parametrize(
     ("seconds", "age"),
     [(0, "just now"), (59, "just now"), (60, "1 minute ago"), (7_300, "2 hours ago"), (86_400 * 400, "400 days ago")],
@@ -93,6 +140,7 @@ def test_mentions_are_existing_files(tmp_path: Path) -> None:
     (tmp_path / "c.py").write_text("x")
     text = 'see @"a b.txt", (no@c.py) @c.py, @missing @. @/ and @c.py.'
     assert file_mentions(text, tmp_path) == {"a b.txt": tmp_path / "a b.txt", "c.py": tmp_path / "c.py"}
+    assert missing_mentions("@c.py @no.py, @a/b @missing @. a@b.c", tmp_path) == ["no.py", "a/b"]
     assert [path_to_complete(line) for line in ("a @src/n", "@", "mail@x", "a @b c")] == ["src/n", "", None, None]
 
 

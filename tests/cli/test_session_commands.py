@@ -381,11 +381,11 @@ def test_a_rewind_that_says_no_place_or_one_that_is_not_there_is_refused(folder:
 def test_undo_shows_covered_messages_again_and_redo_hides_them(folder: Path) -> None:
     compacted(folder)
     undone = done("undo", "main", folder=folder)
-    assert "the compaction at entry 7 is undone, a summary of entries 1 to 4." in undone
+    assert "the compaction at entry 7 (a summary of entries 1 to 4) is undone." in undone
     assert "all 6 messages" in undone
     assert len(texts(folder, "main", "--from-summary")) == 6
     redone = done("undo", "--redo", "main", folder=folder)
-    assert "the compaction at entry 7 is redone" in redone
+    assert "the compaction at entry 7 (a summary of entries 1 to 4) is redone" in redone
     assert "2 messages from entry 5 on" in redone
     assert texts(folder, "main", "--from-summary") == list(PAIRS[2])
 

@@ -170,7 +170,7 @@ def test_rejected_summary_is_reported_and_the_turn_goes_on(chat: Start, server: 
     server.script(answering(reply("Short.", input_tokens=7), reply("Sure! I will do that.")))
     talk = chat()
     shown = " ".join(talk.say("And now?", "7 tokens in").split())
-    assert "summary by extractive" in shown
+    assert "now an extractive summary: " in shown
     assert "a model's summary was rejected: " in shown
     assert statuses(empty)[-1] == "completed"
 
@@ -178,7 +178,7 @@ def test_rejected_summary_is_reported_and_the_turn_goes_on(chat: Start, server: 
 def test_summarizer_extractive_calls_no_model(chat: Start, server: ModelServer, empty: Path) -> None:
     full(empty)
     talk = chat("--summarizer", "extractive")
-    talk.say("And now?", "summary by extractive")
+    talk.say("And now?", "now an extractive summary: ")
     talk.wait_for("7 tokens in")
     assert not any(map(is_summary, server.bodies))
 

@@ -153,7 +153,7 @@ class _Run:
         self.tools.spending.check()
         if self.calls >= self.loop.limits.steps:
             raise LimitReached(
-                f"the turn made {self.calls} calls of a model (raise Limits.steps, or send a message to go on)"
+                f"the turn made {self.calls} call{'' if self.calls == 1 else 's'} of a model (raise Limits.steps, or send a message to go on)"
             )
 
     async def _next_reply(self) -> AgentResult:

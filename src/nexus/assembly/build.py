@@ -270,8 +270,9 @@ def _fit_warnings(inputs: AssemblyInputs, system: SystemPrompt, chosen: ChosenFi
         warnings.append(ContextWarning("nexus:event", text))
     if result.truncated_results:
         limit = result.window.rules.limits.limit(result.window.head + 1)
-        count = "1 tool result" if result.truncated_results == 1 else f"{result.truncated_results} tool results"
-        text = f"{count} truncated to {limit:,} tokens each; the ledger keeps the full text"
+        number = result.truncated_results
+        count, each = ("1 tool result", "") if number == 1 else (f"{number} tool results", " each")
+        text = f"{count} truncated to {limit:,} tokens{each}; the ledger keeps the full text"
         warnings.append(ContextWarning("nexus:event", text))
     if inputs.model.warning:
         warnings.append(ContextWarning("nexus:model", inputs.model.warning))

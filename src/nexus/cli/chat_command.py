@@ -31,9 +31,9 @@ from nexus.cli.chat_agent import (
     new_event,
     run_turn,
 )
-from nexus.cli.chat_files import file_mentions, image_paths, quote_file, read_text_file
+from nexus.cli.chat_files import file_mentions, image_paths, missing_mentions, quote_file, read_text_file
 from nexus.cli.chat_input import ChatInput, ask_on_terminal
-from nexus.cli.chat_resume import last_exchange, resume_command
+from nexus.cli.chat_resume import is_busy, last_exchange, resume_command
 from nexus.cli.chat_screen import JsonScreen, PlainScreen, Screen, TerminalScreen, tool_line
 from nexus.cli.chat_slash import COMMANDS, run_slash
 from nexus.cli.chat_terminal import open_terminal, quiet_keys
@@ -195,6 +195,8 @@ class Chat:
     def _with_files(self, text: str) -> str:
         """Return a message with the text files that its line names with `@`. Names in a long paste do not count."""
         parts = [text]
+        for name in missing_mentions(self._input.line, self.options.root):
+            click.echo(f"@{printable(name)}: no such file, sent as text", err=True)
         for name, path in file_mentions(self._input.line, self.options.root).items():
             content, problem = read_text_file(path)
             state = (
@@ -211,7 +213,8 @@ class Chat:
         if warning is not None:
             print_warning(warning)
         self._images.append(image)
-        click.echo(f"Image {printable(str(path))}, {image.width} × {image.height}: sent with the message.", err=True)
+        size = f"{image.width} × {image.height}"
+        click.echo(f"Image {printable(str(path))}, {size}: goes with the next message.", err=True)
 
     def use_skill(self, name: str) -> None:
         """Use a skill for the next message."""
@@ -236,6 +239,7 @@ class Chat:
             can_steer=not self.agent.settings.local,
         )
         screen.write = self._input.print_above
+        screen.is_busy = is_busy(self.agent.nx, self.agent.session)
         self._since = time.monotonic()
         try:
             return run_turn(
@@ -254,7 +258,7 @@ class Chat:
         exchange = last_exchange(self.agent.nx, self.agent.session) if self._terminal is not None else None
         if exchange is not None:
             age, question, answer = exchange
-            click.echo(f"Last turn, {age}:\n  > {question}\n  {answer}")
+            click.echo("\n".join([f"Last turn, {age}:", f"  > {question}", *(f"  {line}" for line in answer)]))
         self._settle_unfinished_turn()
 
     def _say_goodbye(self) -> None:

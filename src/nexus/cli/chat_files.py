@@ -62,6 +62,19 @@ def file_mentions(text: str, root: Path) -> dict[str, Path]:
     return files
 
 
+def missing_mentions(text: str, root: Path) -> list[str]:
+    """Return what a text names with `@` and what looks like a path, but does not exist."""
+    names = [(match[1] or match[2]).rstrip(".,;:?!)") for match in _MENTIONS.finditer(text)]
+    return [name for name in dict.fromkeys(names) if ("." in name or "/" in name) and not _exists(root, name)]
+
+
+def _exists(root: Path, name: str) -> bool:
+    try:
+        return (root / Path(name).expanduser()).exists()
+    except (OSError, RuntimeError, ValueError):
+        return False
+
+
 def read_text_file(path: Path) -> tuple[str, str]:
     """Return the text of a file for a message, and why there is none."""
     try:

@@ -8,9 +8,13 @@ from nexus.cli._options import CommandOptions
 from nexus.cli._output import beginning, count_noun
 from nexus.cli.chat_agent import AgentSettings
 from nexus.engine import Engine
+from nexus.errors import SessionBusy
+from nexus.ledger.lease import session_lease
+from nexus.render.console import visible_lines
 
 QUESTION_CHARS = 200
 ANSWER_CHARS = 600
+ANSWER_LINES = 10
 
 AGES = ((86_400, "day"), (3_600, "hour"), (60, "minute"))
 """Units of an age, by their seconds."""
@@ -25,8 +29,24 @@ def describe_age(milliseconds: int) -> str:
     return "just now"
 
 
-def last_exchange(nx: Engine, session: str) -> tuple[str, str, str] | None:
-    """Return the age of a session's last turn, and the beginnings of its message and reply; None without a turn."""
+def is_busy(nx: Engine, session: str) -> bool:
+    """Return whether another turn holds the session."""
+    try:
+        with session_lease(nx.store, session, wait_s=0):
+            return False
+    except SessionBusy:
+        return True
+
+
+def first_lines(text: str) -> list[str]:
+    """Return the first lines of a reply that are not blank, with `…` if more follow."""
+    lines = [line.rstrip() for line in text[:ANSWER_CHARS].split("\n") if line.strip()]
+    more = ["…"] if len(lines) > ANSWER_LINES or len(text) > ANSWER_CHARS else []
+    return [*visible_lines(lines[:ANSWER_LINES]), *more]
+
+
+def last_exchange(nx: Engine, session: str) -> tuple[str, str, list[str]] | None:
+    """Return a session's last turn: its age, the message's beginning, the reply's first lines; None without a turn."""
     ledger = nx.ledger
     with nx.store.snapshot():
         if ledger.resolve(session) is None:
@@ -40,7 +60,7 @@ def last_exchange(nx: Engine, session: str) -> tuple[str, str, str] | None:
     answers = [text for message in messages if message.role == "assistant" and (text := message.text()).strip()]
     age = describe_age(nx.clock_ms() - (turns[-1].ended_ms or turns[-1].started_ms))
     question = beginning(questions[0], QUESTION_CHARS) if questions else ""
-    return age, question, beginning(answers[-1], ANSWER_CHARS) if answers else f"({turns[-1].status})"
+    return age, question, first_lines(answers[-1]) if answers else [f"({turns[-1].status})"]
 
 
 def resume_command(options: CommandOptions, settings: AgentSettings, session: str, model: str) -> str:

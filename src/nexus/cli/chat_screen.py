@@ -20,6 +20,7 @@ from rich.segment import Segment
 from rich.spinner import Spinner
 from rich.text import Text
 
+from nexus.cli._models import EXTRACTIVE
 from nexus.cli._output import beginning, escape_json
 from nexus.render.console import call_values, parameter_list, printable, visible_lines
 from nexus.types.request import TokenUsage
@@ -31,6 +32,7 @@ from nexus.types.stream_events import (
     StreamEnd,
     StreamError,
     StreamEvent,
+    StreamStart,
     Token,
     ToolStatus,
 )
@@ -100,7 +102,14 @@ def compaction_line(end: CompactionEnd) -> str:
     if not end.method:
         return f"older messages were not summarized{problem}"
     sizes = f"{end.tokens_before:,} tokens before, {end.tokens_after:,} now"
-    return f"older messages are now a summary by {end.method}: {sizes}{problem}"
+    summary = "an extractive summary" if end.method == EXTRACTIVE else f"a summary by {end.method}"
+    return f"older messages are now {summary}: {sizes}{problem}"
+
+
+def retry_line(event: Retry, last: Retry | None) -> str:
+    """Return why a call is made again, unless the last retry had the same reason, and when."""
+    delay = f" in {event.delay_s:.0f} s" if event.delay_s >= 1 else ""
+    return f"trying again{delay}{'' if last is not None and last.text == event.text else f': {event.text}'}"
 
 
 class JsonScreen:
@@ -148,15 +157,17 @@ class PlainScreen:
     def __init__(self) -> None:
         self.end: StreamEnd | StreamError | None = None
         self._last = "\n"
+        self._retry: Retry | None = None
 
     def take(self, event: StreamEvent) -> None:
         """Print an event."""
         match event:
             case Token(text):
                 self._write(visible(text))
-            case Retry(text=text):
+            case Retry():
                 withdrawn = "the text above is withdrawn; " if self._last != "\n" else ""
-                self._note(f"{withdrawn}trying again: {text}")
+                self._note(f"{withdrawn}{retry_line(event, self._retry)}")
+                self._retry = event
             case ToolStatus(status="started"):
                 self._note(tool_line(event))
             case ToolStatus(status="failed"):
@@ -178,7 +189,7 @@ class PlainScreen:
     @contextmanager
     def turn(self) -> Generator[None]:
         """Run a turn."""
-        self.end = None
+        self.end = self._retry = None
         try:
             yield
         finally:
@@ -237,12 +248,15 @@ class TerminalScreen:
 
     Attributes:
         write: Writes text above the area.
+        is_busy: True if the next turn waits for another one of its session.
     """
 
     def __init__(self, console: Console) -> None:
         self.end: StreamEnd | StreamError | None = None
         self.console = console
         self.write: Callable[[str], object] = self._write_directly
+        self.is_busy = False
+        self._retry: Retry | None = None
         self._pending, self._shown_blocks, self._next_split = "", 0, 0
         self._state, self._since = "", 0.0
         self._running: dict[str, ToolStatus] = {}
@@ -253,7 +267,8 @@ class TerminalScreen:
     def turn(self) -> Generator[None]:
         """Run a turn below the text so far."""
         self.end, self._pending, self._shown_blocks, self._next_split, self._running = None, "", 0, 0, {}
-        self._set_state("waiting for the model")
+        self._retry = None
+        self._set_state("waiting for another turn of this session" if self.is_busy else "waiting for the model")
         try:
             yield
         finally:
@@ -269,10 +284,13 @@ class TerminalScreen:
                     self._print_finished_blocks()
             case Reasoning():
                 self._set_state("thinking")
-            case Retry(text=text):
+            case StreamStart():
+                self._set_state("waiting for the model")
+            case Retry():
                 withdrawn = "the reply so far is withdrawn; " if self._pending or self._shown_blocks else ""
                 self._pending, self._shown_blocks, self._next_split = "", 0, 0
-                self._note(f"{withdrawn}trying again: {text}", "yellow")
+                self._note(f"{withdrawn}{retry_line(event, self._retry)}", "yellow")
+                self._retry = event
                 self._set_state("waiting for the model")
             case ToolStatus():
                 self._take_tool(event)
@@ -291,8 +309,6 @@ class TerminalScreen:
                 self.end = event
                 self._print_text()
                 self._note(_error_line(event), "yellow" if event.kind == "aborted" else "red")
-            case _:
-                pass
 
     def _take_tool(self, event: ToolStatus) -> None:
         if event.status == "started":

@@ -31,6 +31,9 @@ from nexus.workspace.skills.guide import all_skills, find_skill
 EXPORT_FORMATS = {".md": "markdown", ".txt": "conversation", ".json": "openai"}
 """Formats of `nexus history` by the file's suffix."""
 
+OTHER_WORDS = {"usage": "session", "status": "session", "cost": "session", "resume": "sessions", "exit": "quit"}
+"""Words of other programs for commands."""
+
 LEAST_TOKENS = 200
 """Base tokens of older messages from which `/compact` summarizes them."""
 
@@ -85,7 +88,7 @@ def run_slash(chat: Conversation, line: str) -> int:
     name, _, argument = line[1:].partition(" ")
     command = COMMANDS.get(name)
     if command is None:
-        guess = nearest(name, COMMANDS)
+        guess = OTHER_WORDS.get(name) or nearest(name, COMMANDS)
         advice = f"did you mean /{guess}? " if guess else ""
         raise click.UsageError(
             f"unknown command /{printable(name)}: {advice}/help lists them (a message may begin with a space)"

@@ -92,13 +92,14 @@ def run_compaction(nx: Engine, label: str, focus: str, plan: CompactionPlan | No
     if outcome:
         lines = [
             f"Summary by {printable(attempt.method)} rejected: {printable(attempt.reason.rstrip('.'))}."
-            for attempt in outcome.attempts
+            for attempt in dict.fromkeys(outcome.attempts)
         ]
         verb = "is" if outcome.messages == 1 else "are"
+        author = outcome.method if outcome.method == "extractive" else f"by {printable(outcome.method)}"
         cost = f", for {outcome.call_tokens:,} tokens" if outcome.call_tokens else ""
         lines.append(
             f"Session {quoted(label)}: {count_noun(outcome.messages, 'message')} {verb} now a summary of "
-            f"{count_noun(outcome.summary_tokens, 'token')} (by {printable(outcome.method)}{cost}, entry {outcome.entry}). Context: about {outcome.tokens_before:,} "
+            f"{count_noun(outcome.summary_tokens, 'token')} ({author}{cost}, entry {outcome.entry}). Context: about {outcome.tokens_before:,} "
             f"tokens before, {outcome.tokens_after:,} now. Revert it: {line_to_type('/undo', options, 'undo', label)}"
         )
         lines += [f"Memory: {printable(outcome.memory)}"] if outcome.memory else []
@@ -144,8 +145,8 @@ def _report_visible(nx: Engine, label: str, compaction: Entry, change: str, opti
     summary = f"a summary of entries {first} to {last}"
     options.report(
         {"session": label, change: {"entry": compaction.seq, "covers_from": first, "covers_to": last}, "shown": state},
-        f"Session {quoted(label)}: the compaction at entry {compaction.seq} is {change}, {summary}.",
-        f"Shown now: {text}.",
+        f"Session {quoted(label)}: the compaction at entry {compaction.seq} ({summary}) is {change}.",
+        f"Later calls see {text}, as far as they fit.",
     )
 
 

@@ -440,7 +440,7 @@ class _Recovery:
         """Return a context that is smaller than the failed one by our count. Raises ContextOverflow if none is."""
         self.nx.recoveries[ctx.model] += 1
         if len(self.attempts) >= MOST_CALLS:
-            raise ContextOverflow(self.attempts, f"{MOST_CALLS} calls did not fit, {_parts(ctx)}") from self.error
+            raise ContextOverflow(self.attempts, f"{MOST_CALLS} calls did not fit. {_parts(ctx)}") from self.error
         budget = ctx.token_budget
         if verdict.part == "output" and self._lower_output_limit(ctx, verdict):
             self.step = "a shorter answer was asked for"
@@ -462,7 +462,7 @@ class _Recovery:
             self.step = "cut to what is never cut"
             smaller = self._refit(ctx, self.least_budget) or self._refit(ctx, int(SMALLER * budget.used.total))
         if smaller is None:
-            raise ContextOverflow(self.attempts, f"nothing more can be omitted, {_parts(ctx)}") from self.error
+            raise ContextOverflow(self.attempts, f"nothing more can be omitted. {_parts(ctx)}") from self.error
         # Limits in bytes, and usage without cached tokens, are no token limits.
         if verdict.part != "bytes" and verdict.source != _LESS_THAN_SENT:
             self.limit_to_learn = limit
@@ -561,14 +561,14 @@ def _recovery_target(ctx: AssembledContext, verdict: OverflowVerdict, limit: int
 
 
 def _parts(ctx: AssembledContext) -> str:
-    """Return the tokens of a context's parts, the largest first."""
+    """Return a sentence with the tokens of a context's parts, the largest first."""
     used = ctx.token_budget.used
     sizes = (
         (used.system_prompt, "system prompt"), (used.tools, "tools"), (used.history, "history"),
         (used.event, "current message"),
     )  # fmt: skip
-    parts = ", ".join(f"{name} {tokens:,}" for tokens, name in sorted(sizes, reverse=True) if tokens)
-    return f"of the last one {parts}"
+    parts = "; ".join(f"{name} {tokens:,}" for tokens, name in sorted(sizes, reverse=True) if tokens)
+    return f"Tokens of the last call: {parts}"
 
 
 def _classify(ctx: AssembledContext, error: object) -> OverflowVerdict:

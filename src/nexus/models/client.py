@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Protocol, TypeAlias
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -240,6 +241,13 @@ class EndpointClient:
         failure = failure_of(error)
         if isinstance(error, _ReplyFailed) and failure.kind in ("error", "bad_reply"):
             failure = replace(failure, kind="overloaded", retryable=True)
+        if (
+            failure.kind == "connection"
+            and not failure.status
+            and (place := _place(str(getattr(self.endpoint, "base_url", ""))))
+        ):
+            text = f"no connection to {place}: {failure.text.rstrip('.')} (is the server running?)"
+            failure = replace(failure, text=text)
         return replace(failure, text=self._safe_text(failure.text))
 
     def _safe_text(self, text: str) -> str:
@@ -266,12 +274,22 @@ class EndpointClient:
         else:
             advice = ""
         return ModelCallFailed(
-            f"{self.endpoint.name} gave no reply: {failure.text}{advice}",
+            f"{self.endpoint.name} {'answered' if failure.status else 'gave no reply'}: {failure.text}{advice}",
             failure.kind,
             retryable=failure.retryable,
             status=failure.status,
             retry_after_s=asked_s,
         )
+
+
+def _place(base_url: str) -> str:
+    """Return host and port of an address; empty for an empty one."""
+    try:
+        parts = urlsplit(base_url)
+        port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    except ValueError:
+        return ""
+    return f"{parts.hostname}:{port}" if parts.hostname else ""
 
 
 def _numbers(limits: Timeouts | RetryPolicy) -> list[float]:

@@ -167,7 +167,7 @@ def test_overflow_error_after_three_calls_leaves_the_message_and_a_failed_turn()
         assert len(nx.history("main")) == before + 1
         assert nx.ledger.turns("main")[-1].status == "failed"
         used = nx.assemble("and now?", **{**ASK, "budget": 1_000}).token_budget.used
-        assert re.search(rf"of the last one .*system prompt {used.system_prompt:,}\b", str(caught.value))
+        assert re.search(rf"Tokens of the last call: .*system prompt {used.system_prompt:,}\b", str(caught.value))
         assert re.search(r"history \d+.*current message \d+", str(caught.value))
 
 

@@ -68,11 +68,15 @@ def find_call(nx: Engine, label: str, turn: int | None, number: int | None = Non
     of_turn = [call for call in calls if call.turn == turn]
     if not of_turn:
         turns = nx.ledger.thread_info(label).turn
-        problem = f"has no calls in turn {turn}" if 1 <= turn <= turns else f"has {turns:,} turns"
+        problem = (
+            f"has no calls in turn {turn}" if 1 <= turn <= turns else f"has {turns:,} turn{'' if turns == 1 else 's'}"
+        )
         raise BadReference(f"session {label!r} {problem} (list the turns: nexus session turns)")
     wanted = len(of_turn) if number is None else number
     if wanted > len(of_turn):
-        raise BadReference(f"call {wanted} not found: turn {turn} of session {label!r} has {len(of_turn)} calls")
+        raise BadReference(
+            f"call {wanted} not found: turn {turn} of session {label!r} has {len(of_turn)} call{'' if len(of_turn) == 1 else 's'}"
+        )
     return _past_call(nx, label, calls, of_turn, wanted - 1)
 
 
