@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -173,6 +174,9 @@ def test_rejected_summary_is_reported_and_the_turn_goes_on(chat: Start, server: 
     assert "now an extractive summary: " in shown
     assert "a model's summary was rejected: " in shown
     assert statuses(empty)[-1] == "completed"
+    cost = " ".join(run("session", "show", "main", folder=empty).out.split())
+    assert re.search(r"\d\.\d{4} for 1 rejected summary by gpt-4o", cost)
+    assert "unknown for" not in cost
 
 
 def test_summarizer_extractive_calls_no_model(chat: Start, server: ModelServer, empty: Path) -> None:

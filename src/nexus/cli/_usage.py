@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from msgspec import Struct, structs
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nexus.cli._output import count_noun
 from nexus.engine import Engine
@@ -30,6 +31,8 @@ class ModelUsage(Struct, frozen=True):
     """Those of `cache_write_tokens` that are kept for an hour."""
     short_outputs: int = 0
     """Calls whose reported output tokens are fewer than their reply has, as in files that were written mid-stream."""
+    is_rejected: bool = False
+    """True for summaries that were rejected; extractive ones replaced them."""
 
 
 class ReportedUsage(Struct, frozen=True):
@@ -58,7 +61,7 @@ class ReportedUsage(Struct, frozen=True):
             for usage in self.models
         ]
         for usage in self.summaries:
-            noun = "summary" if usage.model else "rejected summary"
+            noun = "summary" if usage.model and not usage.is_rejected else "rejected summary"
             costs.append((usage.dollars, count_noun(usage.calls, noun) + (usage.model and f" by {usage.model}")))
         short = sum(usage.short_outputs for usage in self.models)
         least = "at least " if short else ""
@@ -84,6 +87,8 @@ class ReportedCall(Struct, frozen=True):
     key: str
     """The same for the same call in all sessions that share it."""
     is_summary: bool = False
+    is_rejected: bool = False
+    """True for a summary that an extractive one replaced."""
     reply_tokens: int = 0
     """Base tokens of the reply."""
 
@@ -106,11 +111,12 @@ class _Calls(Struct):
 def reported_usage(nx: Engine, label: str) -> ReportedUsage:
     """Return the usage that providers reported for the calls of a session."""
     read = _read_calls(nx, label)
-    sums: tuple[dict[str, ModelUsage], dict[str, ModelUsage]] = ({}, {})
+    sums: tuple[dict[tuple[str, bool], ModelUsage], dict[tuple[str, bool], ModelUsage]] = ({}, {})
     for call in read.calls.values():
         of_kind = sums[call.is_summary]
-        total = of_kind.get(call.model) or ModelUsage(call.model, 0, 0, 0, 0, 0, 0.0)
-        of_kind[call.model] = _with_call(total, call)
+        key = (call.model, call.is_rejected)
+        total = of_kind.get(key) or ModelUsage(call.model, 0, 0, 0, 0, 0, 0.0, is_rejected=call.is_rejected)
+        of_kind[key] = _with_call(total, call)
     models, summaries = (tuple(of_kind.values()) for of_kind in sums)
     model, tokens = (read.last.model, read.last.usage.input_tokens) if read.last else ("", 0)
     return ReportedUsage(model, tokens, models, read.is_imported, read.tools, summaries)
@@ -136,7 +142,8 @@ def _read_calls(nx: Engine, label: str) -> _Calls:
             if tokens:
                 usage = TokenUsage(max(tokens - written, 0), written)
                 call = _call(nx, text_of(entry.body.get("model")), usage, entry, is_summary=True)
-                read.calls[call.key] = call
+                is_rejected = entry.body.get("type") == "extractive"
+                read.calls[call.key] = replace(call, is_rejected=is_rejected)
             continue
         model = text_of(entry.body.get("model")) or model
         model = next((row.message.model for row in reversed(entry.rows) if row.message.model), model)
@@ -151,7 +158,7 @@ def _read_calls(nx: Engine, label: str) -> _Calls:
             reply_id = entry.rows[0].message.id if read.is_imported and entry.rows else ""
             call = _call(nx, model, usage, entry, reply_id)
             if (part := read.calls.get(call.key)) is not None:
-                call = structs.replace(call, reply_tokens=call.reply_tokens + part.reply_tokens)
+                call = replace(call, reply_tokens=call.reply_tokens + part.reply_tokens)
             read.last = read.calls[call.key] = call
     return read
 
@@ -161,7 +168,7 @@ def _call(
 ) -> ReportedCall:
     cost = cost_of_reply(usage, nx.resolve(model)) if model else None
     tokens = 0 if is_summary else sum(row.size.tokens for row in entry.rows if row.message.role == "assistant")
-    return ReportedCall(model, usage, cost, entry.at_ms, reply_id or entry.hash.hex(), is_summary, tokens)
+    return ReportedCall(model, usage, cost, entry.at_ms, reply_id or entry.hash.hex(), is_summary, reply_tokens=tokens)
 
 
 def short_outputs(calls: int) -> str:
@@ -181,4 +188,5 @@ def _with_call(total: ModelUsage, call: ReportedCall) -> ModelUsage:
         None if cost is None or total.dollars is None else total.dollars + cost,
         total.cache_write_1h_tokens + usage.cache_write_1h_tokens,
         total.short_outputs + call.is_output_short,
+        total.is_rejected,
     )

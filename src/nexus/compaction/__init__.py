@@ -108,7 +108,7 @@ def run_compaction(
         result.text,
         type="summary" if result.model else "extractive",
         trigger=plan.trigger,
-        model=result.model,
+        model=result.model or result.rejected_model,  # its calls are paid either way
         provider=result.provider,
         tokens_before=tokens_before,
         tokens_after=tokens_after,

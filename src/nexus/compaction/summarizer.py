@@ -98,6 +98,7 @@ class SummaryResult(Struct, frozen=True):
     call_tokens: int = 0
     output_tokens: int = 0  # the part of `call_tokens` that models wrote
     attempts: tuple[Attempt, ...] = ()
+    rejected_model: str = ""  # the model of the calls, if all its replies were rejected
 
 
 @dataclass(slots=True)
@@ -161,6 +162,7 @@ class _Run:
     model: str = ""
     provider: str = ""
     output_tokens: int = 0
+    replied_model: str = ""  # of replies that were accepted or not
 
     def ask_model(self, summarizer: Summarizer, rows: Sequence[StoredMessage], previous: str) -> str:
         """Return the model's summary of a part; empty if no attempt is accepted."""
@@ -181,6 +183,7 @@ class _Run:
                 continue
             self.call_tokens += reply.input_tokens + reply.output_tokens
             self.output_tokens += reply.output_tokens
+            self.replied_model = reply.model or summarizer.name
             text = reply.text.strip()
             tokens = counter.count(text)
             # The next prompt contains the reason: its wording is text that a model reads.
@@ -213,7 +216,14 @@ class _Run:
     def result(self, text: str, by: str) -> SummaryResult:
         """Return the result for a text."""
         return SummaryResult(
-            text, by, self.model, self.provider, self.call_tokens, self.output_tokens, tuple(self.attempts)
+            text,
+            by,
+            self.model,
+            self.provider,
+            self.call_tokens,
+            self.output_tokens,
+            tuple(self.attempts),
+            "" if self.model else self.replied_model,
         )
 
 
