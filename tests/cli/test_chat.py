@@ -464,7 +464,7 @@ def test_every_slash_command_works_with_the_local_model(empty: Path) -> None:
         ("/compact answers", "(extractive, entry"),
         ("/undo", "is undone"),
         ("/session", "undone         compaction"),
-        ("/model", "smollm2-135m, summaries by extractive"),
+        ("/model", "smollm2-135m, extractive summaries"),
         ("/model gpt-4o", "only 'smollm2-135m' runs with --local"),
         ("/remember The release is on Friday.", "Fact 1 in"),
         ("/remember", "The release is on Friday."),

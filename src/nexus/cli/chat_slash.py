@@ -152,10 +152,9 @@ def _session(chat: Conversation, _argument: str) -> int:
 def _model(chat: Conversation, name: str) -> int:
     if name:
         chat.agent.select_model(name)
-    click.echo(
-        f"Model: {printable(chat.agent.model)}, summaries by {printable(chat.agent.summarizer)}"
-        + ("" if name else " (another model: /model NAME)")
-    )
+    summarizer = chat.agent.summarizer
+    summaries = "extractive summaries" if summarizer == "extractive" else f"summaries by {printable(summarizer)}"
+    click.echo(f"Model: {printable(chat.agent.model)}, {summaries}" + ("" if name else " (another model: /model NAME)"))
     return 0
 
 
