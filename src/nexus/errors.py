@@ -687,9 +687,9 @@ class BusClosed(BusUnavailable):
 class BusNoResponder(BusError):
     """A request's topic has no subscription. It is reported at once."""
 
-    def __init__(self, topic: str) -> None:
+    def __init__(self, topic: str, text: str = "") -> None:
         self.topic = topic
-        super().__init__(f"no subscription for {topic!r} (start the program that answers it)")
+        super().__init__(text or f"no subscription for {topic!r} (start the program that answers it)")
 
 
 class BusDeadlineExceeded(BusError, TimeoutError):
@@ -699,9 +699,10 @@ class BusDeadlineExceeded(BusError, TimeoutError):
 class BusRequestFailed(BusError):
     """The function that got a request raised: `kind` is the error's class name, `text` its message.
 
-    `details` are further values that the function added (`nexus.bus.port.error_reply`).
+    `details` are further values that the function added (`nexus.bus.port.error_reply`). Printed, it is the text of an error
+    of Nexus, which is a sentence for people, and of another error its class too.
     """
 
     def __init__(self, topic: str, kind: str, text: str, details: Mapping[str, Any] | None = None) -> None:
         self.topic, self.kind, self.text, self.details = topic, kind, text, dict(details or {})
-        super().__init__(f"request to {topic!r} failed: {kind}: {text}")
+        super().__init__(text if text and kind in globals() else f"{kind}: {text}")

@@ -262,6 +262,8 @@ def test_request_waits_for_a_service_that_starts_later() -> None:
         message = Message(Topics.CONTEXT_BUILD_REQUEST, REQUEST)
         with pytest.raises(BusNoResponder):
             await request_again(bus, message, try_s=1.0, total_s=0.2)
+        with pytest.raises(BusNoResponder):
+            await request_again(bus, message, try_s=1.0, total_s=600.0, absent_s=0.1)
         asking = asyncio.ensure_future(request_again(bus, message, try_s=5.0, total_s=60.0))
         await asyncio.sleep(0)
         builder = ContextBuilder(bus)

@@ -165,7 +165,7 @@ def test_run_ends_at_the_largest_number_of_iterations() -> None:
     run(main)
 
 
-def test_failure_of_the_model_is_the_reason_of_the_run() -> None:
+def test_failure_of_the_model_is_the_reason_of_the_run_and_its_kind_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with services(fail(401, "bad key")) as running:
             end = await running.client.run(Run("ada", "Go", "r1"))
@@ -175,6 +175,7 @@ def test_failure_of_the_model_is_the_reason_of_the_run() -> None:
             assert (turn.status, turn.failure_kind) == ("failed", "auth")
 
     run(main)
+    assert [record.getMessage() for record in caplog.records] == ["run r1 of dm:ada failed: auth"]
 
 
 @pytest.mark.parametrize("error", [LedgerUnavailable, OutcomeUnknown])

@@ -40,6 +40,25 @@ def test_send_prints_the_reply_and_sigterm_ends_the_process(processes: Processes
     assert processes.stop() == [0]
 
 
+@pytest.mark.parametrize("processes", ["sqlite"], indirect=True)
+def test_send_without_services_ends_soon_and_says_what_to_start(processes: Processes) -> None:
+    sent = processes.send("Hello", "--owner", "ada")
+    advice = "no services on the bus (start them with the same bus and prefix: nexus services run)"
+    assert (sent.returncode, sent.stdout) == (1, "")
+    assert sent.stderr == f"waiting for services…\nnexus: {advice}\n"
+
+
+@pytest.mark.parametrize("processes", ["sqlite"], indirect=True)
+def test_send_names_no_topic_and_no_class_for_a_refused_run(processes: Processes) -> None:
+    processes.start()
+    assert processes.send("Hello", "--owner", "ada", "--run-id", "r1").returncode == 0
+    sent = processes.send("Goodbye", "--owner", "ada", "--run-id", "r1")
+    assert sent.returncode == 1
+    assert sent.stderr.startswith("nexus: event id 'r1'")
+    assert "Conflict" not in sent.stderr
+    assert "run.request" not in sent.stderr
+
+
 def test_kills_and_a_restart_of_nats_lose_no_run_and_double_none(processes: Processes, nats: NatsServer) -> None:
     for _ in range(3):
         processes.start()

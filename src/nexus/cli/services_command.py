@@ -30,6 +30,9 @@ from nexus.types.stream_events import Retry, StreamEvent, Token, ToolStatus
 from nexus.workspace.times import parse_zone
 
 BUS_OPTION = click.option("--bus", default="", metavar="URL", help="Address of the NATS server [$NEXUS_BUS].")
+START_S = 5.0
+"""Seconds that `send` waits for services when none are on the bus."""
+
 PREFIX_OPTION = click.option(
     "--prefix", default="nexus", show_default=True, help="Prefix of the bus: others do not see each other."
 )
@@ -169,7 +172,8 @@ def send(
 ) -> int:
     """Send TEXT as a run of a user to the services, and print the reply as it comes.
 
-    --json prints each event as a line, and the run's end. The exit code is 6 if the run failed, 7 at a limit.
+    --json prints each event as a line, and the run's end. The exit code is 6 if the run failed, 7 at a limit. Without
+    services it waits some seconds, as they may be starting, and fails.
 
     Example: nexus services send "Good morning" --owner ada --bus nats://127.0.0.1:4222
     """
@@ -180,7 +184,8 @@ def send(
         try:
             end = RunState(run_id, "", "")
             has_text = False
-            async for item in RunClient(connection).stream(Run(owner, text, run_id), metadata, timeout_s=timeout):
+            client = RunClient(connection, start_s=START_S, on_absent=_report_wait)
+            async for item in client.stream(Run(owner, text, run_id), metadata, timeout_s=timeout):
                 if isinstance(item, RunState):
                     end = item
                 if options.as_json:
@@ -199,6 +204,10 @@ def send(
     if not options.as_json:
         click.echo(f"nexus: run {end.state}: {printable(end.reason)}", err=True)
     return LIMIT_REACHED if "Limits." in end.reason else MODEL_FAILED
+
+
+def _report_wait() -> None:
+    click.echo("waiting for services…", err=True)
 
 
 def _zone(text: str) -> str | int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
@@ -171,20 +172,37 @@ def model_failure(failed: BusRequestFailed) -> ModelCallFailed | None:
     )
 
 
-async def request_again(bus: Bus, message: Message, *, try_s: float, total_s: float) -> Message:
+async def request_again(
+    bus: Bus,
+    message: Message,
+    *,
+    try_s: float,
+    total_s: float,
+    absent_s: float = math.inf,
+    on_absent: Callable[[], None] | None = None,
+) -> Message:
     """Send a request until it is answered: processes and the server of the bus may restart meanwhile.
 
     Only for requests whose second execution has no further effect.
 
+    Args:
+        bus: The bus.
+        message: The request.
+        try_s: Seconds of one try.
+        total_s: Seconds of all tries.
+        absent_s: Seconds without a subscription of the topic after which BusNoResponder is raised.
+        on_absent: Called when the topic has no subscription, before the wait for one.
+
     Raises:
         BusRequestFailed: As `Bus.request`.
         BadBusMessage: The reply is unreadable, or a reply to another request.
-        BusNoResponder, BusUnavailable, BusDeadlineExceeded: No reply within `total_s` seconds.
+        BusNoResponder: No subscription for `absent_s` or `total_s` seconds.
+        BusUnavailable, BusDeadlineExceeded: No reply within `total_s` seconds.
     """
     end_ms = now_ms() + round(total_s * 1000)
     if message.deadline_ms:
         end_ms = min(end_ms, message.deadline_ms)
-    pause_s, unchanged = _PAUSE_S, message
+    pause_s, unchanged, absent_ms = _PAUSE_S, message, 0
     while True:
         remaining_s = (end_ms - now_ms()) / 1000
         error: BusError = BusDeadlineExceeded(f"no reply from {message.topic!r} in time")
@@ -196,6 +214,14 @@ async def request_again(bus: Bus, message: Message, *, try_s: float, total_s: fl
                 raise
             except (BusNoResponder, BusUnavailable, BusDeadlineExceeded) as failed:
                 error = failed
+        if not isinstance(error, BusNoResponder):
+            absent_ms = 0
+        elif not absent_ms:
+            absent_ms = now_ms()
+            if on_absent is not None:
+                on_absent()
+        elif now_ms() - absent_ms >= absent_s * 1000:
+            raise error
         if end_ms - now_ms() <= pause_s * 1000:
             raise error
         await asyncio.sleep(pause_s)

@@ -44,6 +44,7 @@ from nexus.tools import ToolRegistry
 from nexus.types.message import Text
 from nexus.types.options import CallOptions
 from nexus.types.request import Event
+from nexus.types.stream_events import StreamError
 from nexus.types.user_profile import FIELDS
 
 LOG = logging.getLogger("nexus.services")
@@ -212,6 +213,9 @@ class OrchestratorService:
         while True:
             try:
                 async for item in self.broker.watch():
+                    if isinstance(item.event, StreamError) and item.event_ids and item.event.kind != "aborted":
+                        # The kind alone: a provider's text may quote the messages or the key.
+                        LOG.warning("run %s of %s failed: %s", ", ".join(item.event_ids), item.session, item.event.kind)
                     content = {"run_ids": item.event_ids, "session": item.session, "event": item.event}
                     await self._publish(Topics.UI_EVENTS, item.session, msgspec.to_builtins(content))
             except NotAccepted as error:
