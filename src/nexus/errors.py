@@ -34,8 +34,8 @@ NexusError
 │   │   └── OutcomeUnknown
 │   ├── TurnSuperseded
 │   │   └── LateReply
-│   └── LedgerDamaged, LedgerTooNew, NotALedger, LedgerBusy, LedgerFull, LedgerClosed, LedgerGone,
-│       LedgerNotTrusted, SessionBusy, IdempotencyConflict, CompactionSuperseded, BadEntry, BadReference,
+│   └── LedgerDamaged, LedgerMissing, LedgerTooNew, NotALedger, LedgerBusy, LedgerFull, LedgerClosed,
+│       LedgerGone, LedgerNotTrusted, SessionBusy, IdempotencyConflict, CompactionSuperseded, BadEntry, BadReference,
 │       NoSuchSession, ForksDepend, EraseIncomplete, LedgerConflict, CannotReplay
 └── BudgetTooSmall, ContextOverflow, LimitReached, AgentProgramFailed, BadBudget, BadModelEntry,
     AgentClosed, NoSuchAgent, ServerCallFailed, BadCall, EmptyEvent, BadEvent, BadContext,
@@ -472,6 +472,10 @@ class LedgerError(NexusError):
 
 class LedgerDamaged(LedgerError):
     """Stored rows do not match their hash chain; they are reported, never skipped or returned."""
+
+
+class LedgerMissing(LedgerError):
+    """The PostgreSQL database has no ledger, and the program may not make one."""
 
 
 class LedgerTooNew(LedgerError):

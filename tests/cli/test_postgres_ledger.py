@@ -101,3 +101,12 @@ def test_doctor_examines_server_role_and_rights(url: str, tmp_path: Path) -> Non
     assert list(findings) == ["server", "durability", "role", "rights", "connections", "version", "clock"]
     assert findings["durability"] == "bad"  # the tests' server does not sync, which is what this finding is for
     assert findings["role"] == "warn" and findings["rights"] == "ok"
+
+
+def test_a_database_without_a_ledger_is_an_empty_ledger(postgres_server: PostgresServer, tmp_path: Path) -> None:
+    empty = ("--ledger", postgres_server.new_ledger())
+    for _ in range(2):  # reading makes no ledger
+        ran = run("sessions", *empty, folder=tmp_path)
+        assert (ran.code, ran.out[:18], ran.err) == (0, "No ledger here yet", "")
+    ran = run("history", "main", *empty, folder=tmp_path)
+    assert (ran.code, "no ledger yet" in ran.err) == (2, True)

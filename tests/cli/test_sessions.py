@@ -8,6 +8,9 @@ import pytest
 
 import nexus
 from cli.running import run, write_json
+from ledger.stores import append
+from nexus.ledger.sqlite import SqliteLedger
+from nexus.types.message import user
 
 
 def session(folder: Path, name: str, at: str = "2026-01-05T10:00:00Z") -> None:
@@ -112,3 +115,20 @@ def test_an_empty_file_is_refused_as_no_ledger_and_left_as_it_is(tmp_path: Path)
     ran = run("sessions", "--ledger", file, folder=tmp_path)
     assert (ran.code, "is an empty file and not a ledger" in ran.err) == (5, True)
     assert file.stat().st_size == 0
+
+
+def test_tenant_selects_the_sessions_of_a_tenant(tmp_path: Path) -> None:
+    place = ("--ledger", str(tmp_path / "shared.db"))
+    for tenant, label in (("local", "librarian"), ("acme", "lib")):
+        store = SqliteLedger(place[1], tenant=tenant)
+        append(store, label, user(f"the words of {tenant}"))
+        store.close()
+    assert [one["label"] for one in run("sessions", "--json", *place, folder=tmp_path).json] == ["librarian"]
+    acme = (*place, "--tenant", "acme")
+    assert [one["label"] for one in run("sessions", "--json", *acme, folder=tmp_path).json] == ["lib"]
+    for command in (("history", "lib"), ("search", "words"), ("session", "show", "lib"), ("context", "lib")):
+        ran = run(*command, *acme, folder=tmp_path)
+        assert (ran.code, "librarian" in ran.out) == (0, False), ran.err
+    assert "the words of acme" in run("history", "lib", *acme, folder=tmp_path).out
+    assert run("history", "librarian", *acme, folder=tmp_path).code == 2
+    assert run("usage", *acme, folder=tmp_path).code == 0

@@ -35,7 +35,8 @@ NOT_FOR_HELP = (
     "yaml",
     "pluggy",
 )
-COMMON_OPTIONS = {"--workspace", "--ledger", "--json"}
+SHARED_OPTIONS = {"--workspace", "--ledger", "--json"}
+COMMON_OPTIONS = {*SHARED_OPTIONS, "--tenant"}
 MOST_COMMANDS = 26
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
@@ -152,7 +153,7 @@ def test_the_help_of_a_command_says_what_it_does_and_names_and_explains_every_op
 
 def test_every_command_takes_workspace_ledger_and_json() -> None:
     lacking = {
-        name: sorted(COMMON_OPTIONS - {option for parameter in command(name).params for option in parameter.opts})
+        name: sorted(SHARED_OPTIONS - {option for parameter in command(name).params for option in parameter.opts})
         for name in COMMANDS
     }
     assert {name: options for name, options in lacking.items() if options} == {}

@@ -27,7 +27,7 @@ from nexus.cli._parameters import Choice
 from nexus.cli._sessions import LAST, NO_LEDGER, SESSION_OPTION, SessionArgument, SessionCommand, resolve_session
 from nexus.cli._tables import print_table
 from nexus.engine import DEFAULT_PROFILE, Engine, EngineOptions, open_engine
-from nexus.errors import BadConfig, BadTool, NexusError, UnreadableFile
+from nexus.errors import BadConfig, BadTool, LedgerMissing, NexusError, UnreadableFile
 from nexus.ledger.address import is_address, parse_address
 from nexus.ledger.location import open_ledger, open_server_ledger, workspace_ledger
 from nexus.ledger.sql.store import SqlLedger
@@ -44,6 +44,8 @@ if TYPE_CHECKING:  # the class of click 8.1 takes no arguments
     _ParamType = click.ParamType[str]
 else:
     _ParamType = click.ParamType
+
+DEFAULT_TENANT = "local"
 
 LEDGER_VARIABLE = "NEXUS_LEDGER"
 """Variable that names the ledger of all commands, in place of --ledger."""
@@ -73,6 +75,10 @@ CALL_OPTION = click.option("--call", type=click.IntRange(min=1), help="Number of
 
 STRATEGY_OPTION = click.option(
     "--strategy", type=Choice(get_args(Strategy)), help="Strategy of a cut [keep_user_turns]."
+)
+
+TENANT_OPTION = click.option(
+    "--tenant", default=DEFAULT_TENANT, show_default=True, help="Tenant, where several share a ledger."
 )
 
 SHARED_OPTIONS = (
@@ -109,6 +115,8 @@ class CommandOptions:
     """A profile's name, or its file."""
     tools: str | None = None
     """A file with tool definitions."""
+    tenant: str = DEFAULT_TENANT
+    """The part of the ledger that commands with --tenant see."""
 
     @property
     def typed_ledger(self) -> str | None:
@@ -188,8 +196,8 @@ class CommandOptions:
     ) -> Engine:
         """Open the engine.
 
-        Commands that only read create no file: without a ledger file they see an empty ledger, and an empty file stays
-        empty. With `reads_stored`, raises UnreadableFile if the ledger was named and its file is missing. Commands that
+        Commands that only read create nothing: without a ledger file, or in an empty database, they see an empty ledger,
+        and an empty file stays empty. With `reads_stored`, raises UnreadableFile if the ledger was named and its file is missing. Commands that
         show or change stored history only do not need the configuration: a broken one is a warning. Who runs the command is
         the local user; a command that speaks for others passes `local_user=False`.
         """
@@ -202,10 +210,12 @@ class CommandOptions:
         options = {**options, **engine_options}
         store: SqlLedger | str | None = self.ledger
         if self.ledger_url and not writes:
-            store = open_server_ledger(self.ledger_url, create=False)
+            store = _server_ledger(self.ledger_url, self.tenant)
         elif not writes and root.is_dir():
             file = self.ledger_file
-            store = open_ledger(root, self.ledger, home_folder(), create=False) if file.exists() else NO_LEDGER
+            store = NO_LEDGER
+            if file.exists():
+                store = open_ledger(root, self.ledger, home_folder(), tenant=self.tenant, create=False)
         try:
             nx = open_engine(root, ledger=store, **options)
         except BadConfig as error:
@@ -253,6 +263,14 @@ class CommandOptions:
             print_table(names, rows, numbers=numbers, wraps=wraps)
 
 
+def _server_ledger(url: str, tenant: str) -> SqlLedger | str:
+    """Open a ledger in PostgreSQL that must not be made; a database without one is an empty ledger."""
+    try:
+        return open_server_ledger(url, tenant=tenant, create=False)
+    except LedgerMissing:
+        return NO_LEDGER
+
+
 class _SessionName(_ParamType):
     name = "session"
 
@@ -261,7 +279,7 @@ class _SessionName(_ParamType):
         places: dict[str, Any] = {}
         line: click.Context | None = ctx
         while line is not None:
-            places |= {name: line.params[name] for name in ("workspace", "ledger") if line.params.get(name)}
+            places |= {name: line.params[name] for name in ("workspace", "ledger", "tenant") if line.params.get(name)}
             line = line.parent
         try:
             with redirect_stderr(io.StringIO()), CommandOptions(**places).open(needs_config=False) as nx:

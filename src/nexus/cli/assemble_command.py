@@ -19,6 +19,7 @@ from nexus.cli._options import (
     PROFILE_OPTION,
     SESSION,
     SESSION_MODEL_OPTION,
+    TENANT_OPTION,
     TOOLS_OPTION,
     CommandOptions,
     RareOption,
@@ -273,6 +274,7 @@ def _print_context(ctx: AssembledContext, output_format: str | None, counter: To
 
 
 @nexus_command("context")
+@TENANT_OPTION
 @session_argument(required=False)
 @SESSION_MODEL_OPTION
 @BUDGET_OPTION

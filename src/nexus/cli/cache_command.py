@@ -13,6 +13,7 @@ from nexus.cli._options import (
     BUDGET_OPTION,
     MODEL_OPTION,
     PROFILE_OPTION,
+    TENANT_OPTION,
     TOOLS_OPTION,
     CommandOptions,
     NexusGroup,
@@ -64,6 +65,7 @@ def command() -> None:
 
 
 @command.subcommand("show", epilog="Example: nexus cache show main")
+@TENANT_OPTION
 @session_argument()
 @click.option("--breaks", "breaks_only", is_flag=True, help="List only calls with a prefix break.")
 def show(session: str, breaks_only: bool, options: CommandOptions) -> None:

@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from nexus.assembly.fit.truncate import images_of
-from nexus.cli._options import SESSION, CommandOptions, nexus_command, session_argument
+from nexus.cli._options import SESSION, TENANT_OPTION, CommandOptions, nexus_command, session_argument
 from nexus.cli._output import (
     emit,
     emit_each,
@@ -50,6 +50,7 @@ FILE_SUFFIXES = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "i
 
 
 @nexus_command("history")
+@TENANT_OPTION
 @session_argument(required=False)
 @click.option(
     "--as",
@@ -260,6 +261,7 @@ def _write_image(image: Image, folder: Path, name: str) -> str:
 
 
 @nexus_command("search")
+@TENANT_OPTION
 @click.argument("words", nargs=-1, required=True)
 @click.option("-s", "--session", type=SESSION, help="Only in this session.")
 @click.option(

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from nexus.cli._exit_codes import LEDGER_ERROR
-from nexus.cli._options import CommandOptions, NexusGroup
+from nexus.cli._options import TENANT_OPTION, CommandOptions, NexusGroup
 from nexus.cli._output import count_noun, format_time, progress_bar
 from nexus.errors import BadReference, LedgerError, UnreadableFile
 from nexus.ledger import jsonl, maintenance
@@ -54,7 +54,6 @@ Examples:
   nexus ledger --ledger new.db import talks.jsonl
 """
 
-TENANT_OPTION = click.option("--tenant", default="local", show_default=True, help="Tenant, where several share a file.")
 FORCE_OPTION = click.option("--force", is_flag=True, help="Overwrite TARGET.")
 
 
@@ -151,13 +150,13 @@ def restore(backup: str, force: bool, options: CommandOptions) -> None:
 @click.argument("target", type=click.Path(dir_okay=False, allow_dash=True))
 @FORCE_OPTION
 @TENANT_OPTION
-def export(target: str, tenant: str, force: bool, options: CommandOptions) -> None:
+def export(target: str, force: bool, options: CommandOptions) -> None:
     """Write all records to TARGET as JSON, one per line.
 
     `-` is standard output. A damaged ledger is not exported.
     """
     to_output = target == jsonl.STANDARD
-    with _named_ledger(options, tenant) as store, progress_bar("Writing") as progress:
+    with _named_ledger(options) as store, progress_bar("Writing") as progress:
         result = jsonl.export(store, target, force=force, progress=progress)
     text = f"{printable(target)}: {_count_records(result.records)}; {result.bytes:,} bytes."
     if to_output:
@@ -169,14 +168,14 @@ def export(target: str, tenant: str, force: bool, options: CommandOptions) -> No
 @command.subcommand("import", epilog="Example: gunzip -c talks.jsonl.gz | nexus ledger --ledger new.db import -")
 @click.argument("source", type=click.Path(dir_okay=False, allow_dash=True))
 @TENANT_OPTION
-def load(source: str, tenant: str, options: CommandOptions) -> None:
+def load(source: str, options: CommandOptions) -> None:
     """Store the records of an export, SOURCE.
 
     `-` is standard input. All records are checked before any is stored; importing again adds nothing.
     """
     if source != jsonl.STANDARD and not Path(source).expanduser().exists():
         raise UnreadableFile(f"'{source}' not found (name a file that `nexus ledger export` wrote)")
-    store = open_ledger(None, options.ledger_url or options.ledger_file, home_folder(), tenant=tenant)
+    store = open_ledger(None, options.ledger_url or options.ledger_file, home_folder(), tenant=options.tenant)
     with closing(store), progress_bar("Reading") as progress:
         result = jsonl.load(store, source, progress=progress)
     text = f"{printable(source)}: {_count_records(result.records)}; {result.added:,} were new."
@@ -189,7 +188,7 @@ def load(source: str, tenant: str, options: CommandOptions) -> None:
     "--to", "target", help="Copy the ledger into this empty one: a file, or the URL of a PostgreSQL database."
 )
 @TENANT_OPTION
-def migrate(dry_run: bool, target: str | None, tenant: str, options: CommandOptions) -> None:
+def migrate(dry_run: bool, target: str | None, options: CommandOptions) -> None:
     """Migrate the ledger to this version of Nexus, or copy it into another database.
 
     The old file is kept next to it as NAME.vN.bak. Opening a ledger migrates it too, without a backup.
@@ -199,7 +198,7 @@ def migrate(dry_run: bool, target: str | None, tenant: str, options: CommandOpti
     if target is not None:
         if dry_run:
             raise click.UsageError("--dry-run does not work with --to")
-        _copy_to(target, tenant, options)
+        _copy_to(target, options)
         return
     if options.ledger_url:
         with closing(open_server_ledger(options.ledger_url, create=not dry_run)) as store:
@@ -236,12 +235,12 @@ def vacuum(options: CommandOptions) -> None:
 @click.option("--principal", required=True, help="The person whose data to erase.")
 @TENANT_OPTION
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation; required without a terminal.")
-def erase_principal(principal: str, tenant: str, yes: bool, options: CommandOptions) -> None:
+def erase_principal(principal: str, yes: bool, options: CommandOptions) -> None:
     """Erase all that a ledger has of one person: sessions, workers, queued events, profile and unrecorded replies.
 
     Sessions in which others spoke too stay and are listed: erase them by name (nexus session delete NAME --for-good).
     """
-    with _named_ledger(options, tenant) as store:
+    with _named_ledger(options) as store:
         if not yes and not sys.stdin.isatty():
             raise click.UsageError("permanent deletion not confirmed (add --yes)")
         if not yes:
@@ -270,17 +269,19 @@ def _unrecorded(store: SqlLedger) -> UnrecordedReplies:
 @command.subcommand("erase-tenant", epilog="Example: nexus ledger erase-tenant acme --yes")
 @click.argument("tenant")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation; required without a terminal.")
-def erase_tenant(tenant: str, yes: bool, options: CommandOptions) -> None:
+def erase_tenant(yes: bool, options: CommandOptions) -> None:
     """Permanently delete all data of TENANT.
 
     The file is searched for the deleted text afterwards. PostgreSQL removes the text with its next VACUUM.
     """
-    with _named_ledger(options, tenant) as store:
+    with _named_ledger(options) as store:
         if not yes and not sys.stdin.isatty():
             raise click.UsageError("permanent deletion not confirmed (add --yes)")
         if not yes:
             threads = len(store.threads())
-            click.confirm(f"Permanently delete all {threads:,} threads of tenant {printable(tenant)}?", abort=True)
+            click.confirm(
+                f"Permanently delete all {threads:,} threads of tenant {printable(options.tenant)}?", abort=True
+            )
         with progress_bar("Deleting"):
             erased = store.erase(None)
             _unrecorded(store).erase(everything=True)
@@ -296,12 +297,12 @@ def erase_tenant(tenant: str, yes: bool, options: CommandOptions) -> None:
 
 @command.subcommand("stats", epilog="Example: nexus ledger stats --json")
 @TENANT_OPTION
-def statistics(tenant: str, options: CommandOptions) -> None:
+def statistics(options: CommandOptions) -> None:
     """Show statistics of the ledger, its calls and its file."""
     if options.ledger_url:
-        stats = server.stats(options.ledger_url, tenant)
+        stats = server.stats(options.ledger_url, options.tenant)
     else:
-        stats = maintenance.stats(options.ledger_file, tenant)
+        stats = maintenance.stats(options.ledger_file, options.tenant)
     sessions = ", ".join(f"{number:,} {status}" for status, number in stats.sessions.items()) or "none"
     lines = [
         ("sessions", sessions),
@@ -382,21 +383,21 @@ def _storage_lines(stats: maintenance.Stats) -> list[tuple[str, str]]:
     ]
 
 
-def _copy_to(target: str, tenant: str, options: CommandOptions) -> None:
+def _copy_to(target: str, options: CommandOptions) -> None:
     """Copy the ledger into another one and report it."""
     with (
-        _named_ledger(options, tenant) as source,
-        closing(open_ledger(None, target, home_folder(), tenant=tenant)) as store,
+        _named_ledger(options) as source,
+        closing(open_ledger(None, target, home_folder(), tenant=options.tenant)) as store,
         progress_bar("Copying") as progress,
     ):
         result = transfer(source, store, progress)
-    others = _other_tenants(options, tenant)
+    others = _other_tenants(options)
     text = f"{printable(result.target)}: {_count_records(result.records)}; equal to {printable(result.source)}."
     more = f"Not copied: tenants {', '.join(map(printable, others))} (--tenant)." if others else ""
     options.report({**msgspec.to_builtins(result), "otherTenants": others}, text, *filter(None, [more]))
 
 
-def _other_tenants(options: CommandOptions, tenant: str) -> list[str]:
+def _other_tenants(options: CommandOptions) -> list[str]:
     """Return the other tenants of a ledger's file or, as far as the role sees them, of its database."""
     if options.ledger_url:
         with closing(open_server_ledger(options.ledger_url, create=False)) as store, store.connection() as db:
@@ -404,7 +405,7 @@ def _other_tenants(options: CommandOptions, tenant: str) -> list[str]:
     else:
         with open_readonly(options.ledger_file) as db:
             names = tenants(db)
-    return [name for name in map(decode_text, names) if name != tenant]
+    return [name for name in map(decode_text, names) if name != options.tenant]
 
 
 def _require_file(options: CommandOptions, name: str, advice: str) -> None:
@@ -416,13 +417,13 @@ def _require_file(options: CommandOptions, name: str, advice: str) -> None:
 
 
 @contextmanager
-def _named_ledger(options: CommandOptions, tenant: str) -> Generator[SqlLedger]:
+def _named_ledger(options: CommandOptions) -> Generator[SqlLedger]:
     """Open the ledger of the command line, which must exist."""
     if not options.ledger_url:
-        with _existing_ledger(options.ledger_file, tenant) as store:
+        with _existing_ledger(options.ledger_file, options.tenant) as store:
             yield store
         return
-    with closing(open_server_ledger(options.ledger_url, tenant=tenant, create=False)) as store:
+    with closing(open_server_ledger(options.ledger_url, tenant=options.tenant, create=False)) as store:
         yield store
 
 

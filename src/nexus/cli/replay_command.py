@@ -16,6 +16,7 @@ from nexus.cli._options import (
     PROFILE_OPTION,
     SESSION_MODEL_OPTION,
     STRATEGY_OPTION,
+    TENANT_OPTION,
     TOOLS_OPTION,
     CommandOptions,
     nexus_command,
@@ -34,6 +35,7 @@ from nexus.types.request import Event, Request, Routing
 
 
 @nexus_command("replay")
+@TENANT_OPTION
 @session_argument()
 @click.argument("turn", type=click.IntRange(min=1))
 @CALL_OPTION
@@ -150,6 +152,7 @@ def _difference_lines(diff: Difference) -> Iterator[str]:
 
 
 @nexus_command("explain")
+@TENANT_OPTION
 @session_argument()
 @click.argument("turn", required=False, type=click.IntRange(min=1))
 @CALL_OPTION

@@ -14,13 +14,7 @@ import click
 import msgspec
 
 from nexus.cli._listing import Column, Listing, number, time, wrapped
-from nexus.cli._options import (
-    SESSION,
-    CommandOptions,
-    NexusGroup,
-    check_new_name,
-    session_argument,
-)
+from nexus.cli._options import SESSION, TENANT_OPTION, CommandOptions, NexusGroup, check_new_name, session_argument
 from nexus.cli._output import format_ref, format_time, quoted
 from nexus.cli._sessions import resolve_session
 from nexus.cli._usage import project_of, reported_usage
@@ -101,6 +95,7 @@ def command() -> None:
 
 
 @command.subcommand("show")
+@TENANT_OPTION
 @session_argument("name")
 def show(name: str, options: CommandOptions) -> None:
     """Show session NAME: facts, counts, pins, workers.
@@ -199,6 +194,7 @@ def _fact_rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 @command.subcommand("turns")
+@TENANT_OPTION
 @session_argument("name")
 @click.option("--last", type=click.IntRange(min=1), help="Number of turns, the newest [all].")
 def turns(name: str, last: int | None, options: CommandOptions) -> None:
@@ -239,6 +235,7 @@ def _turns(nx: Engine, label: str, last: int | None) -> Sequence[Turn]:
 
 
 @command.subcommand("calls")
+@TENANT_OPTION
 @session_argument("name")
 def calls(name: str, options: CommandOptions) -> None:
     """List the tool calls of session NAME.

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from nexus.cli._listing import Column, Listing, number, time, wrapped
-from nexus.cli._options import CommandOptions, nexus_command
+from nexus.cli._options import TENANT_OPTION, CommandOptions, nexus_command
 from nexus.cli._output import shortened
 from nexus.cli._sessions import NO_LEDGER
 from nexus.cli._usage import project_of, reported_calls
@@ -38,6 +38,7 @@ LISTING = Listing(
 
 
 @nexus_command("sessions")
+@TENANT_OPTION
 @click.option("--all", "every", is_flag=True, help="Also list archived and deleted sessions.")
 def command(options: CommandOptions, every: bool) -> None:
     """List the sessions, newest first.

@@ -8,7 +8,7 @@ from typing import Any
 import click
 from msgspec import Struct
 
-from nexus.cli._options import CommandOptions, nexus_command
+from nexus.cli._options import TENANT_OPTION, CommandOptions, nexus_command
 from nexus.cli._output import format_time
 from nexus.cli._parameters import Choice
 from nexus.cli._usage import ReportedCall, project_of, reported_calls, short_outputs
@@ -61,6 +61,7 @@ class _Total(Struct):
 
 
 @nexus_command("usage")
+@TENANT_OPTION
 @click.option(
     "--by", type=Choice(["day", "project", "both"]), default="both", show_default=True, help="Rows of the table."
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from nexus.errors import LedgerDamaged, LedgerError, LedgerTooNew
+from nexus.errors import LedgerDamaged, LedgerError, LedgerMissing, LedgerTooNew
 from nexus.ledger.codec import decode_parts
 from nexus.ledger.postgres.connection import Database
 from nexus.ledger.postgres.words import search_words
@@ -59,7 +59,7 @@ def migrate(db: Database, *, create: bool) -> None:
     if version == VERSION:
         return
     if not version and not create:
-        raise LedgerError(f"{db.place} has no ledger in schema '{db.schema}' (a program that writes creates it)")
+        raise LedgerMissing(f"{db.place} has no ledger in schema '{db.schema}' (a program that writes creates it)")
     with db.transaction():
         db.lock("migration")
         if not db.value("SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname=?)", (db.schema,)):
