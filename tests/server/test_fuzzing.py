@@ -34,7 +34,7 @@ from nexus.ledger.location import open_ledger
 from nexus.models import Models, open_client
 from nexus.server import forms
 from nexus.server.app import HttpLimits
-from nexus.server.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR
+from nexus.server.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR, REFUSALS
 from nexus.server.methods import METHODS
 from nexus.server.openrpc import openrpc, schemas
 from nexus.server.service import Service
@@ -239,7 +239,10 @@ def run_over_http(script: Sequence[Sequence[Message]], counts: Counter[str]) -> 
                         assert (kind == "application/json") == bool(body) == (status != 204)
                         counts[f"status {status}"] += 1
                         if status in (404, 413):
-                            assert json.loads(body)["error"]["data"] == {"status": status}
+                            assert json.loads(body)["error"]["data"] == {
+                                "type": "NoSuchAgent" if status == 404 else REFUSALS[status],
+                                "status": status,
+                            }
                         else:
                             check_answer(message, body, counts)
                         holders.learn(message, body)

@@ -448,3 +448,13 @@ def test_child_that_continues_keeps_within_its_parent(tmp_path: Path) -> None:
             client.create_agent("child", permissions=["write"], parent_agent_id="parent", if_exists="continue")
         with pytest.raises(ServerCallFailed, match="if_exists"):
             server.client().call("create_agent", forms.CreateAgent("b", if_exists="replace"), forms.AgentCreated)  # type: ignore[arg-type]
+
+
+def test_refusal_before_a_method_has_a_kind(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        error = failure(server.client("wrong").list_agents)
+        assert (error.kind, error.status) == ("WrongToken", 401)
+        error = failure(server.client().agent("nobody").get_tokens)
+        assert (error.kind, error.status) == ("NoSuchAgent", 404)
+        error = failure(lambda: next(server.client("wrong").stream("/agent/a/events")))
+        assert (error.kind, error.status) == ("WrongToken", 401)

@@ -69,6 +69,37 @@ def test_running_turn_ends_before_the_server_does(tmp_path: Path) -> None:
         stopping.result()
 
 
+def test_stopping_server_answers_health_and_ready_until_its_turns_have_ended(tmp_path: Path) -> None:
+    go_on, called = Event(), Event()
+
+    def step(request: Any) -> Any:
+        called.set()
+        go_on.wait()
+        return reply("Done.")(request)
+
+    with running(tmp_path, step, options=ServeOptions(grace_s=60)) as server, ThreadPoolExecutor() as pool:
+        agent = server.client().create_agent("a")
+        sending = pool.submit(agent.send, "Work", "r1")
+        called.wait()
+        stopping = pool.submit(server.stop)
+        while server.http("GET", "/ready")[0] == 200:
+            pass
+        paths = (
+            ("GET", "/health"),
+            ("GET", "/ready"),
+            ("POST", "/rpc"),
+            ("POST", "/agent/a"),
+            ("GET", "/agent/a/events"),
+        )
+        assert [server.http(method, path, b"{}")[0] for method, path in paths] == [200, 503, 503, 503, 503]
+        with pytest.raises(ServerCallFailed, match="is stopping") as caught:
+            agent.get_tokens()
+        assert (caught.value.kind, caught.value.status) == ("NotAccepted", 503)
+        go_on.set()
+        assert sending.result().content == "Done."
+        stopping.result()
+
+
 def test_turn_longer_than_the_grace_goes_on_at_the_next_start(tmp_path: Path) -> None:
     with running(tmp_path, hang(), options=ServeOptions(grace_s=0.0)) as server, ThreadPoolExecutor() as pool:
         agent = server.client().create_agent("a")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -14,6 +15,8 @@ import pytest
 
 from cli.running import run
 from nexus.cli.chat_agent import has_local_model
+from nexus.testing.model_server import model_server, reply
+from server.running import process
 
 MODEL = ("--base-url", "http://127.0.0.1:9/v1", "--model", "gpt-4o")
 
@@ -82,3 +85,20 @@ def test_local_model_answers_without_a_key(tmp_path: Path) -> None:
         assert (process.wait(), process.stderr.read()) == (0, "")
     assert [answer["id"] for answer in answers] == [0, 1]
     assert answers[1]["result"]["content"]
+
+
+def test_documented_policy_forbids_changes_of_the_memory(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "server.md").read_text("utf-8")
+    (policy,) = re.findall(r"^```toml\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    folder = tmp_path / "workspace" / ".nexus"
+    folder.mkdir(parents=True)
+    offered = list[set[str]]()
+    with model_server(reply("Hello.")) as model:
+        for text in ("", policy):
+            if text:
+                (folder / "policy.toml").write_text(text, "utf-8")
+            with process(tmp_path, "--base-url", model.openai_url, "--model", "gpt-4o") as server:
+                server.client().create_agent().send("Hi")
+            offered.append({tool["function"]["name"] for tool in model.bodies[-1]["tools"]})
+    assert offered[0] - offered[1] == {"add_memory", "forget_memory"}
+    assert "search_memory" in offered[1]

@@ -29,6 +29,7 @@ from nexus.server.jsonrpc import (
     INVALID_REQUEST,
     LOG,
     PARSE_ERROR,
+    REFUSALS,
     SERVER_ERROR,
     RequestId,
     RpcError,
@@ -80,11 +81,11 @@ class HttpLimits(Struct, frozen=True):
 
 
 class Refused(Exception):
-    """A request that is refused before its method runs."""
+    """A request that is refused before its method runs. Without a kind it has the one of its status."""
 
-    def __init__(self, status: int, text: str, **headers: str) -> None:
+    def __init__(self, status: int, text: str, kind: str = "", **headers: str) -> None:
         super().__init__(text)
-        self.status, self.headers = status, headers
+        self.status, self.kind, self.headers = status, kind, headers
         self.request_id: RequestId = None
         """Id of the refused message, once it is read."""
 
@@ -164,7 +165,7 @@ class HttpServer:
                 return await endpoint(request)
             except Refused as error:
                 self._metrics.refusal(error.status)
-                return _refusal(error.status, str(error), error.headers, error.request_id)
+                return _refusal(error.status, str(error), error.headers, error.request_id, error.kind)
             except Exception as error:  # noqa: BLE001 - uvicorn would log it with its secrets
                 LOG.error("internal error: %s", describe_failure(error))
                 self._metrics.refusal(500)
@@ -185,6 +186,7 @@ class HttpServer:
 
     async def _post(self, request: Request) -> Response:
         tenant, agent_id = self._tenant(request), request.path_params.get("agent_id")
+        self._check_accepting()
         _check_media_type(request)
         body = await self._body(request)
         try:
@@ -231,6 +233,12 @@ class HttpServer:
             record.received_bytes = size
         return b"".join(chunks)
 
+    def _check_accepting(self) -> None:
+        try:
+            self._service.tenants.check_accepting()
+        except NotAccepted as error:
+            raise Refused(503, str(error), NotAccepted.__name__, **{"Retry-After": "1"}) from error
+
     def _check_rate(self, tenant: str, requests: int) -> None:
         if wait_s := self._rate.wait_s(tenant, requests):
             text = f"too many requests (at most {self.limits.per_second:g} per second)"
@@ -240,11 +248,11 @@ class HttpServer:
         try:
             return await self._service.find_agent(tenant, agent_id)
         except NoSuchAgent as error:
-            raise Refused(404, str(error)) from error
+            raise Refused(404, str(error), type(error).__name__) from error
         except NotAccepted as error:
-            raise Refused(503, str(error), **{"Retry-After": "1"}) from error
+            raise Refused(503, str(error), type(error).__name__, **{"Retry-After": "1"}) from error
         except NexusError as error:
-            raise Refused(500, str(error)) from error
+            raise Refused(500, str(error), type(error).__name__) from error
 
     # streams -----------------------------------------------------------------------------------------------------
 
@@ -365,8 +373,11 @@ def _json(body: bytes, status: int, headers: dict[str, str] | None = None) -> Re
     return Response(body, status, {**_HEADERS, **(headers or {})}, media_type="application/json")
 
 
-def _refusal(status: int, text: str, headers: dict[str, str] | None = None, request_id: RequestId = None) -> Response:
-    return _json(refusal(RpcError(SERVER_ERROR, text, {"status": status}), request_id).body, status, headers)
+def _refusal(
+    status: int, text: str, headers: dict[str, str] | None = None, request_id: RequestId = None, kind: str = ""
+) -> Response:
+    data = {"type": kind or REFUSALS.get(status, ""), "status": status}
+    return _json(refusal(RpcError(SERVER_ERROR, text, data), request_id).body, status, headers)
 
 
 async def _http_error(_request: Request, error: Exception) -> Response:

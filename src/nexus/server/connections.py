@@ -17,7 +17,7 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from nexus.server.jsonrpc import SERVER_ERROR, RpcError, refusal
+from nexus.server.jsonrpc import REFUSALS, SERVER_ERROR, RpcError, refusal
 
 MAX_FILES = 8_192
 """Open files that the server asks the system for."""
@@ -119,7 +119,7 @@ class Connection(H11Protocol):
 def _malformed() -> bytes:
     """Return the response to a request that is not valid HTTP."""
     text = f"request malformed (send HTTP/1.1 with at most {MAX_HEADERS} headers of {MAX_HEAD_BYTES:,} bytes)"
-    body = refusal(RpcError(SERVER_ERROR, text, {"status": 400})).body
+    body = refusal(RpcError(SERVER_ERROR, text, {"type": REFUSALS[400], "status": 400})).body
     lines = ["HTTP/1.1 400 Bad Request", "content-type: application/json", f"content-length: {len(body)}"]
     lines += ["cache-control: no-store", "connection: close"]
     return "\r\n".join([*lines, "", ""]).encode() + body

@@ -140,7 +140,10 @@ class CancelResult(Struct, frozen=True):
 
 
 class TokenCounts(Struct, frozen=True):
-    """Tokens of the agent's next context. `available` is the part of the `budget` that a context may fill."""
+    """Tokens of the agent's next context.
+
+    `available` is the part of the `budget` that a context may fill: the model's window minus the reserves, not what is left.
+    """
 
     system: int
     tools: int

@@ -122,8 +122,8 @@ async def serve_http(
 
     async def stop_turns() -> None:
         await stopping.wait()
+        await tenants.stop_turns()  # uvicorn answers /health and /ready until then
         server.should_exit = True
-        await tenants.stop_turns()
         asyncio.get_running_loop().call_later(_MARGIN_S, end_paused)
 
     def end_paused() -> None:

@@ -117,6 +117,14 @@ async def answer_value(value: Any, call: Call) -> Answer:
     return Answer(msgspec.json.encode(present) if present else b"")
 
 
+REFUSALS = {
+    400: "BadRequest", 401: "WrongToken", 403: "WrongOrigin", 404: "NotFound", 405: "WrongMethod", 408: "BodyTooSlow",
+    413: "BodyTooLarge", 415: "NotJson", 421: "WrongHost", 429: "TooManyRequests", 500: "InternalError",
+    503: "NotAccepted",
+}  # fmt: skip
+"""Kinds of requests that are refused before a method runs, by HTTP status: `data.type` unless it is an error's class."""
+
+
 def refusal(error: RpcError, request_id: RequestId = None) -> Answer:
     """Return the answer to a message that is not run at all."""
     return Answer(msgspec.json.encode(_response(request_id, error=_error_object(error))), error.code)

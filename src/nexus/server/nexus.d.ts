@@ -352,7 +352,7 @@ export interface Token {
   text: string;
 }
 
-/** Tokens of the agent's next context. `available` is the part of the `budget` that a context may fill. */
+/** Tokens of the agent's next context. */
 export interface TokenCounts {
   system: number;
   tools: number;

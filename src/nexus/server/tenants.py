@@ -238,6 +238,11 @@ class Tenants:
         """Return the open tenants."""
         return tuple(self._open.values())
 
+    def check_accepting(self) -> None:
+        """Raise NotAccepted if the server stops."""
+        if self.stopping.is_set():
+            raise NotAccepted("server is stopping (send the request again after its next start)")
+
     def begin_stop(self) -> None:
         """Accept nothing more; readers of events are ended."""
         self.stopping.set()
@@ -261,9 +266,9 @@ class Tenants:
     async def _take(self, name: str) -> Tenant:
         """Return an open tenant with one more user; wait a while for one that can be closed."""
         for _ in range(_BUSY_TRIES):
+            self.check_accepting()  # also before the lock, which `stop_turns` holds until turns have ended
             async with self._lock:
-                if self.stopping.is_set():
-                    raise NotAccepted("server is stopping (send the request again after its next start)")
+                self.check_accepting()
                 if name in self._open or await self._make_room():
                     tenant = self._open.get(name) or await self._start(name)
                     self._open.move_to_end(name)

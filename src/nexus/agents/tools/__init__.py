@@ -1,7 +1,7 @@
 """Built-in tools of an agent: files, skills and memory of its workspace, and the history of its session.
 
-`builtin_tools` binds them to one turn (`context.ToolContext`). `calls.run_call` checks the policy before it runs one. No
-tool writes files or runs programs.
+`builtin_tools` binds them to one turn (`context.ToolContext`). `calls.run_call` checks the policy before it runs one. The
+only file that tools change is the memory's, and none runs programs.
 """
 
 from __future__ import annotations
