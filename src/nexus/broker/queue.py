@@ -24,6 +24,7 @@ from nexus.errors import (
 from nexus.ledger.lease import LEASE_MS
 from nexus.ledger.replay import entries_from_turn
 from nexus.ledger.sessions import Lease, NewQueuedEvent, QueuedEvent, event_key
+from nexus.types.counts import count_noun
 from nexus.types.ledger_entries import Commit
 from nexus.types.message import Message
 from nexus.types.options import CallOptions
@@ -65,7 +66,7 @@ class EventQueue:
         waiting = [row.row.key for row in rows if (row.row.id, row.principal) != (event.id, principal)]
         is_full = len(waiting) >= self.cap
         refused = is_full and self.drop == "new"
-        reason = f"queue full: {len(waiting)} events wait" if refused else ""
+        reason = f"queue full: {count_noun(len(waiting), 'event')} in it" if refused else ""
         state = "dropped" if refused else "queued"
         (accepted,) = self._store.accept_events([NewQueuedEvent(event.id, label, encoded, state, reason, 0, principal)])
         if event_digest(self._decode(accepted.event).body.event) != event_digest(event):

@@ -21,6 +21,7 @@ import msgspec
 
 from nexus.ledger.search_text import Pieces, excerpt_pieces
 from nexus.render.console import printable
+from nexus.types import counts
 from nexus.types.block import ContextWarning
 from nexus.types.ledger_entries import MessageRef
 from nexus.types.message import ProviderFormat
@@ -29,6 +30,8 @@ if TYPE_CHECKING:  # rich takes a while to import, and most commands do not use 
     from rich.console import Console
 
     from nexus.context import AssembledContext
+
+count_noun = counts.count_noun
 
 PROVIDER_FORMATS = ("openai", "responses", "anthropic", "gemini")
 
@@ -140,12 +143,6 @@ def progress_bar(label: str) -> Generator[Callable[[int, int], None] | None]:
 def quoted(name: str) -> str:
     """Return a name in quotes, with escapes for characters that control a terminal."""
     return f"'{printable(name)}'"
-
-
-def count_noun(count: int, noun: str) -> str:
-    """Return a count with its noun: `1 reply`, `1,200 replies`, `2 days`."""
-    plural = f"{noun[:-1]}ies" if noun.endswith("y") and noun[-2] not in "aeo" else f"{noun}s"
-    return f"{count:,} {noun if count == 1 else plural}"
 
 
 def shortened(label: str) -> str:

@@ -33,6 +33,7 @@ from nexus.ledger.sessions import (
 )
 from nexus.ledger.store import LedgerStore, unknown_session
 from nexus.ledger.unrecorded import UnrecordedReplies
+from nexus.types.counts import count_noun
 from nexus.types.ledger_entries import (
     STEPS,
     Commit,
@@ -478,7 +479,7 @@ class Ledger:
         if turn is None:
             return row.head_seq
         if not 0 <= turn <= row.turn:
-            raise BadReference(f"turn {turn} not found: session {session!r} has {row.turn} turns")
+            raise BadReference(f"turn {turn} not found: session {session!r} has {count_noun(row.turn, 'turn')}")
         low = bisect_right(range(1, row.head_seq + 1), turn, key=lambda at: self._turn_at(thread, at))
         while low and next(iter(self.store.entries(thread, low - 1, low))).kind not in STEPS:
             low -= 1

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from nexus.errors import BadReference
 from nexus.ledger.store import LedgerStore, unknown_session
+from nexus.types.counts import count_noun
 from nexus.types.ledger_entries import AssemblyRow
 
 _BACK = 128
@@ -41,7 +42,7 @@ def recorded_call(store: LedgerStore, session: str, turn: int, number: int | Non
         raise unknown_session(store, session)
     turns = store.thread(thread).turn
     if not 1 <= turn <= turns:
-        raise BadReference(f"turn {turn} not found: session {session!r} has {turns} turns")
+        raise BadReference(f"turn {turn} not found: session {session!r} has {count_noun(turns, 'turn')}")
     rows = _rows(store, thread, turn)
     if not rows:
         raise BadReference(
@@ -50,7 +51,9 @@ def recorded_call(store: LedgerStore, session: str, turn: int, number: int | Non
         )
     wanted = len(rows) if number is None else number
     if not 1 <= wanted <= len(rows):
-        raise BadReference(f"call {number} not found: turn {turn} of session {session!r} has {len(rows)} calls")
+        raise BadReference(
+            f"call {number} not found: turn {turn} of session {session!r} has {count_noun(len(rows), 'call')}"
+        )
     return RecordedCall(session, thread, turn, wanted, len(rows), rows[wanted - 1])
 
 

@@ -20,6 +20,7 @@ from nexus.engine.analysis.cache_use import CachedCall, cached_calls
 from nexus.errors import BadReference
 from nexus.ledger.replay import conversation_rows
 from nexus.providers.received import items_of, mapping, text_of
+from nexus.types.counts import count_noun
 from nexus.types.ledger_entries import IMPORTED_REQUEST, Commit, Entry, NewEntry, SizedMessage
 from nexus.types.message import Message
 from nexus.types.request import Event
@@ -68,14 +69,12 @@ def find_call(nx: Engine, label: str, turn: int | None, number: int | None = Non
     of_turn = [call for call in calls if call.turn == turn]
     if not of_turn:
         turns = nx.ledger.thread_info(label).turn
-        problem = (
-            f"has no calls in turn {turn}" if 1 <= turn <= turns else f"has {turns:,} turn{'' if turns == 1 else 's'}"
-        )
+        problem = f"has no calls in turn {turn}" if 1 <= turn <= turns else f"has {count_noun(turns, 'turn')}"
         raise BadReference(f"session {label!r} {problem} (list the turns: nexus session turns)")
     wanted = len(of_turn) if number is None else number
     if wanted > len(of_turn):
         raise BadReference(
-            f"call {wanted} not found: turn {turn} of session {label!r} has {len(of_turn)} call{'' if len(of_turn) == 1 else 's'}"
+            f"call {wanted} not found: turn {turn} of session {label!r} has {count_noun(len(of_turn), 'call')}"
         )
     return _past_call(nx, label, calls, of_turn, wanted - 1)
 

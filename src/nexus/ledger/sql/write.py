@@ -45,6 +45,7 @@ from nexus.ledger.sql.connection import Connection, Value
 from nexus.ledger.sql.read import THREAD_COLUMNS, Reader
 from nexus.ledger.sql.read_sessions import ALIAS
 from nexus.ledger.text_encoding import decode_text, encode_text, to_json
+from nexus.types.counts import count_noun
 from nexus.types.ledger_entries import (
     STEPS,
     AssemblyRow,
@@ -530,7 +531,7 @@ class Writing:
         turns = self.reader.thread(thread).turn
         if facts.parent_turn > turns:
             what = f"turn {facts.parent_turn} not found: session {facts.parent_session!r}"
-            raise BadReference(f"{what} has {turns} turns")
+            raise BadReference(f"{what} has {count_noun(turns, 'turn')}")
         sql = "SELECT 1 FROM tool_call WHERE tenant=? AND thread=? AND call_id=? AND seq<=? AND is_result=0 LIMIT 1"
         key = encode_text(facts.parent_call_id)
         parts = self.reader.path(thread)
