@@ -26,7 +26,7 @@ from nexus.services.client import RunClient
 from nexus.services.messages import Run, RunMetadata
 from nexus.services.orchestrator import MAX_ITERATIONS, RunState
 from nexus.services.serve import GRACE_S, parse_services, serve
-from nexus.types.stream_events import Retry, StreamEvent, Token, ToolStatus
+from nexus.types.stream_events import Retry, StreamEvent, StreamStart, Token, ToolStatus
 from nexus.workspace.times import parse_zone
 
 BUS_OPTION = click.option("--bus", default="", metavar="URL", help="Address of the NATS server [$NEXUS_BUS].")
@@ -190,6 +190,8 @@ def send(
                     end = item
                 if options.as_json:
                     _emit_line(item)
+                elif isinstance(item, StreamStart) and has_text:
+                    click.echo("\n[again: another process continues the run]", err=True)
                 elif not isinstance(item, RunState):
                     has_text = _print_event(item) or has_text
             if not options.as_json and end.state == "done":
