@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping
+from time import monotonic
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -202,7 +203,7 @@ async def request_again(
     end_ms = now_ms() + round(total_s * 1000)
     if message.deadline_ms:
         end_ms = min(end_ms, message.deadline_ms)
-    pause_s, unchanged, absent_ms = _PAUSE_S, message, 0
+    pause_s, unchanged, absent_since = _PAUSE_S, message, 0.0
     while True:
         remaining_s = (end_ms - now_ms()) / 1000
         error: BusError = BusDeadlineExceeded(f"no reply from {message.topic!r} in time")
@@ -215,12 +216,12 @@ async def request_again(
             except (BusNoResponder, BusUnavailable, BusDeadlineExceeded) as failed:
                 error = failed
         if not isinstance(error, BusNoResponder):
-            absent_ms = 0
-        elif not absent_ms:
-            absent_ms = now_ms()
+            absent_since = 0.0
+        elif not absent_since:
+            absent_since = monotonic()
             if on_absent is not None:
                 on_absent()
-        elif now_ms() - absent_ms >= absent_s * 1000:
+        elif monotonic() - absent_since >= absent_s:
             raise error
         if end_ms - now_ms() <= pause_s * 1000:
             raise error
