@@ -129,9 +129,9 @@ class CommandOptions:
         if self.workspace:
             return Path(self.workspace).expanduser()
         current, home = Path.cwd(), home_folder().resolve()
-        around = (folder for folder in (current, *current.parents) if (folder / ".nexus").is_dir())
+        workspaces = (folder for folder in (current, *current.parents) if (folder / ".nexus").is_dir())
         # The user's own Nexus folder makes no workspace of the home folder, or agents could read all of it.
-        return next((folder for folder in around if (folder / ".nexus").resolve() != home), current)
+        return next((folder for folder in workspaces if (folder / ".nexus").resolve() != home), current)
 
     @property
     def ledger_url(self) -> str:
@@ -393,7 +393,7 @@ def check_new_name(_ctx: click.Context, _parameter: click.Parameter, value: str 
 
 
 def line_to_type(slash_line: str, options: CommandOptions, *words: str) -> str:
-    """Return a line for the user to type: that of the chat if one runs this command, else of the command line.
+    """Return a line for the user to type: a line of the chat if a chat runs this command, else of the command line.
 
     The latter names the same workspace and ledger, except the ledger of the environment, which may have a password.
     """

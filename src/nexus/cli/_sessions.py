@@ -93,7 +93,7 @@ def resolve_id(nx: Engine, name: str) -> str:
 
 
 def similar_session(nx: Engine, name: str) -> str:
-    """Return the only session whose name begins with that of a new one; empty if there is none."""
+    """Return the only session whose name begins with the name of a new one; empty if there is none."""
     try:
         return _by_prefix(nx, name)
     except NoSuchSession:

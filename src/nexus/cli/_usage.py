@@ -64,8 +64,8 @@ class ReportedUsage(Struct, frozen=True):
             noun = "summary" if usage.model and not usage.is_rejected else "rejected summary"
             costs.append((usage.dollars, count_noun(usage.calls, noun) + (usage.model and f" by {usage.model}")))
         short = sum(usage.short_outputs for usage in self.models)
-        least = "at least " if short else ""
-        priced = [f"{least}{dollars:,.4f} for {calls}" for dollars, calls in costs if dollars is not None]
+        bound = "at least " if short else ""
+        priced = [f"{bound}{dollars:,.4f} for {calls}" for dollars, calls in costs if dollars is not None]
         unpriced = [f"unknown for {calls}" for dollars, calls in costs if dollars is None]
         cost = f"USD at list prices: {', '.join(priced + unpriced)}"
         total = sum(usage.input_tokens for usage in self.models)

@@ -63,7 +63,7 @@ def file_mentions(text: str, root: Path) -> dict[str, Path]:
 
 
 def missing_mentions(text: str, root: Path) -> list[str]:
-    """Return what a text names with `@` and what looks like a path, but does not exist."""
+    """Return the names after an `@` in a text that look like paths and do not exist."""
     names = [(match[1] or match[2]).rstrip(".,;:?!)") for match in _MENTIONS.finditer(text)]
     return [name for name in dict.fromkeys(names) if ("." in name or "/" in name) and not _exists(root, name)]
 

@@ -112,8 +112,8 @@ class ChatInput:
         """Return a message: the next of the queue, or a new one. Raises EOFError, and KeyboardInterrupt for Ctrl-C."""
         if self.queue:
             self._line = self.queue.popleft()
-            shown = printable(_first_lines(self._pastes.show(self._line)))
-            print_formatted_text(FormattedText([*PROMPT, ("", shown)]))
+            line = printable(_first_lines(self._pastes.show(self._line)))
+            print_formatted_text(FormattedText([*PROMPT, ("", line)]))
         else:
             self._app.erase_when_done, self._session.refresh_interval = False, 0
             self._line = self._session.prompt(FormattedText(PROMPT), default=self._next_draft())
@@ -291,9 +291,9 @@ class ChatInput:
         @bindings.add("c-x", "c-e", filter=has_focus(DEFAULT_BUFFER))
         async def _(event: KeyPressEvent) -> None:
             buffer = event.current_buffer
-            whole = Buffer(document=Document(self._pastes.expand(buffer.text)))
-            await whole.open_in_editor()
-            buffer.document = Document(self._pastes.shorten_known(whole.text))
+            editor_buffer = Buffer(document=Document(self._pastes.expand(buffer.text)))
+            await editor_buffer.open_in_editor()
+            buffer.document = Document(self._pastes.shorten_known(editor_buffer.text))
 
         @bindings.add("c-z")
         def _(_event: KeyPressEvent) -> None:

@@ -192,14 +192,14 @@ def join_delta(message: Fields, delta: Fields) -> None:
 
 def repeats_deltas(message: Fields, before: Fields) -> bool:
     """Return True if a message has everything that its deltas before it have, text and calls."""
-    whole: Fields = {}
-    join_delta(whole, message)
-    text, text_before = whole.get("content"), before.get("content")
+    joined: Fields = {}
+    join_delta(joined, message)
+    text, text_before = joined.get("content"), before.get("content")
     if isinstance(text, list) or isinstance(text_before, list):
         has_text = text == text_before
     else:
         has_text = text_of(text).startswith(text_of(text_before))
-    names, names_before = _names(whole), _names(before)
+    names, names_before = _names(joined), _names(before)
     has_begun = text_before not in (None, "", []) or len(names_before) > 0
     return has_begun and has_text and names[: len(names_before)] == names_before
 

@@ -24,7 +24,7 @@ def pair_results(messages: Sequence[Message], known_ids: Collection[str] = ()) -
     """
     paired = [*messages]
     ids = set(known_ids)
-    earlier: list[ToolCall] = []
+    earlier_calls: list[ToolCall] = []
     calls: list[int] = []
     results: list[int] = []
     for index, message in enumerate([*messages, Message("assistant", ())]):
@@ -33,10 +33,10 @@ def pair_results(messages: Sequence[Message], known_ids: Collection[str] = ()) -
         if message.role != "assistant":
             continue
         if results:
-            _pair_group(paired, calls, results, ids, earlier)
+            _pair_group(paired, calls, results, ids, earlier_calls)
             answered = {result.call_id for place in results for result in paired[place].results()}
-            earlier += (call for place in calls for call in paired[place].calls())
-            earlier = [call for call in earlier if call.id not in answered]
+            earlier_calls += (call for place in calls for call in paired[place].calls())
+            earlier_calls = [call for call in earlier_calls if call.id not in answered]
             calls, results = [], []
         calls.append(index)
         ids.update(call.id for call in message.calls())
@@ -114,7 +114,7 @@ def _pair_group(
     calls: Sequence[int],
     results: Sequence[int],
     known_ids: Collection[str],
-    earlier: Sequence[ToolCall],
+    earlier_calls: Sequence[ToolCall],
 ) -> None:
     """Pair the results at some indexes with the calls at others, in place, or else with unanswered calls before them."""
     all_results = [result for index in results for result in messages[index].results()]
@@ -125,7 +125,7 @@ def _pair_group(
     open_calls = [call for index in calls for call in messages[index].calls() if call.id not in answered_ids]
     answers = _answers(foreign, open_calls)
     late = [number for number in range(len(foreign)) if number not in answers]
-    waiting = [call for call in earlier if call.id not in answered_ids]
+    waiting = [call for call in earlier_calls if call.id not in answered_ids]
     for index, call in _answers([foreign[number] for number in late], waiting).items():
         answers[late[index]] = call
     without_id = {call_id for index in calls for call_id in made_ids(messages[index])}

@@ -42,7 +42,7 @@ SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
 
 
 def is_paused(message: Message) -> bool:
-    """Return True if Anthropic goes on with this message of the model: it calls the server's tools alone.
+    """Return True if Anthropic continues this message of the model: it calls the server's tools alone.
 
     The rule: https://platform.claude.com/docs/en/build-with-claude/handling-stop-reasons
     """

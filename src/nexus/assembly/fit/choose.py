@@ -206,9 +206,9 @@ def _choose_notes(
         try:
             scaled, result = _fit_as_counted(scaled, within, measured)
         except BudgetTooSmall as error:
-            least = _least_result(error, within)
-            scaled = max(scaled, measured(least), key=attrgetter("factor")) if least else scaled
-            if least is None or total_tokens(least, preamble.fixed) > scaled.available:
+            least_fit = _least_fit(error, within)
+            scaled = max(scaled, measured(least_fit), key=attrgetter("factor")) if least_fit else scaled
+            if least_fit is None or total_tokens(least_fit, preamble.fixed) > scaled.available:
                 rounding = ROUNDING_TOKENS if scaled.factor != 1 else 0
                 return error.scaled(scaled.factor, inputs.budget.available, rounding)
             result = within(scaled.available)
@@ -234,8 +234,8 @@ def _fit_as_counted(
 ) -> tuple[AssemblyInputs, FitResult]:
     """Return the fit, and the inputs with the factor by which it was made.
 
-    What a cut leaves may take more tokens for each base token than the whole history; then it is cut further. Where it
-    takes fewer, the larger count stays. Raises BudgetTooSmall, in base tokens.
+    The messages behind a cut may take more tokens for each base token than the whole history; then the cut is made again.
+    Where they take fewer, the larger count stays. Raises BudgetTooSmall, in base tokens.
     """
     result = within(scaled.available)
     for _ in range(MOST_REFITS):
@@ -245,8 +245,8 @@ def _fit_as_counted(
     return scaled, result
 
 
-def _least_result(error: BudgetTooSmall, within: Callable[[int], FitResult]) -> FitResult | None:
-    """Return what is never cut, for an error in base tokens; None if its size is not known."""
+def _least_fit(error: BudgetTooSmall, within: Callable[[int], FitResult]) -> FitResult | None:
+    """Return the fit without any optional messages, for an error in base tokens; None if its size is not known."""
     with suppress(BudgetTooSmall):
         return within(error.needed_tokens)
     return None

@@ -89,7 +89,7 @@ def _keeps_system_messages(ctx: AssembledContext, form: ListForm) -> bool:
 
 
 def _is_changed_tool(warning: ContextWarning) -> bool:
-    return warning.source == TOOLS_ORIGIN and any(word in warning.message for word in (" changed: ", "omitted"))
+    return warning.source == TOOLS_ORIGIN and any(mark in warning.message for mark in (" changed: ", "omitted"))
 
 
 def _ids(message: Message) -> tuple[str, list[str]]:
