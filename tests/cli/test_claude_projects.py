@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 import nexus
 from cli.running import environment, run
+from cli.terminal import Terminal, plain
 from nexus.cli._claude_projects import find_projects
 
 DAY = "2026-02-0{day}T10:0{minute}:00Z"
@@ -122,6 +124,20 @@ def test_sessions_have_project_dates_and_cost(empty: Path) -> None:
     assert values["three"]["project"] == "/projects/api"
     assert values["three"]["dollars"] == pytest.approx((5_000 * 3 + 10 * 15) / 1e6)
     assert values["one"]["open_turn"] is False
+
+
+def test_sessions_fit_a_narrow_terminal(claude: Path, empty: Path) -> None:
+    name, path = "0a93878f-dc30-4a5d-882f-3cd81cd3d499", "/projects/of/everybody/web"
+    (claude / "projects" / "-web" / f"{name}.jsonl").parent.mkdir()
+    text = "\n".join(map(json.dumps, lines_of(name, path, 1, [1_000])))
+    (claude / "projects" / "-web" / f"{name}.jsonl").write_text(text, "utf-8")
+    run("import", "--yes", folder=empty)
+    shown = Terminal("sessions", folder=empty)
+    assert shown.end() == 0
+    text = plain(shown.output)
+    assert re.search(r"^0a93878f +1 +2026-02-01 +0.00 +everybody/web +Question 0", text, re.MULTILINE)
+    assert name in run("sessions", folder=empty).out
+    assert path in run("sessions", folder=empty).out
 
 
 @pytest.mark.usefixtures("claude")

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import sys
+from pathlib import PurePath
 from typing import Any
 
 import click
@@ -9,13 +13,20 @@ import msgspec
 
 from nexus.cli._listing import Column, Listing, number, time, wrapped
 from nexus.cli._options import TENANT_OPTION, CommandOptions, nexus_command
-from nexus.cli._output import shortened
+from nexus.cli._output import beginning, format_time, shortened
 from nexus.cli._sessions import NO_LEDGER
 from nexus.cli._usage import project_of, reported_calls
 from nexus.engine import Engine
 from nexus.errors import LedgerError
 from nexus.ledger.sessions import SessionInfo
 from nexus.render.console import printable
+
+WIDE_COLUMNS = 180
+TITLE_CHARS = 50
+ID_CHARS = 8
+"""Characters of an id that identify a session of a few thousand."""
+
+_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 NUMBERS = ("turns", "messages", "tokens")
 
@@ -24,17 +35,38 @@ def _name(value: dict[str, Any]) -> str:
     return shortened(printable(value["label"])) + (" (open turn)" if value["open_turn"] else "")
 
 
+def _short_name(value: dict[str, Any]) -> str:
+    """Return the name, of an id only the beginning: commands take it too."""
+    label = value["label"]
+    return _name({**value, "label": label[:ID_CHARS] if _ID.fullmatch(label) else label})
+
+
+def _project_end(value: dict[str, Any]) -> str:
+    return "/".join(PurePath(value["project"]).parts[-2:])
+
+
+USD = number("USD", lambda value: "" if value["dollars"] is None else f"{value['dollars']:,.2f}", usual="")
 LISTING = Listing(
     wrapped("session", _name),
     *map(number, NUMBERS),
     time("first", "first_ms"),
     time("last", "last_ms"),
-    number("USD", lambda value: "" if value["dollars"] is None else f"{value['dollars']:,.2f}", usual=""),
+    USD,
     wrapped("project", usual=""),
     Column("status", usual="active"),
     wrapped("parent", lambda value: shortened(printable(value["parent_session"])), usual=""),
     wrapped("title"),
 )
+NARROW_LISTING = Listing(
+    wrapped("session", _short_name),
+    number("turns"),
+    Column("last", lambda value: format_time(value["last_ms"])[:10]),
+    USD,
+    wrapped("project", _project_end, usual=""),
+    Column("status", usual="active"),
+    wrapped("title", lambda value: beginning(value["title"], TITLE_CHARS)),
+)
+"""For terminals of fewer than `WIDE_COLUMNS`."""
 
 
 @nexus_command("sessions")
@@ -44,6 +76,7 @@ def command(options: CommandOptions, every: bool) -> None:
     """List the sessions, newest first.
 
     USD is the reported usage at list prices; imported sessions have their project. Spawned sessions have a parent.
+    A narrow terminal shows fewer columns, and of ids the beginning, which commands take too.
 
     Example: nexus sessions --all
     """
@@ -51,7 +84,9 @@ def command(options: CommandOptions, every: bool) -> None:
         listed, place = nx.sessions(include_inactive=every), nx.ledger.location
         state = "No ledger here yet" if place == NO_LEDGER else f"No sessions in {printable(place)} yet"
         values = [_listed(nx, session) for session in listed]
-    LISTING.print(values, options, empty=f"{state} (add sessions: nexus import FILE or nexus record).")
+    is_narrow = sys.stdout.isatty() and shutil.get_terminal_size().columns < WIDE_COLUMNS
+    listing = NARROW_LISTING if is_narrow else LISTING
+    listing.print(values, options, empty=f"{state} (add sessions: nexus import FILE or nexus record).")
 
 
 def _listed(nx: Engine, session: SessionInfo) -> dict[str, Any]:
