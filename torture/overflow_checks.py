@@ -327,7 +327,9 @@ def _compacted(scene: Scene, done: CompactionOutcome, plan: CompactionPlan | Non
         require(body[name] >= 0, f"{name} is {body[name]}")
     require(body["covers_from"] <= body["first_kept"] <= done.entry, "a compaction covers what is not there")
     require(body["tokens_after"] < body["tokens_before"], "a compaction that made nothing smaller was stored")
-    require((body["type"] == "summary") == bool(body["model"]), "a summary's type and its model do not agree")
+    is_paid = body["type"] == "summary" or bool(done.attempts)  # a rejected summary is its model's too
+    require(is_paid or not body["model"], "an extractive summary without a try of a model names one")
+    require(body["type"] != "summary" or bool(body["model"]), "a model's summary names no model")
     if plan is not None:
         own = scene.nx.counter.count(done.summary)
         require(

@@ -259,7 +259,7 @@ def test_large_first_task_is_truncated_inside_its_entry() -> None:
     task = "\n".join(f'line {number} of "the task"' for number in range(400))
     with opened() as nx:
         said(nx, task, budget=9_000)
-        ctx = said(nx, "next", budget=2_500)
+        ctx = said(nx, "next", budget=3_000)
         valid(ctx)
         pinned = next(entry for entry in entries(ctx) if entry["index"] == 1)
         assert pinned["content"]["userid"] == "<@user>"
