@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import Event
@@ -51,7 +51,9 @@ def test_agent_comes_back_with_its_settings(tmp_path: Path) -> None:
             client.agent("closed").send("Hi")
 
 
-def test_running_turn_ends_before_the_server_does(tmp_path: Path) -> None:
+@contextmanager
+def stopping_server(folder: Path) -> Iterator[tuple[Any, Future[Any], Future[None], Event]]:
+    """A server that is told to stop while it works: with that work, the stop, and the event that lets the work end."""
     called, go_on = Event(), Event()
 
     def step(request: ModelRequest) -> Response:
@@ -59,29 +61,22 @@ def test_running_turn_ends_before_the_server_does(tmp_path: Path) -> None:
         go_on.wait()
         return reply("Done.")(request)
 
-    with running(tmp_path, step, options=ServeOptions(grace_s=60)) as server, ThreadPoolExecutor() as pool:
+    with running(folder, step, options=ServeOptions(grace_s=60)) as server, ThreadPoolExecutor() as pool:
         agent = server.client().create_agent("a")
         sending = pool.submit(agent.send, "Work", "r1")
         called.wait()
-        stopping = pool.submit(server.stop)
+        yield server, sending, pool.submit(server.stop), go_on
+
+
+def test_running_turn_ends_before_the_server_does(tmp_path: Path) -> None:
+    with stopping_server(tmp_path) as (_, sending, stopping, go_on):
         go_on.set()
         assert sending.result().content == "Done."
         stopping.result()
 
 
 def test_stopping_server_answers_health_and_ready_until_its_turns_have_ended(tmp_path: Path) -> None:
-    go_on, called = Event(), Event()
-
-    def step(request: Any) -> Any:
-        called.set()
-        go_on.wait()
-        return reply("Done.")(request)
-
-    with running(tmp_path, step, options=ServeOptions(grace_s=60)) as server, ThreadPoolExecutor() as pool:
-        agent = server.client().create_agent("a")
-        sending = pool.submit(agent.send, "Work", "r1")
-        called.wait()
-        stopping = pool.submit(server.stop)
+    with stopping_server(tmp_path) as (server, sending, stopping, go_on):
         while server.http("GET", "/ready")[0] == 200:
             pass
         paths = (
@@ -93,7 +88,7 @@ def test_stopping_server_answers_health_and_ready_until_its_turns_have_ended(tmp
         )
         assert [server.http(method, path, b"{}")[0] for method, path in paths] == [200, 503, 503, 503, 503]
         with pytest.raises(ServerCallFailed, match="is stopping") as caught:
-            agent.get_tokens()
+            server.client().agent("a").get_tokens()
         assert (caught.value.kind, caught.value.status) == ("NotAccepted", 503)
         go_on.set()
         assert sending.result().content == "Done."

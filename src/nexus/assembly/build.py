@@ -22,7 +22,7 @@ from nexus.assembly.sent_messages import sent_messages
 from nexus.assembly.token_report import budget_with_usage, token_lines
 from nexus.context import Accounting, AssembledContext, EngineState, Planner, Provenance, RepairReport, SentMessage
 from nexus.errors import EmptyEvent
-from nexus.providers.openai import has_changed_name
+from nexus.providers.openai import NAME_CHANGED, has_changed_name
 from nexus.providers.settings import translate_settings
 from nexus.providers.tools import tool_problems
 from nexus.text.as_received import received_format
@@ -125,17 +125,15 @@ def build_context(
 def _repairs(result: FitResult, inputs: AssemblyInputs) -> RepairReport:
     """Return the changes that made messages and names in them valid, and those that the number of images made."""
     images = result.images
-    window, messages = result.window, iter(())
-    if inputs.model.provider_format == "openai":
-        messages = chain(window.opening.messages, window.messages, result.visible)
-    names = Counter({"name of a message changed": sum(map(has_changed_name, messages))})
+    is_chat = inputs.model.provider_format == "openai"
+    names = Counter({NAME_CHANGED: sum(map(has_changed_name, result.visible)) if is_chat else 0})
     limited = Counter(
         {
             "image shown as a note because of the provider's limit": images.notes,
             "image shrunk because there are many": sum(image.is_large for image in images.images[images.notes :]),
         }
     )
-    return RepairReport(dict(+(window.fold.changes + Counter(result.repairs) + limited + names)))
+    return RepairReport(dict(+(result.window.fold.changes + Counter(result.repairs) + limited + names)))
 
 
 def _sent_messages(

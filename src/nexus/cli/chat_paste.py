@@ -18,7 +18,7 @@ INLINE_CHARS = 1_000
 """Characters of a paste that is shown as it is."""
 
 LAST_PRIVATE = 0x10FFFD
-"""The last character for private use. Pastes are this one and those before it, which nobody types."""
+"""The last character for private use. Pastes are this one and the ones before it, which no keyboard has."""
 
 
 class Pastes:

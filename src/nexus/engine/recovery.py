@@ -119,7 +119,7 @@ def call(
         nx: The engine.
         event: The user's text, an Event, or the results of tool calls. It is stored before `send` is called. The same
             `Event.id` again continues its turn. If that is completed or waits for results of tool calls, its newest reply
-            is returned, without a call.
+            is returned, without a call: a program that runs twice at once may run a tool twice.
         send: Takes the context and returns the provider's response, for example
             `lambda ctx: client.messages.create(**ctx.to_anthropic())`.
         session: The session's label; without one as `Engine.assemble` chooses.
@@ -361,7 +361,7 @@ class _Recovery:
         """
         begin = partial(begin_turn, self.nx, self.event, self.session, self.options, fence)
         turn = self.turn = despite_learned_limit(self.nx, self.options.get("model"), begin)
-        if turn.status == "completed" or turn.calls:
+        if not turn.is_new and (turn.status == "completed" or turn.calls):
             return self._stored_answer(turn)
         try:
             return (yield from self.reply_steps())

@@ -60,6 +60,8 @@ _ROLES: dict[str, Role] = {
     "function": "tool",
 }
 _NAME = re.compile(r"[^\s<|\\/>]{1,64}\Z")
+NAME_CHANGED = "name of a message changed"
+"""The change in the repair report."""
 _UNSAFE = re.compile(r"[\s<|\\/>]")
 """Characters that OpenAI refuses in a participant's name."""
 

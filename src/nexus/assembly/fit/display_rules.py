@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from nexus.assembly.fit.images import with_sendable_images
 from nexus.assembly.fit.truncate import TruncationLimits
 from nexus.assembly.formats.path_format import UNFORMATTED, PathFormat
-from nexus.providers.openai import must_have_reasoning
+from nexus.providers.openai import NAME_CHANGED, has_changed_name, must_have_reasoning
 from nexus.providers.signatures import must_sign_calls
 from nexus.text.as_received import REASONING_RENDER, has_reasoning
 from nexus.text.message_text import RENDER_VERSION
@@ -64,6 +64,11 @@ class DisplayRules:
         """Return the row with its images as they may be sent, counted in that form; the same object if they are."""
         message = with_sendable_images(row.message, self.image_limits, changes)
         return row if message is row.message else replace(row, message=message, size=message_tokens(message, counter))
+
+    def count_changed_name(self, message: Message, changes: Counter[str]) -> None:
+        """Count a message whose participant's name is sent in another form."""
+        if self.wire == "openai" and has_changed_name(message):
+            changes[NAME_CHANGED] += 1
 
     def weight(self, message: Message, size: TokenSize) -> int:
         """Return the base tokens of a message under these rules, without its optional tokens."""

@@ -382,6 +382,7 @@ class Window:
     def _show(self, row: StoredMessage, counter: TokenCounter, *, joins_pieces: bool) -> bool:
         """Add the next row. Return False if it belongs into the last message, unless `joins_pieces`."""
         if repair.step_text(self.fold, row.message):
+            self.rules.count_changed_name(row.message, self.fold.changes)
             self._show_text(row)
             return True
         ids = client_call_ids(row.message)
@@ -389,6 +390,7 @@ class Window:
             if not joins_pieces:
                 return False
             self.messages, self.sums = with_client_ids(self.messages, self.sums, self.fold, ids, self.rules, counter)
+        self.rules.count_changed_name(row.message, self.fold.changes)
         plain = row.ref.seq <= self.rules.plain_until
         stored, row = row, self.rules.with_sendable_images(row, counter, self.fold.changes)
         truncated = self._truncated(row, counter)

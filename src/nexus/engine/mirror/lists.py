@@ -58,8 +58,9 @@ class ReadList:
         )
         before_reply = takewhile(lambda message: message.role != "assistant", read.messages)
         has_early = any(any(message.results()) for message in before_reply)
-        known_ids = self.calls.ids | {call.id for message in read.messages for call in message.calls()}
-        has_foreign = any(result.call_id not in known_ids for m in read.messages for result in m.results())
+        new_ids = {call.id for message in read.messages for call in message.calls()}
+        result_ids = {result.call_id for message in read.messages for result in message.results()}
+        has_foreign = any(call_id not in self.calls.ids for call_id in result_ids - new_ids)
         if self.items and (has_early or has_foreign):
             return False
         self.form = self.form.extended(read)
