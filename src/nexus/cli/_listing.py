@@ -1,7 +1,7 @@
 """Listings: the columns, the JSON and the text for no values of a listing command, declared once.
 
 A cell is a function of a value, or the name of its attribute or key: numbers get thousands separators, other values are
-printed as text.
+printed as text, None and missing keys as nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import click
 from msgspec import Struct
 
 from nexus.cli._options import CommandOptions
-from nexus.cli._output import emit_each, format_time
+from nexus.cli._output import emit, emit_each, format_time
 from nexus.cli._tables import print_table
 
 Cell: TypeAlias = str | Callable[[Any], str]
@@ -37,7 +37,9 @@ class Column(Struct, frozen=True):
         if callable(self.cell):
             return self.cell(value)
         name = self.cell or self.name
-        content = cast("dict[str, Any]", value)[name] if isinstance(value, dict) else getattr(value, name)
+        content = cast("dict[str, Any]", value).get(name) if isinstance(value, dict) else getattr(value, name)
+        if content is None:
+            return ""
         return f"{content:,}" if type(content) is int else str(content)
 
 
@@ -68,21 +70,38 @@ class Listing:
         """Make a listing; `empty` is printed without values, by default the headings."""
         self.columns, self.empty = columns, empty
 
-    def print(self, values: Sequence[Any], options: CommandOptions, *, empty: str = "") -> None:
-        """Print the values as a JSON list or as rows; without values `empty`, which replaces the listing's."""
-        if options.as_json:
+    def print(
+        self, values: Sequence[Any], options: CommandOptions, *, empty: str = "", document: object | None = None
+    ) -> None:
+        """Print the values as a JSON list or as rows.
+
+        Args:
+            values: A value for each row.
+            options: The options of the command line, which choose JSON or rows.
+            empty: Text without values, in place of the listing's.
+            document: JSON in place of the list, for example an object with more than the rows.
+        """
+        if options.as_json and document is not None:
+            emit(document)
+        elif options.as_json:
             emit_each(values)
         elif not values and (empty or self.empty):
             click.echo(empty or self.empty)
         else:
-            columns = [
-                column
-                for column in self.columns
-                if column.usual is None or any(column.text(value) != column.usual for value in values)
-            ]
-            print_table(
-                [column.name for column in columns],
-                ([column.text(value) for column in columns] for value in values),
-                numbers={column.name for column in columns if column.is_number},
-                wraps={column.name for column in columns if column.wraps},
-            )
+            self.print_rows(values)
+
+    def print_rows(self, values: Sequence[Any]) -> None:
+        """Print the values as rows."""
+        columns = [column for column in self.columns if _is_shown(column, values)]
+        print_table(
+            [column.name for column in columns],
+            ([column.text(value) for column in columns] for value in values),
+            numbers={column.name for column in columns if column.is_number},
+            wraps={column.name for column in columns if column.wraps},
+        )
+
+
+def _is_shown(column: Column, values: Sequence[Any]) -> bool:
+    if column.usual is None:
+        return True
+    return any(column.text(value) != column.usual for value in values)

@@ -8,7 +8,7 @@ import shlex
 import shutil
 import stat
 import sys
-from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, nullcontext, redirect_stderr
 from dataclasses import dataclass, field, fields
 from functools import wraps
@@ -22,10 +22,9 @@ import msgspec
 from click.shell_completion import CompletionItem
 
 from nexus.assembly.fit.cut import Strategy
-from nexus.cli._output import emit, emit_each, print_warning
+from nexus.cli._output import emit, print_warning
 from nexus.cli._parameters import Choice
 from nexus.cli._sessions import LAST, NO_LEDGER, SESSION_OPTION, SessionArgument, SessionCommand, resolve_session
-from nexus.cli._tables import print_table
 from nexus.engine import DEFAULT_PROFILE, Engine, EngineOptions, open_engine
 from nexus.errors import BadConfig, BadTool, LedgerMissing, NexusError, UnreadableFile
 from nexus.ledger.address import is_address, parse_address
@@ -243,24 +242,6 @@ class CommandOptions:
             emit(value)
         elif lines:
             click.echo("\n".join(lines))
-
-    def report_table(
-        self,
-        values: Collection[object],
-        names: Sequence[str],
-        rows: Iterable[Sequence[str]],
-        *,
-        empty: str = "",
-        numbers: Collection[str] = (),
-        wraps: Collection[str] = (),
-    ) -> None:
-        """Print the list of values as JSON, or its rows as a table, or `empty` if there are none."""
-        if self.as_json:
-            emit_each(values)
-        elif empty and not values:
-            click.echo(empty)
-        else:
-            print_table(names, rows, numbers=numbers, wraps=wraps)
 
 
 def _server_ledger(url: str, tenant: str) -> SqlLedger | str:

@@ -9,6 +9,7 @@ from typing import Any
 import click
 import msgspec
 
+from nexus.cli._listing import Column, Listing, number, wrapped
 from nexus.cli._options import (
     BUDGET_OPTION,
     MODEL_OPTION,
@@ -21,7 +22,6 @@ from nexus.cli._options import (
 )
 from nexus.cli._output import count_noun, emit, emit_with_list, format_time, print_lines, progress_bar, quoted
 from nexus.cli._parameters import Choice
-from nexus.cli._tables import print_table
 from nexus.cli._usage import reported_usage
 from nexus.engine import Engine
 from nexus.engine.analysis.cache_use import CachedCall, CacheUse, cached_calls, sum_calls
@@ -40,9 +40,17 @@ PROVIDER_MODELS = {
 }
 """Model to use for a provider when none is named."""
 
-CALL_COLUMNS = ("turn", "time", "model", "input", "read", "written", "cached", "predicted", "lost", "USD", "break")
-
-COLUMNS = ("policy", "calls", "input", "read", "written", "fresh", "cached", "input $", "relative", "breaks", "mean")
+CALLS = Listing(
+    Column("turn"),
+    Column("time"),
+    Column("model"),
+    *map(number, ("input", "read", "written", "cached", "predicted", "lost", "USD")),
+    wrapped("break"),
+)
+POLICIES = Listing(
+    Column("policy"),
+    *map(number, ("calls", "input", "read", "written", "fresh", "cached", "input $", "relative", "breaks", "mean")),
+)
 
 MISS_REASONS = {
     "expired": "after the cache expired",
@@ -83,7 +91,7 @@ def show(session: str, breaks_only: bool, options: CommandOptions) -> None:
         return
     click.echo(f"{quoted(label)}: {count_noun(use.calls, 'call')}, {use.reported_calls:,} with reported usage")
     if listed:
-        print_table(CALL_COLUMNS, map(_call_row, listed), numbers=CALL_COLUMNS[3:10], wraps=("break",))
+        CALLS.print_rows(list(map(_call_row, listed)))
     print_lines(_use_lines(use, {call.model for call in calls}))
 
 
@@ -91,21 +99,24 @@ def _call_value(call: CachedCall) -> dict[str, Any]:
     return {**msgspec.to_builtins(call), "share": call.share}
 
 
-def _call_row(call: CachedCall) -> tuple[str, ...]:
-    if call.input_tokens is None:
-        figures = ("not reported", "", "", "")
-    else:
-        figures = (f"{call.input_tokens:,}", f"{call.read_tokens:,}", f"{call.written_tokens:,}", f"{call.share:.1%}")
-    return (
-        f"{call.turn:,}",
-        format_time(call.at_ms, seconds=True),
-        call.model,
-        *figures,
-        "" if call.predicted_tokens is None else f"{call.predicted_tokens:,}",
-        f"{call.lost_tokens:,}" if call.lost_tokens else "",
-        _format_usd(Decimal(call.lost_dollars)) if call.lost_tokens and call.lost_dollars is not None else "",
-        "; ".join(call.causes),
-    )
+def _call_row(call: CachedCall) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "turn": call.turn,
+        "time": format_time(call.at_ms, seconds=True),
+        "model": call.model,
+        "input": "not reported",
+        "predicted": call.predicted_tokens,
+        "lost": call.lost_tokens or None,
+        "break": "; ".join(call.causes),
+    }
+    if call.input_tokens is not None:
+        row["input"] = call.input_tokens
+        row["read"] = call.read_tokens
+        row["written"] = call.written_tokens
+        row["cached"] = f"{call.share:.1%}"
+    if call.lost_tokens and call.lost_dollars is not None:
+        row["USD"] = _format_usd(Decimal(call.lost_dollars))
+    return row
 
 
 def _use_lines(use: CacheUse, models: set[str]) -> Iterator[str]:
@@ -170,7 +181,7 @@ def simulate(
         return
     print_lines(map(printable, _heading(simulation)))
     if simulation.calls:
-        print_table(COLUMNS, (_row(simulation, result) for result in simulation.rows), numbers=COLUMNS[1:])
+        POLICIES.print_rows([_row(simulation, result) for result in simulation.rows])
         print_lines(map(printable, _notes(simulation)))
 
 
@@ -215,18 +226,22 @@ def _heading(simulation: Simulation) -> Iterator[str]:
         yield "No calls to simulate: the model has no messages in this session"
 
 
-def _row(simulation: Simulation, result: PolicyResult) -> tuple[str, ...]:
-    totals, relative = result.totals, simulation.relative(result)
-    tokens = (totals.calls, totals.prompt, totals.read, totals.written, totals.uncached)
-    return (
-        result.policy,
-        *(f"{number:,}" for number in tokens),
-        f"{totals.share:.1%}",
-        _format_usd(totals.input_dollars) if simulation.rule.priced else "",
-        "" if relative is None else f"{relative:.2f}",
-        f"{result.breaks.count:,}",
-        f"{result.mean_prompt:,}",
-    )
+def _row(simulation: Simulation, result: PolicyResult) -> dict[str, Any]:
+    totals = result.totals
+    relative = simulation.relative(result)
+    return {
+        "policy": result.policy,
+        "calls": totals.calls,
+        "input": totals.prompt,
+        "read": totals.read,
+        "written": totals.written,
+        "fresh": totals.uncached,
+        "cached": f"{totals.share:.1%}",
+        "input $": _format_usd(totals.input_dollars) if simulation.rule.priced else None,
+        "relative": None if relative is None else f"{relative:.2f}",
+        "breaks": result.breaks.count,
+        "mean": result.mean_prompt,
+    }
 
 
 def _notes(simulation: Simulation) -> Iterator[str]:

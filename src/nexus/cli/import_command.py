@@ -13,12 +13,12 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
-from nexus.cli._claude_projects import ClaudeProject, find_projects, projects_folder
+from nexus.cli._claude_projects import find_projects, projects_folder
 from nexus.cli._exit_codes import UNREADABLE, WRONG_INPUT
+from nexus.cli._listing import Listing, number, time, wrapped
 from nexus.cli._options import CommandOptions, as_file, check_new_name, nexus_command
-from nexus.cli._output import count_noun, emit, emit_with_list, format_time, print_lines
+from nexus.cli._output import count_noun, emit, emit_with_list, print_lines
 from nexus.cli._parameters import nearest
-from nexus.cli._tables import print_table
 from nexus.engine import Engine
 from nexus.errors import NexusError, UnreadableFile
 from nexus.interop.detect import detect, first_time, read
@@ -26,6 +26,13 @@ from nexus.interop.importing import ImportReport, import_transcript
 from nexus.interop.readers import READERS, add_readers
 from nexus.render.console import printable
 from nexus.turnlog.reader import Violation, read_text, violations
+
+PROJECTS = Listing(
+    wrapped("project"),
+    number("sessions"),
+    number("MB", lambda project: f"{project.bytes / 1e6:,.1f}"),
+    time("last", "last_ms"),
+)
 
 SHOWN_PROBLEMS = 10
 
@@ -135,21 +142,12 @@ def _claude_files(session: str | None, *, asks: bool, as_json: bool) -> tuple[st
     has_terminal = sys.stdin is not None and sys.stdin.isatty() and not as_json
     if not as_json:
         click.echo(f"{summary}:")
-        print_table(
-            ("project", "sessions", "MB", "last"),
-            map(_project_row, projects),
-            numbers=("sessions", "MB"),
-            wraps=("project",),
-        )
+        PROJECTS.print_rows(projects)
     if asks and not has_terminal:
         raise click.UsageError(f"{summary}: not imported without FILES (import all: nexus import --yes)")
     if asks:
         click.confirm("Import them?", default=True, abort=True, err=True)
     return tuple(file for project in projects for file in project.files)
-
-
-def _project_row(project: ClaudeProject) -> tuple[str, str, str, str]:
-    return project.project, f"{project.sessions:,}", f"{project.bytes / 1e6:,.1f}", format_time(project.last_ms)
 
 
 @contextmanager

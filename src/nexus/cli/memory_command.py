@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator
 from contextlib import contextmanager
-from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from nexus.cli._listing import Column, Listing, number, wrapped
 from nexus.cli._options import SESSION, Choice, CommandOptions, NexusGroup, read_input
 from nexus.cli._output import beginning, emit, excerpt, format_ref, format_time, print_lines, progress_bar, quoted
 from nexus.cli._sessions import resolve_session
-from nexus.cli._tables import print_table
 from nexus.engine import Engine
 from nexus.ledger.search_text import parse_query
 from nexus.ledger.sqlite import SqliteLedger
@@ -28,6 +27,14 @@ if TYPE_CHECKING:  # proposals take a while to import, and the other commands do
 
 TEXT_CHARS = 2_000
 """Characters printed of a fact or log entry; --json prints all."""
+
+ENTRIES = Listing(
+    number("entry", "number"), Column("time", "at"), wrapped("text", lambda entry: _truncated(entry.text))
+)
+FACTS = Listing(
+    number("fact", "number"), wrapped("section"), Column("date"), wrapped("text", lambda fact: _truncated(fact.text))
+)
+CHANGES = Listing(number("change"), Column("time"), Column("by"), wrapped("fact"), empty="No changes yet.")
 
 TIMEZONE_OPTION = click.option(
     "--timezone", default="", help="The user's time zone, an IANA name [the configured one, or UTC]."
@@ -67,26 +74,21 @@ def show(history: bool, last: int, options: CommandOptions) -> None:
 def _show(book: Notebook, options: CommandOptions, *, history: bool, last: int) -> None:
     if history:
         entries = list(deque(book.entries(), maxlen=last))
-        if options.as_json:
-            emit({"file": book.log, "entries": entries})
-        elif not entries:
-            click.echo(f"No entries in {book.log} yet.")
-        else:
-            rows = ((f"{entry.number:,}", entry.at, _truncated(entry.text)) for entry in entries)
-            print_table(("entry", "time", "text"), rows, numbers=("entry",), wraps=("text",))
+        document: dict[str, Any] = {"file": book.log, "entries": entries}
+        ENTRIES.print(entries, options, empty=f"No entries in {book.log} yet.", document=document)
         return
     text, warnings = book.display_text()
     facts = book.facts()
-    if options.as_json:
-        size = {"chars": len(text.text), "left_out_chars": text.omitted_chars} if text else None
-        emit({"file": book.file, "facts": list(map(_json_value, facts)), "shown": size, "warnings": warnings})
-        return
-    if facts:
-        rows = ((f"{fact.number:,}", fact.section, fact.date, _truncated(fact.text)) for fact in facts)
-        print_table(("fact", "section", "date", "text"), rows, numbers=("fact",), wraps=("section", "text"))
-    else:
-        click.echo(f"No facts in {book.file} yet (add one: nexus memory add TEXT).")
-    print_lines(f"{printable(warning.source)}: {printable(warning.message)}" for warning in warnings)
+    document = {
+        "file": book.file,
+        "facts": list(map(_json_value, facts)),
+        "shown": {"chars": len(text.text), "left_out_chars": text.omitted_chars} if text else None,
+        "warnings": warnings,
+    }
+    empty = f"No facts in {book.file} yet (add one: nexus memory add TEXT)."
+    FACTS.print(facts, options, empty=empty, document=document)
+    if not options.as_json:
+        print_lines(f"{printable(warning.source)}: {printable(warning.message)}" for warning in warnings)
 
 
 @command.subcommand("search")
@@ -258,12 +260,13 @@ def changes(last: int, options: CommandOptions) -> None:
     """
     with _notebook(options) as book:
         recent = book.changes()[-last:]
-    rows: list[tuple[str, str, str, str]] = []
+    rows: list[dict[str, str]] = []
     for change in recent:
-        heads = chain([(f"{change.number:,}", change.at, _command_of(change))], repeat(("", "", "")))
-        rows += [(*head, line) for head, line in zip(heads, _change_lines(change), strict=False)]
-    names = ("change", "time", "by", "fact")
-    options.report_table(recent, names, rows, empty="No changes yet.", numbers=("change",), wraps=("fact",))
+        head = {"change": f"{change.number:,}", "time": change.at, "by": _command_of(change)}
+        for line in _change_lines(change):
+            rows.append({**head, "fact": line})
+            head = {"change": "", "time": "", "by": ""}
+    CHANGES.print(rows, options, document=recent)
 
 
 @command.subcommand("undo")

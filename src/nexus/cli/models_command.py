@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import click
@@ -10,12 +11,26 @@ import msgspec
 from nexus.assembly.record import calibration_factor, parse_calibration_key
 from nexus.cli._listing import Column, Listing, number, time, wrapped
 from nexus.cli._options import CommandOptions, nexus_command
-from nexus.cli._output import emit
-from nexus.cli._tables import print_table
 from nexus.render.console import printable
 from nexus.tokens.model import Model, all_models, newest_like, resolve, retirement_date, snapshot_date
 from nexus.tokens.model_names import same_model
 
+
+def _price(kind: str) -> Callable[[Model], str]:
+    """Return the cell of one of a model's prices; empty without prices."""
+    return lambda model: f"{getattr(model.prices, kind):g}" if model.prices else ""
+
+
+MODELS = Listing(
+    wrapped("model", "name"),
+    Column("provider"),
+    number("window", "context_tokens"),
+    number("output", "max_output_tokens"),
+    number("in", _price("input")),
+    number("cached", _price("cache_read")),
+    number("out", _price("output")),
+    Column("until", retirement_date),
+)
 CALIBRATIONS = Listing(
     wrapped("model"),
     Column("provider"),
@@ -46,18 +61,11 @@ def command(name: str | None, calibrated: bool, options: CommandOptions) -> None
             fields,
             *(f"{field.replace('_', ' '):<20} {printable(_display(value))}" for field, value in shown.items()),
         )
-    elif options.as_json:
-        emit({"date": snapshot_date(), "models": [_facts(model) for model in all_models()]})
     else:
-        names = ("model", "provider", "window", "output", "in", "cached", "out", "until")
-        rows: list[tuple[str, ...]] = []
-        for model in all_models():
-            prices = (model.prices.input, model.prices.cache_read, model.prices.output) if model.prices else ()
-            figures = [f"{price:g}" for price in prices] or ["", "", ""]
-            limits = (f"{model.context_tokens:,}", f"{model.max_output_tokens:,}")
-            rows.append((model.name, model.provider, *limits, *figures, retirement_date(model)))
-        print_table(names, rows, numbers=names[2:7], wraps=names[:1])
-        click.echo(f"snapshot of {snapshot_date()}; prices in USD per million tokens; until: announced last day")
+        models = list(all_models())
+        MODELS.print(models, options, document={"date": snapshot_date(), "models": list(map(_facts, models))})
+        if not options.as_json:
+            click.echo(f"snapshot of {snapshot_date()}; prices in USD per million tokens; until: announced last day")
 
 
 def _facts(model: Model) -> dict[str, Any]:

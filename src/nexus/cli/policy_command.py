@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import msgspec
 
 from nexus.assembly.inputs import build_request
+from nexus.cli._listing import Column, Listing, wrapped
 from nexus.cli._options import SESSION, CommandOptions, NexusGroup
 from nexus.cli._output import emit, quoted
 from nexus.cli._parameters import Choice
-from nexus.cli._tables import print_table
 from nexus.cli.assemble_command import ROLES
 from nexus.errors import BadPolicy
 from nexus.policy import Policy, decide
@@ -25,6 +25,26 @@ from nexus.policy.parse import merge_policies
 from nexus.render.console import printable
 from nexus.types.request import Event
 from nexus.types.tool_definition import iter_definitions, tool_metadata
+
+
+class _Rule(NamedTuple):
+    """A rule of a policy, as text."""
+
+    rule: str
+    name: str
+    content: str
+
+
+class _Decision(NamedTuple):
+    """What a grant says about a tool."""
+
+    tool: str
+    state: str
+    reason: str
+
+
+RULES = Listing(Column("rule"), Column("name"), wrapped("content"))
+DECISIONS = Listing(Column("tool"), Column("state"), wrapped("reason"))
 
 NOT_ALLOWED = 1
 """Exit code of `test --tool` for a tool that is denied."""
@@ -56,23 +76,26 @@ def show(options: CommandOptions) -> None:
         click.echo(f"No policy: no restrictions apply. Files: {' and '.join(map(printable, files))}.")
     for policy in policies:
         click.echo(printable(policy.name))
-        print_table(("rule", "name", "content"), _rules(policy), wraps=("content",))
+        RULES.print_rows(list(_rules(policy)))
 
 
-def _rules(policy: Policy) -> Iterator[tuple[str, str, str]]:
+def _rules(policy: Policy) -> Iterator[_Rule]:
     for name, toolset in sorted(policy.toolsets.items()):
-        yield "toolset", name, _describe_rule(toolset)
+        yield _Rule("toolset", name, _describe_rule(toolset))
     for name, patterns in sorted(policy.categories.items()):
-        yield "category", name, ", ".join(patterns)
+        yield _Rule("category", name, ", ".join(patterns))
     for name, principal in sorted(policy.principals.items()):
-        yield "principal", name, f"{_describe_rule(principal)}; session {principal.label(name)}".removeprefix("; ")
+        content = f"{_describe_rule(principal)}; session {principal.label(name)}"
+        yield _Rule("principal", name, content.removeprefix("; "))
     for name, rule in sorted(policy.roles.items()):
-        yield "role", name, _describe_rule(rule)
+        yield _Rule("role", name, _describe_rule(rule))
     if policy.default:
         others = _describe_rule(policy.default)
+    elif policy.principals:
+        others = "no tools"
     else:
-        others = "no tools" if policy.principals else "limited by roles only"
-    yield "default", "all others" if policy.principals else "everybody", others
+        others = "limited by roles only"
+    yield _Rule("default", "all others" if policy.principals else "everybody", others)
 
 
 def _describe_rule(rule: msgspec.Struct) -> str:
@@ -175,10 +198,10 @@ def test(
         click.echo(f"  {printable(reason)}")
     for warning in grant.warnings if tool is None else ():
         click.echo(f"Warning: {printable(warning.message)}")
-    rows = [(name, "allowed", "") for name in grant.tools]
-    rows += [(denied.name, "denied", denied.reason) for denied in grant.denied_tools]
-    if rows:
-        print_table(("tool", "state", "reason"), sorted(rows), wraps=("reason",))
+    decisions = [_Decision(name, "allowed", "") for name in grant.tools]
+    decisions += [_Decision(denied.name, "denied", denied.reason) for denied in grant.denied_tools]
+    if decisions:
+        DECISIONS.print_rows(sorted(decisions))
     return exit_code
 
 

@@ -11,14 +11,22 @@ import msgspec
 
 from nexus.assembly.profiles.user.registry import ProfileEntry
 from nexus.cli._exit_codes import UNREADABLE
+from nexus.cli._listing import Column, Listing, number, wrapped
 from nexus.cli._options import BUDGET_OPTION, MODEL_OPTION, SESSION, CommandOptions, NexusGroup
 from nexus.cli._output import emit, print_warning
 from nexus.cli._sessions import resolve_session
-from nexus.cli._tables import print_table
 from nexus.engine import Engine
 from nexus.engine.simulation.profile_order import WHEN, ProfileReport, check_profile_order
 from nexus.render.console import printable
 from nexus.types.compaction_plan import FULL, FULL_TO
+
+PROFILES = Listing(
+    Column("profile", "name"),
+    Column("source", lambda entry: "built-in" if entry.kind == "ready" else entry.source),
+    Column("format", lambda entry: entry.profile.message_format if entry.profile else ""),
+    wrapped("description", lambda entry: entry.profile.description if entry.profile else f"invalid: {entry.problem}"),
+)
+SOURCES = Listing(Column("slot"), Column("source"), Column("changes"), number("tokens"), wrapped("blocks from"))
 
 SESSION_OPTION = click.option(
     "-s", "--session", type=SESSION, help="Session of the measured call [main, which may be empty]."
@@ -46,19 +54,11 @@ def list_(options: CommandOptions) -> None:
     with options.open() as nx:
         entries, warnings = nx.profiles.entries()
     warnings = [*warnings, *(warning for entry in entries for warning in entry.warnings)]
-    if options.as_json:
-        emit({"profiles": [_json_value(entry) for entry in entries], "warnings": warnings})
-        return
-    print_table(("profile", "source", "format", "description"), map(_row, entries), wraps=("description",))
-    for warning in warnings:
-        print_warning(warning)
-
-
-def _row(entry: ProfileEntry) -> tuple[str, ...]:
-    if entry.profile is None:
-        return entry.name, entry.source, "", f"invalid: {entry.problem}"
-    source = "built-in" if entry.kind == "ready" else entry.source
-    return entry.name, source, entry.profile.message_format, entry.profile.description
+    document = {"profiles": [_json_value(entry) for entry in entries], "warnings": warnings}
+    PROFILES.print(entries, options, document=document)
+    if not options.as_json:
+        for warning in warnings:
+            print_warning(warning)
 
 
 def _json_value(entry: ProfileEntry) -> dict[str, Any]:
@@ -114,8 +114,7 @@ def show(name: str, session: str | None, options: CommandOptions) -> None:
         )
     for share in profile.shares:
         click.echo(f"{share.layer}: at least {share.floor:.0%}, at most {share.ceiling:.0%} of the available tokens")
-    names = ("slot", "source", "changes", "tokens", "blocks from")
-    print_table(names, _source_rows(report), numbers=("tokens",), wraps=("blocks from",))
+    SOURCES.print_rows(list(_source_rows(report)))
     for warning in report.warnings:
         print_warning(warning, err=False)
 
@@ -125,14 +124,25 @@ def _measure(nx: Engine, name: str, session: str | None, options: CommandOptions
     return check_profile_order(nx, name, session=label, model=options.model, budget=options.budget)
 
 
-def _source_rows(report: ProfileReport) -> Iterator[tuple[str, ...]]:
+def _source_rows(report: ProfileReport) -> Iterator[dict[str, Any]]:
     for slot in ("system", "ahead", "current"):
         for row in report.rows:
             if row.slot == slot:
-                changes = WHEN[row.changes] if row.changes else "not declared"
-                yield _slot_name(slot), row.source, changes, f"{row.tokens:,}", ", ".join(row.origins) or "(none now)"
+                yield {
+                    "slot": _slot_name(slot),
+                    "source": row.source,
+                    "changes": WHEN[row.changes] if row.changes else "not declared",
+                    "tokens": row.tokens,
+                    "blocks from": ", ".join(row.origins) or "(none now)",
+                }
         if slot == "ahead":
-            yield "history", "(the conversation)", "", f"{report.history_tokens:,}", "the session's messages"
+            yield {
+                "slot": "history",
+                "source": "(the conversation)",
+                "changes": "",
+                "tokens": report.history_tokens,
+                "blocks from": "the session's messages",
+            }
 
 
 def _slot_name(slot: str) -> str:

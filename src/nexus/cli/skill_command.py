@@ -10,9 +10,9 @@ from typing import Any, cast
 import click
 import msgspec
 
+from nexus.cli._listing import Column, Listing, wrapped
 from nexus.cli._options import CommandOptions, NexusGroup
 from nexus.cli._output import emit, format_time, print_warning
-from nexus.cli._tables import print_table
 from nexus.engine import open_engine
 from nexus.errors import BadSkill
 from nexus.render.console import printable
@@ -57,18 +57,19 @@ def list_(options: CommandOptions) -> None:
     """
     context = _workspace_context(options)
     skills = all_skills(context)
-    if options.as_json:
-        values = [_json_value(context, skill) for skill in skills.instructions.values()]
-        emit({"skills": values, "warnings": skills.warnings})
-        return
     probe = Probe()
-    rows = [
-        (skill.name, skill.place, availability(skill, probe) or "yes", "yes" if skill.always else "", skill.description)
-        for skill in skills.skills
-    ]
-    print_table(("skill", "place", "available", "always", "description"), rows, wraps=("available", "description"))
-    for warning in skills.warnings:
-        print_warning(warning)
+    listing = Listing(
+        Column("skill", "name"),
+        Column("place"),
+        wrapped("available", lambda skill: availability(skill, probe) or "yes"),
+        Column("always", lambda skill: "yes" if skill.always else ""),
+        wrapped("description"),
+    )
+    values = [_json_value(context, skill) for skill in skills.instructions.values()]
+    listing.print(skills.skills, options, document={"skills": values, "warnings": skills.warnings})
+    if not options.as_json:
+        for warning in skills.warnings:
+            print_warning(warning)
 
 
 @command.subcommand("show")

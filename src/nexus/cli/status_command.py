@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from nexus.cli._listing import Column, Listing, wrapped
 from nexus.cli._options import CommandOptions, nexus_command
 from nexus.cli._output import emit, plain_output, print_lines, print_warning
-from nexus.cli._tables import print_table
 from nexus.engine import open_engine
 from nexus.errors import WorkspaceMissing
 from nexus.interop.readers import PluginReaders, add_readers
@@ -23,6 +22,15 @@ from nexus.workspace.config import read_configuration, values_of
 from nexus.workspace.prompts import templates
 from nexus.workspace.sources.session_blocks import capability_lines, credentials_line
 from nexus.workspace.sources.skills import discover_skills
+
+UNUSABLE = Listing(Column("skill"), wrapped("reason"))
+SETTINGS = Listing(Column("setting"), wrapped("value"), wrapped("from"))
+SERVERS = Listing(
+    Column("MCP server", "name"),
+    wrapped("command or address", lambda server: server.url or " ".join((server.command, *server.args))),
+    Column("variables and headers", lambda server: ", ".join(sorted((*server.env, *server.headers)))),
+    Column("from", "origin"),
+)
 
 
 @nexus_command("init")
@@ -112,8 +120,7 @@ def command(options: CommandOptions, brief: bool) -> None:
     print_lines(["", *summary])
     if unusable:
         click.echo("\nSkills that cannot be used")
-        rows = [(skill, reason) for skill, reasons in unusable for reason in reasons]
-        print_table(("skill", "reason"), rows, wraps=("reason",))
+        UNUSABLE.print_rows([{"skill": skill, "reason": reason} for skill, reasons in unusable for reason in reasons])
     if warnings:
         click.echo("\nWarnings")
         print_lines(f"  {printable(warning.source)}: {printable(warning.message)}" for warning in warnings)
@@ -156,22 +163,13 @@ def show(options: CommandOptions) -> None:
             }
         )
         return
-    rows = [(key, _display(value), sources[key]) for key, value in values.items()]
-    print_table(("setting", "value", "from"), rows, wraps=("value", "from"))
+    SETTINGS.print_rows(
+        [{"setting": key, "value": _display(value), "from": sources[key]} for key, value in values.items()]
+    )
     click.echo(f"\nFiles read: {printable(', '.join(configuration.files)) or 'none'}")
     if servers:
         click.echo()
-        names = ("MCP server", "command or address", "variables and headers", "from")
-        server_rows = (
-            (
-                server.name,
-                server.url or " ".join((server.command, *server.args)),
-                ", ".join(sorted((*server.env, *server.headers))),
-                server.origin,
-            )
-            for server in servers
-        )
-        print_table(names, server_rows, wraps=("command or address",))
+        SERVERS.print_rows(servers)
     for warning in configuration.warnings:
         print_warning(warning, err=False)
 

@@ -8,11 +8,16 @@ import click
 
 from nexus.agents.mcp_tools import McpTools, configured_servers, open_mcp_tools
 from nexus.agents.tools import ToolContext, builtin_tools
+from nexus.cli._listing import Column, Listing, wrapped
 from nexus.cli._options import CommandOptions, nexus_command
-from nexus.cli._output import emit, print_warning
-from nexus.cli._tables import print_table
+from nexus.cli._output import print_warning
 from nexus.engine import Engine, open_engine
-from nexus.render.console import printable
+
+TOOLS = Listing(
+    Column("tool", "name"),
+    Column("category"),
+    wrapped("purpose", lambda tool: tool.description.partition("\n")[0]),
+)
 
 
 @nexus_command("tools")
@@ -38,13 +43,10 @@ def command(options: CommandOptions, with_servers: bool, workspace_servers: bool
     if servers is not None:
         registry.include(servers.registry)
     warnings = servers.warnings if servers is not None else ()
-    if options.as_json:
-        emit({"tools": registry.offers(), "warnings": warnings})
-        return
-    rows = ((tool.name, tool.category, printable(tool.description.partition("\n")[0])) for tool in registry.tools())
-    print_table(("tool", "category", "purpose"), rows, wraps=("purpose",))
-    for warning in warnings:
-        print_warning(warning)
+    TOOLS.print(list(registry.tools()), options, document={"tools": registry.offers(), "warnings": warnings})
+    if not options.as_json:
+        for warning in warnings:
+            print_warning(warning)
 
 
 async def _server_tools(nx: Engine, workspace_servers: bool, timeout_s: float) -> McpTools:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import click
 from msgspec import Struct
 
+from nexus.cli._listing import Column, Listing, number, wrapped
 from nexus.cli._options import TENANT_OPTION, CommandOptions, nexus_command
 from nexus.cli._output import format_time
 from nexus.cli._parameters import Choice
 from nexus.cli._usage import ReportedCall, project_of, reported_calls, short_outputs
 from nexus.engine import Engine
-from nexus.render.console import printable
 
 LOCAL_PROJECT = "(this workspace)"
 """Project of sessions that were not imported, in tables; empty in JSON."""
@@ -78,18 +77,10 @@ def command(by: str, since: Any, options: CommandOptions) -> None:
     with options.open(reads_stored=True, needs_config=False) as nx:
         totals = _totals(nx, by, first_day)
     values = [total.value() for total in totals]
-    names = [name for name in ("day", "project") if by in (name, "both")]
-    rows = list(_rows(values, names))
-    options.report_table(
-        values,
-        (*names, *COUNTS, "USD"),
-        rows,
-        empty=f"No calls with reported usage since {first_day}."
-        if first_day
-        else "No calls with reported usage (add sessions: nexus import FILE or nexus record).",
-        numbers=(*COUNTS, "USD"),
-        wraps=("project",),
-    )
+    places = [column for column in PLACES if by in (column.name, "both")]
+    listing = Listing(*places, *map(number, COUNTS), number("USD", _dollars), empty=NO_CALLS)
+    empty = f"No calls with reported usage since {first_day}." if first_day else ""
+    listing.print(_rows(values, places[0].name), options, empty=empty, document=values)
     if not options.as_json and (short := sum(total.short_outputs for total in totals)):
         click.echo(f"The cost is at least this: {short_outputs(short)}.")
 
@@ -111,22 +102,28 @@ def _totals(nx: Engine, by: str, first_day: str) -> list[_Total]:
     return sorted(ordered, key=lambda total: total.day, reverse=True)
 
 
-def _rows(values: list[dict[str, Any]], names: list[str]) -> Iterator[tuple[str, ...]]:
-    """Yield the rows, and below several ones their sum."""
-    for value in values:
-        place = {"day": value["day"] or "(unknown)", "project": printable(value["project"]) or LOCAL_PROJECT}
-        yield (*(place[name] for name in names), *_figures(value))
-    if len(values) > 1:
-        total: dict[str, Any] = {name: sum(value[name] for value in values) for name in (*COUNTS[1:], "unpriced_calls")}
-        total["sessions"] = ""
-        priced = [value["dollars"] for value in values if value["dollars"] is not None]
-        yield ("total", *[""] * (len(names) - 1), *_figures({**total, "dollars": sum(priced) if priced else None}))
+def _rows(values: list[dict[str, Any]], first_column: str) -> list[dict[str, Any]]:
+    """Return the rows, and below several ones their sum."""
+    if len(values) < 2:
+        return values
+    total: dict[str, Any] = {name: sum(value[name] for value in values) for name in (*COUNTS[1:], "unpriced_calls")}
+    priced = [value["dollars"] for value in values if value["dollars"] is not None]
+    total["dollars"] = sum(priced) if priced else None
+    # Calls of one session on several days would count it several times.
+    total |= {"day": None, "project": None, "sessions": None, first_column: "total"}
+    return [*values, total]
 
 
-def _figures(value: dict[str, Any]) -> Iterator[str]:
-    for name in COUNTS:
-        yield f"{value[name]:,}" if value[name] != "" else ""
-    unknown = (
-        f" + {value['unpriced_calls']:,} unknown" if value["unpriced_calls"] and value["dollars"] is not None else ""
-    )
-    yield "unknown" if value["dollars"] is None else f"{value['dollars']:,.2f}{unknown}"
+def _dollars(value: dict[str, Any]) -> str:
+    if value["dollars"] is None:
+        return "unknown"
+    unknown = f" + {value['unpriced_calls']:,} unknown" if value["unpriced_calls"] else ""
+    return f"{value['dollars']:,.2f}{unknown}"
+
+
+PLACES = (
+    Column("day", lambda value: "(unknown)" if value["day"] == "" else value["day"] or ""),
+    wrapped("project", lambda value: LOCAL_PROJECT if value["project"] == "" else value["project"] or ""),
+)
+"""The first columns, of which `--by` chooses."""
+NO_CALLS = "No calls with reported usage (add sessions: nexus import FILE or nexus record)."
