@@ -17,7 +17,7 @@ from itertools import groupby, islice, zip_longest
 import click
 import msgspec
 
-from nexus.cli._output import beginning, emit_with_list, format_ref, plain_output, quoted
+from nexus.cli._output import beginning, count_noun, emit_with_list, format_ref, plain_output, quoted
 from nexus.context import AssembledContext
 from nexus.engine.analysis.explain import ExplainedLine, Explanation
 from nexus.render.console import printable
@@ -180,7 +180,7 @@ def _explained_rows(lines: Iterable[ExplainedLine], *, every: bool) -> Iterator[
             assert first is not None and last is not None  # noqa: PT018 - messages of the ledger have a reference
             tokens, full = sum(line.tokens for line in run), sum(line.full_tokens for line in run)
             refs = f"{format_ref(first)} to {format_ref(last)}"
-            yield row(run[0], tokens, full, f"{len(run):,} messages", refs, "")
+            yield row(run[0], tokens, full, count_noun(len(run), "message"), refs, "")
             continue
         for line in run:
             ref = format_ref(line.place) if line.place is not None else line.source

@@ -206,7 +206,7 @@ def _model(nx: Engine, provider: str | None, name: str, ttl: str | None) -> Mode
 
 def _heading(simulation: Simulation) -> Iterator[str]:
     rule, model = simulation.rule, simulation.model
-    calls = f"{simulation.calls:,} calls to {model.name} ({model.provider})"
+    calls = f"{count_noun(simulation.calls, 'call')} to {model.name} ({model.provider})"
     yield f"{quoted(simulation.session)}: {calls}, budget {simulation.available:,} tokens"
     kind = (
         f"breakpoints, at most {rule.max_breakpoints}, look-back {rule.lookback_blocks} blocks"

@@ -70,8 +70,8 @@ def command(
         plan = nx.plan(label, share=percent / 100, model=model, budget=options.budget, profile=profile)
         if dry_run and (options.as_json or plan is not None):
             text = plan and (
-                f"Session {quoted(label)}: {plan.messages:,} messages, up to message {format_ref(plan.until)}, would "
-                f"become a summary of at most {plan.summary_tokens:,} tokens."
+                f"Session {quoted(label)}: {count_noun(plan.messages, 'message')}, up to message "
+                f"{format_ref(plan.until)}, would become a summary of at most {plan.summary_tokens:,} tokens."
             )
             options.report({"session": label, "plan": plan}, text or "")
             return

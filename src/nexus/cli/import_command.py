@@ -94,7 +94,11 @@ def command(
 
     Example: nexus import ~/.claude/projects
     """
-    paths = list(_paths(files or _claude_files(session, asks=not (yes or dry_run), as_json=options.as_json)))
+    files = files or _claude_files(session, asks=not (yes or dry_run), as_json=options.as_json)
+    if not files:
+        click.echo("Nothing was imported.")
+        return 0
+    paths = list(_paths(files))
     if len(paths) > 1:  # parts of one session may be in several files
         paths.sort(key=first_time)
     reports: list[ImportReport] = []
@@ -118,17 +122,18 @@ def command(
         added = "would add" if dry_run else "added"
         print_lines(line for report in reports for line in _report_lines(report, added))
         for report in rejected:
-            text = f"{report.rejected:,} steps are new in the file, but the session was deleted"
+            text = f"the file has {count_noun(report.rejected, 'new step')}, but the session was deleted"
             click.echo(f"not imported: {printable(report.session)}: {text} ({RESTORE}, then import again)", err=True)
         for failure in failures:
             click.echo(f"not imported: {printable(failure['file'])}: {printable(failure['error'])}", err=True)
         if len(reports) > 1:
-            click.echo(f"{len(reports):,} sessions, {added} {sum(report.messages for report in reports):,} messages")
+            messages = sum(report.messages for report in reports)
+            click.echo(f"{count_noun(len(reports), 'session')}, {added} {count_noun(messages, 'message')}")
     return UNREADABLE if failures else WRONG_INPUT if rejected else 0
 
 
 def _claude_files(session: str | None, *, asks: bool, as_json: bool) -> tuple[str, ...]:
-    """Show the sessions of Claude Code by project, and return their files. Raises UsageError without a confirmation."""
+    """Show the sessions of Claude Code by project, and return their files; none if the user declines. Raises UsageError."""
     folder = projects_folder()
     projects = find_projects(folder)
     if not projects:
@@ -145,8 +150,8 @@ def _claude_files(session: str | None, *, asks: bool, as_json: bool) -> tuple[st
         PROJECTS.print_rows(projects)
     if asks and not has_terminal:
         raise click.UsageError(f"{summary}: not imported without FILES (import all: nexus import --yes)")
-    if asks:
-        click.confirm("Import them?", default=True, abort=True, err=True)
+    if asks and not click.confirm("Import them?", default=True, err=True):
+        return ()
     return tuple(file for project in projects for file in project.files)
 
 
@@ -180,7 +185,9 @@ def _import_file(
 ) -> list[ImportReport]:
     transcripts = list(read(path, file_format, partial(advance, path)))
     if session and (files > 1 or len(transcripts) > 1):
-        count = f"{len(transcripts):,} sessions in '{path}'" if files == 1 else f"{files:,} files"
+        count = (
+            f"{count_noun(len(transcripts), 'session')} in '{path}'" if files == 1 else f"{count_noun(files, 'file')}"
+        )
         raise click.UsageError(f"--session names one session, not {count}")
     return [
         report
@@ -230,11 +237,17 @@ def _progress(paths: list[Path], *, as_json: bool) -> Generator[Callable[[Path, 
 
 
 def _report_lines(report: ImportReport, added: str) -> Iterator[str]:
-    stored = f"{report.messages:,} messages, {report.calls:,} calls, {report.results:,} results"
-    compactions = f", {report.compactions:,} compactions" if report.compactions else ""
+    stored = [
+        count_noun(report.messages, "message"),
+        count_noun(report.calls, "call"),
+        count_noun(report.results, "result"),
+    ]
+    if report.compactions:
+        stored.append(count_noun(report.compactions, "compaction"))
     existing = f", {report.known_entries:,} imported before" if report.known_entries else ""
     name = printable(report.session)
-    yield f"{name} ({report.format}): {added} {report.added_entries:,} steps: {stored}{compactions}{existing}"
+    steps = count_noun(report.added_entries, "step")
+    yield f"{name} ({report.format}): {added} {steps}: {', '.join(stored)}{existing}"
     for note in filter(None, (report.note, STATUS_NOTES[report.status])):
         yield f"  note: {printable(note)}"
     if report.omitted:
@@ -248,7 +261,7 @@ def _report_lines(report: ImportReport, added: str) -> Iterator[str]:
             yield f"  omitted: {printable(', '.join(others))}"
     if report.message_lines and report.counted:
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(report.counted.items()))
-        yield f"  {report.lines:,} lines: {report.message_lines:,} with messages; others: {printable(kinds)}"
+        yield f"  {count_noun(report.lines, 'line')}: {report.message_lines:,} with messages; others: {printable(kinds)}"
     if report.cost_usd:
         yield f"  cost in the file: USD {report.cost_usd:,.4f}"
     for problem in report.problems[:SHOWN_PROBLEMS]:
@@ -298,11 +311,12 @@ def _validate(file: Path, name: str, file_format: str | None, options: CommandOp
         head = {"file": name, "format": file_format, "valid": not errors}
         emit_with_list(head, "violations", _violations(file, file_format, Counter()))
     elif file_format != "turnlog":
-        content = f"{counts['conversations']:,} conversations, {counts['messages']:,} messages"
-        click.echo(f"{printed_name} is not a turn log but {file_format}: {content}, {errors:,} problems")
+        content = f"{count_noun(counts['conversations'], 'conversation')}, {count_noun(counts['messages'], 'message')}"
+        click.echo(f"{printed_name} is not a turn log but {file_format}: {content}, {count_noun(errors, 'problem')}")
     else:
         validity = "not a valid" if errors else "a valid"
-        click.echo(f"{printed_name} is {validity} turn log: {errors:,} errors, {counts['warning']:,} warnings")
+        problems = f"{count_noun(errors, 'error')}, {count_noun(counts['warning'], 'warning')}"
+        click.echo(f"{printed_name} is {validity} turn log: {problems}")
     return INVALID if errors else 0
 
 

@@ -105,13 +105,14 @@ def repair(target: str, force: bool, options: CommandOptions) -> None:
     with suppress(LedgerError), _existing_ledger(Path(target).expanduser(), "local") as store:
         if _is_own(options.ledger_file):
             LedgerRecords(home_folder()).add(store.id, store.location)
-    saved = f"{result.entries:,} entries with {result.messages:,} messages saved"
+    saved = f"{count_noun(result.entries, 'entry')} with {count_noun(result.messages, 'message')} saved"
     sessions = [
-        f"  {printable(session.session)}: {session.entries:,} entries, {session.messages:,} messages"
+        f"  {printable(session.session)}: {count_noun(session.entries, 'entry')}, "
+        f"{count_noun(session.messages, 'message')}"
         + (f", {session.lost_entries:,} lost" if session.lost_entries else "")
         for session in result.sessions
     ]
-    head = f"{printable(result.path)}: {saved}, {result.lost_entries:,} entries lost."
+    head = f"{printable(result.path)}: {saved}, {count_noun(result.lost_entries, 'entry')} lost."
     options.report(result, head, *sessions, *_damage_lines(result.damages))
 
 
@@ -280,7 +281,7 @@ def erase_tenant(yes: bool, options: CommandOptions) -> None:
         if not yes:
             threads = len(store.threads())
             click.confirm(
-                f"Permanently delete all {threads:,} threads of tenant {printable(options.tenant)}?", abort=True
+                f"Permanently delete {count_noun(threads, 'thread')} of tenant {printable(options.tenant)}?", abort=True
             )
         with progress_bar("Deleting"):
             erased = store.erase(None)
@@ -291,7 +292,9 @@ def erase_tenant(yes: bool, options: CommandOptions) -> None:
         else "The server's files keep their text until the next VACUUM; its backups and logs keep it longer."
     )
     options.report(
-        erased, f"Permanently deleted: {erased.entries:,} entries with {erased.messages:,} messages. {searched}"
+        erased,
+        f"Permanently deleted: {count_noun(erased.entries, 'entry')} with "
+        f"{count_noun(erased.messages, 'message')}. {searched}",
     )
 
 
@@ -310,17 +313,17 @@ def statistics(options: CommandOptions) -> None:
         ("turns", f"{stats.turns:,}"),
         ("entries", f"{stats.entries:,}" + (f", {stats.lost_entries:,} lost" if stats.lost_entries else "")),
         ("messages", f"{stats.messages:,}, {stats.tokens:,} base tokens"),
-        ("tool calls", f"{stats.tool_calls:,}, {stats.tool_results:,} results"),
+        ("tool calls", f"{stats.tool_calls:,}, {count_noun(stats.tool_results, 'result')}"),
         ("compactions", f"{stats.compactions:,}; cuts {stats.cuts:,}; pins {stats.pins:,}"),
         ("events", f"{stats.events:,}, {stats.open_events:,} queued or running"),
         ("images", f"{stats.images:,}, {stats.image_bytes:,} bytes"),
-        ("inputs", f"{stats.inputs:,}, {stats.input_bytes:,} bytes, for {stats.manifests:,} calls"),
+        ("inputs", f"{stats.inputs:,}, {stats.input_bytes:,} bytes, for {count_noun(stats.manifests, 'call')}"),
         ("from, to", f"{format_time(stats.first_ms) or 'never'}, {format_time(stats.last_ms) or 'never'}"),
         *_storage_lines(stats),
         ("cached", f"{stats.cached_share:.1%} of the reported input"),
     ]
     usage = [
-        f"  {printable('/'.join(filter(None, (each.provider, each.model))) or 'unnamed model')}: {each.calls:,} calls, "
+        f"  {printable('/'.join(filter(None, (each.provider, each.model))) or 'unnamed model')}: {count_noun(each.calls, 'call')}, "
         f"{each.input_tokens:,} in ({each.cached_share:.1%} cached), {each.output_tokens:,} out"
         for each in stats.usage
     ]
@@ -347,7 +350,7 @@ def trust(remove: bool, options: CommandOptions) -> None:
             )
         sessions = len(store.sessions(every=True))
     state = "no longer accepted" if remove else "accepted"
-    text = f"{printable(str(file))}: {state}; {sessions:,} sessions."
+    text = f"{printable(str(file))}: {state}; {count_noun(sessions, 'session')}."
     options.report({"ledger": str(file), "trusted": not remove, "sessions": sessions}, text)
 
 

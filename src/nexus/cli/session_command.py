@@ -15,7 +15,7 @@ import msgspec
 
 from nexus.cli._listing import Column, Listing, number, time, wrapped
 from nexus.cli._options import SESSION, TENANT_OPTION, CommandOptions, NexusGroup, check_new_name, session_argument
-from nexus.cli._output import format_ref, format_time, quoted
+from nexus.cli._output import count_noun, format_ref, format_time, quoted
 from nexus.cli._sessions import resolve_session
 from nexus.cli._usage import project_of, reported_usage
 from nexus.cli._worker_tree import worker_tree
@@ -430,12 +430,12 @@ def delete(name: str, options: CommandOptions, for_good: bool, with_forks: bool,
         remaining = {session.label for session in nx.sessions(include_inactive=True)}
     labels = [label, *(other for other in before if other not in remaining and other != label)]
     threads = ", ".join(map(str, result.threads)) or "none"
-    images = f", {result.blobs:,} images" if result.blobs else ""
+    images = f", {count_noun(result.blobs, 'image')}" if result.blobs else ""
     searched = f"The storage was searched for {result.needles:,} pieces of their text: {result.remaining:,} were found."
     options.report(
         {"sessions": labels, **msgspec.to_builtins(result)},
         f"Erased for good: {', '.join(map(quoted, labels))}.",
-        f"Deleted: {result.entries:,} entries, {result.messages:,} messages{images} (threads {threads}).",
+        f"Deleted: {count_noun(result.entries, 'entry')}, {count_noun(result.messages, 'message')}{images} (threads {threads}).",
         searched if result.needles else "There was no text that only they had.",
     )
 
@@ -446,7 +446,9 @@ def _confirm_erasure(nx: Engine, labels: list[str]) -> None:
         raise click.UsageError("permanent deletion not confirmed: no terminal (add --yes)")
     infos = {session.label: session for session in nx.sessions(include_inactive=True)}
     for label in labels:
-        click.echo(f"{quoted(label)}: {infos[label].turns:,} turns, {infos[label].messages:,} messages", err=True)
+        info = infos[label]
+        counts = f"{count_noun(info.turns, 'turn')}, {count_noun(info.messages, 'message')}"
+        click.echo(f"{quoted(label)}: {counts}", err=True)
     click.confirm("Erase all of this for good? It cannot be undone", abort=True, err=True)
 
 
