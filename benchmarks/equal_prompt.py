@@ -34,11 +34,11 @@ from benchmarks.policies import DOCUMENTED, HalfWindow, Policy, SlidingWindow, T
 from benchmarks.report import Cell, Outcome, Table, Target
 from benchmarks.sessions import Call, Session, long_sessions
 from benchmarks.workspace import write_workspace
-from nexus.assembly.fit.cut import Strategy
 from nexus.assembly.fit.excerpts import is_user_turn
 from nexus.assembly.record import with_sizes
 from nexus.text.message_text import is_injected
 from nexus.types.ledger_entries import Commit, NewEntry
+from nexus.types.settings import Strategy
 
 COMMAND = "python -m benchmarks equal_prompt"
 MODEL = "gpt-4o"

@@ -22,9 +22,9 @@ from benchmarks.policies import OTHERS, Policy
 from benchmarks.report import Cell, Outcome, Table, Target
 from benchmarks.sessions import Call, Session, sessions
 from benchmarks.workspace import write_workspace
-from nexus.assembly.fit.cut import Strategy
 from nexus.assembly.record import with_sizes
 from nexus.types.ledger_entries import Commit, NewEntry
+from nexus.types.settings import Strategy
 
 COMMAND = "python -m benchmarks prefix"
 BUDGETS = (16_000, 32_000)

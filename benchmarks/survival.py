@@ -24,9 +24,9 @@ from benchmarks.policies import DOCUMENTED, HalfWindow, HeadAndTail, Policy, Tri
 from benchmarks.report import Cell, Outcome, Table, Target
 from benchmarks.sessions import Call, Session
 from benchmarks.workspace import write_workspace
-from nexus.assembly.fit.cut import Strategy
 from nexus.assembly.record import with_sizes
 from nexus.types.ledger_entries import Commit, NewEntry
+from nexus.types.settings import Strategy
 
 COMMAND = "python -m benchmarks survival"
 MODEL = "gpt-4o"

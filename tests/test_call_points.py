@@ -279,8 +279,7 @@ def request_of(walk: Walk, ctx: AssembledContext) -> nexus.Request:
     notes = tuple(part for message in ctx.event for part in message.parts if not isinstance(part, Note))
     results = ctx.event if ctx.event[0].role == "tool" else ()
     event = nexus.Event(content=() if results else notes, results=results)
-    routing = nexus.Routing("s")
-    return nexus.Request(event, routing, model=walk.model, available_tokens=walk.budget)
+    return nexus.Request(event, "s", nexus.Settings(model=walk.model, budget=walk.budget))
 
 
 def event_texts(point: CallPoint) -> list[str]:

@@ -112,7 +112,12 @@ def sessionless_events() -> None:
 
 def joined_senders() -> None:
     """Events that wait are one turn, whoever sent them."""
-    _replace("nexus.broker.queue_modes", "QueueRow.options_key", b"")
+    batch_of = _attribute("nexus.broker.queue", "next_batch")
+
+    def joined(rows: Any) -> Any:
+        return batch_of([replace(row, settings=rows[0].settings) for row in rows])
+
+    _replace("nexus.broker.queue", "next_batch", joined)
 
 
 def foreign_steering() -> None:
@@ -127,10 +132,10 @@ def foreign_steering() -> None:
 
     async def steered(self: Any, turn: Any) -> None:
         running = self._running.get(turn.turn.session)
-        own = running.options_key
-        running.options_key = Anybody()
+        own = running.settings
+        running.settings = Anybody()
         await steer(self, turn)
-        running.options_key = own
+        running.settings = own
 
     _replace("nexus.broker.broker", "Broker._steer", steered)
 

@@ -94,7 +94,7 @@ class Brokers:
         judge.order(talk, said)
         results = [part for message in ctx.current for part in message.results()]
         new = [message.text() for message in ctx.current if message.role == "user"]
-        principal = ctx.provenance.identity.principal
+        principal = ctx.provenance.settings.principal
         senders = {f"u{match[2]}" for text in new for match in MARK.finditer(text)}
         judge.require(senders <= {principal}, f"a turn of {principal} in {talk} has messages of {sorted(senders)}")
         self.questions[label] = [*self.questions[label], *new] if results else new

@@ -98,9 +98,9 @@ if TYPE_CHECKING:
     from nexus.types.config import Config
     from nexus.types.history import History
     from nexus.types.message import Image, Message, Text, Thinking, ToolCall, ToolResult, assistant, tool, user
-    from nexus.types.options import RequestOptions
     from nexus.types.profile import Profile
-    from nexus.types.request import AgentResult, Attachment, Event, Identity, Permissions, Request, Routing, TokenUsage
+    from nexus.types.request import AgentResult, Attachment, Event, Request, TokenUsage
+    from nexus.types.settings import Settings
     from nexus.types.tool_calls import ToolCallRecord
     from nexus.workspace.attachments import attach_file, image_from_file
     from nexus.workspace.source_context import SourceContext
@@ -137,9 +137,9 @@ _MODULES = {
         "nexus.types.config": "Config",
         "nexus.types.history": "History",
         "nexus.types.message": "Image Message Text Thinking ToolCall ToolResult assistant tool user",
-        "nexus.types.options": "RequestOptions",
         "nexus.types.profile": "Profile",
-        "nexus.types.request": "AgentResult Attachment Event Identity Permissions Request Routing TokenUsage",
+        "nexus.types.request": "AgentResult Attachment Event Request TokenUsage",
+        "nexus.types.settings": "Settings",
         "nexus.types.tool_calls": "ToolCallRecord",
         "nexus.workspace.attachments": "attach_file image_from_file",
         "nexus.workspace.source_context": "SourceContext",
@@ -189,7 +189,6 @@ __all__ = [
     "HeadMoved",
     "History",
     "IdempotencyConflict",
-    "Identity",
     "Image",
     "IncompleteStream",
     "LateReply",
@@ -210,17 +209,15 @@ __all__ = [
     "OutcomeUnknown",
     "OverCap",
     "PackageMissing",
-    "Permissions",
     "Policy",
     "PostgresLedger",
     "Profile",
     "RepairReport",
     "Request",
-    "RequestOptions",
-    "Routing",
     "SearchHit",
     "SessionBusy",
     "SessionMoved",
+    "Settings",
     "SourceContext",
     "SqliteLedger",
     "StreamReader",

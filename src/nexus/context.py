@@ -26,7 +26,8 @@ from nexus.types.history import History, Lookup, Memory
 from nexus.types.ledger_entries import Cut, MessageRef, TurnPosition
 from nexus.types.message import Message
 from nexus.types.profile import MessageFormatName
-from nexus.types.request import AgentRole, Identity, Request, Routing
+from nexus.types.request import Request
+from nexus.types.settings import AgentRole, Settings
 from nexus.types.tool_definition import ToolSpec
 
 
@@ -238,8 +239,8 @@ class Provenance:
     covered_by_blocks: frozenset[MessageRef] = frozenset()
     denied_tools: tuple[DeniedTool, ...] = ()
     tool_definitions: tuple[dict[str, Any], ...] = ()  # of the offered tools, as the caller passed them
-    routing: Routing = dataclass_field(default_factory=Routing)
-    identity: Identity = dataclass_field(default_factory=Identity)
+    settings: Settings = dataclass_field(default_factory=Settings)
+    """As the policies grant them. Of a context that was read from a file: role, task, manager, principal, persona, profile."""
     context_json: dict[str, Any] = dataclass_field(default_factory=dict[str, Any])
     """Record of the system prompt's parts (see `nexus.types.request.system_record`)."""
     stored_event: StoredEvent | None = None

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from nexus.errors import BadArguments, BadTool, ToolCallFailed, UnknownTool
 from nexus.types.message import Message, Text, ToolCall, ToolResult
-from nexus.types.request import AgentRole
+from nexus.types.settings import AgentRole
 from nexus.types.tool_definition import METADATA_KEY, read_definition, usable_definitions
 from nexus.types.validation import check_options, json_copy
 

@@ -171,8 +171,8 @@ def test_text_of_a_message_cannot_imitate_another_message(nx: Engine) -> None:
 
 def test_compact_says_what_it_covers_and_asks_the_loop(nx: Engine) -> None:
     topics: list[str] = []
-    options: Any = {"budget": BUDGET, "profile": "bare"}
-    tools = builtin_tools(ToolContext(nx, "main", 0, options, topics.append))
+    settings = nexus.Settings(budget=BUDGET, profile="bare")
+    tools = builtin_tools(ToolContext(nx, "main", 0, settings, topics.append))
     text = tools.call("compact", {"focus": "the index"})
     assert re.search(r"a summary replaces \d+ messages, up to entry \d+, and frees about [\d,]+ tokens", text)
     assert topics == ["the index"]
@@ -182,13 +182,13 @@ def test_compact_says_what_it_covers_and_asks_the_loop(nx: Engine) -> None:
 def test_compact_within_a_turn_is_followed_by_a_valid_context(nx: Engine) -> None:
     """The loop's order: reply with the call, its result, the compaction, the next context of the same turn."""
     topics: list[str] = []
-    options: Any = {"budget": BUDGET, "profile": "bare"}
-    current = nx.begin("Make room.", session="main", **options)
+    settings = nexus.Settings(budget=BUDGET, profile="bare")
+    current = nx.begin("Make room.", session="main", settings=settings)
     current.assemble()
     current.record(nexus.AgentResult((nexus.assistant("", ToolCall("c1", "compact", "{}")),)))
-    context = ToolContext(nx, "main", current.number, options, topics.append)
+    context = ToolContext(nx, "main", current.number, settings, topics.append)
     current.result("c1", builtin_tools(context).call("compact"), name="compact")
-    nx.compact("main", focus=topics[0], **options)
+    nx.compact("main", focus=topics[0], settings=settings)
     messages = current.assemble().to_openai()["messages"]
     assert "Make room." in json.dumps(messages)
     assert messages[-1]["role"] == "tool"

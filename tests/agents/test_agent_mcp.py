@@ -25,6 +25,7 @@ from nexus.agents.tools import ToolContext, builtin_tools
 from nexus.agents.tools.calls import run_call
 from nexus.errors import BadTool
 from nexus.types.message import Image, Text, ToolCall, ToolResult
+from nexus.types.settings import Settings
 from nexus.workspace.config import McpServer
 from nexus.workspace.credentials.store import Credentials
 
@@ -298,7 +299,7 @@ def test_configured_servers_join_the_built_in_tools_under_the_policy(tmp_path: P
     (home / "mcp.json").write_text(json.dumps({"mcpServers": {"example": entry}}))
     (root / ".nexus" / "policy.toml").write_text('[toolsets.t]\ntools = ["mcp__example__*"]\ndeny = ["*__die*"]\n')
     with nexus.open(root, ledger=":memory:", home=home) as nx:
-        context = ToolContext(nx, "main", options={"toolset": "t"})
+        context = ToolContext(nx, "main", settings=Settings(toolset="t"))
         registry = builtin_tools(context)
 
         async def use(tools: McpTools) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -15,7 +15,7 @@ from nexus.agents.tools.calls import check_call, run_call
 from nexus.engine import Engine
 from nexus.errors import NexusError, ToolNotAllowed, UnknownTool
 from nexus.types.message import Text, ToolCall, ToolResult
-from nexus.types.options import RequestOptions
+from nexus.types.settings import Settings, SettingsChanges
 
 POLICY = """
 [toolsets.reader]
@@ -43,7 +43,7 @@ def nx(root: Path) -> Engine:
 
 
 def run(nx: Engine, name: str, arguments: dict[str, Any] | None = None, **options: Any) -> ToolResult:
-    context = ToolContext(nx, "main", options=RequestOptions(**options))
+    context = ToolContext(nx, "main", settings=nx.settings.with_changes(cast("SettingsChanges", options)))
     call = ToolCall("c1", name, json.dumps(arguments or {}))
     return asyncio.run(run_call(builtin_tools(context), call, context))
 
@@ -128,7 +128,7 @@ def test_several_matching_facts_are_not_forgotten(nx: Engine) -> None:
 def test_policy_is_checked_when_the_call_runs(nx: Engine, root: Path) -> None:
     """A tool that the context offered is denied once the policy has changed."""
     registry = builtin_tools(ToolContext(nx, "dm:chat:ana"))
-    context = ToolContext(nx, "dm:chat:ana", options={"principal": "chat:ana"})
+    context = ToolContext(nx, "dm:chat:ana", settings=Settings(principal="chat:ana"))
     ctx = nx.assemble("Hello", session="dm:chat:ana", tools=registry, principal="chat:ana")
     call = ToolCall("c1", "search_files", '{"text": "one"}')
     assert not asyncio.run(run_call(registry, call, context, ctx)).is_error
@@ -157,7 +157,7 @@ def test_session_of_somebody_else_is_denied(nx: Engine, root: Path) -> None:
     (root / ".nexus" / "policy.toml").write_text(POLICY + '[principals."chat:bo"]\ntoolset = "reader"\n')
     registry = builtin_tools(ToolContext(nx, "dm:chat:bo"))
     with pytest.raises(NexusError, match="not allowed"):
-        check_call(registry, "read_file", ToolContext(nx, "dm:chat:bo", options={"principal": "chat:ana"}))
+        check_call(registry, "read_file", ToolContext(nx, "dm:chat:bo", settings=Settings(principal="chat:ana")))
 
 
 def test_tool_that_the_context_did_not_offer_is_denied(nx: Engine) -> None:
@@ -176,8 +176,8 @@ def test_worker_has_only_the_tools_of_its_managers_principal(nx: Engine, root: P
     registry = builtin_tools(ToolContext(nx, "worker:w"))
     ctx = nx.assemble("Hello", session="dm:chat:ana", principal="chat:ana")
     nx.record(ctx, nexus.AgentResult((nexus.assistant("Hi."),)))
-    options = RequestOptions(role="worker", manager="dm:chat:ana", task="Read.", principal="chat:ana")
-    context = ToolContext(nx, "worker:w", options=options)
+    settings = Settings(role="worker", manager="dm:chat:ana", task="Read.", principal="chat:ana")
+    context = ToolContext(nx, "worker:w", settings=settings)
     assert check_call(registry, "read_file", context).name == "read_file"
     with pytest.raises(ToolNotAllowed):
         check_call(registry, "recall", context)

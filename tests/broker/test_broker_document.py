@@ -26,7 +26,8 @@ from nexus.errors import BudgetTooSmall
 from nexus.text.message_text import visible_parts
 from nexus.types.environment import Capability, Environment
 from nexus.types.message import Text, ToolCall, assistant, tool
-from nexus.types.request import AgentResult, Attachment, Event, Identity, Permissions, Request, Routing, TokenUsage
+from nexus.types.request import AgentResult, Attachment, Event, Request, TokenUsage
+from nexus.types.settings import Settings
 from support.skills import SHELL
 
 NOON = 1_770_379_200_123
@@ -159,7 +160,7 @@ def test_document_code_blocks_run_in_order(root: Path, nx: Engine) -> None:
 
     What they give is what the model is shown: together they are a whole context.
     """
-    workspace, persona = WorkspaceContext(folder=str(root)), PersonaContext(permissions=Permissions(granted=("read",)))
+    workspace, persona = WorkspaceContext(folder=str(root)), PersonaContext(permissions=("read",))
     system = build_system_prompt(
         workspace=workspace, persona=persona, nexus_env=ENVIRONMENT, runtime=RUNTIME, role="manager"
     )
@@ -215,11 +216,14 @@ def test_assembled_context_has_documented_fields(nx: Engine, root: Path) -> None
     read = {"name": "read_file", "description": "Reads.", "input_schema": {"type": "object"}}
     request = Request(
         event=said("two", id="event-7", at_ms=NOON),
-        identity=Identity(principal="imessage:+1555"),
-        permissions=Permissions("", ("files.read",)),
-        routing=Routing("s", "manager"),
-        model="claude-sonnet-4-20250514",
-        model_config={"temperature": 0.5, "max_tokens": 4_000},
+        session="s",
+        settings=Settings(
+            principal="imessage:+1555",
+            permissions=("files.read",),
+            role="manager",
+            model="claude-sonnet-4-20250514",
+            model_config={"temperature": 0.5, "max_tokens": 4_000},
+        ),
         tools=(read,),
     )
     ctx = nx.assemble_request(request)

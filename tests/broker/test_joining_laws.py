@@ -126,9 +126,9 @@ async def run(case: Case) -> None:
 def check_calls(sent: Sent, calls: list[AssembledContext]) -> None:
     for ctx in calls:
         assert {tool.name for tool in ctx.tools} <= TOOLS[sent.sender], "a sender's words reach no other's tools"
-        assert ctx.provenance.identity.principal == sent.sender
+        assert ctx.provenance.settings.principal == sent.sender
         assert ctx.provenance.request is not None
-        assert ctx.provenance.request.system == sent.system
+        assert ctx.provenance.request.settings.system == sent.system
 
 
 @settings(max_examples=40, deadline=None)
@@ -142,7 +142,7 @@ def sent(*names: str, mode: QueueMode = "collect", **fields: Any) -> tuple[Sent,
 
 
 QUEUE, MODES_MODULE = "nexus.broker.queue:EventQueue", "nexus.broker.queue_modes"
-ALIKE = "row.options_key == rows[0].options_key"
+ALIKE = "row.settings == rows[0].settings"
 FIRST = (Sent("boss", "first"),)
 FAULTS = [
     (
@@ -166,7 +166,7 @@ FAULTS = [
         Fault(
             "everybody steers",
             "nexus.broker.broker:Broker._steer",
-            " or row.options_key != running.options_key",
+            " or row.settings != running.settings",
             "",
         ),
         Case(FIRST + sent("guest/a", mode="steer")),
@@ -175,7 +175,7 @@ FAULTS = [
         Fault(
             "everybody's dropped events are summarized",
             f"{QUEUE}.left_out",
-            "elif decoded.options_key == options_key:",
+            "elif decoded.settings == settings:",
             "else:",
         ),
         Case(FIRST + sent("guest/a", "boss/b"), cap=1),

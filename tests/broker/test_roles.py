@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 import nexus
-from nexus.assembly.inputs import build_request
 from nexus.engine import Engine
 from nexus.errors import BadSessionKey
 from nexus.policy import Policy, Toolset
 from nexus.types.message import Text, assistant
-from nexus.types.request import AgentRole
+from nexus.types.settings import AgentRole, CallArguments
 
 NOON = 1_770_379_200_000
 HEADING = "# Subagent Context"
@@ -166,10 +165,14 @@ def test_row_nexus_environment_scoped_to_the_toolset_for_workers(tmp_path: Path)
     """`Nexus environment | Full capabilities | Scoped to task-relevant`: a worker's holds what its toolset needs."""
     policy = Policy(toolsets={"work": Toolset(("*",), capabilities=("logs-read",))})
     nx = nexus.open(tmp_path, policy=policy)
-    given = {"session": "worker:count", "role": "worker", "toolset": "work", "task": "Count."}
-    seen = nx._authorize(nx._prepare(build_request(EVENT, **given))).request.permissions
-    assert seen.capabilities == ("logs-read",)
-    assert nx._authorize(nx._prepare(build_request(EVENT, "dm:ann"))).request.permissions.capabilities is None
+    assert granted_capabilities(nx, "worker:count", role="worker", toolset="work", task="Count.") == ("logs-read",)
+    assert granted_capabilities(nx, "dm:ann") is None
+
+
+def granted_capabilities(nx: Engine, session: str, **arguments: Any) -> tuple[str, ...] | None:
+    """Return the capabilities that the policy leaves to a call."""
+    prepared = nx._prepare(nx.request(EVENT, session, cast("CallArguments", arguments)))
+    return nx._authorize(prepared).request.settings.capabilities
 
 
 def test_row_platform_context_for_managers_only(nx: Engine) -> None:
@@ -271,9 +274,9 @@ def test_saved_context_keeps_principal_and_denied_tools(nx: Engine) -> None:
 
     ctx = worker(nx, tools=TOOLS, principal="telegram:42", persona="night")
     again = from_json(json.loads(json.dumps(ctx.to_json())))
-    assert (again.provenance.routing, again.provenance.identity, again.provenance.denied_tools) == (
-        ctx.provenance.routing,
-        ctx.provenance.identity,
-        ctx.provenance.denied_tools,
-    )
+    assert again.provenance.denied_tools == ctx.provenance.denied_tools
+    names = ("role", "task", "manager", "manager_call", "principal", "persona", "user_profile")
+    assert {name: getattr(again.provenance.settings, name) for name in names} == {
+        name: getattr(ctx.provenance.settings, name) for name in names
+    }
     assert not again.allows("send_message")

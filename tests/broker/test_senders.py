@@ -126,7 +126,7 @@ def test_report_of_a_worker_has_the_options_of_the_turn_that_spawned_it() -> Non
 
     def answer(ctx: AssembledContext) -> list[Any]:
         assert ctx.provenance.request is not None
-        asked.append((ctx.session_label, ctx.provenance.identity.principal, ctx.provenance.request.system))
+        asked.append((ctx.session_label, ctx.provenance.settings.principal, ctx.provenance.request.settings.system))
         if ctx.role != "worker" and ctx.current_message.text().endswith("go"):
             return said("", ToolCall("w", "spawn_worker", '{"task": "count", "wait": false}'))
         return said("Done.")

@@ -12,7 +12,8 @@ from nexus.engine.analysis.replay import ReplayOverrides
 from nexus.types.config import Config
 from nexus.types.message import Text, assistant
 from nexus.types.profile import Profile
-from nexus.types.request import AgentResult, Event, Permissions, Request, Routing
+from nexus.types.request import AgentResult, Event, Request
+from nexus.types.settings import Settings
 from support.skills import SHELL, write_skill
 
 CANARY = "canary-7f3a91"
@@ -103,10 +104,8 @@ def test_environment_block_is_the_same_in_another_process(root: Path) -> None:
 def test_environment_section_can_be_limited_to_capabilities(root: Path) -> None:
     write_skill(root / "ws", "notes")
     with opened(root) as nx:
-        allowed = Permissions(capabilities=("notes",))
-        ctx = nx.assemble_request(
-            Request(Event((Text("hi"),)), Routing(role="worker"), permissions=allowed, tools=SHELL)
-        )
+        settings = Settings(role="worker", capabilities=("notes",))
+        ctx = nx.assemble_request(Request(Event((Text("hi"),)), settings=settings, tools=SHELL))
     assert "General: notes ⭐ (ready)" in ctx.system_prompt
     assert "Media: video" not in ctx.system_prompt
 

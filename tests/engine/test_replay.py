@@ -455,7 +455,7 @@ def test_explain_next_call_reports_truncated_event() -> None:
         told = nx.explain("main")
         listed_once(nx, "main", told, nx.store.head(1)[0])
         assert told.call == "the next call"
-        request = Request(Event((Text("hi"),)), available_tokens=900, model="gpt-4o")
+        request = Request(Event((Text("hi"),)), settings=nexus.Settings(budget=900, model="gpt-4o"))
         told = nx.explain_request(request)
         listed_once(nx, "main", told, nx.store.head(1)[0])
         assert told.tokens("omitted") > 500

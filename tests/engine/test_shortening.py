@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nexus
-from nexus.assembly.fit.cut import Strategy
 from nexus.engine import Engine
 from nexus.types.ledger_entries import MessageRef
 from nexus.types.message import Message, ToolCall, assistant, tool, user
+from nexus.types.settings import Strategy
 from support.openai_body import check_openai
 from support.recount import recount
 

@@ -65,7 +65,7 @@ def test_what_if_filters_other_tools_by_policy_of_speaker(root: Path) -> None:
         recorded(nx, principal="ann", session="dm:ann", tools=[READ])
         changed = nx.what_if("dm:ann", 1, ReplayOverrides(tools=(READ, RUN)))
         assert names(changed) == (["read_file"], ["run_shell"])
-        assert changed.provenance.identity.principal == "ann"
+        assert changed.provenance.settings.principal == "ann"
         assert "not in toolset 'reading'" in changed.provenance.denied_tools[0].reason
         recorded(nx, principal="bob", session="dm:bob", tools=[READ])
         assert names(nx.what_if("dm:bob", 1, ReplayOverrides(tools=(READ, RUN)))) == (["read_file", "run_shell"], [])

@@ -174,7 +174,7 @@ class FilmClub:
 
     def opened(self) -> Engine:
         """An engine of its own, as another program would have it."""
-        nx = nexus.open(self.root, clock_ms=self.clock, mode="repl")
+        nx = nexus.open(self.root, clock_ms=self.clock, run_mode="repl")
         nx.workspace_context = dataclasses.replace(
             nx.workspace_context, host={"Host": "desk", "OS": "linux", "Arch": "arm64"}
         )

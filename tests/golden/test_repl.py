@@ -117,7 +117,7 @@ def test_the_prompt_combines_the_layers_under_the_printed_headers(root: Path, cl
 
 def test_a_server_is_told_so_and_has_no_terminal(root: Path, clock: Clock) -> None:
     """Document 004, "System Information": terminal in REPL mode only; "HTTP JSON-RPC Server"."""
-    prompt = sent(opened(root, clock, mode="server")).system_prompt
+    prompt = sent(opened(root, clock, run_mode="server")).system_prompt
     assert prompt.endswith("Operating system: Linux (WSL2 on Windows)\nMode: HTTP JSON-RPC Server")
 
 

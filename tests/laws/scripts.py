@@ -13,8 +13,8 @@ from typing import Any, Literal, TypeAlias
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from nexus.assembly.fit.cut import Strategy
 from nexus.types.message import Image, Message, Part, Text, Thinking, ToolCall, ToolResult, Unknown
+from nexus.types.settings import Strategy
 from support.hostile import LIKELY, MESSAGES, PIXEL
 
 Kind: TypeAlias = Literal[

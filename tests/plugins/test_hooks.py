@@ -29,7 +29,8 @@ from nexus.types.block import Block
 from nexus.types.config import Config, HooksConfig
 from nexus.types.message import Message, Text, ToolCall, assistant, tool, user, with_parts
 from nexus.types.profile import Profile
-from nexus.types.request import Event, Identity, Request
+from nexus.types.request import Event, Request
+from nexus.types.settings import Settings
 from nexus.workspace.source_context import SourceContext
 from nexus.workspace.sources.registry import SOURCES
 
@@ -63,7 +64,7 @@ class Weather:
 
     @hookimpl
     def nexus_moment(self, request: Request, at_ms: int) -> dict[str, Any]:
-        return {"temp_c": 3, "at": at_ms, "who": request.identity.principal}
+        return {"temp_c": 3, "at": at_ms, "who": request.settings.principal}
 
     @hookimpl
     def nexus_tools(self) -> list[dict[str, Any]]:
@@ -228,7 +229,7 @@ def test_plugin_source_can_use_builtin_sources_and_context(tmp_path: Path) -> No
             return {"again": lambda desk: "\n".join(block.text for block in SOURCES["instructions"].function(desk)[0])}
 
     profile = Profile("around", "for tests", ("again",), ())
-    nx = opened(Around(), root=tmp_path, profiles={"around": profile}, mode="repl")
+    nx = opened(Around(), root=tmp_path, profiles={"around": profile}, run_mode="repl")
     text = nx.assemble("hi", profile="around").system_prompt
     assert "# Local instructions (AGENTS.md)\n\nBe kind." in text
 
@@ -521,28 +522,26 @@ def test_hook_gets_private_copy_of_request() -> None:
     class Changing:
         @hookimpl
         def nexus_moment(self, request: Request) -> None:
-            request.model_config["stop"].append("b")
-            request.identity.user_profile["name"] = "Eve"
+            request.settings.model_config["stop"].append("b")
+            request.settings.user_profile["name"] = "Eve"
             request.event.hook_data["other"] = "forged"
             request.event.metadata["sender"]["name"] = "Eve"
             request.tools[0]["name"] = "other"
             with pytest.raises(AttributeError):
-                request.model = "other"  # pyright: ignore[reportAttributeAccessIssue]
+                request.session = "other"  # pyright: ignore[reportAttributeAccessIssue]
 
         @hookimpl
         def nexus_sources(self) -> dict[str, Any]:
             return {"tickets": self.change}
 
         def change(self, desk: SourceContext) -> None:
-            desk.request.model_config.clear()
+            desk.request.settings.model_config.clear()
             dict.clear(desk.workspace.host)  # pyright: ignore[reportArgumentType]
 
     request = Request(
         Event((nexus.Text("hi"),), metadata={"sender": {"name": "Ann"}}),
-        identity=Identity(user_profile=profile),
+        settings=Settings(user_profile=profile, model_config=settings, profile="mine"),
         tools=(dict(TOOL),),
-        model_config=settings,
-        profile="mine",
     )
     nx = opened(Changing(), profiles={"mine": Profile("mine", "", ("tickets", "host"), ("metadata", "hook_data"))})
     ctx = nx.assemble_request(request)

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from nexus.assembly.inputs import build_request
 from nexus.errors import BadSessionKey, NotAllowed
 from nexus.policy import Default, Grant, Policy, Principal, RoleRule, Toolset, decide
-from nexus.types.request import AgentRole, Event, Identity, Request
+from nexus.types.request import Event, Request
+from nexus.types.settings import AgentRole
 
 NAMES = ("read_file", "web_search", "web_fetch", "send_message", "reply", "spawn")
 TOOLS = [{"name": name, "input_schema": {"type": "object"}} for name in NAMES]
@@ -33,7 +33,9 @@ HOUSE = Policy(
 
 
 def asked(principal: str = "", session: str | None = None, tools: Any = TOOLS, **more: Any) -> Request:
-    return build_request(Event(), session, principal=principal or None, tools=tools, **more)
+    return Request(Event(), "main" if session is None else session, chooses_session=session is None).with_arguments(
+        {"principal": principal or None, "tools": tools, **more}
+    )
 
 
 def out(granted: Grant) -> dict[str, str]:
@@ -293,8 +295,9 @@ def test_law_second_policy_never_adds_tool_permission_or_role(
     request = asked(principal, session, role=role)
     for both in decisions((mine, theirs), request):
         silent = not mine.principals and mine.default is None
-        told = replace(request.routing, session=both.session, role=both.role, own=False)
-        alone = decide(mine, replace(request, routing=told, identity=Identity("" if silent else principal)))
+        settings = replace(request.settings, role=both.role, principal="" if silent else principal)
+        told = replace(request, session=both.session, settings=settings, chooses_session=False)
+        alone = decide(mine, told)
         assert both.role == alone.role
         assert set(both.tools) <= set(alone.tools)
         assert silent or set(both.permissions) <= set(alone.permissions)
@@ -306,9 +309,9 @@ def test_law_second_policy_never_adds_tool_permission_or_role(
 def test_law_decision_is_idempotent(policy: Policy, principal: str, role: AgentRole, session: str | None) -> None:
     request = asked(principal, session, role=role)
     for first in decisions((policy,), request):
-        routing = replace(request.routing, session=first.session, role=first.role, own=False)
-        permissions = replace(request.permissions, toolset=first.toolset, granted=first.permissions)
-        again = decide(policy, replace(request, routing=routing, permissions=permissions))
+        settings = replace(request.settings, role=first.role, toolset=first.toolset, permissions=first.permissions)
+        granted = replace(request, session=first.session, settings=settings, chooses_session=False)
+        again = decide(policy, granted)
         assert (again.role, again.session, again.toolset) == (first.role, first.session, first.toolset)
         assert (again.tools, again.capabilities) == (first.tools, first.capabilities)
 

@@ -15,10 +15,10 @@ import nexus
 from nexus.engine import Engine, EngineOptions
 from nexus.engine.recovery import recover
 from nexus.tools import ToolOptions
-from nexus.types.options import RequestOptions
+from nexus.types.settings import CallArguments, Settings, SettingsChanges
 
 NX = nexus.open(ledger=":memory:")
-REQUEST_NAMES = sorted(RequestOptions.__annotations__)
+REQUEST_NAMES = sorted(CallArguments.__annotations__)
 VALID_NAMES = {*REQUEST_NAMES, "session", "images", "focus", "plan", "share", "trigger", "progress", "compact", "wait"}
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "assemble": lambda **names: NX.assemble("x", **names),
@@ -88,7 +88,11 @@ def test_python_errors_of_open_name_the_public_function() -> None:
 
 def test_engine_options_are_the_arguments_of_the_engine() -> None:
     named = {name for name, one in inspect.signature(Engine).parameters.items() if one.kind is one.KEYWORD_ONLY}
-    assert set(EngineOptions.__annotations__) == named
+    assert set(EngineOptions.__annotations__) == named | set(SettingsChanges.__annotations__)
+
+
+def test_each_setting_is_a_keyword_argument() -> None:
+    assert set(SettingsChanges.__annotations__) == set(Settings.__struct_fields__)
 
 
 def test_tool_options_are_the_arguments_of_register() -> None:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Unpack
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nexus.agents.engine import AgentEngine, Confirm, Limits, Spending
 from nexus.agents.loop import CANCELED, ToolLoop, until_canceled
@@ -30,8 +31,8 @@ from nexus.providers.errors.failures import FailureKind, failure_of
 from nexus.tools import ToolRegistry
 from nexus.tracing import turn_span
 from nexus.types.message import Image, Message, ToolCall
-from nexus.types.options import CallOptions
-from nexus.types.request import AgentResult, Event
+from nexus.types.request import AgentResult, Event, Request
+from nexus.types.settings import Settings, SettingsChanges
 from nexus.types.stream_events import (
     Sink,
     StreamEnd,
@@ -58,10 +59,11 @@ class Agent:
         confirm: Asks a person about calls of tools that need confirmation. Without it they are declined.
         workers: Limits of the workers that the model may spawn. Without them it is offered no `spawn_worker`.
         assemble: Gets the contexts of the tool loop's calls from another process (`nexus.services`).
-        **options: Arguments of `Engine.assemble` for every turn.
+        settings: Settings of every turn; by default the engine's.
+        **changes: Settings to change.
 
     Attributes:
-        options: These arguments.
+        settings: These settings, changed.
     """
 
     def __init__(
@@ -77,12 +79,19 @@ class Agent:
         confirm: Confirm | None = None,
         workers: WorkerLimits | None = None,
         assemble: RemoteAssembly | None = None,
-        **options: Unpack[CallOptions],
+        settings: Settings | None = None,
+        **changes: Unpack[SettingsChanges],
     ) -> None:
-        check_options("Agent", options, CallOptions, "models builtin engine limits fallbacks confirm workers assemble")
+        check_options(
+            "Agent",
+            changes,
+            SettingsChanges,
+            "models builtin engine limits fallbacks confirm workers assemble settings",
+        )
         self.nx, self.limits, self.confirm = nx, limits or Limits(), confirm
         self._registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
-        self._builtin, self.options = builtin, options
+        self._builtin = builtin
+        self.settings = (nx.engine.settings if settings is None else settings).with_changes(changes)
         self.workers = Workers(nx, self._run_order, workers) if workers is not None else None
         if engine is None:
             if models is None:
@@ -108,7 +117,8 @@ class Agent:
         spending: Spending | None = None,
         lease: Lease | None = None,
         hooks: TurnHooks = NO_HOOKS,
-        **options: Unpack[CallOptions],
+        settings: Settings | None = None,
+        **changes: Unpack[SettingsChanges],
     ) -> AgentResult:
         """Run an event's turn to its end. The event is stored first; the same `Event.id` continues its turn.
 
@@ -122,7 +132,8 @@ class Agent:
             spending: Takes the turn's cost and limits it; by default to `Limits.cost_usd`.
             lease: The lease of `session` that the caller holds; `session` then is its label.
             hooks: What the caller does while the turn runs.
-            **options: Arguments of `Engine.assemble`.
+            settings: Settings in place of the agent's.
+            **changes: Settings of this turn to change.
 
         Returns:
             All messages of the turn. A model's failure is `error` in the result, and the turn is stored as failed.
@@ -133,21 +144,20 @@ class Agent:
                 and a reply that was paid for is not paid again.
             BudgetTooSmall, BadSetting, LedgerError: As for `Engine.begin`. Nothing was stored.
         """
-        check_options("run", options, CallOptions, "session images sink cancel wait spending lease hooks")
-        merged: CallOptions = {**self.options, **options}
+        check_options("run", changes, SettingsChanges, "session images sink cancel wait spending lease hooks settings")
+        settings = (self.settings if settings is None else settings).with_changes(changes)
+        request = Request(as_event(event, images), session or "main", settings, chooses_session=session is None)
         if session is not None and lease is not None:
             label, holding = session, nullcontext(lease)
         else:
-            label = await self.nx.run(partial(self.nx.engine.session_label, session, **merged))
+            label = await self.nx.run(self.nx.engine.session_of, request)
             holding = async_session_lease(self.nx.engine.store, label, self.nx.run, wait_s=wait)
-        model = merged.get("model") or self.nx.engine.model
+        request = replace(request, session=label, chooses_session=False)
+        model = settings.model
         async with holding as current_lease:
             with turn_span(label, model, self.nx.engine.resolve(model).provider) as traced:
-                tools_of = partial(
-                    self._tools_of, options=merged, hooks=hooks, spending=spending or Spending(self.limits.cost_usd)
-                )
-                event = as_event(event, images)
-                result = await self._run_turn(event, current_lease, label, merged, TurnStream(sink), cancel, tools_of)
+                tools_of = partial(self._tools_of, hooks=hooks, spending=spending or Spending(self.limits.cost_usd))
+                result = await self._run_turn(request, current_lease, TurnStream(sink), cancel, tools_of)
                 traced.reply(result)
                 if result.error is not None:
                     traced.fail(result.stop_reason or "error")
@@ -161,12 +171,12 @@ class Agent:
         images: Sequence[Image] = (),
         cancel: asyncio.Event | None = None,
         wait: float = WAIT_S,
-        **options: Unpack[CallOptions],
+        **changes: Unpack[SettingsChanges],
     ) -> AsyncGenerator[StreamEvent]:
         """Run an event's turn and yield its events. Closing the generator interrupts the turn. Arguments as of `run`."""
         events: asyncio.Queue[StreamEvent | None] = asyncio.Queue()
         sink = events.put_nowait
-        run = self.run(event, session=session, images=images, sink=sink, cancel=cancel, wait=wait, **options)
+        run = self.run(event, session=session, images=images, sink=sink, cancel=cancel, wait=wait, **changes)
         task = asyncio.ensure_future(run)
         task.add_done_callback(lambda _: events.put_nowait(None))
         try:
@@ -181,17 +191,15 @@ class Agent:
 
     async def _run_turn(
         self,
-        event: Event,
+        request: Request,
         lease: Lease,
-        label: str,
-        options: CallOptions,
         stream: TurnStream,
         cancel: asyncio.Event | None,
-        tools_of: Callable[[Event, str], TurnTools],
+        tools_of: Callable[[Request], TurnTools],
     ) -> AgentResult:
-        begin = partial(self._begin, event, lease.fence, label, options, tools_of)
-        tools, turn_or_error = await self.nx.run(begin)
-        model = options.get("model") or self.nx.engine.model
+        tools, turn_or_error = await self.nx.run(self._begin, request, lease.fence, tools_of)
+        label = request.session
+        model = request.settings.model
         provider = self.nx.engine.resolve(model).provider
         if isinstance(turn_or_error, Exception):
             failure = failure_of(turn_or_error)
@@ -201,7 +209,7 @@ class Agent:
         turn = AsyncTurn(self.nx, turn_or_error)
         stream.emit(StreamStart(label, turn.turn.number, model, provider))
         try:
-            result = await self._result_of(turn, tools, options, stream, cancel)
+            result = await self._result_of(turn, tools, stream, cancel)
             if result.error is None:
                 stream.emit(StreamEnd(result.stop_reason, result.usage, result.cost_usd, result.calls))
             else:
@@ -233,7 +241,6 @@ class Agent:
         self,
         turn: AsyncTurn,
         tools: TurnTools,
-        options: CallOptions,
         stream: TurnStream,
         cancel: asyncio.Event | None,
     ) -> AgentResult:
@@ -255,7 +262,9 @@ class Agent:
             if tools.ends_turn(results):
                 await turn.complete()
                 return AgentResult(state.replies, stop_reason="end_turn")
-            ctx = await self.nx.run(despite_learned_limit, self.nx.engine, options.get("model"), turn.turn.assemble)
+            ctx = await self.nx.run(
+                despite_learned_limit, self.nx.engine, turn.turn.request.settings.model, turn.turn.assemble
+            )
         result = await self.engine.run(ctx, tools, stream.emit, cancel)
         stores_replies = isinstance(self.engine, ToolLoop)  # another engine may leave that to the agent
         if result.error is None and not stores_replies and await self.nx.run(lambda: turn.turn.is_open):
@@ -263,45 +272,45 @@ class Agent:
         return result
 
     async def _run_order(self, order: WorkerOrder, spending: Spending, hooks: TurnHooks) -> AgentResult:
-        return await self.run(order.event, session=order.session, spending=spending, hooks=hooks, **order.options)
+        return await self.run(
+            order.event, session=order.session, spending=spending, hooks=hooks, settings=order.settings
+        )
 
     def _begin(
         self,
-        event: Event,
+        request: Request,
         fence: int,
-        label: str,
-        options: CallOptions,
-        tools_of: Callable[[Event, str], TurnTools],
+        tools_of: Callable[[Request], TurnTools],
     ) -> tuple[TurnTools, Turn | Exception]:
         """Store an event; return its tools, and its turn or the reason why it has none."""
         with self.nx.engine.store.snapshot():
-            tools = tools_of(event, label)
-        model = options.get("model") or self.nx.engine.model
-        begin = partial(begin_turn, self.nx.engine, event, label, {**options, "tools": tools.registry}, fence)
+            tools = tools_of(request)
+        request = request.with_arguments({"tools": tools.registry})
+        begin = partial(begin_turn, self.nx.engine, request, fence)
         try:
-            return tools, despite_learned_limit(self.nx.engine, model, begin)
+            return tools, despite_learned_limit(self.nx.engine, request.settings.model, begin)
         except Exception as error:  # noqa: BLE001 - raised where the turn's events are emitted
             return tools, error
 
-    def _tools_of(
-        self, event: Event, label: str, *, options: CallOptions, spending: Spending, hooks: TurnHooks
-    ) -> TurnTools:
+    def _tools_of(self, request: Request, *, spending: Spending, hooks: TurnHooks) -> TurnTools:
         engine = self.nx.engine
+        label = request.session
+        settings = request.settings
         thread = engine.store.thread_of(label)
-        position = turn_with_event(engine.ledger, label, event, options.get("principal") or "")
+        position = turn_with_event(engine.ledger, label, request.event, settings.principal)
         next_number = engine.store.thread(thread).turn + 1 if thread is not None else 1
         number = position.turn if position is not None else next_number
         return TurnTools(
             self.nx,
             label,
             number,
-            options,
+            settings,
             self._registry,
             builtin=self._builtin,
             confirm=self.confirm,
             seconds=self.limits.tool_seconds,
             spending=spending,
-            workers=self.workers if self.workers and self.workers.allows(label, options) else None,
+            workers=self.workers if self.workers and self.workers.allows(label, settings) else None,
             hooks=hooks,
         )
 

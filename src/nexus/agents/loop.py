@@ -24,8 +24,8 @@ from nexus.errors import ContextOverflow, LateReply, LedgerError, LimitReached, 
 from nexus.models import ModelClient, ModelReply
 from nexus.providers.errors.failures import FailureKind, failure_of
 from nexus.types.message import Message, Part, ToolCall, with_parts
-from nexus.types.options import RequestOptions
 from nexus.types.request import AgentResult, TokenUsage
+from nexus.types.settings import CallArguments
 from nexus.types.stream_events import Retry, Sink, Token
 
 T = TypeVar("T")
@@ -159,7 +159,7 @@ class _Run:
     async def _next_reply(self) -> AgentResult:
         """Return the next reply, which is stored, of the model or else of a fallback."""
         self.has_streamed = False
-        changes: RequestOptions = {"model": self.model} if self.model != self.ctx.model else {}
+        changes: CallArguments = {"model": self.model} if self.model != self.ctx.model else {}
         topic = self.tools.take_compaction_request()
         while True:
             try:

@@ -15,7 +15,7 @@ from nexus.context import AssembledContext
 from nexus.engine.async_engine import AsyncEngine, AsyncTurn
 from nexus.tools import ToolRegistry
 from nexus.types.message import Message, ToolCall, ToolResult
-from nexus.types.options import CallOptions
+from nexus.types.settings import Settings
 
 DECLINED = "the user declined this call: do not repeat it, ask how to go on"
 UNCONFIRMED = "this call needs a person's confirmation, which this program cannot ask for: do not repeat it"
@@ -37,7 +37,7 @@ class TurnTools:
         nx: AsyncEngine,
         session: str,
         turn: int,
-        options: CallOptions,
+        settings: Settings,
         tools: ToolRegistry,
         *,
         builtin: bool,
@@ -47,7 +47,7 @@ class TurnTools:
         workers: Workers | None,
         hooks: TurnHooks = NO_HOOKS,
     ) -> None:
-        self.context = ToolContext(nx.engine, session, turn, options, self._request_compaction, nx.run)
+        self.context = ToolContext(nx.engine, session, turn, settings, self._request_compaction, nx.run)
         self.registry = builtin_tools(self.context) if builtin else ToolRegistry()
         self.registry.include(tools)
         self.spending, self._workers, self._hooks = spending, workers, hooks

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nexus.agents.engine import Spending
 from nexus.agents.tools.context import ToolContext
@@ -25,9 +26,9 @@ from nexus.ledger.replay import entries_from_turn
 from nexus.ledger.sessions import SessionMetadata
 from nexus.types.ledger_entries import Commit
 from nexus.types.message import Text
-from nexus.types.options import CallOptions
 from nexus.types.request import AgentResult, Event
 from nexus.types.session_key import parse
+from nexus.types.settings import Settings
 
 CATEGORY = "spawning"
 
@@ -49,14 +50,14 @@ class WorkerLimits(Struct, frozen=True):
 
 
 class WorkerOrder(Struct, frozen=True):
-    """A worker to run: its session, its task as an event, and the arguments of its calls."""
+    """A worker to run: its session, its task as an event, and the settings of its calls."""
 
     session: str
     manager: str
     event: Event
-    options: CallOptions
-    manager_options: CallOptions
-    """The arguments of the manager's calls, for the turn that answers the worker's report."""
+    settings: Settings
+    manager_settings: Settings
+    """The settings of the manager's calls, for the turn that answers the worker's report."""
 
 
 class TurnHooks(Struct, frozen=True):
@@ -81,9 +82,10 @@ class Workers:
         self._nx, self._run, self.limits = nx, run, limits
         self._slots: dict[int, asyncio.Semaphore] = {}
 
-    def allows(self, session: str, options: CallOptions) -> bool:
+    def allows(self, session: str, settings: Settings) -> bool:
         """Return True if a session may spawn workers: it is not nested as deep as the limit."""
-        engine, manager = self._nx.engine, options.get("manager", "")
+        engine = self._nx.engine
+        manager = settings.manager
         depth = _depth_of(engine, session)
         if manager and not depth:  # a worker's session is linked to its manager when its first turn is stored
             depth = _depth_of(engine, manager) + 1
@@ -127,7 +129,7 @@ class Workers:
 
     def _check_model(self, context: ToolContext, model: str) -> None:
         """Raise ToolCallFailed for a model that a worker may not have: its manager may act on anybody's words."""
-        manager_model = context.options.get("model") or context.engine.model
+        manager_model = context.settings.model or context.engine.model
         allowed = dict.fromkeys((manager_model, *self.limits.models))
         if model and model not in allowed:
             raise ToolCallFailed(
@@ -146,21 +148,30 @@ def worker_order(context: ToolContext, call_id: str, task: str, *, toolset: str,
 
     Raises ToolCallFailed if its session exists and is not this manager's.
     """
-    manager, options, store = context.session, context.options, context.engine.store
+    manager = context.session
+    store = context.engine.store
     with store.snapshot():
         place = f"{manager}\0{context.turn}\0{_reply_with(context, call_id)}\0{call_id}"
     digest = hashlib.sha256(place.encode(errors="surrogatepass")).hexdigest()[:8]
     key = parse(manager)
     name = (key.name if key is not None else manager)[:_LABEL_CHARS].strip()
     label = f"worker:{name}.{context.turn}.{digest}"
-    order: CallOptions = {**options, "role": "worker", "task": task, "manager": manager, "manager_call": call_id}
-    order |= {"toolset": toolset or options.get("toolset", ""), "skills": ()}
-    if model:
-        order["model"] = model
+    settings = replace(
+        context.settings,
+        role="worker",
+        task=task,
+        manager=manager,
+        manager_call=call_id,
+        toolset=toolset or context.settings.toolset,
+        skills=(),
+        model=model or context.settings.model,
+    )
     existing = store.session(label)
     if existing is not None and store.resolve(existing.facts.parent_session) != store.resolve(manager):
         raise ToolCallFailed(f"session {label} exists, and this conversation did not spawn it: do this task yourself")
-    return WorkerOrder(label, manager, Event((Text(task),), id=f"{label}:task", source="agent"), order, options)
+    return WorkerOrder(
+        label, manager, Event((Text(task),), id=f"{label}:task", source="agent"), settings, context.settings
+    )
 
 
 def _reply_with(context: ToolContext, call_id: str) -> int:
@@ -177,8 +188,8 @@ def _link(context: ToolContext, order: WorkerOrder) -> None:
     facts = SessionMetadata(
         parent_session=order.manager,
         parent_turn=context.turn,
-        parent_call_id=order.options.get("manager_call", ""),
-        task=order.options.get("task", ""),
+        parent_call_id=order.settings.manager_call,
+        task=order.settings.task,
     )
     context.engine.ledger.commit(order.session, Commit(), facts)
 

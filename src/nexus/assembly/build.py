@@ -53,7 +53,7 @@ def build_context(
     preamble, notes, result = chosen.preamble, chosen.current, chosen.result
     history, current = _history_and_current(chosen)
     settings, problems = translate_settings(
-        request.model_config, inputs.model, inputs.model.provider_format, system.tools
+        request.settings.model_config, inputs.model, inputs.model.provider_format, system.tools
     )
     manifest = build_manifest(request, profile, inputs, system, chosen, settings)
     return AssembledContext(
@@ -62,15 +62,15 @@ def build_context(
         current=current,
         event=chosen.event,
         tools=system.tools,
-        model=request.model or inputs.model.name,
+        model=request.settings.model or inputs.model.name,
         provider=inputs.model.provider,
-        model_config=dict(request.model_config),
+        model_config=dict(request.settings.model_config),
         token_budget=budget_with_usage(inputs.budget, preamble.fixed, result, inputs.factor),
-        session_label=inputs.session_label or request.routing.session,
+        session_label=inputs.session_label or request.session,
         parent_turn_id=f"{inputs.thread}.{turn}" if (turn := result.window.path.turn) else None,
-        role=request.routing.role,
-        toolset_name=request.permissions.toolset,
-        permissions_granted=request.permissions.granted,
+        role=request.settings.role,
+        toolset_name=request.settings.toolset,
+        permissions_granted=request.settings.permissions,
         source_event_id=request.event.id or None,
         workspace_path=inputs.workspace,
         accounting=Accounting(
@@ -92,8 +92,7 @@ def build_context(
             covered_by_blocks=preamble.covered,
             denied_tools=inputs.denied_tools,
             tool_definitions=request.tools,
-            routing=request.routing,
-            identity=request.identity,
+            settings=request.settings,
             context_json=_context_json(request, system.blocks, inputs),
             request=request,
         ),
@@ -178,7 +177,7 @@ def compaction_planner(request: Request, inputs: AssemblyInputs, fixed_tokens: i
     """
 
     def plan(trigger: Trigger, share: float) -> CompactionPlan | None:
-        session, view = request.routing.session, inputs.view.name
+        session, view = request.session, inputs.view.name
         keeps_user_turns = inputs.view.strategy in KEEP_USER_TURNS
         aim = Aim(session, view, inputs.available, share, trigger, inputs.factor, keeps_user_turns=keeps_user_turns)
         return plan_compaction(
@@ -235,13 +234,13 @@ def _has_content(part: Part) -> bool:
 
 def _context_json(request: Request, blocks: list[Block], inputs: AssemblyInputs) -> dict[str, Any]:
     """Return the record of the system prompt's parts."""
-    environment, names = None, request.permissions.capabilities
+    environment, names = None, request.settings.capabilities
     if any(block.source == ENVIRONMENT for block in blocks):
         environment = inputs.source_context.environment.environment
         if environment is not None and names is not None:
             environment = environment.scoped(names)
     previous = inputs.last_manifest.context_json if inputs.last_manifest is not None else {}
-    return system_record(blocks, request.identity.persona, environment, previous)
+    return system_record(blocks, request.settings.persona, environment, previous)
 
 
 def _distinct(*warnings: Iterable[ContextWarning]) -> tuple[ContextWarning, ...]:

@@ -59,11 +59,11 @@ def gather_system(request: Request, profile: Profile, inputs: AssemblyInputs) ->
     blocks, warnings = gather_slot(profile.system, "system", profile, inputs)
     blocks.extend(session_instructions(inputs.instructions))
     if inputs.frozen_blocks is not None:
-        volatile = SURROUNDINGS_SOURCE if inputs.source_context.workspace.clock == "system" else ""
+        volatile = SURROUNDINGS_SOURCE if inputs.source_context.clock == "system" else ""
         frozen = [block for block in inputs.frozen_blocks if block.source != SYSTEM_SOURCE]
-        blocks, warnings = merge_frozen_blocks(frozen, blocks, warnings, request.skills, volatile)
-    if request.system:
-        blocks.insert(0, Block("Workspace", "system", request.system, SYSTEM_SOURCE, trust="system"))
+        blocks, warnings = merge_frozen_blocks(frozen, blocks, warnings, request.settings.skills, volatile)
+    if request.settings.system:
+        blocks.insert(0, Block("Workspace", "system", request.settings.system, SYSTEM_SOURCE, trust="system"))
     text = "\n\n".join(sanitize_text(block.text) for block in blocks)
     tools = canonical(request.tools) if inputs.tools is None else inputs.tools
     fixed = FixedTokens(

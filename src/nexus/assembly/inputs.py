@@ -1,4 +1,4 @@
-"""Inputs of assembly: the request, made of a program's keyword arguments, and everything besides it.
+"""Inputs of assembly besides the request.
 
 The engine collects the rest, or replay reads it back from a recorded call.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Unpack
 
 import msgspec
 from msgspec.structs import replace
@@ -16,7 +15,7 @@ from nexus.assembly.fit.window import Window
 from nexus.assembly.formats.protocol import View
 from nexus.assembly.manifest_store import StoredManifest
 from nexus.context import Mirrored, Renderers, StoredEvent
-from nexus.errors import BadEvent, BadSetting, NotAllowed
+from nexus.errors import BadEvent
 from nexus.policy import DeniedTool
 from nexus.tokens.budget import TokenBudget, compute_budget
 from nexus.tokens.counter import TokenCounter
@@ -24,10 +23,9 @@ from nexus.tokens.model import Model
 from nexus.types.block import Block, ContextWarning
 from nexus.types.ledger_entries import Entry, MessageRef
 from nexus.types.message import Image, Message, Text
-from nexus.types.options import RequestOptions
-from nexus.types.request import Event, Identity, Permissions, Request, Routing
-from nexus.types.settings import is_neutral, output_limit, request_settings
-from nexus.types.tool_definition import ToolSpec, tool_definitions
+from nexus.types.request import Event, Request
+from nexus.types.settings import is_neutral, output_limit
+from nexus.types.tool_definition import ToolSpec
 from nexus.workspace.source_context import Source, SourceContext
 
 ROUNDING_TOKENS = 3
@@ -124,54 +122,14 @@ class AssemblyInputs:
 
 def plan_budget(request: Request, model: Model) -> TokenBudget:
     """Return the budget before anything is counted. The request's maximum of output tokens is its reserve."""
-    reserve = output_limit(request.model_config)
-    if reserve is not None and is_neutral(request.model_config):
+    model_config = request.settings.model_settings()
+    reserve = output_limit(model_config)
+    if reserve is not None and is_neutral(model_config):
         reserve = min(reserve, model.max_output_tokens or reserve)  # a neutral limit is lowered to the longest reply
-    budget = compute_budget(model, available_tokens=request.available_tokens, reserve_response=reserve)
+    budget = compute_budget(model, available_tokens=request.settings.budget, reserve_response=reserve)
     if not request.most_tokens:
         return budget
     return msgspec.structs.replace(budget, available=min(budget.available, request.most_tokens))
-
-
-def build_request(event: Event, session: str | None, **options: Unpack[RequestOptions]) -> Request:
-    """Return the request. The engine adds its own model, persona and limits. Without a session, the policy chooses it.
-
-    Raises NotAllowed for an empty principal, which would have the rights of the program itself, BadTool, BadSetting. The
-    types of fields are checked later (`nexus.types.request.checked_request`).
-    """
-    principal = options.get("principal")
-    if principal == "":
-        raise NotAllowed("principal is empty: a sender without a name has no rights (the program itself passes none)")
-    definitions = tool_definitions(options.get("tools", ()))
-    permissions, skills = options.get("permissions", ()), options.get("skills", ())
-    try:
-        return Request(
-            event,
-            Routing(
-                "main" if session is None else session,
-                options.get("role", "unified"),
-                options.get("task", ""),
-                options.get("manager", ""),
-                options.get("manager_call", ""),
-                own=session is None,
-            ),
-            identity=Identity(principal or "", options.get("persona", ""), dict(options.get("user_profile") or {})),
-            permissions=Permissions(
-                options.get("toolset", ""), (permissions,) if isinstance(permissions, str) else tuple(permissions)
-            ),
-            model=options.get("model", ""),
-            tools=definitions,
-            model_config=request_settings(options),
-            available_tokens=options.get("budget"),
-            profile=options.get("profile", "layered"),
-            skills=(skills,) if isinstance(skills, str) else tuple(skills),
-            blocks=dict(options.get("blocks") or {}),
-            system=options.get("system", ""),
-        )
-    except (TypeError, ValueError) as error:
-        raise BadSetting(
-            f"argument invalid: {error} (names are lists of text; profiles, settings and blocks are dicts)"
-        ) from error
 
 
 _DICTS = (

@@ -79,12 +79,12 @@ def build_manifest(
     result, preamble, event = chosen.result, chosen.preamble, chosen.event
     window = result.window
     cut, heading = result.cut or window.cut, window.rules.header.summary_heading
-    bounded = inputs.budget.available if request.most_tokens else request.available_tokens or 0
+    bounded = inputs.budget.available if request.most_tokens else request.settings.budget or 0
     manifest = Manifest(
         id="",
         view=inputs.view.name,
         profile=profile.name,
-        model=request.model or inputs.model.name,
+        model=request.settings.model or inputs.model.name,
         system=text_hash(system.text),
         blocks={block_key(block): block.hash[:16] for block in system.blocks},
         tools=hashlib.sha256(msgspec.json.encode(system.tools)).hexdigest(),
@@ -93,7 +93,7 @@ def build_manifest(
         first=(window.first.seq, window.first.ord),
         mark=inputs.mark_seq,
         cut=cut.number if cut else 0,
-        config=hashlib.sha256(repr(sorted(request.model_config.items())).encode()).hexdigest()[:16],
+        config=hashlib.sha256(repr(sorted(request.settings.model_config.items())).encode()).hexdigest()[:16],
         synthetic_results=sum(
             message.role == "tool" and is_synthetic_result(message)
             for message in result.visible[result.closing_count :]
@@ -110,7 +110,7 @@ def build_manifest(
         whole_new_results=inputs.view.whole_new_results,
         lookup=window.rules.lookup,
         pin_kinds=tuple(pin.kind for pin in window.hidden_pins()),
-        persona=request.identity.persona,
+        persona=request.settings.persona,
         images=inputs.view.images,
         preamble_blocks={block_key(block): block.hash[:16] for block in preamble.blocks},
         message_format=inputs.view.message_format.name,

@@ -28,7 +28,7 @@ from nexus.types.ledger_entries import AssemblyRow, Cut, StoredMessage
 NoteState: TypeAlias = Literal["placed", "seen", "left out"]
 
 
-class Settings(Struct, frozen=True):
+class StoredSettings(Struct, frozen=True):
     """The model's facts at the time of the call, and the settings that were sent."""
 
     model: Model
@@ -108,7 +108,7 @@ def stored_manifest(ctx: AssembledContext, *, answered: bool, reported: int) -> 
         body_json(ctx.model_config)  # a setting such as a class has no JSON form
         body, config = ctx.body_hash, ctx.model_config
     blocks = [block for block in ctx.provenance.blocks if block.slot in ("system", "ahead")]
-    parts: dict[str, Any] = {"settings": Settings(ctx.accounting.model_info, config)}
+    parts: dict[str, Any] = {"settings": StoredSettings(ctx.accounting.model_info, config)}
     if blocks:
         parts["blocks"] = blocks
     if ctx.tools:

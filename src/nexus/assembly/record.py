@@ -215,16 +215,16 @@ def continued_turn(ctx: AssembledContext) -> TurnPosition | None:
 
 def new_session_metadata(ctx: AssembledContext, store: LedgerStore) -> SessionMetadata | None:
     """Return the metadata of a worker's new session: who spawned it in which turn, and its task; None for others."""
-    routing = ctx.provenance.routing
-    manager = store.resolve(routing.manager) if routing.manager else None
+    settings = ctx.provenance.settings
+    manager = store.resolve(settings.manager) if settings.manager else None
     thread = store.thread_of(manager) if manager is not None else None
     if manager is None or thread is None:
         return None
     return SessionMetadata(
         parent_session=manager,
         parent_turn=store.thread(thread).turn,
-        parent_call_id=routing.manager_call,
-        task=routing.task,
+        parent_call_id=settings.manager_call,
+        task=settings.task,
     )
 
 
@@ -245,7 +245,7 @@ def build_event_commit(
 
 def _call_fields(ctx: AssembledContext) -> dict[str, Any]:
     """Return the fields of a call that a turn's entries store."""
-    principal = ctx.provenance.identity.principal
+    principal = ctx.provenance.settings.principal
     return {
         "provider": ctx.provider,
         "role": ctx.role,

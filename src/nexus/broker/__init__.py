@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, Unpack
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nexus.assembly.gather import event_messages
 from nexus.assembly.profiles.builtin import LAYERED
@@ -36,9 +37,9 @@ from nexus.types.compaction_plan import COMPACT_AT, COMPACT_TO, RECOVER_TO, Trig
 from nexus.types.environment import Environment
 from nexus.types.history import SUMMARY_MARKER
 from nexus.types.message import Message, Text
-from nexus.types.options import RequestOptions
-from nexus.types.request import AgentRole, Event, Identity, Permissions, Request, Routing
+from nexus.types.request import Event, Request
 from nexus.types.sanitize import sanitize_text
+from nexus.types.settings import AgentRole, CallArguments, Settings
 from nexus.workspace.environment.machine import EnvironmentSnapshot
 from nexus.workspace.files.reader import Files, home_folder
 from nexus.workspace.prompts import template_texts
@@ -100,10 +101,11 @@ class WorkspaceContext(Struct, frozen=True):
 
 
 class PersonaContext(Struct, frozen=True):
-    """The persona's name (empty: SOUL.md and IDENTITY.md of the workspace's root) and permissions."""
+    """The persona's name (empty: SOUL.md and IDENTITY.md of the workspace's root), toolset and permissions."""
 
     name: str = ""
-    permissions: Permissions = Permissions()
+    toolset: str = ""
+    permissions: tuple[str, ...] = ()
 
 
 def build_system_prompt(
@@ -128,7 +130,7 @@ def build_system_prompt(
     Raises:
         WorkspaceMissing: The folder does not exist.
     """
-    context = _source_context(workspace, persona, nexus_env, runtime, Routing(role=role))
+    context = _source_context(workspace, persona, nexus_env, runtime, Settings(role=role))
     texts = _texts(context, (name for name in LAYERED.system if name != "subagent"))
     return "\n\n".join([*texts, subagent_instructions("")] if role == "worker" else texts)
 
@@ -146,7 +148,7 @@ def build_worker_system_prompt(
     """
     if not task.strip():
         raise EmptyTask("worker task missing (give a task, or build the prompt of another role)")
-    context = _source_context(workspace, persona, nexus_env, runtime, Routing(role="worker", task=task))
+    context = _source_context(workspace, persona, nexus_env, runtime, Settings(role="worker", task=task))
     return "\n\n".join(_texts(context, LAYERED.system))
 
 
@@ -155,7 +157,7 @@ def _source_context(
     persona: str | PersonaContext,
     nexus_env: Environment | None,
     runtime: Mapping[str, str] | None,
-    routing: Routing,
+    settings: Settings,
 ) -> SourceContext:
     paths = workspace if isinstance(workspace, WorkspaceContext) else WorkspaceContext(str(workspace))
     answering = persona if isinstance(persona, PersonaContext) else PersonaContext(persona)
@@ -165,7 +167,8 @@ def _source_context(
     home = Path(paths.home).expanduser() if paths.home else home_folder()
     host = {label: str((runtime or {}).get(name, "")) for name, label in _HOST_LABELS.items()}
     workspace_context = EngineWorkspace(Files(folder.resolve(), templates=template_texts()), Files(home), host)
-    request = Request(_PLATFORM, routing, Identity(persona=answering.name), answering.permissions, tools=_SHELL)
+    settings = replace(settings, persona=answering.name, toolset=answering.toolset, permissions=answering.permissions)
+    request = Request(_PLATFORM, settings=settings, tools=_SHELL)
     return SourceContext(request, workspace_context, 0, "", EnvironmentSnapshot(survey=lambda _: nexus_env))
 
 
@@ -183,7 +186,7 @@ def build_current_message(event: Event, role: AgentRole = "unified") -> Message:
     if event.results and not (event.content or event.attachments):
         raise EmptyEvent("event has no current message: tool results are messages themselves")
     at_ms = event.at_ms or time.time_ns() // 1_000_000
-    context = SourceContext(Request(event, Routing(role=role)), EngineWorkspace(), at_ms, str(event.timezone))
+    context = SourceContext(Request(event, settings=Settings(role=role)), EngineWorkspace(), at_ms, str(event.timezone))
     notes: list[Block] = [block for name in LAYERED.current for block in SOURCES[name].function(context)[0]]
     return event_messages(event, notes, at_ms)[-1]
 
@@ -255,14 +258,14 @@ def retry_overflow(
     ctx: AssembledContext,
     error: object,
     send: Callable[[AssembledContext], Any],
-    **request: Unpack[RequestOptions],
+    **request: Unpack[CallArguments],
 ) -> Answer:
     """Compact to 40 % and retry, then cut and retry, then raise ContextOverflow; see `nexus.engine.recovery.recover`."""
     return recover(nx, ctx, error, send, **request)
 
 
 def trigger_compaction(
-    nx: Engine, session_label: str, target_tokens: int, trigger: Trigger = "manual", **request: Unpack[RequestOptions]
+    nx: Engine, session_label: str, target_tokens: int, trigger: Trigger = "manual", **request: Unpack[CallArguments]
 ) -> CompactionOutcome:
     """Compact a session so that its context takes at most `target_tokens` provider tokens (document 002)."""
     available = nx.available(**request)

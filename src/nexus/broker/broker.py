@@ -51,8 +51,8 @@ from nexus.ledger.lease import async_session_lease
 from nexus.ledger.sessions import PENDING, Lease, QueuedEvent
 from nexus.tracing import continued_trace, trace_parent
 from nexus.types.message import Image, Message, Text
-from nexus.types.options import CallOptions
 from nexus.types.request import Event
+from nexus.types.settings import SettingsChanges
 from nexus.types.stream_events import (
     StreamError,
     StreamEvent,
@@ -105,7 +105,7 @@ class Broker:
         self.collect_s, self._look_s, self._on_end = collect_s, look_s, on_end
         self._looking: asyncio.Task[None] | None = None
         self._store = agent.nx.engine.store
-        self._queue = EventQueue(agent.nx.engine, cap, drop, agent.options)
+        self._queue = EventQueue(agent.nx.engine, cap, drop, agent.settings)
         self._hooks = TurnHooks(self._steer, self._run_worker)
         self._slots = asyncio.Semaphore(at_once)
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -156,7 +156,7 @@ class Broker:
         images: Sequence[Image] = (),
         mode: QueueMode | None = None,
         reply_to: str = "",
-        **options: Unpack[CallOptions],
+        **changes: Unpack[SettingsChanges],
     ) -> QueuedEvent:
         """Accept an event. It is in the ledger when this returns: queued, or dropped with a reason.
 
@@ -168,15 +168,15 @@ class Broker:
             images: Images of the user's message.
             mode: What becomes of it while a turn of its session runs; by default the broker's mode.
             reply_to: Session that gets the answer as an event.
-            **options: Arguments of `Engine.assemble` for its turn; JSON values. Events with other options never join it.
+            **changes: Settings of its turn to change; JSON values. Events with other settings never join it.
 
         Raises:
             NotAccepted: The broker is stopped.
             IdempotencyConflict: The same sender used its id in the session for another content.
             BadEvent, BadSetting, NotAllowed, NoSuchSession, LedgerError: Nothing was accepted.
         """
-        check_options("submit", options, CallOptions, "session turn images mode reply_to")
-        body = EventBody(as_event(event, images), checked_mode(mode or self.mode), {**options}, reply_to)
+        check_options("submit", changes, SettingsChanges, "session turn images mode reply_to")
+        body = EventBody(as_event(event, images), checked_mode(mode or self.mode), {**changes}, reply_to)
         return await self._submit(body, session, turn)
 
     async def _submit(self, body: EventBody, session: str | None, turn: int | None = None) -> QueuedEvent:
@@ -397,7 +397,7 @@ class Broker:
     async def _run_batch(self, label: str, batch: Sequence[QueueRow], lease: Lease) -> Lease:
         """Run one turn for a batch, and settle its events. Returns the lease for the next one."""
         running = self._running[label] = RunningTurn(batch)
-        left_out_by = partial(self._queue.left_out, label, running.options_key)
+        left_out_by = partial(self._queue.left_out, label, running.settings)
         try:
             left_out = await self.nx.run(left_out_by) if self._queue.drop == "summarize" else []
             error, is_late = "", False
@@ -410,7 +410,7 @@ class Broker:
                         cancel=running.cancel,
                         lease=lease,
                         hooks=self._hooks,
-                        **batch[-1].options,
+                        settings=batch[-1].settings,
                     )
                 error = result.error or ""
             except Exception as failure:
@@ -473,7 +473,7 @@ class Broker:
         if running is None:
             return
         for row in await self.nx.run(self._queue.pending, label):
-            if row.row.state != "queued" or row.body.mode not in STEERING or row.options_key != running.options_key:
+            if row.row.state != "queued" or row.body.mode not in STEERING or row.settings != running.settings:
                 continue
             running.rows.append(row)  # before it is marked: a cancellation may come at any step
             running.ids.append(row.row.id)
@@ -484,7 +484,10 @@ class Broker:
                 running.ids.remove(row.row.id)
 
     async def _run_worker(self, order: WorkerOrder) -> None:
-        body = EventBody(order.event, "followup", {**order.options}, order.manager, {**order.manager_options})
+        own = self.agent.settings
+        changes = {**order.settings.changes_from(own)}
+        manager_changes = {**order.manager_settings.changes_from(own)}
+        body = EventBody(order.event, "followup", changes, order.manager, manager_changes)
         await self._submit(body, order.session)
 
     def _emit(self, label: str, ids: Sequence[str], event: StreamEvent) -> None:

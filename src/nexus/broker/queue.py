@@ -27,7 +27,7 @@ from nexus.ledger.sessions import Lease, NewQueuedEvent, QueuedEvent, event_key
 from nexus.types.counts import count_noun
 from nexus.types.ledger_entries import Commit
 from nexus.types.message import Message
-from nexus.types.options import CallOptions
+from nexus.types.settings import Settings, SettingsChanges
 
 SUMMARIZED = "queue full: left out, and summarized for the next turn"
 
@@ -39,14 +39,14 @@ class EventQueue:
         engine: The engine.
         cap: Events of one session that wait, at most.
         drop: Which one a full queue drops.
-        defaults: The agent's own options, for events that do not have them.
+        settings: The agent's, which an event may change.
     """
 
-    def __init__(self, engine: Engine, cap: int, drop: DropPolicy, defaults: CallOptions) -> None:
+    def __init__(self, engine: Engine, cap: int, drop: DropPolicy, settings: Settings) -> None:
         if cap < 1:
             raise BadSetting("cap is a number from 1")
         self._engine, self._store, self.cap, self.drop = engine, engine.store, cap, drop
-        self._defaults = defaults
+        self._settings = settings
 
     def accept(
         self, body: EventBody, session: str | None, turn: int | None
@@ -56,9 +56,9 @@ class EventQueue:
         Raises IdempotencyConflict if its sender used its id in this session for another content.
         """
         event, encoded = body.event, encode_body(body)
-        options = cast("CallOptions", {**self._defaults, **body.options})
-        principal = options.get("principal") or ""
-        label = self._route(event.id, principal, session, turn, options)
+        settings = self._settings.with_changes(cast("SettingsChanges", body.options))
+        principal = settings.principal
+        label = self._route(event.id, session, turn, settings)
         with self._store.snapshot():
             label = self._store.resolve(label) or label
             turn_with_event(self._engine.ledger, label, event, principal)
@@ -82,16 +82,16 @@ class EventQueue:
             dropped = self._store.update_events(oldest, "dropped", expected=("queued",), reason=reason)
         return accepted.event, accepted.added, dropped
 
-    def _route(self, event_id: str, principal: str, session: str | None, turn: int | None, options: CallOptions) -> str:
+    def _route(self, event_id: str, session: str | None, turn: int | None, settings: Settings) -> str:
         """Return the label of an event's session, which is a fork if the event belongs after an earlier turn.
 
         The fork's name has no known prefix: it belongs to the owner of its source.
         """
-        label = self._engine.session_label(session, **options)
+        label = self._engine.session_label(session, settings=settings)
         if turn is None:
             return label
         label = self._store.resolve(label) or label
-        key = event_key(event_id, label, principal)
+        key = event_key(event_id, label, settings.principal)
         fork = f"fork:{label[:200]}@{turn}.{hashlib.sha256(key.encode(errors='surrogatepass')).hexdigest()[:12]}"
         if self._store.resolve(fork) is None:
             try:
@@ -135,8 +135,8 @@ class EventQueue:
         """Return the queued and running events of a session."""
         return [self._decode(row) for row in self._store.queued_events(label)]
 
-    def left_out(self, label: str, options_key: bytes) -> list[QueueRow]:
-        """Return the dropped events that a turn with these options summarizes. Those that a turn has get its number."""
+    def left_out(self, label: str, settings: Settings) -> list[QueueRow]:
+        """Return the dropped events that a turn with these settings summarizes. Those that a turn has get its number."""
         left_out: list[QueueRow] = []
         for row in self._store.queued_events(label, ("dropped",)):
             if row.reason != SUMMARIZED or row.turn:
@@ -144,7 +144,7 @@ class EventQueue:
             decoded = self._decode(row)
             if turn := self._stored_turn(label, decoded).number:
                 self._store.update_events([row.key], "dropped", expected=("dropped",), reason=SUMMARIZED, turn=turn)
-            elif decoded.options_key == options_key:
+            elif decoded.settings == settings:
                 left_out.append(decoded)
         return left_out
 
@@ -229,7 +229,7 @@ class EventQueue:
         return now
 
     def _decode(self, row: QueuedEvent) -> QueueRow:
-        return decode_row(row, self._defaults)
+        return decode_row(row, self._settings)
 
     def _stored_turn(self, label: str, row: QueueRow) -> EventTurn:
         try:

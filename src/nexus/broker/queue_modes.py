@@ -26,8 +26,8 @@ from nexus.engine.events import event_digest
 from nexus.errors import BadSetting
 from nexus.ledger.sessions import QueuedEvent
 from nexus.types.message import Message, Text, user
-from nexus.types.options import CallOptions
 from nexus.types.request import Event
+from nexus.types.settings import Settings, SettingsChanges
 
 QueueMode: TypeAlias = Literal["followup", "collect", "steer", "steer-backlog", "interrupt"]
 DropPolicy: TypeAlias = Literal["old", "new", "summarize"]
@@ -46,7 +46,7 @@ class EventBody(Struct, frozen=True, omit_defaults=True):
     event: Event
     mode: QueueMode = "followup"
     options: dict[str, Any] = {}
-    """Arguments of the turn's calls, as of `Engine.assemble`."""
+    """Settings of the turn's calls that differ from the agent's, by name."""
     reply_to: str = ""
     """Label of the session that gets the turn's answer as an event."""
     reply_options: dict[str, Any] = {}
@@ -60,18 +60,13 @@ class QueueRow(Struct, frozen=True):
 
     row: QueuedEvent
     body: EventBody
-    options: CallOptions
-    """The arguments of its turn's calls, the agent's own included."""
+    settings: Settings
+    """The settings of its turn's calls: the agent's, changed."""
 
     @property
     def principal(self) -> str:
         """Principal of the sender; empty without one."""
-        return self.options.get("principal") or ""
-
-    @property
-    def options_key(self) -> bytes:
-        """A text that is the same for the same options."""
-        return msgspec.json.encode(self.options, order="sorted", enc_hook=repr)
+        return self.settings.principal
 
 
 class EventTurn(Struct, frozen=True):
@@ -103,15 +98,15 @@ def encode_body(body: EventBody) -> str:
         raise BadSetting(text) from error
 
 
-def decode_row(row: QueuedEvent, defaults: CallOptions | None = None) -> QueueRow:
-    """Return a row with its body; `defaults` are the agent's own options."""
+def decode_row(row: QueuedEvent, settings: Settings) -> QueueRow:
+    """Return a row with its body; `settings` are the agent's."""
     body = _BODY.decode(row.body)
-    return QueueRow(row, body, cast("CallOptions", {**(defaults or {}), **body.options}))
+    return QueueRow(row, body, settings.with_changes(cast("SettingsChanges", body.options)))
 
 
 def next_batch(rows: Sequence[QueueRow]) -> list[QueueRow]:
-    """Return the queued events that the session's next turn answers, in order: those of one sender, with one set of options."""
-    alike = list(takewhile(lambda row: row.options_key == rows[0].options_key, rows))
+    """Return the queued events that the session's next turn answers, in order: those of one sender, with the same settings."""
+    alike = list(takewhile(lambda row: row.settings == rows[0].settings, rows))
     if any(row.body.mode == "interrupt" for row in alike):
         return alike
     if not alike or alike[0].body.mode not in _JOINED:

@@ -15,7 +15,7 @@ class RunningTurn:
         rows: The events that it answers; those that steer it join.
         begun_by: Number of the events that it began with.
         ids: Their ids.
-        options_key: The options of all of them.
+        settings: The settings of all of them.
         turn: Its number; 0 before it begins.
         cancel: Interrupts it.
         reason: Why it was interrupted.
@@ -24,7 +24,7 @@ class RunningTurn:
     def __init__(self, batch: Sequence[QueueRow]) -> None:
         self.rows, self.begun_by = list(batch), len(batch)
         self.ids = [row.row.id for row in batch]
-        self.options_key = batch[0].options_key
+        self.settings = batch[0].settings
         self.turn = 0
         self.cancel = asyncio.Event()
         self.reason = ""

@@ -21,7 +21,6 @@ import click
 import msgspec
 from click.shell_completion import CompletionItem
 
-from nexus.assembly.fit.cut import Strategy
 from nexus.cli._output import emit, print_warning
 from nexus.cli._parameters import Choice
 from nexus.cli._sessions import LAST, NO_LEDGER, SESSION_OPTION, SessionArgument, SessionCommand, resolve_session
@@ -35,6 +34,7 @@ from nexus.render.console import printable
 from nexus.tokens.model_table import DEFAULT_MODEL
 from nexus.types.block import ContextWarning
 from nexus.types.config import Config
+from nexus.types.settings import Strategy
 from nexus.types.validation import parse_json
 from nexus.workspace.files.containment import read_file
 from nexus.workspace.files.reader import home_folder

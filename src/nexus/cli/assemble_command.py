@@ -10,8 +10,6 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from nexus.assembly.fit.cut import Strategy
-from nexus.assembly.inputs import build_request
 from nexus.cli._options import (
     BUDGET_OPTION,
     HELP_ALL_OPTION,
@@ -46,7 +44,7 @@ from nexus.cli._sessions import resolve_id, resolve_session
 from nexus.cli._tables import print_outline
 from nexus.cli._usage import ReportedUsage, reported_usage
 from nexus.context import AssembledContext
-from nexus.engine import DEFAULT_PROFILE, NEXT_MESSAGE, Engine
+from nexus.engine import NEXT_MESSAGE, Engine
 from nexus.engine.analysis.past_window import PastCall, context_of_call, find_call
 from nexus.engine.analysis.replay import ReplayOverrides
 from nexus.errors import BadContext, UnreadableFile
@@ -57,6 +55,7 @@ from nexus.turnlog.context_log import context_entries
 from nexus.turnlog.write import log_texts
 from nexus.types.message import Message, Part, Text
 from nexus.types.request import Attachment, Event
+from nexus.types.settings import CallArguments, Strategy
 from nexus.workspace.attachments import attachment_from_file, read_image, split_line_range
 
 ROLES = ("manager", "worker", "unified")
@@ -184,13 +183,13 @@ def command(
             )
             ctx = nx.what_if(resolve_session(nx, session or "main"), turn, changes, call=call)
         else:
-            routing = {name: value for name, value in fields.items() if value and name != "blocks"}
+            changes = {name: value for name, value in fields.items() if value and name != "blocks"}
+            changes |= {"model": model or nx.model, "budget": budget, "profile": profile, "skills": skills}
             label = resolve_id(nx, session) if session else session
-            request = build_request(event, label, **routing, blocks=_blocks(fields["blocks"]))
+            arguments = {**changes, "blocks": _blocks(fields["blocks"]), "tools": definitions or ()}
+            request = nx.request(event, label, cast("CallArguments", arguments))
             if profile_fields is not None:
                 nx.user_profiles.put(nx.person(request), profile_fields)
-            request = replace(request, model=model or nx.model, tools=definitions or ())
-            request = replace(request, available_tokens=budget, profile=profile or DEFAULT_PROFILE, skills=skills)
             ctx = nx.assemble_request(request)
         counter = nx.counter
     if save:

@@ -42,8 +42,8 @@ from nexus.tools import ToolRegistry
 from nexus.turnlog.live import TurnLog
 from nexus.types.block import ContextWarning
 from nexus.types.message import Image, Message, Part, Text
-from nexus.types.options import CallOptions
 from nexus.types.request import AgentResult, Event
+from nexus.types.settings import Settings, SettingsChanges
 from nexus.types.stream_events import Sink, StreamError, StreamEvent
 from nexus.workspace.attachments import read_image
 
@@ -231,7 +231,7 @@ class ChatAgent:
             limits=self.settings.limits,
             confirm=self._confirm,
             workers=None if local else WorkerLimits(),
-            **self.options,
+            **self._changes(),
         )
 
     def log_turns(self, file: str | None, show: Callable[[str], object] | None) -> None:
@@ -294,14 +294,18 @@ class ChatAgent:
             summaries.failures = summaries.paused = 0
 
     @property
-    def options(self) -> CallOptions:
-        """The arguments of each call."""
-        options: CallOptions = {"model": self.model, "profile": self.profile}
+    def turn_settings(self) -> Settings:
+        """The settings of each turn."""
+        return self._agent.settings
+
+    def _changes(self) -> SettingsChanges:
+        """Return the settings of each call that differ from the engine's."""
+        changes: SettingsChanges = {"model": self.model, "profile": self.profile}
         if self.settings.principal:
-            options["principal"] = self.settings.principal
+            changes["principal"] = self.settings.principal
         if self.settings.toolset:
-            options["toolset"] = self.settings.toolset
-        return options
+            changes["toolset"] = self.settings.toolset
+        return changes
 
     def run(
         self,
@@ -414,7 +418,7 @@ class ChatAgent:
             self._async_nx,
             self.session,
             1,
-            self.options,
+            self._agent.settings,
             self._tools,
             builtin=self._server is None,
             confirm=None,
@@ -422,7 +426,7 @@ class ChatAgent:
             spending=Spending(),
             workers=self._agent.workers,
         )
-        return self.nx.assemble(NEXT_MESSAGE, session=self.session, tools=tools.registry, **self.options)
+        return self.nx.assemble(NEXT_MESSAGE, session=self.session, tools=tools.registry, settings=self._agent.settings)
 
     def unfinished_turn(self) -> UnfinishedTurn | None:
         """Return the session's open turn, unless another program is running it; None if there is none."""
@@ -446,7 +450,7 @@ class ChatAgent:
 
     def end_unfinished_turn(self) -> None:
         """Mark the session's open turn as interrupted."""
-        turn = self.nx.current_turn(self.session, **self.options)
+        turn = self.nx.current_turn(self.session, settings=self._agent.settings)
         if turn is not None:
             turn.cancel()
 

@@ -130,7 +130,7 @@ def _context(chat: Conversation, _argument: str) -> int:
 def _compact(chat: Conversation, focus: str) -> int:
     agent = chat.agent
     try:
-        plan = agent.nx.plan(agent.session, share=DEFAULT_PERCENT / 100, **agent.options)
+        plan = agent.nx.plan(agent.session, share=DEFAULT_PERCENT / 100, settings=agent.turn_settings)
         if plan is not None and (tokens := plan.tokens_before - plan.kept_tokens) < LEAST_TOKENS:
             click.echo(f"Not compacted: the older messages have {tokens:,} tokens, and a summary would not be shorter.")
             return 0

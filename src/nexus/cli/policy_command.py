@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import click
 import msgspec
 
-from nexus.assembly.inputs import build_request
 from nexus.cli._listing import Column, Listing, wrapped
 from nexus.cli._options import SESSION, CommandOptions, NexusGroup
 from nexus.cli._output import emit, quoted
@@ -24,6 +23,7 @@ from nexus.policy.link import link_principal
 from nexus.policy.parse import merge_policies
 from nexus.render.console import printable
 from nexus.types.request import Event
+from nexus.types.settings import CallArguments
 from nexus.types.tool_definition import iter_definitions, tool_metadata
 
 
@@ -180,7 +180,8 @@ def test(
     with options.open() as nx:
         if role == "worker" and session is None:
             session = "worker:test"
-        request = build_request(Event(), session, principal=principal, toolset=toolset, tools=definitions, **requested)
+        arguments = {"principal": principal, "toolset": toolset, "tools": definitions, **requested}
+        request = nx.request(Event(), session, cast("CallArguments", arguments))
         grant = decide(nx.policies.read(), request, partial(owning_names, nx.store))
     exit_code = NOT_ALLOWED if tool is not None and tool not in grant.tools else 0
     if options.as_json:

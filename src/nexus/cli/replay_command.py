@@ -8,7 +8,6 @@ from typing import Any
 import click
 import msgspec
 
-from nexus.assembly.fit.cut import Strategy
 from nexus.assembly.manifest_store import parse_stored_manifest
 from nexus.cli._options import (
     BUDGET_OPTION,
@@ -31,7 +30,8 @@ from nexus.engine.analysis.diff import Difference
 from nexus.engine.analysis.replay import ReplayOverrides, diff_calls, explain_call, replay_call, what_if
 from nexus.render.console import printable
 from nexus.types.message import Text
-from nexus.types.request import Event, Request, Routing
+from nexus.types.request import Event
+from nexus.types.settings import CallArguments, Strategy
 
 
 @nexus_command("replay")
@@ -193,14 +193,9 @@ def explain(
         label = resolve_session(nx, session)
         if turn is None:
             model, profile = options.model_and_profile(nx, label)
-            request = Request(
-                event or Event((Text(NEXT_MESSAGE),)),
-                Routing(label),
-                model=model,
-                tools=definitions or (),
-                available_tokens=options.budget,
-                profile=profile,
-            )
+            event = event or Event((Text(NEXT_MESSAGE),))
+            arguments: CallArguments = {"model": model, "profile": profile, "budget": options.budget}
+            request = nx.request(event, label, {**arguments, "tools": definitions or ()})
             explanation = nx.explain_request(request)
         else:
             recorded = nx.recorded_call(label, turn, call)

@@ -174,7 +174,7 @@ class _AgentOpener:
     def engine(self, tenant: str) -> Engine:
         """Return the engine of a tenant."""
         options = self.options
-        chosen: EngineOptions = {"mode": "server"}
+        chosen: EngineOptions = {"run_mode": "server"}
         if self._local is not None:
             chosen["model"], chosen["models"] = self._local.model, self._local.models
         elif options.model:

@@ -19,8 +19,8 @@ from nexus.providers.errors.failures import FailureKind
 from nexus.text.as_received import ReceivedFormat
 from nexus.types.ledger_entries import Committed
 from nexus.types.message import Image, Message, ToolCall, ToolResult
-from nexus.types.options import RequestOptions
 from nexus.types.request import Event
+from nexus.types.settings import CallArguments
 from nexus.types.validation import check_options
 
 P = ParamSpec("P")
@@ -56,7 +56,7 @@ class AsyncEngine:
         *,
         session: str | None = None,
         images: Sequence[Image] = (),
-        **options: Unpack[RequestOptions],
+        **options: Unpack[CallArguments],
     ) -> AssembledContext:
         """Assemble the context of the next call; see `Engine.assemble`."""
         return await self.run(partial(self.engine.assemble, event, session=session, images=images, **options))
@@ -71,7 +71,7 @@ class AsyncEngine:
         provider: ReceivedFormat | None = None,
         reserve: int = 0,
         pins: Sequence[int] = (),
-        **options: Unpack[RequestOptions],
+        **options: Unpack[CallArguments],
     ) -> AssembledContext:
         """Assemble the context for a program that has the whole message list; see `Engine.mirror`."""
         place = {"scope": scope, "conversation": conversation, "window": window}
@@ -88,13 +88,13 @@ class AsyncEngine:
         *,
         session: str | None = None,
         images: Sequence[Image] = (),
-        **options: Unpack[RequestOptions],
+        **options: Unpack[CallArguments],
     ) -> AsyncTurn:
         """Store an event and return its turn; see `Engine.begin`."""
         begin = partial(self.engine.begin, event, session=session, images=images, **options)
         return AsyncTurn(self, await self.run(begin))
 
-    async def current_turn(self, session: str, **options: Unpack[RequestOptions]) -> AsyncTurn | None:
+    async def current_turn(self, session: str, **options: Unpack[CallArguments]) -> AsyncTurn | None:
         """Return the session's open turn, None if it is closed; see `Engine.current_turn`."""
         turn = await self.run(partial(self.engine.current_turn, session, **options))
         return AsyncTurn(self, turn) if turn is not None else None
@@ -131,7 +131,7 @@ class AsyncTurn:
     def __init__(self, nx: AsyncEngine, turn: Turn) -> None:
         self._nx, self.turn = nx, turn
 
-    async def assemble(self, **changes: Unpack[RequestOptions]) -> AssembledContext:
+    async def assemble(self, **changes: Unpack[CallArguments]) -> AssembledContext:
         """Assemble the context of the turn's next call; see `Turn.assemble`."""
         return await self._nx.run(partial(self.turn.assemble, **changes))
 

@@ -16,18 +16,17 @@ from os import PathLike
 from pathlib import Path
 from threading import Event as ThreadEvent
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack, get_args
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from nexus.assembly.assemble import assemble, assemble_fitted, plan_compaction_for
 from nexus.assembly.continuity import frozen_blocks, history_header, last_blocks
-from nexus.assembly.fit.cut import Strategy
 from nexus.assembly.fit.lookup import lookup_with
 from nexus.assembly.fit.view import build_view
 from nexus.assembly.formats.registry import add_formats, find_format
-from nexus.assembly.inputs import AssemblyInputs, as_event, build_request, plan_budget
+from nexus.assembly.inputs import AssemblyInputs, as_event, plan_budget
 from nexus.assembly.manifest_store import manifest_of
 from nexus.assembly.profiles.user.registry import load_profiles
 from nexus.assembly.record import (
@@ -98,18 +97,18 @@ from nexus.types.config import Config
 from nexus.types.environment import Environment
 from nexus.types.ledger_entries import Commit, Committed, Entry, StoredCalibration
 from nexus.types.message import Image, Message, Text
-from nexus.types.options import RequestOptions
 from nexus.types.profile import Profile
-from nexus.types.request import AgentResult, Event, Request, Routing, checked_request
+from nexus.types.request import AgentResult, Event, Request, checked_request, checked_settings
 from nexus.types.sanitize import sanitize_text
-from nexus.types.validation import MAX_INTEGER, check_options
+from nexus.types.settings import CallArguments, Settings, SettingsChanges
+from nexus.types.validation import check_options
 from nexus.workspace.credentials.store import Credentials
 from nexus.workspace.environment.machine import EnvironmentSnapshot, Probe
 from nexus.workspace.environment.survey import Surveys, survey
 from nexus.workspace.files.containment import local_path
 from nexus.workspace.files.reader import cache_folder, home_folder
 from nexus.workspace.policy_file import load_policies
-from nexus.workspace.source_context import Clock, Mode, SourceContext, workspace_context
+from nexus.workspace.source_context import SourceContext, workspace_context
 from nexus.workspace.user_profiles import UserProfiles
 
 if TYPE_CHECKING:  # these take a while to import, and most programs use none
@@ -118,7 +117,6 @@ if TYPE_CHECKING:  # these take a while to import, and most programs use none
     from nexus.workspace.memory.notebook import Notebook
 
 DEFAULT_PROFILE = "layered"
-MINUTES_PER_DAY = 24 * 60
 MIRROR_PROFILE = "bare"
 NEXT_MESSAGE = "(your next message)"
 """Placeholder for a message that is not written yet."""
@@ -150,50 +148,37 @@ class Engine:
         workspace: Path | None,
         ledger: LedgerStore,
         *,
-        model: str = "",
-        timezone: str | int = "",
+        settings: Settings | None = None,
         models: Mapping[str, Any] | None = None,
         clock_ms: Callable[[], int] | None = None,
         counter: TokenCounter | None = None,
-        pin_first_message: bool = True,
-        strategy: Strategy = "keep_user_turns",
-        max_tool_result_tokens: int | None = None,
-        calibrate: bool = True,
         summarizer: Summarizer | None = None,
         profiles: Mapping[str, Profile | str | Path] | None = None,
         home: str | Path | None = None,
         config: Config | None = None,
-        mode: Mode = "",
-        clock: Clock = "",
         policy: Policy | str | Path | None = None,
         plugins: Sequence[object] = (),
-        system: str = "",
         local_user: bool = False,
+        **changes: Unpack[SettingsChanges],
     ) -> None:
         valid = {
             "ledger": hasattr(ledger, "commit"),
-            "model": isinstance(model, str),
-            "system": isinstance(system, str),
-            "timezone": isinstance(timezone, str) or (type(timezone) is int and abs(timezone) < MINUTES_PER_DAY),
             "models": models is None or (isinstance(models, Mapping) and all(isinstance(key, str) for key in models)),
             "clock_ms": clock_ms is None or callable(clock_ms),
             "counter": counter is None or (hasattr(counter, "count") and hasattr(counter, "name")),
-            "strategy": strategy in get_args(Strategy),
-            "max_tool_result_tokens": max_tool_result_tokens is None
-            or (type(max_tool_result_tokens) is int and 0 <= max_tool_result_tokens < MAX_INTEGER),
             "profiles": profiles is None or isinstance(profiles, Mapping),
             "config": config is None or isinstance(config, Config),
-            "mode": isinstance(mode, str),
-            "clock": isinstance(clock, str),
             "plugins": isinstance(plugins, Sequence) and not isinstance(plugins, str),
             "local_user": isinstance(local_user, bool),
         }
         if wrong := next((name for name, is_valid in valid.items() if not is_valid), ""):
             raise BadSetting(f"{wrong} of nexus.open has a wrong type or value (see its documentation)")
+        settings = Settings() if settings is None else settings
+        settings = checked_settings(settings.with_changes(changes))
         home = home if home is None else local_path(home, "home")
         policy = policy if policy is None or isinstance(policy, Policy) else local_path(policy, "policy")
         self.workspace, self.store, self.ledger = workspace, ledger, Ledger(ledger)
-        self.workspace_context = workspace_context(workspace, home, config, mode, clock)
+        self.workspace_context = workspace_context(workspace, home, config)
         self.credentials = Credentials(
             self.workspace_context.home.root if self.workspace_context.home else home or home_folder()
         )
@@ -206,13 +191,14 @@ class Engine:
             policy, self.workspace_context.home.root if self.workspace_context.home else None, workspace
         )
         configured = self.workspace_context.config
-        self.model = model or configured.model or DEFAULT_MODEL
-        self.timezone = configured.timezone if timezone == "" else timezone
+        self.settings = replace(
+            settings,
+            model=settings.model or configured.model or DEFAULT_MODEL,
+            timezone=configured.timezone if settings.timezone == "" else settings.timezone,
+        )
         self.models = dict(models or {})
         self.clock_ms = clock_ms or (lambda: time.time_ns() // 1_000_000)
-        self.pin_first_message, self.max_tool_result_tokens = pin_first_message, max_tool_result_tokens
-        self.strategy: Strategy = strategy
-        self.calibrate, user_folder = calibrate, local_path(home, "home") if home is not None else home_folder()
+        user_folder = local_path(home, "home") if home is not None else home_folder()
         self.counter = counter or starting_counter(cache_folder(user_folder))
         self.profiles = load_profiles(profiles or {}, user_folder, workspace, lambda: self.hooks)
         self._summarizer = summarizer
@@ -220,9 +206,13 @@ class Engine:
         self._limits: dict[str, int] = {}
         self._stable_counter = RememberingCounter(self.counter)
         self._plugins = tuple(plugins)
-        self.system = system
         self._windows = WindowCache(ledger, self.counter)
         self._mirror = Mirror(self.ledger, self.counter)
+
+    @property
+    def model(self) -> str:
+        """The name of the model of calls that name none."""
+        return self.settings.model
 
     def __enter__(self) -> Self:
         return self
@@ -243,7 +233,7 @@ class Engine:
             self.counter.build()
         self.counter.count(NEXT_MESSAGE)
         tool = {"name": "warm", "description": NEXT_MESSAGE, "input_schema": {"type": "object"}}
-        request = Request(Event((Text(NEXT_MESSAGE),)), Routing(own=True), tools=(tool,))
+        request = Request(Event((Text(NEXT_MESSAGE),)), "main", self.settings, (tool,), chooses_session=True)
         with suppress(NexusError):  # a policy or a budget that admits no such call is reported by the calls themselves
             authorized = self._authorize(self._prepare(request, moment=False))
             inputs = self._assembly_inputs(authorized)
@@ -257,7 +247,7 @@ class Engine:
         *,
         session: str | None = None,
         images: Sequence[Image] = (),
-        **options: Unpack[RequestOptions],
+        **options: Unpack[CallArguments],
     ) -> AssembledContext:
         """Assemble the context of the next call. Writes nothing; a session that does not exist is a new, empty one.
 
@@ -265,18 +255,18 @@ class Engine:
             event: A user's text, an Event, or the results of tool calls (`tool` messages).
             session: The session's label; without one the policy's session for the principal, else `main`.
             images: Images of the user's message.
-            **options: Model, tools, settings and the others of `nexus.types.options.RequestOptions`.
+            **options: Model, tools, settings and the others of `nexus.Settings`.
 
         Raises:
             BudgetTooSmall: The parts that are never cut exceed the budget.
             UnknownArgument: No option has that name.
             EmptyEvent, BadSetting, UnknownProfile, BadProfile, BadSessionKey, NotAllowed, BadPolicy, LedgerError: As named.
         """
-        check_options("assemble", options, RequestOptions, "session images")
-        return self.assemble_request(build_request(as_event(event, images), session, **options))
+        check_options("assemble", options, CallArguments, "session images")
+        return self.assemble_request(self.request(as_event(event, images), session, options))
 
     def assemble_request(self, request: Request) -> AssembledContext:
-        """Assemble the context of the next call for a full `Request`; see `assemble`."""
+        """Assemble the context of the next call for a full `Request`; see `assemble`. `request` makes one."""
         self.check_trusted()
         with span("nexus.assemble", {}) as traced:
             prepared = self._prepare(request)
@@ -294,21 +284,29 @@ class Engine:
             )
         return ctx
 
+    def request(self, event: Event, session: str | None, arguments: CallArguments) -> Request:
+        """Return the request of a call: this engine's settings, changed. Without a session, the policy chooses it.
+
+        The types of fields are checked when it is used. Raises NotAllowed, BadSetting, BadTool.
+        """
+        request = Request(event, "main" if session is None else session, self.settings, chooses_session=session is None)
+        return request.with_arguments(arguments)
+
     def begin(
         self,
         event: str | Event | Iterable[Message],
         *,
         session: str | None = None,
         images: Sequence[Image] = (),
-        **options: Unpack[RequestOptions],
+        **options: Unpack[CallArguments],
     ) -> Turn:
         """Store a user's message, or results, before any call, and return the turn; arguments as for `assemble`.
 
         `Event.id` is an idempotency key: the same event again is the same turn. If the context cannot be assembled,
         nothing is stored and the error of `assemble` is raised.
         """
-        check_options("begin", options, RequestOptions, "session images")
-        return begin_turn(self, as_event(event, images), session, options)
+        check_options("begin", options, CallArguments, "session images")
+        return begin_turn(self, self.request(as_event(event, images), session, options))
 
     def mirror(
         self,
@@ -320,7 +318,7 @@ class Engine:
         provider: ReceivedFormat | None = None,
         reserve: int = 0,
         pins: Sequence[int] = (),
-        **options: Unpack[RequestOptions],
+        **options: Unpack[CallArguments],
     ) -> AssembledContext:
         """Assemble the context for a program that has the whole message list of its conversation. Writes nothing.
 
@@ -344,7 +342,7 @@ class Engine:
 
         Raises BadEvent for a list that cannot be read or has no message to answer, and as `assemble`.
         """
-        check_options("mirror", options, RequestOptions, "messages scope conversation window provider reserve pins")
+        check_options("mirror", options, CallArguments, "messages scope conversation window provider reserve pins")
         if type(reserve) is not int or reserve < 0:
             raise BadSetting("reserve is no number of tokens (pass an int, 0 or more)")
         if not all(type(index) is int and 0 <= index < len(messages) for index in pins):
@@ -369,17 +367,20 @@ class Engine:
         side_scope = self._mirror.side_scope(placed, ctx)
         return ctx if side_scope is None else self._assemble_list(place(messages, side_scope), reserve, options)
 
-    def _assemble_list(self, placed: PlacedList, reserve: int, options: RequestOptions) -> AssembledContext:
+    def _assemble_list(self, placed: PlacedList, reserve: int, options: CallArguments) -> AssembledContext:
         """Return the context of a placed list."""
         client = placed.client
         event = event_of(placed.event, Event(), self.clock_ms())
-        system = "\n\n".join(text for text in (options.get("system") or self.system, client.system) if text)
-        request = build_request(event, placed.session, **{"profile": MIRROR_PROFILE, **options, "system": system})
+        request = self.request(event, placed.session, options)
+        settings = request.settings
+        system = "\n\n".join(text for text in (settings.system, client.system) if text)
+        profile = settings.profile or MIRROR_PROFILE
+        request = replace(request, settings=replace(settings, profile=profile, system=system))
         if reserve:
             available = plan_budget(
-                self._with_learned_limit(request), self.resolve(request.model or self.model)
+                self._with_learned_limit(request), self.resolve(request.settings.model or self.model)
             ).available
-            request = replace(request, available_tokens=max(available - reserve, 1))
+            request = replace(request, settings=replace(request.settings, budget=max(available - reserve, 1)))
         prepared = self._prepare(request, moment=False)
         with self.store.snapshot():
             authorized = self._authorize(prepared)
@@ -393,25 +394,29 @@ class Engine:
             list_pins=self._mirror.pins(placed),
         )
         ctx = assemble(authorized.request, self._profile(authorized.request), inputs)
-        own_system = "" if self.system else system
+        own_system = "" if self.settings.system else system
         check = partial(is_unchanged, ctx, client.form, client.messages, own_system, authorized.request.tools)
         mirrored = dataclasses.replace(mirrored, _is_unchanged=check)
         return dataclasses.replace(ctx, provenance=dataclasses.replace(ctx.provenance, mirrored=mirrored))
 
-    def session_label(self, session: str | None = None, **options: Unpack[RequestOptions]) -> str:
+    def session_label(self, session: str | None = None, **options: Unpack[CallArguments]) -> str:
         """Return the label of the session that a call with these arguments of `assemble` belongs to."""
-        check_options("session_label", options, RequestOptions, "session")
-        prepared = self._prepare(build_request(Event(), session, **options), moment=False)
-        with self.store.snapshot():
-            return self._authorize(prepared).request.routing.session
+        check_options("session_label", options, CallArguments, "session")
+        return self.session_of(self.request(Event(), session, options))
 
-    def current_turn(self, session: str, **options: Unpack[RequestOptions]) -> Turn | None:
+    def session_of(self, request: Request) -> str:
+        """Return the label of the session that a request belongs to."""
+        prepared = self._prepare(replace(request, event=Event()), moment=False)
+        with self.store.snapshot():
+            return self._authorize(prepared).request.session
+
+    def current_turn(self, session: str, **options: Unpack[CallArguments]) -> Turn | None:
         """Return the session's newest turn to continue it; None if it is closed, or if there is no such session.
 
         Arguments as for `assemble`.
         """
-        check_options("current_turn", options, RequestOptions, "session")
-        return open_turn(self, session, options)
+        check_options("current_turn", options, CallArguments, "session")
+        return open_turn(self, self.request(Event(), session, options))
 
     def assemble_stored(self, request: Request, event: StoredEvent) -> AssembledContext:
         """Assemble the context of the next call for an event that the ledger has; see `nexus.engine.turn`.
@@ -423,10 +428,10 @@ class Engine:
         prepared = self._prepare(replace(request, event=stored), moment=False)
         with self.store.snapshot():
             authorized = self._authorize(prepared)
-            thread = self.ledger.thread(authorized.request.routing.session)
+            thread = self.ledger.thread(authorized.request.session)
             newest = next(iter(self.store.entries(thread, event.seqs[-1] - 1, event.seqs[-1])), None)
             if newest is None or newest.hash != event.hash:
-                raise HeadMoved(authorized.request.routing.session, event.seqs[-1], self.store.head(thread)[0])
+                raise HeadMoved(authorized.request.session, event.seqs[-1], self.store.head(thread)[0])
             store = without_event(self.store, thread, event.seqs)
             inputs = self._assembly_inputs(authorized, store, event)
         return assemble(authorized.request, self._profile(authorized.request), inputs)
@@ -447,12 +452,15 @@ class Engine:
         """Check the request, apply the learned limit, then plugins."""
         request, warnings = checked_request(request)
         request = self._with_learned_limit(request)
-        if self.system and not request.system:
-            request = replace(request, system=self.system)
-        if not request.identity.user_profile:
+        settings = request.settings
+        settings = replace(
+            settings, profile=settings.profile or DEFAULT_PROFILE, system=settings.system or self.settings.system
+        )
+        if not settings.user_profile:
             profile, more = self.user_profiles.read(self.person(request))
-            request = replace(request, identity=replace(request.identity, user_profile=profile))
+            settings = replace(settings, user_profile=profile)
             warnings = (*warnings, *more)
+        request = replace(request, settings=settings)
         if self.hooks.plugins:
             request, more = self.hooks.run(request, request.event.at_ms or self.clock_ms(), moment=moment)
             warnings = (*warnings, *more)
@@ -463,7 +471,7 @@ class Engine:
 
         Empty if there is no such person; an engine of the local user then shows the local user's profile.
         """
-        return request.identity.principal or session_person(self.store, request.routing.session)
+        return request.settings.principal or session_person(self.store, request.session)
 
     def _authorize(self, prepared: _PreparedRequest) -> AuthorizedRequest:
         """Apply the policies, to the plugins' tools too."""
@@ -480,41 +488,43 @@ class Engine:
         `event`: the part of the request's event that the ledger has.
         """
         store = overlay or self.store
-        request, settings = authorized.request, self.workspace_context
-        resolved = self.profiles.resolve_with_source(request.profile)
-        model = self.resolve(request.model or self.model).for_counter(self.counter.name)
+        request, shared = authorized.request, self.workspace_context
+        settings = request.settings
+        resolved = self.profiles.resolve_with_source(settings.profile)
+        model = self.resolve(settings.model or self.model).for_counter(self.counter.name)
         profile, budget = resolved.profile, plan_budget(request, model)
         view = build_view(
-            request.profile,
+            settings.profile,
             model,
             budget.available,
             self.counter,
-            self.strategy,
-            self.max_tool_result_tokens,
-            settings.config.images.keep_turns,
+            settings.strategy,
+            settings.max_tool_result_tokens,
+            shared.config.images.keep_turns,
             message_format=find_format(profile.message_format),
         )
-        zone = str(request.event.timezone) or str(self.timezone)
-        sources = SourceContext(request, settings, request.event.at_ms or self.clock_ms(), zone, clock_ms=self.clock_ms)
+        zone = str(request.event.timezone) or str(settings.timezone)
+        sources = SourceContext(request, shared, request.event.at_ms or self.clock_ms(), zone, clock_ms=self.clock_ms)
         with self.store.snapshot():
-            factor = calibration_factor(model, self._calibration(model, self.counter.name))
+            calibration = self._calibration(model, self.counter.name) if settings.calibrate else None
+            factor = calibration_factor(model, calibration)
             factor, correction = provisional_factor(model, factor)
             view = replace(
                 view,
-                pin_first_message=self.pin_first_message,
+                pin_first_message=settings.pin_first_message,
                 images=image_price(model, factor),
                 lookup=lookup_with(request.tools),
-                image_limits=image_limits(model, settings.config.images),
+                image_limits=image_limits(model, shared.config.images),
             )
-            label = store.resolve(request.routing.session) or ""
-            thread = store.thread_of(request.routing.session)
+            label = store.resolve(request.session) or ""
+            thread = store.thread_of(request.session)
             last = manifest_of(store.last_assembly(thread, view.name)) if thread is not None else None
             header = partial(history_header, profile, store, thread, last, sources=sources)
             starts_turn = event.starts_turn if event is not None else not request.event.results
             cached = self._windows.of(thread, view, header, starts_turn=starts_turn, store=overlay)
             frozen = frozen_blocks(profile, store, last, cached.mark)
         mark = cached.mark.seq if cached.mark else 0
-        environment = self._surveys.of(request.routing.session, thread, mark, sources.at_ms)
+        environment = self._surveys.of(request.session, thread, mark, sources.at_ms)
         return AssemblyInputs(
             source_context=dataclasses.replace(
                 sources,
@@ -546,7 +556,7 @@ class Engine:
             stored_event=event,
             warnings=(
                 *authorized.warnings,
-                *self._overflow_warnings(request.model),
+                *self._overflow_warnings(request.settings.model),
                 *self._retirement_warnings(model),
                 *self.profiles.warnings_for(resolved, request),
             ),
@@ -598,7 +608,7 @@ class Engine:
         return load_hooks(self.workspace_context.config.hooks, self._plugins, self.profiles.names_in_use, add_formats)
 
     def _profile(self, request: Request) -> Profile:
-        return self.profiles.resolve_with_source(request.profile).profile
+        return self.profiles.resolve_with_source(request.settings.profile).profile
 
     def record(self, ctx: AssembledContext, reply: object) -> Committed:
         """Record a turn with its cut and manifest, in one transaction. Recording the same pair again adds nothing.
@@ -636,7 +646,8 @@ class Engine:
             self._windows.keep_after(ctx, ctx.cut, committed.thread)
         # Usage includes what the caller added to the request, and nothing tells how much of the reserve that was.
         is_counted = not (mirrored is not None and mirrored.reserve)
-        if committed.added and self.calibrate and result.usage.input_tokens and is_counted:
+        calibrates = self.settings.calibrate and ctx.provenance.settings.calibrate
+        if committed.added and calibrates and result.usage.input_tokens and is_counted:
             model, counter = ctx.accounting.model_info, ctx.provenance.manifest.counter
             with suppress(LedgerError):  # the reply is stored; the next one calibrates
                 if updated := update_calibration(ctx, result, partial(self._calibration, model, counter), now_ms):
@@ -669,7 +680,7 @@ class Engine:
             if not is_of_storage(error) or isinstance(error, LedgerGone):  # another ledger has its place
                 raise
             turn = commit.turn.turn if commit.turn is not None else 0
-            principal = ctx.provenance.identity.principal
+            principal = ctx.provenance.settings.principal
             waiting = (label, turn, late_base(ctx, commit), commit, facts, principal)
             error.kept_in = self.unrecorded.add(UnrecordedReply(self.store.tenant, *waiting))
             raise
@@ -710,13 +721,13 @@ class Engine:
         *,
         share: float = COMPACT_TO,
         trigger: Trigger = "manual",
-        **options: Unpack[RequestOptions],
+        **options: Unpack[CallArguments],
     ) -> CompactionPlan | None:
         """Return what `compact` would summarize; None if that is not worthwhile. Raises NoSuchSession, LedgerError."""
-        check_options("plan", options, RequestOptions, "session share trigger")
+        check_options("plan", options, CallArguments, "session share trigger")
         self.check_trusted()
         self.ledger.thread(session)
-        prepared = self._prepare(build_request(Event(), session, **options), moment=False)
+        prepared = self._prepare(self.request(Event(), session, options), moment=False)
         with self.store.snapshot():
             authorized = self._authorize(prepared)
             inputs = self._assembly_inputs(authorized)
@@ -734,7 +745,7 @@ class Engine:
         progress: Callable[[int, int], None] | None = None,
         summarizer: FallbackSummarizer | None = None,
         cancel: ThreadEvent | None = None,
-        **options: Unpack[RequestOptions],
+        **options: Unpack[CallArguments],
     ) -> CompactionOutcome:
         """Summarize older messages. Nothing is deleted, and `ledger.undo` reverts it.
 
@@ -755,7 +766,7 @@ class Engine:
         """
         from nexus.compaction import NOTHING, run_compaction
 
-        check_options("compact", options, RequestOptions, "session focus plan share trigger progress summarizer cancel")
+        check_options("compact", options, CallArguments, "session focus plan share trigger progress summarizer cancel")
         self.check_trusted()
         plan = plan or self.plan(session, share=share, trigger=trigger, **options)
         if plan is None:
@@ -776,7 +787,7 @@ class Engine:
             raise WorkspaceMissing("memory needs a workspace (pass workspace=… to nexus.open)")
         return Notebook(
             self.workspace,
-            timezone=timezone or str(self.timezone),
+            timezone=timezone or str(self.settings.timezone),
             clock_ms=self.clock_ms,
             file_chars=self.workspace_context.config.instructions.file_chars,
             profiles=self.user_profiles,
@@ -878,17 +889,17 @@ class Engine:
         finally:
             _ignores_limits.reset(token)
 
-    def available(self, *, session: str | None = None, **options: Unpack[RequestOptions]) -> int:
+    def available(self, *, session: str | None = None, **options: Unpack[CallArguments]) -> int:
         """Return the available tokens of a context that `assemble` makes with the same arguments."""
-        check_options("available", options, RequestOptions, "session")
-        request, _ = checked_request(build_request(Event(), session, **options))
+        check_options("available", options, CallArguments, "session")
+        request, _ = checked_request(self.request(Event(), session, options))
         request = self._with_learned_limit(request)
-        return plan_budget(request, self.resolve(request.model)).available
+        return plan_budget(request, self.resolve(request.settings.model)).available
 
     def _with_learned_limit(self, request: Request) -> Request:
         """Return the request with a model, by default this engine's, and with the model's learned limit."""
-        request = replace(request, model=request.model or self.model)
-        limit = 0 if _ignores_limits.get() else self._limits.get(base_model_name(request.model), 0)
+        request = replace(request, settings=replace(request.settings, model=request.settings.model or self.model))
+        limit = 0 if _ignores_limits.get() else self._limits.get(base_model_name(request.settings.model), 0)
         return replace(request, most_tokens=limit) if limit != request.most_tokens else request
 
     def explain(self, session: str, turn: int | None = None, *, call: int | None = None) -> Explanation:
@@ -899,9 +910,8 @@ class Engine:
         """
         if turn is None:
             model, profile = self.last_settings(session)
-            return self.explain_request(
-                Request(Event((Text(NEXT_MESSAGE),)), Routing(session), model=model, profile=profile)
-            )
+            settings = replace(self.settings, model=model, profile=profile)
+            return self.explain_request(Request(Event((Text(NEXT_MESSAGE),)), session, settings))
         return explain_call(
             self.replay_deps, replay_call(self.replay_deps, recorded_call(self.store, session, turn, call))
         )
@@ -929,7 +939,7 @@ class Engine:
             authorized = self._authorize(prepared)
             request = authorized.request
             ctx, fitted = assemble_fitted(request, self._profile(request), self._assembly_inputs(authorized))
-            thread, head = self.store.thread_of(request.routing.session), fitted.window.head
+            thread, head = self.store.thread_of(request.session), fitted.window.head
             marks = self.store.checkpoints(thread) if thread is not None else []
             entries = self.store.entries(thread, 0, head) if thread is not None else iter(())
         return explain(ctx, fitted, entries, marks, self._stable_counter, "the next call")
@@ -944,8 +954,7 @@ class Engine:
             RENDERERS,
             self.workspace_context,
             self.models,
-            self.strategy,
-            self.max_tool_result_tokens,
+            self.settings,
             self._environment_snapshot,
             lambda request: self._authorize(self._prepare(request, moment=False)),
             self.profiles.resolve,
@@ -953,7 +962,7 @@ class Engine:
         )
 
     def _calibration(self, model: Model, counter: str) -> StoredCalibration | None:
-        return self.store.calibration(model.provider, calibration_key(model, counter)) if self.calibrate else None
+        return self.store.calibration(model.provider, calibration_key(model, counter))
 
 
 @cache
@@ -963,28 +972,17 @@ def _warn_nothing_kept() -> None:
     warnings.warn(text, UserWarning, stacklevel=3)
 
 
-class EngineOptions(TypedDict, total=False):
-    """Arguments of `nexus.open` and `nexus.open_async` besides workspace and ledger."""
+class EngineOptions(SettingsChanges, total=False):
+    """Arguments of `nexus.open` and `nexus.open_async` besides workspace and ledger: `Settings`, and the engine's parts."""
 
-    model: str
-    """Name of the default model."""
-    timezone: str | int
-    """IANA name, offset or a browser's minutes."""
+    settings: Settings | None
+    """The settings of all calls, with which those passed by name are joined."""
     models: Mapping[str, Any] | None
     """Context windows and prices by model name."""
     clock_ms: Callable[[], int] | None
     """Returns the time in milliseconds since 1970."""
     counter: TokenCounter | None
     """Token counter."""
-    pin_first_message: bool
-    """Never cut a session's first user message (default: True)."""
-    strategy: Strategy
-    """What a cut keeps besides the newest messages: user turns and closing texts (`keep_user_turns`), a line for each
-    tool call too (`digest`), the beginning (`middle_out`), or nothing (`oldest_first`)."""
-    max_tool_result_tokens: int | None
-    """Limit of one tool result in base tokens; None is an eighth to a quarter of the available tokens, 0 no limit."""
-    calibrate: bool
-    """Calibrate token counts from reported usage (default: True)."""
     summarizer: Summarizer | None
     """Writes summaries; without one they are extractive."""
     profiles: Mapping[str, Profile | str | Path] | None
@@ -993,18 +991,10 @@ class EngineOptions(TypedDict, total=False):
     """The user's folder (default: `NEXUS_HOME`, else `~/.nexus`)."""
     config: Config | None
     """Without it configuration files and variables are read."""
-    mode: Mode
-    """`repl` or `server`, for the source `surroundings`."""
-    clock: Clock
-    """Where the profiles `layered` and `repl` show the time: `message`, the default; `off`, the default of calls with a
-    `system` prompt of the application; `system` for the system slot of `repl` (document 004), which breaks the prompt
-    cache in every call."""
     policy: Policy | str | Path | None
     """A `Policy` or its file, instead of the `policy.toml` files of user and workspace."""
     plugins: Sequence[object]
     """Modules or objects with hooks, in addition to installed plugins."""
-    system: str
-    """The application's own system prompt, first and unchanged in every context."""
     local_user: bool
     """Whether calls without a principal are the local user's, with the profile in `user.json` of `home` (default: False).
     The command line says so; a program that speaks for others must not."""

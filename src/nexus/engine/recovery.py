@@ -17,13 +17,14 @@ from functools import partial
 from typing import Any, TypeAlias, TypeVar, Unpack
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from nexus.assembly.inputs import as_event, build_request
+from nexus.assembly.inputs import as_event
 from nexus.compaction import CompactionOutcome
 from nexus.context import AssembledContext
 from nexus.engine import Engine
 from nexus.engine.async_engine import AsyncEngine, AsyncTurn
-from nexus.engine.turn import CANCELED, Turn, begin_turn, event_of_context, options_of
+from nexus.engine.turn import CANCELED, Turn, begin_turn, request_of
 from nexus.errors import BadReply, BudgetTooSmall, CompactionSuperseded, ContextOverflow, HeadMoved, LedgerError
 from nexus.ledger.lease import WAIT_S, async_session_lease, session_lease
 from nexus.ledger.replay import ABORTED
@@ -33,9 +34,8 @@ from nexus.providers.replies import read_reply
 from nexus.types.compaction_plan import RECOVER_TO, Trigger
 from nexus.types.ledger_entries import Committed
 from nexus.types.message import Image, Message, Text, ToolCall
-from nexus.types.options import RequestOptions
-from nexus.types.request import AgentResult, Event
-from nexus.types.settings import ModelSettings, output_limit, request_settings, with_output_limit
+from nexus.types.request import AgentResult, Event, Request
+from nexus.types.settings import CallArguments, output_limit, with_output_limit
 from nexus.types.stream_events import CompactionEnd, CompactionStart, Sink, StreamEvent, ignore_event
 from nexus.types.validation import check_options
 
@@ -49,10 +49,6 @@ BUDGETS_TO_TRY = (1.0, 0.85, 0.7, 0.6, 0.5, 0.4)
 SMALLER = 0.95
 """Maximum size of a retry, as a share of the tokens that did not fit."""
 
-_NO_SETTINGS: ModelSettings = {
-    "temperature": None, "top_p": None, "max_tokens": None, "thinking": None, "stop": None, "tool_choice": None,
-    "extra": None,
-}  # fmt: skip
 # Smallest limit of a reply, in tokens; below it the prompt is shrunk instead.
 _LEAST_OUTPUT = 256
 _CALL_ARGUMENTS = "session images compact wait"
@@ -92,7 +88,7 @@ class _Outcome(Struct, frozen=True):
     error: Exception | None = None
 
 
-RemoteAssembly: TypeAlias = Callable[[AsyncTurn, RequestOptions], Awaitable[AssembledContext]]
+RemoteAssembly: TypeAlias = Callable[[AsyncTurn, CallArguments], Awaitable[AssembledContext]]
 """Returns the context of a turn's next call, with inputs that come from another process. Takes changes of the options."""
 
 Compact: TypeAlias = Callable[[threading.Event], CompactionOutcome]
@@ -111,7 +107,7 @@ def call(
     images: Sequence[Image] = (),
     compact: bool = True,
     wait: float = WAIT_S,
-    **options: Unpack[RequestOptions],
+    **options: Unpack[CallArguments],
 ) -> Answer:
     """Store an event, send its context and record the reply, with overflow recovery. Calls of a session wait in line.
 
@@ -138,9 +134,9 @@ def call(
         Exception: Any error of `send` that is not an overflow, unchanged; `nexus.failure_of` returns its kind and whether
             to try again. The turn is stored as failed, and the same `Event.id` continues it.
     """
-    check_options("call", options, RequestOptions, _CALL_ARGUMENTS)
+    check_options("call", options, CallArguments, _CALL_ARGUMENTS)
     recovery = _new_recovery(nx, event, session, images, options, compact=compact)
-    with session_lease(nx.store, recovery.session, wait_s=wait) as lease:
+    with session_lease(nx.store, recovery.request.session, wait_s=wait) as lease:
         return _send_all(recovery.turn_steps(lease.fence), send)
 
 
@@ -153,12 +149,12 @@ async def acall(
     images: Sequence[Image] = (),
     compact: bool = True,
     wait: float = WAIT_S,
-    **options: Unpack[RequestOptions],
+    **options: Unpack[CallArguments],
 ) -> Answer:
     """Do as `call` with an asynchronous `send`; a cancelled task leaves an interrupted turn."""
-    check_options("acall", options, RequestOptions, _CALL_ARGUMENTS)
+    check_options("acall", options, CallArguments, _CALL_ARGUMENTS)
     recovery = await nx.run(partial(_new_recovery, nx.engine, event, session, images, options, compact=compact))
-    async with async_session_lease(nx.engine.store, recovery.session, nx.run, wait_s=wait) as lease:
+    async with async_session_lease(nx.engine.store, recovery.request.session, nx.run, wait_s=wait) as lease:
         return await _await_all(nx, recovery.turn_steps(lease.fence), send)
 
 
@@ -170,7 +166,7 @@ async def next_reply(
     compact_topic: str | None = None,
     listen: Sink = ignore_event,
     assemble: RemoteAssembly | None = None,
-    **changes: Unpack[RequestOptions],
+    **changes: Unpack[CallArguments],
 ) -> Answer:
     """Assemble the context of a turn's next call, send it with overflow recovery, and record its reply.
 
@@ -194,14 +190,8 @@ async def next_reply(
         loop.call_soon_threadsafe(listen, event)
 
     ctx = await assemble(turn, changes) if assemble is not None else None
-    recovery = _Recovery(
-        nx.engine,
-        Event(),
-        turn.turn.session,
-        {**turn.turn.options, **changes},
-        turn=turn.turn,
-        listen=pass_on,
-    )
+    request = turn.turn.request.with_arguments(changes)
+    recovery = _Recovery(nx.engine, request, turn=turn.turn, listen=pass_on)
     return await _await_all(nx, recovery.reply_steps(compact_topic, ctx, **changes), send)
 
 
@@ -266,7 +256,7 @@ def _stop(steps: _Steps[Answer], error: BaseException) -> None:
         steps.throw(error)
 
 
-def despite_learned_limit(nx: Engine, model: str | None, assemble: Callable[[], T]) -> T:
+def despite_learned_limit(nx: Engine, model: str, assemble: Callable[[], T]) -> T:
     """Assemble, and again without the model's learned limit if the parts that are never cut exceed it."""
     with suppress(BudgetTooSmall):
         return assemble()
@@ -282,11 +272,12 @@ def _new_recovery(
     event: str | Event | Iterable[Message],
     session: str | None,
     images: Sequence[Image],
-    options: RequestOptions,
+    options: CallArguments,
     *,
     compact: bool,
 ) -> _Recovery:
-    return _Recovery(nx, as_event(event, images), nx.session_label(session, **options), options, compact)
+    request = nx.request(as_event(event, images), session, options)
+    return _Recovery(nx, replace(request, session=nx.session_of(request), chooses_session=False), compact)
 
 
 def recover(
@@ -294,7 +285,7 @@ def recover(
     ctx: AssembledContext,
     error: object,
     send: Callable[[AssembledContext], Any],
-    **options: Unpack[RequestOptions],
+    **options: Unpack[CallArguments],
 ) -> Answer:
     """Continue after a call of your own failed with an overflow; see `call`.
 
@@ -309,8 +300,8 @@ def recover(
         ContextOverflow: As for `call`, or `error` is neither an overflow nor an exception.
         BaseException: `error` itself, if it is an exception other than an overflow.
     """
-    check_options("recover", options, RequestOptions)
-    recovery = _Recovery(nx, event_of_context(ctx), ctx.session_label, {**options_of(ctx), **options})
+    check_options("recover", options, CallArguments)
+    recovery = _Recovery(nx, request_of(ctx).with_arguments(options))
     verdict = _classify(ctx, error)
     if verdict.kind != "overflow":
         if isinstance(error, BaseException):
@@ -326,9 +317,7 @@ class _Recovery:
     """One request: its attempts so far, and the steps that make it smaller."""
 
     nx: Engine
-    event: Event
-    session: str
-    options: RequestOptions
+    request: Request
     may_compact: bool = True
     attempts: list[Attempt] = field(default_factory=list[Attempt])
     outcomes: list[CompactionOutcome] = field(default_factory=list[CompactionOutcome])
@@ -341,26 +330,25 @@ class _Recovery:
 
     def assemble(self) -> AssembledContext:
         """Return the context."""
-        options: RequestOptions = {"budget": None, **self.options}
         if self.turn is not None:
-            return self.turn.assemble(**options)
-        return self.nx.assemble(self.event, session=self.session, **options)
+            return self.turn.assemble_request(self.request)
+        return self.nx.assemble_request(self.request)
 
     def assemble_within(self, budget: int, failed: AssembledContext) -> AssembledContext:
         """Return a failed context within a budget of this call alone: later calls of the turn keep the turn's own."""
-        options: RequestOptions = {**self.options, "budget": max(budget, 1)}
+        request = replace(self.request, settings=replace(self.request.settings, budget=max(budget, 1)))
         stored = failed.provenance.stored_event
         if self.turn is None or stored is None:
-            return self.nx.assemble(self.event, session=self.session, **options)
-        return self.nx.assemble_stored(build_request(self.turn.surroundings, self.session, **options), stored)
+            return self.nx.assemble_request(request)
+        return self.nx.assemble_stored(replace(request, event=self.turn.surroundings), stored)
 
     def turn_steps(self, fence: int) -> _Steps[Answer]:
         """Store the event, then yield contexts until one fits. Every way out but the answer closes the turn as failed.
 
         `fence` is the token of the lease that the caller holds.
         """
-        begin = partial(begin_turn, self.nx, self.event, self.session, self.options, fence)
-        turn = self.turn = despite_learned_limit(self.nx, self.options.get("model"), begin)
+        begin = partial(begin_turn, self.nx, self.request, fence)
+        turn = self.turn = despite_learned_limit(self.nx, self.request.settings.model, begin)
         if not turn.is_new and (turn.status == "completed" or turn.calls):
             return self._stored_answer(turn)
         try:
@@ -384,11 +372,11 @@ class _Recovery:
         self,
         compact_topic: str | None = None,
         ctx: AssembledContext | None = None,
-        **changes: Unpack[RequestOptions],
+        **changes: Unpack[CallArguments],
     ) -> _Steps[Answer]:
         """Yield contexts of the turn's next call until one fits, the first one maybe `ctx`, and record its reply."""
         assemble = partial(self.turn.assemble, **changes) if self.turn is not None else self.assemble
-        ctx = ctx or despite_learned_limit(self.nx, self.options.get("model"), assemble)
+        ctx = ctx or despite_learned_limit(self.nx, self.request.settings.model, assemble)
         trigger: Trigger | None = (
             "manual" if compact_topic is not None else "context_limit" if ctx.compaction_due else None
         )
@@ -514,15 +502,15 @@ class _Recovery:
 
     def _lower_output_limit(self, ctx: AssembledContext, verdict: OverflowVerdict) -> bool:
         """Lower the limit of the reply to the tokens that the provider leaves; return False if those are too few."""
-        config = request_settings(self.options)
+        config = self.request.settings.model_settings()
         current = output_limit(config) or 0
         # Without an exact limit, half of the reply is tried.
         is_exact = verdict.limit and not verdict.at_least
         remaining = verdict.limit - (verdict.input_tokens or ctx.token_budget.used.total) if is_exact else current // 2
         if remaining < _LEAST_OUTPUT or (current and remaining >= current):
             return False
-        # The request's settings are all in `model_config` then.
-        self.options = {**self.options, **_NO_SETTINGS, "model_config": with_output_limit(config, remaining)}
+        settings = self.request.settings.with_model_settings(with_output_limit(config, remaining))
+        self.request = replace(self.request, settings=settings)
         return True
 
 

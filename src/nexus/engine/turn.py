@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Unpack
 from msgspec.structs import replace
 
 from nexus.assembly.gather import event_messages
-from nexus.assembly.inputs import as_event, build_request
+from nexus.assembly.inputs import as_event
 from nexus.assembly.record import build_event_commit, continued_turn, new_session_metadata, offered_tools, with_sizes
 from nexus.context import AssembledContext, EngineState, StoredEvent, engine_state
 from nexus.engine.events import event_fields, event_keys, surroundings_of, turn_with_event
@@ -26,8 +26,8 @@ from nexus.providers.errors.failures import FailureKind
 from nexus.providers.replies import read_reply
 from nexus.types.ledger_entries import Commit, Committed, Entry, NewEntry, TurnPosition
 from nexus.types.message import ATTACHED, Message, Note, Text, ToolCall, ToolResult
-from nexus.types.options import RequestOptions
 from nexus.types.request import AgentResult, Event, Request
+from nexus.types.settings import CallArguments
 from nexus.types.tool_calls import ToolCallRecord, tool_call_records
 from nexus.types.validation import check_options, checked
 
@@ -97,26 +97,24 @@ class Turn:
         engine: TurnEngine,
         request: Request,
         position: TurnPosition,
-        options: RequestOptions,
         ctx: AssembledContext | None = None,
         fence: int = 0,
     ) -> None:
         """Continue a turn, with a fencing token; 0 takes the next one when it writes."""
         self.engine, self._request, self._ctx = engine, request, ctx
-        self._options: RequestOptions = options
         self._event = ctx.provenance.stored_event if ctx is not None else None
         self._position, self._fence = position, fence
         self.is_new = False
-        self.session, self.number = request.routing.session, position.turn
+        self.session, self.number = request.session, position.turn
         self.last_reply: object = None
 
     def __repr__(self) -> str:
         return f"<Turn {self.number} of session {self.session!r}: {self.status}>"
 
     @property
-    def options(self) -> RequestOptions:
-        """The arguments of `Engine.assemble` for the turn's calls."""
-        return self._options
+    def request(self) -> Request:
+        """The request of the turn's calls: settings, tools, and the turn's event without messages."""
+        return self._request
 
     @property
     def status(self) -> TurnStatus:
@@ -171,7 +169,7 @@ class Turn:
             ToolCall(call.id, call.name, call.arguments) for call in self.tool_calls if call.status == "pending"
         )
 
-    def assemble(self, **changes: Unpack[RequestOptions]) -> AssembledContext:
+    def assemble(self, **changes: Unpack[CallArguments]) -> AssembledContext:
         """Assemble the context of the turn's next call: of its message, or of the results that came since the last reply.
 
         Args:
@@ -181,13 +179,19 @@ class Turn:
             BadEvent: No message and no result waits for a reply.
             BudgetTooSmall, LedgerError: As for `Engine.assemble`, or with the `reply` of this call, which waits.
         """
-        check_options("assemble", changes, RequestOptions)
+        check_options("assemble", changes, CallArguments)
         if changes:
-            self._options = {**self._options, **changes}
-            self._request, self._ctx = build_request(self.surroundings, self.session, **self._options), None
+            self._request = self._request.with_arguments(changes)
+            self._ctx = None
         if self._ctx is None:
             self._ctx = self._assemble_stored()
         return self._ctx
+
+    def assemble_request(self, request: Request) -> AssembledContext:
+        """Assemble the context of the turn's next call with the settings and tools of a request, as do its later calls."""
+        self._request = replace(request, event=self.surroundings, session=self.session)
+        self._ctx = None
+        return self.assemble()
 
     def attach(self, ctx: AssembledContext) -> AssembledContext:
         """Return a context that another process assembled for the turn's next call, ready for `record`.
@@ -289,7 +293,7 @@ class Turn:
             raise BadEvent(f"turn {self.number} of session {self.session!r} has ended (begin another one)")
         messages = with_sizes(event_messages(event, [], event.at_ms or now_ms), self.engine.counter)
         self._ctx = self._event = None
-        principal = self._request.identity.principal
+        principal = self._request.settings.principal
         keys, fields = event_keys(event, principal), event_fields(event, principal)
         return self._commit(NewEntry(messages=messages, body=fields, at_ms=now_ms, keys=keys))
 
@@ -405,36 +409,36 @@ def turn_of(engine: TurnEngine, ctx: AssembledContext, fence: int = 0) -> Turn:
     event = ctx.provenance.stored_event
     if event is None or event.position is None or request is None:
         raise BadContext("context is of no open turn (get it from a turn: `turn = nx.begin(…)`, `turn.assemble()`)")
-    return Turn(engine, request, event.position, options_of(ctx), ctx, fence or event.fence or 0)
+    request = replace(request_of(ctx), event=request.event)
+    return Turn(engine, request, event.position, ctx, fence or event.fence or 0)
 
 
-def open_turn(engine: TurnEngine, session: str, options: RequestOptions, fence: int = 0) -> Turn | None:
-    """Return a session's newest turn if it is open; see `Engine.current_turn`."""
+def open_turn(engine: TurnEngine, request: Request, fence: int = 0) -> Turn | None:
+    """Return the newest turn of a request's session if it is open; see `Engine.current_turn`."""
     engine.record_waiting()
     store = engine.ledger.store
     with engine.ledger.snapshot():
-        thread = store.thread_of(session)
+        thread = store.thread_of(request.session)
         if thread is None or not (row := store.thread(thread)).open_turn:
             return None
         entries = [entry for entry in entries_from_turn(store, row.id, row.turn) if entry.turn == row.turn]
         first = entries[0].seq
         position = TurnPosition(holder_of(store.path(row.id), first), first, row.turn)
-    event = surroundings_of(entries)
-    return Turn(engine, build_request(event, session, **options), position, options, fence=fence)
+    return Turn(engine, replace(request, event=surroundings_of(entries)), position, fence=fence)
 
 
-def begin_turn(engine: TurnEngine, event: Event, session: str | None, options: RequestOptions, fence: int = 0) -> Turn:
-    """Store an event and return its turn; see `Engine.begin`. `fence` is the token of a lease that the caller holds."""
+def begin_turn(engine: TurnEngine, request: Request, fence: int = 0) -> Turn:
+    """Store a request's event and return its turn; see `Engine.begin`. `fence` is the token of a lease that the caller holds."""
     engine.record_waiting()
     engine.unrecorded.reserve()
-    request, ledger = build_request(event, session, **options), engine.ledger
+    event = request.event
+    ledger = engine.ledger
     with ledger.snapshot():
         ctx = engine.assemble_request(request)
         label = ctx.session_label
-        principal, assembled = request.identity.principal, ctx.provenance.request
+        principal, assembled = request.settings.principal, ctx.provenance.request
         surroundings = assembled.event if assembled is not None else event
-        routing = replace(request.routing, session=label, own=False)
-        request = replace(request, routing=routing, event=surroundings)
+        request = replace(request, session=label, event=surroundings, chooses_session=False)
         known = turn_with_event(ledger, label, event, principal)
         metadata = new_session_metadata(ctx, ledger.store)
         thread = ledger.store.thread_of(label)
@@ -444,21 +448,21 @@ def begin_turn(engine: TurnEngine, event: Event, session: str | None, options: R
             record_waiting_reply(ledger, engine.unrecorded, label, known.turn)
             with suppress(TurnSuperseded):
                 ledger.commit(label, Commit(turn=known, fence=fence))
-        return Turn(engine, request, known, options, fence=fence)
+        return Turn(engine, request, known, fence=fence)
     keys, fields = event_keys(event, principal), event_fields(event, principal, surroundings)
     commit = build_event_commit(ctx, engine.counter, engine.clock_ms(), keys, fields)
     commit = replace(commit, turn=continued_turn(ctx) if is_open else None, fence=fence)
     committed = ledger.commit(label, commit, metadata)
     if not committed.added:  # another call stored the event meanwhile
         other = turn_with_event(ledger, label, event, principal)
-        return Turn(engine, request, other or TurnPosition(committed.thread, committed.head, committed.turn), options)
+        return Turn(engine, request, other or TurnPosition(committed.thread, committed.head, committed.turn))
     (entry,) = ledger.store.entries(committed.thread, committed.head - 1, committed.head)
     refs = tuple(row.ref for row in entry.rows)
     position = TurnPosition(committed.thread, entry.seq, entry.turn)
     where = (refs, entry.turn, entry.hash, committed.thread, position, committed.fence)
     stored = StoredEvent(ctx.event, (entry.seq,), ctx.provenance.starts_turn, *where)
     ctx = dataclasses.replace(ctx, provenance=dataclasses.replace(ctx.provenance, stored_event=stored))
-    turn = Turn(engine, request, position, options, ctx, committed.fence)
+    turn = Turn(engine, request, position, ctx, committed.fence)
     turn.is_new = True
     return turn
 
@@ -483,29 +487,22 @@ def event_of_context(ctx: AssembledContext) -> Event:
     return Event(content, results, id=event_id, at_ms=at_ms, source=source, received=received)
 
 
-def options_of(ctx: AssembledContext) -> RequestOptions:
-    """Return the arguments of `Engine.assemble` for a context, without event and session."""
-    options: RequestOptions = {
-        "model": ctx.model,
-        "profile": ctx.provenance.manifest.profile,
-        "tools": [
-            *(ctx.provenance.tool_definitions or [tool.definition() for tool in ctx.tools]),
-            *(tool.definition for tool in ctx.provenance.denied_tools),
-        ],
-        "model_config": ctx.model_config,
-        "role": ctx.role,
-        "task": ctx.provenance.routing.task,
-        "manager": ctx.provenance.routing.manager,
-        "manager_call": ctx.provenance.routing.manager_call,
-        "principal": ctx.provenance.identity.principal or None,
-        "persona": ctx.provenance.identity.persona,
-        "user_profile": ctx.provenance.identity.user_profile,
-        "toolset": ctx.toolset_name,
-        "permissions": ctx.permissions_granted,
-        "skills": ctx.provenance.request.skills if ctx.provenance.request else (),
-        "blocks": ctx.provenance.request.blocks if ctx.provenance.request else {},
-        "system": ctx.provenance.request.system if ctx.provenance.request else "",
-    }
-    if ctx.token_budget.direct:
-        options["budget"] = ctx.token_budget.available
-    return options
+def request_of(ctx: AssembledContext) -> Request:
+    """Return the request of a context, with its event and the settings and tools that its call has."""
+    tools = ctx.provenance.tool_definitions or tuple(tool.definition() for tool in ctx.tools)
+    settings = replace(
+        ctx.provenance.settings,
+        model=ctx.model,
+        profile=ctx.provenance.manifest.profile,
+        model_config=ctx.model_config,
+        role=ctx.role,
+        toolset=ctx.toolset_name,
+        permissions=ctx.permissions_granted,
+        budget=ctx.token_budget.available if ctx.token_budget.direct else None,
+    )
+    return Request(
+        event_of_context(ctx),
+        ctx.session_label,
+        settings,
+        (*tools, *(tool.definition for tool in ctx.provenance.denied_tools)),
+    )

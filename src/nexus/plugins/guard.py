@@ -90,10 +90,13 @@ def describe_error(error: BaseException) -> str:
 def private_request(request: Request) -> Request:
     """Return the request with copies of its mutable values, so that a hook cannot change another one's request."""
     event = replace(request.event, hook_data=_copied(request.event.hook_data), metadata=_copied(request.event.metadata))
-    identity = replace(request.identity, user_profile=_copied(request.identity.user_profile))
-    tools, settings = _copied(request.tools), _copied(request.model_config)
-    blocks = dict(request.blocks)
-    return replace(request, event=event, identity=identity, tools=tools, model_config=settings, blocks=blocks)
+    settings = replace(
+        request.settings,
+        user_profile=_copied(request.settings.user_profile),
+        model_config=_copied(request.settings.model_config),
+        blocks=dict(request.settings.blocks),
+    )
+    return replace(request, event=event, tools=_copied(request.tools), settings=settings)
 
 
 def private_source_context(context: SourceContext) -> SourceContext:

@@ -16,7 +16,8 @@ from nexus.policy import DeniedTool, Grant, Policy, decide
 from nexus.policy.decision import SOURCE
 from nexus.types import session_key
 from nexus.types.block import ContextWarning
-from nexus.types.request import Identity, Permissions, Request, Routing
+from nexus.types.request import Request
+from nexus.types.settings import Settings
 from nexus.types.tool_definition import canonical, iter_definitions, tool_metadata
 
 MANAGED = "worker:managed"
@@ -38,26 +39,31 @@ def authorize(request: Request, policies: Sequence[Policy], store: LedgerStore, 
     use. `persona` is used where neither the request nor a worker's manager has one. Raises
     as `decide`, LedgerError, and BadTool for a malformed tool definition.
     """
-    manager = parent_call(store, request.routing)
+    requested = request.settings
+    manager = parent_call(store, request.session, requested.manager)
     grant = decide(policies, request, partial(owning_names, store))
     if manager is not None:
         grant = within_parent(grant, request, policies, manager)
     if grant.denied_tools:
         canonical(request.tools)  # raises for a malformed definition even if its tool would not be offered
-    routing = replace(request.routing, session=grant.session, role=grant.role, own=False)
     warnings = grant.warnings
-    identity = request.identity
-    if not identity.persona:
-        inherited, more = _inherited_persona(store, grant, routing.manager)
-        identity = replace(identity, persona=inherited or persona)
+    settings = replace(
+        requested,
+        role=grant.role,
+        toolset=grant.toolset,
+        permissions=grant.permissions,
+        capabilities=grant.capabilities,
+    )
+    if not settings.persona:
+        inherited, more = _inherited_persona(store, grant, settings.manager)
+        settings = replace(settings, persona=inherited or persona)
         warnings = (*warnings, *more)
-    permissions = Permissions(grant.toolset, grant.permissions, grant.capabilities)
     tools = request.tools
     if grant.denied_tools:
         granted = {*grant.tools, None}  # None: a definition without a name, which is rejected where it is read
         rows = ((tool_metadata(definition), definition) for definition in iter_definitions(tools))
         tools = tuple(cast("dict[str, Any]", row) for tool, row in rows if (tool and tool.name) in granted)
-    request = replace(request, routing=routing, identity=identity, permissions=permissions, tools=tools)
+    request = replace(request, session=grant.session, settings=settings, tools=tools, chooses_session=False)
     return AuthorizedRequest(request, grant.denied_tools, warnings)
 
 
@@ -105,13 +111,15 @@ class ParentCall(Struct, frozen=True):
     persona: str = ""
 
 
-def parent_call(store: LedgerStore, routing: Routing, spawned: Collection[str] = ()) -> ParentCall | None:
-    """Return the last call of the session that spawned a request's: the one it names, else the ledger's.
+def parent_call(
+    store: LedgerStore, session: str, manager: str = "", spawned: Collection[str] = ()
+) -> ParentCall | None:
+    """Return the last call of the session that spawned another one: the one that it names, else the ledger's.
 
     Its principal is the one for whom it acts itself, if a session spawned it too. None if there is no such session, or
     it has no recorded call.
     """
-    manager = routing.manager or _parent_session(store, routing.session)
+    manager = manager or _parent_session(store, session)
     thread = store.thread_of(manager) if manager else None
     row = last_call(store, thread) if thread is not None else None
     if thread is None or row is None:
@@ -119,7 +127,7 @@ def parent_call(store: LedgerStore, routing: Routing, spawned: Collection[str] =
     (entry,) = store.entries(thread, row.seq - 1, row.seq)
     principal, permissions = str(entry.body.get("principal", "")), entry.body.get("permissions") or ()
     if not principal and manager not in spawned:
-        parent = parent_call(store, Routing(manager), (*spawned, manager))
+        parent = parent_call(store, manager, spawned=(*spawned, manager))
         principal = parent.principal if parent is not None else ""
     return ParentCall(manager, principal, tuple(map(str, permissions)), str(row.manifest.get("persona", "")))
 
@@ -128,15 +136,8 @@ def within_parent(grant: Grant, request: Request, policies: Sequence[Policy], ma
     """Return a grant without the permissions and tools that the manager's principal lacks. Raises NotAllowed."""
     if not (manager.principal or manager.permissions):  # the program itself called, without limits
         return grant
-    bound = decide(
-        policies,
-        replace(
-            request,
-            routing=Routing(MANAGED, "worker"),
-            identity=Identity(manager.principal),
-            permissions=Permissions(),
-        ),
-    )
+    settings = Settings(role="worker", principal=manager.principal)
+    bound = decide(policies, replace(request, session=MANAGED, settings=settings, chooses_session=False))
     denied = {tool.name for tool in grant.denied_tools}
     missing = sorted(set(grant.permissions) - set(manager.permissions))
     warnings = grant.warnings
@@ -168,7 +169,7 @@ def _inherited_persona(store: LedgerStore, grant: Grant, manager: str) -> tuple[
     manager = manager or _parent_session(store, grant.session)
     if not manager:
         return "", []
-    call = parent_call(store, Routing(grant.session, manager=manager))
+    call = parent_call(store, grant.session, manager)
     if call is None and store.thread_of(manager) is None:
         text = f"manager session {manager!r} not found: this worker inherits no persona"
         return "", [ContextWarning("nexus:persona", text)]

@@ -14,7 +14,8 @@ from nexus.errors import BadSessionKey, NotAllowed
 from nexus.policy.values import MESSAGING, REPLY, DeniedTool, Grant, Policy, Principal, Toolset
 from nexus.types import session_key
 from nexus.types.block import ContextWarning
-from nexus.types.request import AgentRole, Request
+from nexus.types.request import Request
+from nexus.types.settings import AgentRole
 from nexus.types.tool_definition import ToolMetadata, iter_definitions, tool_metadata
 
 SOURCE = "nexus:policy"
@@ -51,11 +52,12 @@ def decide(
     principal may not use, and BadSessionKey.
     """
     policies = (policies,) if isinstance(policies, Policy) else tuple(policies)
-    principal, routing, requested = request.identity.principal, request.routing, request.permissions
+    requested = request.settings
+    principal = requested.principal
     matches = [match_policy(policy, principal) for policy in policies]
-    role = role_of(routing.role, matches)
-    session = session_of(None if routing.own else routing.session, principal, role, matches)
-    for label in filter(None, (session, routing.manager)):
+    role = role_of(requested.role, matches)
+    session = session_of(None if request.chooses_session else request.session, principal, role, matches)
+    for label in filter(None, (session, requested.manager)):
         check_owner(label, principal, matches, names_of)
     toolsets = applied_toolsets(requested.toolset, role, matches)
     tools: dict[str, tuple[ToolMetadata, Mapping[str, Any]]] = {}
@@ -67,9 +69,9 @@ def decide(
     is_closed = any(match.kind == "closed" for match in matches)
     grants = [() if match.kind == "closed" else match.entry.permissions for match in matches]
     bounds = [set(names) for names in grants if names is not None]
-    permissions = requested.granted
+    permissions = requested.permissions
     if bounds:  # what is requested, or the principal's own, within what every policy grants
-        own = requested.granted or effective_principal(matches).permissions or ()
+        own = requested.permissions or effective_principal(matches).permissions or ()
         permissions = tuple(sorted(set(own).intersection(*bounds)))
     lists = (requested.capabilities, *(applied.toolset.capabilities for applied in toolsets))
     listed = [set(names) for names in lists if names is not None]
@@ -266,7 +268,7 @@ def _explanation(
     if not matches:
         yield "no policy: only the limits of the role apply"
         return
-    principal = request.identity.principal
+    principal = request.settings.principal
     subject = f"principal {principal!r}" if principal else "a call without principal"
     texts: dict[MatchKind, str] = {
         "named": f"{subject} is defined",
@@ -276,8 +278,8 @@ def _explanation(
     }
     yield from (f"{match.policy.name}: {texts[match.kind]}" for match in matches)
     roles = (f", {match.policy.name} assigns {match.entry.role}" for match in matches if match.entry.role is not None)
-    yield f"role {role}: requested {request.routing.role}{''.join(roles)}"
-    yield f"session {session!r}: {'the session of the principal' if request.routing.own else 'requested'}"
+    yield f"role {role}: requested {request.settings.role}{''.join(roles)}"
+    yield f"session {session!r}: {'the session of the principal' if request.chooses_session else 'requested'}"
     yield from (f"toolset {applied.name!r}: defined in {applied.policy.name}" for applied in toolsets)
 
 
@@ -288,7 +290,8 @@ def _warnings(
     toolsets: Sequence[AppliedToolset],
     tools: Sequence[ToolMetadata],
 ) -> Iterator[ContextWarning]:
-    principal, requested = request.identity.principal, request.permissions
+    requested = request.settings
+    principal = requested.principal
     if requested.toolset and not matches:
         yield ContextWarning(SOURCE, f"toolset {requested.toolset!r} has no effect: no policy defines it")
     for match in matches:
@@ -296,7 +299,7 @@ def _warnings(
             subject = f"principal {principal!r}" if principal else "a call without principal"
             text = f"{subject} is not defined in {match.policy.name}, which has no default: no tools, no permissions"
             yield ContextWarning(SOURCE, text)
-    rejected = sorted(set(requested.granted).difference(permissions))
+    rejected = sorted(set(requested.permissions).difference(permissions))
     if rejected:
         yield ContextWarning(SOURCE, f"permissions not granted: {', '.join(rejected)}")
     for applied in toolsets if tools else ():

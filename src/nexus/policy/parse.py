@@ -14,7 +14,7 @@ from nexus.errors import BadPolicy, BadSessionKey
 from nexus.policy.decision import find_toolset
 from nexus.policy.values import Default, Policy, Principal, RoleRule, Toolset
 from nexus.types import session_key
-from nexus.types.request import AgentRole
+from nexus.types.settings import AgentRole
 from nexus.types.validation import parse_toml
 
 TABLES = ("toolsets", "principals", "roles", "categories", "default")

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from nexus.types.block import ContextWarning
-from nexus.types.request import AgentRole
+from nexus.types.settings import AgentRole
 
 MESSAGING = "messaging"
 """The category of tools that write to people. A worker may only use `REPLY` of them (document 002)."""

@@ -32,9 +32,8 @@ from nexus.types.block import Block, ContextWarning
 from nexus.types.history import History, Memory
 from nexus.types.ledger_entries import Cut
 from nexus.types.message import Message
-from nexus.types.request import AgentRole, Identity, Routing
 from nexus.types.sanitize import MAX_LEVELS
-from nexus.types.settings import with_neutral_names
+from nexus.types.settings import AgentRole, Settings, with_neutral_names
 from nexus.types.tool_definition import ToolSpec
 from nexus.types.validation import check_json
 
@@ -83,14 +82,32 @@ def to_json(ctx: AssembledContext) -> dict[str, Any]:
             "seen": plain(ctx.provenance.already_in_history),
             "leftOut": plain(ctx.provenance.omitted_blocks),
             "withheld": plain(ctx.provenance.denied_tools),
-            "routing": plain(ctx.provenance.routing),
-            "identity": plain(ctx.provenance.identity),
+            "routing": _routing(ctx),
+            "identity": {name: getattr(ctx.provenance.settings, name) for name in _IDENTITY},
             "contextJson": ctx.provenance.context_json,
             "expectedTokens": ctx.expected_tokens,
             "historyTokens": ctx.history.tokens,
             "report": ctx.report,
         },
     }
+
+
+_IDENTITY = ("principal", "persona", "user_profile")
+_ROUTING = ("role", "task", "manager", "manager_call")
+
+
+def _routing(ctx: AssembledContext) -> dict[str, Any]:
+    fields = {name: getattr(ctx.provenance.settings, name) for name in _ROUTING}
+    return {"session": ctx.session_label, **fields, "own": False}
+
+
+def _settings(extra: dict[str, Any]) -> Settings:
+    """Return the settings that a saved context has."""
+    routing = msgspec.convert(extra.get("routing", {}), dict[str, Any])
+    identity = msgspec.convert(extra.get("identity", {}), dict[str, Any])
+    stored = {name: routing[name] for name in _ROUTING if name in routing}
+    stored |= {name: identity[name] for name in _IDENTITY if name in identity}
+    return msgspec.convert(stored, Settings)
 
 
 def from_json(saved: dict[str, Any]) -> AssembledContext:
@@ -136,8 +153,7 @@ def from_json(saved: dict[str, Any]) -> AssembledContext:
                 already_in_history=msgspec.convert(extra.get("seen", ()), tuple[Block, ...]),
                 omitted_blocks=msgspec.convert(extra.get("leftOut", ()), tuple[Block, ...]),
                 denied_tools=msgspec.convert(extra.get("withheld", ()), tuple[DeniedTool, ...]),
-                routing=msgspec.convert(extra.get("routing", {}), Routing),
-                identity=msgspec.convert(extra.get("identity", {}), Identity),
+                settings=_settings(extra),
                 context_json=msgspec.convert(extra.get("contextJson", {}), dict[str, Any]),
                 memory=_memory(extra),
             ),

@@ -28,7 +28,7 @@ from nexus.services.documents import (
     is_document,
     read_document,
 )
-from nexus.types.options import CallOptions
+from nexus.types.settings import SettingsChanges
 
 PREFIX = "nexus:agent:"
 """Beginning of the label of an agent's settings."""
@@ -52,7 +52,7 @@ class StoredAgent(Struct, frozen=True, omit_defaults=True):
     is_destroyed: bool = False
 
     @property
-    def options(self) -> CallOptions:
+    def options(self) -> SettingsChanges:
         """The arguments of `Engine.assemble` for its turns; JSON values."""
         settings = self.settings
         options: dict[str, Any] = {
@@ -63,7 +63,7 @@ class StoredAgent(Struct, frozen=True, omit_defaults=True):
                 for name in ("model", "profile", "toolset", "principal", "persona", "budget")
             },
         }
-        return cast("CallOptions", {name: value for name, value in options.items() if value})
+        return cast("SettingsChanges", {name: value for name, value in options.items() if value})
 
 
 class StoredAgents:

@@ -18,7 +18,6 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nexus.assembly.inputs import build_request
 from nexus.broker import EventResult
 from nexus.broker.broker import CANCELED
 from nexus.compaction import NOTHING
@@ -40,8 +39,8 @@ from nexus.text.as_received import ReceivedFormat
 from nexus.types.block import ContextWarning
 from nexus.types.ledger_entries import Committed
 from nexus.types.message import Text, assistant
-from nexus.types.options import RequestOptions
 from nexus.types.request import AgentResult, Event
+from nexus.types.settings import CallArguments
 
 MAX_MESSAGES = 1_000
 
@@ -205,7 +204,7 @@ async def explain(call: Call, params: forms.Explain) -> forms.ExplainResult:
     nx = call.tenant.nx
     if params.turn is not None:
         return await nx.run(partial(nx.engine.explain, call.label, params.turn, call=params.call))
-    request = build_request(Event((Text(NEXT_MESSAGE),)), call.label, **_with_tools(call))
+    request = call.tenant.nx.engine.request(Event((Text(NEXT_MESSAGE),)), call.label, _with_tools(call))
     return await nx.run(nx.engine.explain_request, request)
 
 
@@ -216,11 +215,12 @@ async def begin(call: Call, params: forms.Begin) -> forms.TurnState:
     """Store a user's message, and begin its turn. The same `request_id` again is the same turn."""
     request_id = request_key(params.request_id)
     event = Event((Text(message_text(params.content)),), id=event_id(call.label, request_id))
-    options: RequestOptions = {**call.agent.options, "tools": params.tools}
+    options: CallArguments = {**call.agent.options, "tools": params.tools}
 
     def run(lease: Lease) -> forms.TurnState:
         try:
-            return _state_of(begin_turn(call.tenant.nx.engine, event, call.label, options, lease.fence))
+            nx = call.tenant.nx.engine
+            return _state_of(begin_turn(nx, nx.request(event, call.label, options), lease.fence))
         except IdempotencyConflict as error:
             raise _conflict(request_id) from error
 
@@ -230,7 +230,7 @@ async def begin(call: Call, params: forms.Begin) -> forms.TurnState:
 
 async def assemble(call: Call, params: forms.Assemble) -> forms.AssembledBody:
     """Store results of tools, and assemble the request body of the open turn's next call."""
-    options: RequestOptions = {**call.agent.options, "tools": params.tools}
+    options: CallArguments = {**call.agent.options, "tools": params.tools}
     if params.model:
         options["model"] = params.model
 
@@ -298,7 +298,7 @@ async def fail(call: Call, params: forms.Fail) -> forms.TurnState:
 
 async def mirror(call: Call, params: forms.Mirror) -> forms.AssembledBody:
     """Assemble the request body for a program that has the whole message list of its conversation."""
-    options: RequestOptions = {**call.agent.options, "tools": params.tools}
+    options: CallArguments = {**call.agent.options, "tools": params.tools}
     if params.model:
         options["model"] = params.model
     place = {"scope": f"agent:{call.label}", "conversation": params.conversation, "window": params.window}
@@ -370,8 +370,9 @@ def _state_of(turn: Turn) -> forms.TurnState:
     return forms.TurnState(turn.number, status, names)
 
 
-def _open_turn(call: Call, options: RequestOptions, lease: Lease) -> Turn:
-    turn = open_turn(call.tenant.nx.engine, call.label, options, lease.fence)
+def _open_turn(call: Call, options: CallArguments, lease: Lease) -> Turn:
+    nx = call.tenant.nx.engine
+    turn = open_turn(nx, nx.request(Event(), call.label, options), lease.fence)
     if turn is None:
         raise BadEvent(f"agent {call.label!r} has no open turn (call `begin` first)")
     return turn
@@ -384,7 +385,7 @@ async def _lease(call: Call) -> AsyncGenerator[Lease]:
         yield lease
 
 
-def _with_tools(call: Call) -> RequestOptions:
+def _with_tools(call: Call) -> CallArguments:
     return {**call.agent.options, "tools": call.tenant.registry(call.agent)}
 
 

@@ -125,7 +125,8 @@ class Tenant:
         """Return the tools that the agent's turns are offered."""
         registry = ToolRegistry()
         if self._builtin:
-            context = ToolContext(self.nx.engine, agent.agent_id, 0, agent.options, lambda _: None, self.nx.run)
+            settings = self.nx.engine.settings.with_changes(agent.options)
+            context = ToolContext(self.nx.engine, agent.agent_id, 0, settings, lambda _: None, self.nx.run)
             registry = builtin_tools(context)
         registry.include(self._tools)
         return registry

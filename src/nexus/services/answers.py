@@ -30,7 +30,7 @@ from nexus.services.tagged import (
 )
 from nexus.services.tagged_blocks import PROVIDED_MEMORY
 from nexus.types.history import SUMMARY_MARKER
-from nexus.types.options import RequestOptions
+from nexus.types.settings import CallArguments
 from nexus.types.tool_definition import canonical, iter_definitions
 
 
@@ -73,7 +73,7 @@ class _Parts(Struct, frozen=True):
     conversation: tuple[str, ...]
 
 
-def recorded_answer(nx: Engine, turn: Turn) -> RequestOptions | None:
+def recorded_answer(nx: Engine, turn: Turn) -> CallArguments | None:
     """Return what an earlier call of a turn used of an answer, as arguments of `Engine.assemble`; None without a call.
 
     The process that made that call may have stopped. A memory of the ledger is not repeated: it may be compacted since.
@@ -100,9 +100,9 @@ def assemble_answer(nx: Engine, turn: Turn, unanswered: AssembledContext, answer
     return ctx
 
 
-def assemble_turn(nx: Engine, turn: Turn, changes: RequestOptions) -> AssembledContext:
+def assemble_turn(nx: Engine, turn: Turn, changes: CallArguments) -> AssembledContext:
     """Return the context of a turn's next call, without the model's learned limit if it leaves too little."""
-    model = changes.get("model") or turn.options.get("model")
+    model = changes.get("model") or turn.request.settings.model
     return despite_learned_limit(nx, model, partial(turn.assemble, **changes))
 
 
@@ -111,9 +111,9 @@ def own_tools(ctx: AssembledContext) -> list[dict[str, Any]]:
     return [*(ctx.provenance.tool_definitions or [tool.definition() for tool in ctx.tools])]
 
 
-def _options(turn: Turn, unanswered: AssembledContext, answer: BuiltContext, wanted: _Parts) -> RequestOptions:
+def _options(turn: Turn, unanswered: AssembledContext, answer: BuiltContext, wanted: _Parts) -> CallArguments:
     """Return the parts of an answer that differ from the engine's own, as arguments of `Engine.assemble`."""
-    options: RequestOptions = {}
+    options: CallArguments = {}
     tools, own_specs = canonical(answer.tools), {tool.name: tool for tool in unanswered.tools}
     if unknown := [tool.name for tool in tools if tool.name not in own_specs]:
         raise _refused(f"it offers tools that this run does not have: {', '.join(unknown)}")
@@ -135,7 +135,7 @@ def _options(turn: Turn, unanswered: AssembledContext, answer: BuiltContext, wan
     if wanted.system != parts.system:
         blocks["core_identity"] = wanted.system
     if blocks:
-        options["blocks"] = {**(turn.options.get("blocks") or {}), **blocks}
+        options["blocks"] = {**turn.request.settings.blocks, **blocks}
     return options
 
 

@@ -16,7 +16,7 @@ from nexus.bus import Message as BusMessage
 from nexus.bus.message import now_ms
 from nexus.context import AssembledContext
 from nexus.engine.async_engine import AsyncEngine, AsyncTurn
-from nexus.engine.turn import Turn, options_of
+from nexus.engine.turn import Turn, request_of
 from nexus.errors import (
     BusDeadlineExceeded,
     BusNoResponder,
@@ -38,8 +38,8 @@ from nexus.services.messages import (
     Run,
     RunMetadata,
     StoredCall,
+    call_arguments,
     checked_reply,
-    json_options,
     model_failure,
     publish_if_possible,
     read_content,
@@ -48,7 +48,7 @@ from nexus.services.messages import (
 from nexus.services.persistence import session_owner, utc_time
 from nexus.services.topics import Topics
 from nexus.types.message import Text
-from nexus.types.options import RequestOptions
+from nexus.types.settings import CallArguments
 from nexus.types.stream_events import Retry, Token
 
 _OF_LEDGER_SERVER = (LedgerUnavailable.__name__, OutcomeUnknown.__name__)
@@ -213,8 +213,8 @@ def _request_for(ctx: AssembledContext, topic: str, ledger: str) -> LLMRequest:
     stored = ctx.provenance.stored_event
     if stored is None or len(msgspec.json.encode(saved)) <= MAX_CONTEXT_BYTES:
         return LLMRequest(context=saved, call_id=call_id, pieces_to=topic)
-    options: RequestOptions = {**options_of(ctx), "budget": ctx.token_budget.available}
-    call = StoredCall(ctx.session_label, stored.turn, json_options(options), ctx.body_hash, ledger)
+    request = request_of(ctx).with_arguments({"budget": ctx.token_budget.available})
+    call = StoredCall(ctx.session_label, stored.turn, call_arguments(request), ctx.body_hash, ledger)
     return LLMRequest(call=call, call_id=call_id, pieces_to=topic)
 
 
@@ -230,7 +230,7 @@ class BusAssembly:
         self.bus, self.nx, self.try_s, self.total_s = bus, nx, try_s, total_s
         self._answered: WeakSet[Turn] = WeakSet()
 
-    async def __call__(self, turn: AsyncTurn, changes: RequestOptions) -> AssembledContext:
+    async def __call__(self, turn: AsyncTurn, changes: CallArguments) -> AssembledContext:
         """Return the context of the turn's next call.
 
         Raises BadContext if the answer cannot be used (`nexus.services.answers`), LedgerUnavailable if the builder's ledger
@@ -269,14 +269,14 @@ class BusAssembly:
 def _build_request(turn: Turn, ctx: AssembledContext) -> BuildRequest:
     """Return document 000's request for the first call of a turn, whose context without a builder's answer is `ctx`."""
     user_message = next(message for message in ctx.event if message.role == "user")
-    surroundings, options = turn.surroundings, turn.options
+    surroundings = turn.surroundings
+    request = turn.request.with_arguments({"tools": own_tools(ctx)})
     owner_key = surroundings.chat_id or session_owner(turn.session)
-    run = Run(owner_key, user_message.text(), user_message.id, dict(options.get("user_profile") or {}))
+    run = Run(owner_key, user_message.text(), user_message.id, request.settings.user_profile)
     metadata = RunMetadata(utc_time(user_message.at_ms) or "", surroundings.timezone)
-    rest: RequestOptions = {**options, "tools": own_tools(ctx)}
     return BuildRequest(
         run,
         metadata,
         tools=own_tools(ctx),
-        call=StoredCall(turn.session, turn.number, json_options(rest), ledger=ledger_id(turn.engine.ledger.store)),
+        call=StoredCall(turn.session, turn.number, call_arguments(request), ledger=ledger_id(turn.engine.ledger.store)),
     )

@@ -28,7 +28,7 @@ from nexus.render.context_json import from_json
 from nexus.services.context.stored_calls import assemble_call
 from nexus.services.messages import GROUP, StoredCall, answer, check_tenant, publish_if_possible, read_content
 from nexus.services.topics import Topics
-from nexus.types.options import RequestOptions
+from nexus.types.settings import CallArguments
 from nexus.types.stream_events import Reasoning, Retry, Token
 
 HEARTBEAT_S = 5.0
@@ -161,7 +161,7 @@ class LLMService:
         if request.call is not None:
             return await assemble_call(self.nx, request.call)
         assert self._memory is not None
-        options = cast("RequestOptions", {**request.options, "tools": request.tools})
+        options = cast("CallArguments", {**request.options, "tools": request.tools})
         if request.model:
             options["model"] = request.model
         return await self._memory.mirror(request.messages or [], **options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import Any, Protocol, TypeVar
 
@@ -28,8 +28,7 @@ from nexus.errors import (
     NotAllowed,
 )
 from nexus.models import ModelReply
-from nexus.types.options import RequestOptions
-from nexus.types.tool_definition import tool_definitions
+from nexus.types.request import Request
 
 T = TypeVar("T")
 
@@ -128,10 +127,9 @@ def check_tenant(message: Message, tenant: str) -> None:
         raise NotAllowed("message is of another tenant than the ledger (use a prefix of the bus for each tenant)")
 
 
-def json_options(options: RequestOptions) -> dict[str, Any]:
-    """Return arguments of `Engine.assemble` as JSON values. Raises BadTool."""
-    plain: Mapping[str, Any] = {**options, "tools": tool_definitions(options.get("tools", ()))}
-    return msgspec.to_builtins({name: value for name, value in plain.items() if value is not None})
+def call_arguments(request: Request) -> dict[str, Any]:
+    """Return the settings and tools of a request as arguments of `Engine.assemble`, as JSON values."""
+    return {**msgspec.to_builtins(request.settings), "tools": msgspec.to_builtins(request.tools)}
 
 
 async def answer(message: Message, work: Callable[[Message], Awaitable[Any]]) -> Message:

@@ -42,8 +42,8 @@ from nexus.services.profiles import TAGGED
 from nexus.services.topics import Topics
 from nexus.tools import ToolRegistry
 from nexus.types.message import Text
-from nexus.types.options import CallOptions
 from nexus.types.request import Event
+from nexus.types.settings import SettingsChanges
 from nexus.types.stream_events import StreamError
 from nexus.types.user_profile import FIELDS
 
@@ -189,9 +189,9 @@ class OrchestratorService:
         if not profile:
             profile = await self.nx.run(lambda: self.nx.engine.user_profiles.read(run.owner_key)[0])
         # A profile without content: the user of the session has none.
-        options: CallOptions = {"profile": TAGGED.name, "user_profile": profile or {FIELDS[0]: ""}}
+        changes: SettingsChanges = {"profile": TAGGED.name, "user_profile": profile or {FIELDS[0]: ""}}
         event = _event(run, run.id or message.id, request.metadata)
-        row = await self.broker.submit(event, session=label, **options)
+        row = await self.broker.submit(event, session=label, **changes)
         ledger = ledger_id(self.nx.engine.store)
         return msgspec.to_builtins(RunState(row.id, row.session, row.state, reason=row.reason, ledger=ledger))
 

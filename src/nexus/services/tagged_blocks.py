@@ -164,12 +164,12 @@ def _rows(messages: Iterable[tuple[int, StoredMessage]]) -> Iterator[tagged.Dial
 
 def _provided(context: SourceContext, name: str) -> str:
     """Return the application's text for a block; "" for none."""
-    text: object = context.request.blocks.get(name)
+    text: object = context.request.settings.blocks.get(name)
     return text if isinstance(text, str) and text.strip() else ""
 
 
 def _app_block(context: SourceContext, name: str, frame: Callable[[str], str]) -> SourceResult:
-    text, omitted, warnings = app_block_text(name, context.request.blocks.get(name))
+    text, omitted, warnings = app_block_text(name, context.request.settings.blocks.get(name))
     if not text:
         return [], warnings
     return [Block("Event", name, frame(text), f"{PREFIX}{name}", trust="tool", omitted_chars=omitted)], warnings

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, cast
 
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
@@ -18,12 +18,10 @@ from nexus.errors import BadEvent, BadSetting
 from nexus.types.block import Block, ContextWarning
 from nexus.types.environment import ORIGIN, Environment
 from nexus.types.message import Message, Part, ToolCall, ToolResult
-from nexus.types.settings import check_settings
+from nexus.types.settings import CallArguments, Settings, SettingsChanges, check_settings
 from nexus.types.tool_calls import ToolCallRecord, tool_call_records
-from nexus.types.tool_definition import usable_definitions
+from nexus.types.tool_definition import tool_definitions, usable_definitions
 from nexus.types.validation import MAX_DIGITS, check_json, checked
-
-AgentRole: TypeAlias = Literal["manager", "worker", "unified"]
 
 
 class Attachment(Struct, frozen=True):
@@ -65,66 +63,58 @@ class Event(Struct, frozen=True):
     """Digests of the event and of those that it includes by their ids, as they were before they were joined."""
 
 
-class Identity(Struct, frozen=True):
-    """The speaker, the persona in which the agent answers, and the user's profile."""
-
-    principal: str = ""
-    persona: str = ""
-    user_profile: dict[str, Any] = {}
-
-
-class Permissions(Struct, frozen=True):
-    """The toolset and permissions of a call."""
-
-    toolset: str = ""
-    granted: tuple[str, ...] = ()
-    """Names of permissions, stored with the turn."""
-    capabilities: tuple[str, ...] | None = None
-    """Capabilities that the environment section lists; None for all."""
-
-
-class Routing(Struct, frozen=True):
-    """The session and role of a call."""
-
-    session: str = "main"
-    role: AgentRole = "unified"
-    task: str = ""
-    """A worker's task."""
-    manager: str = ""
-    """Label of the session that spawned a worker; its persona is the default for the worker."""
-    manager_call: str = ""
-    """Id of the call in that session that spawned it."""
-    own: bool = False
-    """Use the session that the policy assigns to the speaker, and `session` only without a policy."""
-
-
 class Request(Struct, frozen=True):
     """One request for a context."""
 
     event: Event
-    routing: Routing = Routing()
-    identity: Identity = Identity()
-    permissions: Permissions = Permissions()
-    model: str = ""
+    session: str = "main"
+    """The session's label."""
+    settings: Settings = Settings()
     tools: tuple[dict[str, Any], ...] = ()
     """Definitions in any provider's format."""
-    model_config: dict[str, Any] = {}
-    """Settings of the request (`nexus.types.settings`)."""
-    available_tokens: int | None = None
-    """Overrides the model's window."""
-    profile: str = "layered"
+    chooses_session: bool = False
+    """Use the session that the policy assigns to the speaker, and `session` only without a policy."""
     most_tokens: int = 0
     """Upper bound learned from a provider's rejection; 0 for none."""
-    skills: tuple[str, ...] = ()
-    """Skills whose instructions are included."""
-    blocks: dict[str, str] = {}
-    """Texts of the application by name, for the sources `mood`, `constraints` and `fed:NAME`."""
-    system: str = ""
-    """The application's own system prompt, shown first and unchanged, in every profile."""
+
+    def with_arguments(self, arguments: CallArguments) -> Request:
+        """Return the request with changed settings and tools. Raises NotAllowed, BadSetting, BadTool."""
+        settings = arguments.get("settings", self.settings)
+        if not isinstance(settings, Settings):
+            raise BadSetting(
+                f"settings are {type(settings).__name__}, not Settings (make them: nexus.Settings(model=…))"
+            )
+        changes = {name: value for name, value in arguments.items() if name not in ("settings", "tools")}
+        settings = settings.with_changes(cast("SettingsChanges", changes))
+        if "tools" not in arguments:
+            return replace(self, settings=settings)
+        return replace(self, settings=settings, tools=tool_definitions(arguments["tools"]))
 
 
 TOOLS_ORIGIN = "nexus:tools"
 """Source of warnings about tool definitions."""
+
+
+def checked_settings(settings: Settings) -> Settings:
+    """Return settings with the type of every field checked, and those of the model in `model_config`. Raises BadSetting.
+
+    The user's profile and blocks are checked where they are shown, which reports them as warnings.
+    """
+    if not isinstance(settings, Settings):
+        raise BadSetting(f"settings are {type(settings).__name__}, not Settings (make them: nexus.Settings(model=…))")
+    try:
+        plain = replace(settings, user_profile={}, blocks={}).with_model_settings({})
+        valid = checked(plain, Settings, 10**MAX_DIGITS)
+        model_config = settings.model_settings()
+        check_json(model_config)
+        check_settings(model_config)
+        blocks = dict(settings.blocks)
+        user_profile = dict(settings.user_profile)
+    except BadSetting:
+        raise
+    except (TypeError, ValueError) as error:
+        raise BadSetting(f"argument invalid: {error}") from error
+    return replace(valid, user_profile=user_profile, blocks=blocks, model_config=model_config)
 
 
 def checked_request(request: Request) -> tuple[Request, tuple[ContextWarning, ...]]:
@@ -135,28 +125,19 @@ def checked_request(request: Request) -> tuple[Request, tuple[ContextWarning, ..
     """
     if not isinstance(request, Request):
         raise BadSetting(f"request is {type(request).__name__}, not a Request (make one: nexus.Request(event))")
-    identity = request.identity
     try:
         event = checked(replace(request.event, hook_data={}, metadata={}), Event)
         hook_data, metadata = dict(request.event.hook_data), dict(request.event.metadata)
     except (TypeError, ValueError) as error:
         raise BadEvent(f"event invalid: {error} (pass a text, a nexus.Event, or results as nexus.tool(…))") from error
     try:
-        plain = replace(
-            request, event=Event(), identity=replace(identity, user_profile={}), tools=(), model_config={}, blocks={}
-        )
+        plain = replace(request, event=Event(), tools=(), settings=Settings())
         valid = checked(plain, Request, 10**MAX_DIGITS)
-        settings, blocks, user_profile = dict(request.model_config), dict(request.blocks), dict(identity.user_profile)
-        check_json(settings)
-        check_settings(settings)
-    except BadSetting:
-        raise
     except (TypeError, ValueError) as error:
         raise BadSetting(f"argument invalid: {error}") from error
     tools, problems = usable_definitions(request.tools)
     event = replace(event, hook_data=hook_data, metadata=metadata)
-    identity = replace(valid.identity, user_profile=user_profile)
-    valid = replace(valid, event=event, identity=identity, tools=tools, model_config=settings, blocks=blocks)
+    valid = replace(valid, event=event, settings=checked_settings(request.settings), tools=tools)
     return valid, tuple(ContextWarning(TOOLS_ORIGIN, text) for text in problems)
 
 

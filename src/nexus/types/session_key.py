@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias, get_args
 from msgspec import Struct
 
 from nexus.errors import BadSessionKey
-from nexus.types.request import AgentRole
+from nexus.types.settings import AgentRole
 
 SessionKind: TypeAlias = Literal["dm", "group", "worker", "system"]
 

@@ -1,19 +1,30 @@
-"""Settings of a request under neutral names, and the form in which they are stored with a call.
+"""Settings of an engine and of a call, and the form in which a model's settings are stored with a call.
 
-`Request.model_config` is in one of two forms. With a key `extra` it has neutral names, which each provider format
+A model's settings (`Settings.model_settings`) are in one of two forms. With a key `extra` it has neutral names, which each provider format
 translates (`nexus.providers.settings`), and `extra` is put into the body as it is. Without one it is `extra` itself: the
 form of `model_config=`, and of calls that were recorded before there were neutral names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any, Literal, TypeAlias, TypedDict, cast, get_args
+from typing import Annotated, Any, Literal, TypeAlias, TypedDict, cast, get_args
 
-from nexus.errors import BadSetting
+import msgspec
+from msgspec import Meta, Struct
+from msgspec.structs import replace
 
+from nexus.errors import BadSetting, NotAllowed
+from nexus.types.tool_definition import ToolSource
+
+AgentRole: TypeAlias = Literal["manager", "worker", "unified"]
+Clock: TypeAlias = Literal["", "message", "system", "off"]
 Effort: TypeAlias = Literal["low", "medium", "high"]
+RunMode: TypeAlias = Literal["", "repl", "server"]
+Strategy: TypeAlias = Literal["keep_user_turns", "oldest_first", "middle_out", "digest"]
+
+MINUTES_PER_DAY = 24 * 60
 
 EXTRA = "extra"
 MAX_TEMPERATURE = 2.0
@@ -27,22 +38,180 @@ _PRINTED = {"temperature": "temperature", "maxTokens": "max_tokens", "thinking":
 
 
 class ModelSettings(TypedDict, total=False):
-    """Settings of a request under one name for all providers; None is the provider's default."""
+    """Settings of a model under one name for all providers, as keyword arguments: see `Settings`."""
 
     temperature: float | None
-    """Randomness, from 0 to 2 (Anthropic: 1)."""
     top_p: float | None
-    """Share of the probability from which tokens are drawn, up to 1."""
     max_tokens: int | None
-    """Longest reply in tokens, thinking included; also the reserve for it."""
     thinking: bool | int | Effort | None
-    """False turns thinking off, True on; or its effort, or its tokens."""
     stop: str | Sequence[str] | None
-    """Texts at which the reply ends."""
     tool_choice: str | None
-    """`auto`, `none`, `required` (some tool must be called), or the name of the tool to call."""
     extra: Mapping[str, Any] | None
-    """Other settings under the provider's own names."""
+
+
+class SettingsChanges(ModelSettings, total=False):
+    """Settings as keyword arguments: see `Settings`."""
+
+    model: str
+    budget: int | None
+    profile: str
+    model_config: Mapping[str, Any] | None
+    system: str
+    role: AgentRole
+    task: str
+    manager: str
+    manager_call: str
+    persona: str
+    principal: str | None
+    user_profile: Mapping[str, Any] | None
+    toolset: str
+    permissions: str | Iterable[str]
+    capabilities: Iterable[str] | None
+    skills: str | Iterable[str]
+    blocks: Mapping[str, str] | None
+    timezone: str | int
+    strategy: Strategy
+    pin_first_message: bool
+    max_tool_result_tokens: int | None
+    calibrate: bool
+    run_mode: RunMode
+    clock: Clock
+
+
+class CallArguments(SettingsChanges, total=False):
+    """Arguments of `Engine.assemble`, and of every function that assembles, besides event and session."""
+
+    tools: Sequence[dict[str, Any]] | ToolSource
+    """Tool definitions in any provider's format, or a tool registry."""
+    settings: Settings
+    """The settings to change, in place of the engine's."""
+
+
+class Settings(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Settings of an engine (`nexus.open`), an agent and a call (`Engine.assemble`): each changes those before it.
+
+    The same names are keyword arguments of all functions that assemble.
+    """
+
+    model: str = ""
+    """The model's name; by default the configured one."""
+    budget: int | None = None
+    """Available tokens; by default the model's context window less the reserves."""
+    profile: str = ""
+    """Name of the profile; by default `layered`, and `bare` for mirrored lists."""
+    system: str = ""
+    """The application's own system prompt, shown first and unchanged, in every profile."""
+    role: AgentRole = "unified"
+    task: str = ""
+    """A worker's task."""
+    manager: str = ""
+    """Label of the session that spawned a worker; its persona is the default for the worker."""
+    manager_call: str = ""
+    """Id of the tool call in that session that spawned it."""
+    persona: str = ""
+    """Name of the persona that answers."""
+    principal: str = ""
+    """Name of the speaker, whose rights apply; without one it is the program itself."""
+    user_profile: dict[str, Any] = {}
+    """Replaces the profile that is kept for the principal."""
+    toolset: str = ""
+    """Name of the toolset."""
+    permissions: tuple[str, ...] = ()
+    """Names of permissions, stored with the turn."""
+    capabilities: tuple[str, ...] | None = None
+    """Capabilities that the environment section lists; None for all."""
+    skills: tuple[str, ...] = ()
+    """Skills whose instructions are included."""
+    blocks: dict[str, str] = {}
+    """The application's texts by name, shown where the profile places them."""
+    temperature: float | None = None
+    """Randomness, from 0 to 2 (Anthropic: 1)."""
+    top_p: float | None = None
+    """Share of the probability from which tokens are drawn, up to 1."""
+    max_tokens: int | None = None
+    """Longest reply in tokens, thinking included; also the reserve for it."""
+    thinking: bool | int | Effort | None = None
+    """False turns thinking off, True on; or its effort, or its tokens."""
+    stop: str | tuple[str, ...] | None = None
+    """Texts at which the reply ends."""
+    tool_choice: str | None = None
+    """`auto`, `none`, `required` (some tool must be called), or the name of the tool to call."""
+    extra: dict[str, Any] | None = None
+    """Other settings of the model under the provider's own names."""
+    model_config: dict[str, Any] = {}
+    """The same as `extra`; or all settings of another context (`ctx.model_config`)."""
+    timezone: str | Annotated[int, Meta(gt=-MINUTES_PER_DAY, lt=MINUTES_PER_DAY)] = ""
+    """IANA name, offset or a browser's minutes, for events without their own; by default the configured one."""
+    strategy: Strategy = "keep_user_turns"
+    """What a cut keeps besides the newest messages: user turns and closing texts (`keep_user_turns`), a line for each
+    tool call too (`digest`), the beginning (`middle_out`), or nothing (`oldest_first`)."""
+    pin_first_message: bool = True
+    """Never cut a session's first user message."""
+    max_tool_result_tokens: Annotated[int, Meta(ge=0)] | None = None
+    """Limit of one tool result in base tokens; None is an eighth to a quarter of the available tokens, 0 no limit."""
+    calibrate: bool = True
+    """Calibrate token counts from reported usage."""
+    run_mode: RunMode = ""
+    """`repl` or `server`, for the source `surroundings`."""
+    clock: Clock = ""
+    """Where the profiles `layered` and `repl` show the time: `message`, the default; `off`, the default of calls with a
+    `system` prompt of the application; `system` for the system slot of `repl` (document 004), which breaks the prompt
+    cache in every call."""
+
+    def with_changes(self, changes: SettingsChanges) -> Settings:
+        """Return the settings with changes.
+
+        Types are checked where a request is used (`nexus.types.request.checked_request`). Raises NotAllowed for an empty
+        principal, which would have the rights of the program itself, BadSetting.
+        """
+        if changes.get("principal") == "":
+            raise NotAllowed(
+                "principal is empty: a sender without a name has no rights (the program itself passes none)"
+            )
+        values: dict[str, Any] = {**changes}
+        try:
+            for name in _TUPLES & values.keys():
+                values[name] = _names(values[name])
+            for name in _MAPPINGS & values.keys():
+                values[name] = dict(values[name] or {})
+        except (TypeError, ValueError) as error:
+            raise BadSetting(
+                f"argument invalid: {error} (names are lists of text; profiles, settings and blocks are dicts)"
+            ) from error
+        if "principal" in values:
+            values["principal"] = values["principal"] or ""
+        return replace(self, **values)
+
+    def changes_from(self, other: Settings) -> SettingsChanges:
+        """Return the changes that make these settings of `other`, as JSON values."""
+        changes = {
+            name: msgspec.to_builtins(value)
+            for name in self.__struct_fields__
+            if (value := getattr(self, name)) != getattr(other, name)
+        }
+        if changes.get("principal") == "":
+            changes["principal"] = None
+        return cast("SettingsChanges", changes)
+
+    def with_model_settings(self, config: dict[str, Any]) -> Settings:
+        """Return the settings with those of the model in the form in which they are stored with a call."""
+        return replace(self, model_config=config, **dict.fromkeys(ModelSettings.__annotations__))
+
+    def model_settings(self) -> dict[str, Any]:
+        """Return the settings of the model in the form in which they are stored with a call."""
+        return request_settings(
+            {name: getattr(self, name) for name in (*ModelSettings.__annotations__, "model_config")}
+        )
+
+
+_TUPLES = {"permissions", "skills", "capabilities"}
+_MAPPINGS = {"user_profile", "blocks", "model_config"}
+
+
+def _names(value: str | Iterable[str] | None) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    return (value,) if isinstance(value, str) else tuple(value)
 
 
 def is_neutral(config: Mapping[str, Any]) -> bool:

@@ -5,23 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args
+from typing import TypeAlias
 
-from nexus.errors import BadSetting, OverCap
+from nexus.errors import OverCap
 from nexus.types.block import Block, ContextWarning
 from nexus.types.config import Config
 from nexus.types.history import PreviousTurns
 from nexus.types.request import Request
+from nexus.types.settings import Clock
 from nexus.types.skill import SkillCatalog
 from nexus.workspace.config import Configuration, read_configuration
-from nexus.workspace.environment.machine import EnvironmentSnapshot, Mode, host_facts
+from nexus.workspace.environment.machine import EnvironmentSnapshot, host_facts
 from nexus.workspace.files.reader import Files, FileText, home_folder
 from nexus.workspace.instruction_layers import FileLayer, folders_of, layers_of
 from nexus.workspace.prompts import template_texts
 from nexus.workspace.skills.discovery import SkillIndex
-
-Clock: TypeAlias = Literal["", "message", "system", "off"]
-"""Where the profile `repl` shows the time: in each message, or in the system slot as document 004 prints it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,29 +31,19 @@ class WorkspaceContext:
     host: Mapping[str, str] = field(default_factory=dict[str, str])
     config: Config = field(default_factory=Config)
     layers: tuple[FileLayer, ...] = ()  # possible locations of instruction files
-    mode: Mode = ""
     warnings: tuple[ContextWarning, ...] = ()  # warnings about the configuration, repeated in every context
     skill_index: SkillIndex = field(default_factory=SkillIndex, kw_only=True)
-    clock: Clock = field(default="", kw_only=True)
 
 
-def workspace_context(
-    workspace: Path | None, home: str | Path | None, config: Config | None, mode: Mode, clock: Clock = ""
-) -> WorkspaceContext:
-    """Return the context of a workspace. Without a `config` it is read from files and variables.
-
-    Raises BadSetting for an unknown mode or clock.
-    """
-    for name, value, allowed in (("mode", mode, get_args(Mode)), ("clock", clock, get_args(Clock))):
-        if value not in allowed:
-            raise BadSetting(f"{name} is one of {', '.join(map(repr, allowed))}, not {value!r}")
+def workspace_context(workspace: Path | None, home: str | Path | None, config: Config | None) -> WorkspaceContext:
+    """Return the context of a workspace. Without a `config` it is read from files and variables."""
     user = Path(home).expanduser() if home is not None else home_folder()
     if config is None:
         loaded = read_configuration(workspace, user)
     else:
         loaded = Configuration(config, own_names=config.instructions.names)
     if workspace is None:
-        return WorkspaceContext(config=loaded.config, mode=mode, warnings=loaded.warnings, clock=clock)
+        return WorkspaceContext(config=loaded.config, warnings=loaded.warnings)
     names, cap = loaded.config.instructions.names, loaded.config.instructions.file_chars
     hard_links = loaded.config.files.hard_links
     files, folders = Files(workspace, cap, template_texts(), hard_links=hard_links), folders_of(workspace, user)
@@ -65,9 +53,7 @@ def workspace_context(
         host_facts(),
         loaded.config,
         layers_of(folders, files, names, loaded.own_names, cap),
-        mode,
         loaded.warnings or folders.warnings,
-        clock=clock,
     )
 
 
@@ -91,7 +77,8 @@ class SourceContext:
     @property
     def clock(self) -> Clock:
         """Place of the time: by default the message, or `off` next to the application's own system prompt."""
-        return self.workspace.clock or ("off" if self.request.system else "message")
+        settings = self.request.settings
+        return settings.clock or ("off" if settings.system else "message")
 
     @property
     def files(self) -> Files | None:

@@ -17,6 +17,7 @@ from nexus.types.ledger_entries import MessageRef, StoredMessage
 from nexus.types.message import Note, Text, TokenSize, user
 from nexus.types.profile import Profile
 from nexus.types.request import Attachment, Event, Request
+from nexus.types.settings import Settings
 from nexus.workspace.files.reader import FILE_CHARS
 from nexus.workspace.source_context import SourceContext, workspace_context
 from nexus.workspace.sources.registry import SOURCES
@@ -150,10 +151,10 @@ def test_stable_sources_are_equal_for_every_message_of_session(name: str, tmp_pa
         MEMORY="Tea.",
         skills__log__SKILL="---\nname: log\ndescription: Reads logs.\n---\nRead.",
     )
-    around = workspace_context(root, tmp_path / "home", None, "repl")
+    around = workspace_context(root, tmp_path / "home", None)
     tools = ({"name": "look", "description": "Looks.", "input_schema": {"type": "object"}},)
-    request = Request(Event((Text("hi"),), channel="desk"), tools=tools)
-    request = replace(request, identity=replace(request.identity, user_profile={"friends_profile": "Likes tea."}))
+    settings = Settings(user_profile={"friends_profile": "Likes tea."}, run_mode="repl")
+    request = Request(Event((Text("hi"),), channel="desk"), settings=settings, tools=tools)
     event = Event(
         (Text("more"),),
         id="2",

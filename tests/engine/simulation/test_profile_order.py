@@ -143,7 +143,7 @@ def ticking(desk: SourceContext) -> str:
 
 
 def still(desk: SourceContext) -> str:
-    return f"for {desk.request.routing.session}"
+    return f"for {desk.request.session}"
 
 
 def test_plugin_source_is_called_for_two_messages(root: Path) -> None:

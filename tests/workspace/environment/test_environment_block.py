@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from nexus.types.block import ContextWarning
 from nexus.types.environment import Capability, CapabilityState, Environment
-from nexus.types.request import Event, Permissions, Request
+from nexus.types.request import Event, Request
+from nexus.types.settings import Settings
 from nexus.workspace.environment.machine import EnvironmentSnapshot
 from nexus.workspace.source_context import SourceContext, WorkspaceContext
 from nexus.workspace.sources.registry import SOURCES
@@ -113,7 +114,7 @@ def test_block_text_is_independent_of_order_and_without_duplicates(found: list[C
 def desk(
     found: Environment | None, capabilities: tuple[str, ...] | None = None, tools: tuple[dict[str, Any], ...] = SHELL
 ) -> SourceContext:
-    request = Request(Event(), permissions=Permissions(capabilities=capabilities), tools=tools)
+    request = Request(Event(), settings=Settings(capabilities=capabilities), tools=tools)
     return SourceContext(request, WorkspaceContext(), 0, "", EnvironmentSnapshot(survey=lambda _: found))
 
 

@@ -129,7 +129,9 @@ def test_deleted_workspace_has_no_skills(root: Path) -> None:
 
 
 def test_thousands_of_unknown_requested_skills_are_bounded(root: Path) -> None:
-    request = nexus.Request(nexus.Event((nexus.Text("hi"),)), skills=tuple(f"n{at}" for at in range(3_000)))
+    request = nexus.Request(
+        nexus.Event((nexus.Text("hi"),)), settings=nexus.Settings(skills=tuple(f"n{at}" for at in range(3_000)))
+    )
     ctx = opened(root).assemble_request(request)
     assert "skill 'n0, n1, n2, n3, n4 and 2,995 more' not found (available: past-conversations)" in [
         note.message for note in ctx.warnings

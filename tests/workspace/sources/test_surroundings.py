@@ -14,14 +14,14 @@ def test_environment_section_has_documented_lines_without_time(tmp_path: Path, m
     """Document 004, "Combination": "Working directory: …", "Operating system: …", "Terminal: …", "Mode: …"."""
     monkeypatch.setenv("TERM_PROGRAM", "vscode")
     monkeypatch.setenv("TERM", "xterm-256color")
-    assert context(tmp_path, "surroundings", mode="repl").system_prompt.split("\n") == [
+    assert context(tmp_path, "surroundings", run_mode="repl").system_prompt.split("\n") == [
         "# Environment",
         f"Working directory: {tmp_path}",
         f"Operating system: {this_system()}",
         "Terminal: vscode (xterm-256color)",
         "Mode: Interactive REPL",
     ]
-    assert context(tmp_path, "surroundings", mode="server").system_prompt.split("\n")[3:] == [
+    assert context(tmp_path, "surroundings", run_mode="server").system_prompt.split("\n")[3:] == [
         "Mode: HTTP JSON-RPC Server"
     ]
 
@@ -37,7 +37,7 @@ def test_working_directory_is_the_workspace(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_environment_section_is_the_same_for_every_call(tmp_path: Path) -> None:
-    with opened(tmp_path, "surroundings", mode="repl") as nx:
+    with opened(tmp_path, "surroundings", run_mode="repl") as nx:
         first, later = (nx.assemble("hi", profile="mine").system_prompt for _ in range(2))
     assert first == later
 

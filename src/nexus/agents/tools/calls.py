@@ -7,14 +7,13 @@ may call a tool that it was not offered.
 from __future__ import annotations
 
 from nexus.agents.tools.context import ToolContext
-from nexus.assembly.inputs import build_request
 from nexus.context import AssembledContext
 from nexus.errors import NexusError, ToolNotAllowed, UnknownTool
 from nexus.policy.authorization import authorize
 from nexus.tools import Tool, ToolRegistry
 from nexus.types.message import Text, ToolCall, ToolResult
-from nexus.types.options import RequestOptions
-from nexus.types.request import Event
+from nexus.types.request import Event, Request
+from nexus.types.tool_definition import tool_definitions
 
 
 async def run_call(
@@ -47,12 +46,12 @@ def check_call(registry: ToolRegistry, name: str, context: ToolContext, ctx: Ass
     tool = registry.get(name)
     if ctx is not None:
         context.engine.check_tool(ctx, name)
-    options: RequestOptions = {**context.options, "tools": (tool.offer(),)}
     engine = context.engine
-    request, policy = build_request(Event(), context.session, **options), engine.policies.read()
+    request = Request(Event(), context.session, context.settings, tool_definitions((tool.offer(),)))
+    policies = engine.policies.read()
     with engine.store.snapshot():
-        authorized = authorize(request, policy, engine.store)
+        authorized = authorize(request, policies, engine.store)
     for denied in authorized.denied_tools:
-        permissions, role = authorized.request.permissions, authorized.request.routing.role
-        raise ToolNotAllowed(denied.name, permissions.toolset, role, denied.reason)
+        settings = authorized.request.settings
+        raise ToolNotAllowed(denied.name, settings.toolset, settings.role, denied.reason)
     return tool

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nexus.engine import Engine
-from nexus.types.options import CallOptions
+from nexus.types.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +20,8 @@ class ToolContext:
     session: str
     turn: int = 0
     """Number of the turn; 0 for none. Its own messages are not searched."""
-    options: CallOptions = field(default_factory=CallOptions)
-    """Arguments of the turn's calls, as of `Engine.assemble`: principal, role, toolset, model and others."""
+    settings: Settings = field(default_factory=Settings)
+    """The settings of the turn's calls: principal, role, toolset, model and others."""
     request_compaction: Callable[[str], None] | None = None
     """Called with a topic when the model asks for a compaction. Without it there is no tool `compact`."""
     run: Callable[..., Awaitable[Any]] = asyncio.to_thread

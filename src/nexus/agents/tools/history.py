@@ -96,7 +96,7 @@ class HistoryTools:
             focus: Topic that the summary should keep above all.
         """
         context = self._context
-        plan: CompactionPlan | None = await context.run(context.engine.plan, context.session, **context.options)
+        plan: CompactionPlan | None = await context.run(context.engine.plan, context.session, settings=context.settings)
         if plan is None or context.request_compaction is None:
             return "There is nothing to compact: the older messages take too little room."
         context.request_compaction(focus)
@@ -109,9 +109,11 @@ class HistoryTools:
     def _page_chars(self, text: str) -> int:
         """Return the characters of a page, which is small enough to be shown whole after a cut too."""
         context, sample = self._context, text[:PAGE_CHARS]
-        limit = context.engine.max_tool_result_tokens
+        limit = context.engine.settings.max_tool_result_tokens
         if limit is None:
-            limit = size_class(context.engine.available(session=context.session, **context.options)) // LARGEST_PART
+            limit = (
+                size_class(context.engine.available(session=context.session, settings=context.settings)) // LARGEST_PART
+            )
         tokens = text_tokens_json(sample, context.engine.counter)
         share = PAGE_SHARE * limit / tokens if limit and tokens else 1.0
         return max(int(PAGE_CHARS * min(share, 1.0)), LEAST_PAGE_CHARS)

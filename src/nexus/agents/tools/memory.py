@@ -112,7 +112,7 @@ class MemoryTools:
         try:
             return Notebook(
                 self._context.root,
-                timezone=engine.timezone if isinstance(engine.timezone, str) else "",
+                timezone=engine.settings.timezone if isinstance(engine.settings.timezone, str) else "",
                 clock_ms=engine.clock_ms,
                 file_chars=engine.workspace_context.config.instructions.file_chars,
             )

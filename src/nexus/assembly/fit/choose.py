@@ -175,7 +175,7 @@ def _choose_notes(
     """
     window, share = inputs.window, profile.share("Session")
     context = CutContext(
-        request.routing.session,
+        request.session,
         inputs.view.name,
         inputs.cut_number,
         inputs.mark,
@@ -193,7 +193,7 @@ def _choose_notes(
 
     def fitted(choice: CurrentBlocks) -> ChosenFit | BudgetTooSmall:
         event = event_messages(request.event, choice.included, inputs.source_context.at_ms)
-        visible = window.rules.path_format.event(event, window.head, request.identity.principal)
+        visible = window.rules.path_format.event(event, window.head, request.settings.principal)
         uncut_result = with_event(window, visible, inputs.counter, None)
 
         def within(available: int) -> FitResult:

@@ -17,7 +17,6 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
 
 from msgspec import Struct, structs
 
@@ -63,10 +62,7 @@ from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import message_tokens
 from nexus.types.ledger_entries import Cut, DigestChunk, Entry, MessageRef
 from nexus.types.message import Message
-
-Strategy: TypeAlias = Literal["keep_user_turns", "oldest_first", "middle_out", "digest"]
-"""What a cut keeps besides the newest messages: user turns and closing texts, nothing, a head before the notice, or user
-turns, closing texts and a line for each tool call."""
+from nexus.types.settings import Strategy
 
 KEEP_USER_TURNS: frozenset[Strategy] = frozenset({"keep_user_turns", "digest"})
 

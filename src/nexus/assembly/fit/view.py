@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nexus.assembly.fit.cut import KEEP_USER_TURNS, Strategy
+from nexus.assembly.fit.cut import KEEP_USER_TURNS
 from nexus.assembly.fit.digest import digest_pins
 from nexus.assembly.fit.display_rules import DisplayRules
 from nexus.assembly.fit.instructions import instruction_pin, instruction_refs
@@ -26,6 +26,7 @@ from nexus.ledger.replay import LiveCheckpoints, conversation_rows, visible_star
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.model import Model
 from nexus.types.ledger_entries import Cut, MessageRef, StoredMessage
+from nexus.types.settings import Strategy
 
 LARGEST_PART = 4
 """By default a tool result may take this part (a quarter) of the view's size class."""

@@ -8,7 +8,6 @@ from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
-from nexus.assembly.fit.cut import Strategy
 from nexus.assembly.fit.truncate import TruncationLimits
 from nexus.assembly.fit.window import Window
 from nexus.assembly.formats.path_format import LedgerView, PathFormat
@@ -20,6 +19,7 @@ from nexus.types.history import PLAIN, HistoryHeader, Lookup, Memory, PreviousTu
 from nexus.types.ledger_entries import Cut, MessageRef
 from nexus.types.message import Message, ProviderFormat
 from nexus.types.profile import MessageFormatName
+from nexus.types.settings import Strategy
 
 
 class View(Struct, frozen=True):

@@ -9,7 +9,6 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from nexus.assembly.fit.cut import Strategy
 from nexus.assembly.fit.view import LARGEST_PART, size_class
 from nexus.assembly.fit.window import Window
 from nexus.assembly.formats.path_format import LedgerView
@@ -17,7 +16,7 @@ from nexus.assembly.formats.protocol import View
 from nexus.assembly.formats.registry import FORMATS
 from nexus.assembly.gather import SYSTEM_SOURCE
 from nexus.assembly.inputs import AssemblyInputs, plan_budget
-from nexus.assembly.manifest_store import NoteMetadata, Settings, manifest_of, parse_stored_manifest
+from nexus.assembly.manifest_store import NoteMetadata, StoredSettings, manifest_of, parse_stored_manifest
 from nexus.assembly.profiles.builtin import find_profile
 from nexus.assembly.record import calibration_factor, calibration_key, provisional_factor
 from nexus.context import Renderers
@@ -37,7 +36,8 @@ from nexus.types.history import PLAIN, HistoryHeader, PreviousTurns
 from nexus.types.ledger_entries import Cut, Entry, MessageRef, StoredMessage
 from nexus.types.message import Note
 from nexus.types.profile import STORED_NOTES, MessageFormatName, Profile
-from nexus.types.request import Event, Identity, Permissions, Request, Routing
+from nexus.types.request import Event, Request
+from nexus.types.settings import Settings
 from nexus.types.tool_definition import ToolSpec
 from nexus.workspace.environment.machine import EnvironmentSnapshot
 from nexus.workspace.source_context import Source, SourceContext, WorkspaceContext
@@ -59,8 +59,8 @@ class ReplayDeps:
     renderers: Renderers
     workspace_context: WorkspaceContext = dataclasses.field(default_factory=WorkspaceContext)
     models: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
-    strategy: Strategy = "keep_user_turns"
-    max_tool_result_tokens: int | None = None
+    settings: Settings = dataclasses.field(default_factory=Settings)
+    """The engine's settings, with which a recorded call had those that the ledger does not have."""
     survey: Callable[[], EnvironmentSnapshot] = EnvironmentSnapshot
     authorize: Callable[[Request], AuthorizedRequest] = AuthorizedRequest
     """Applies today's policies and plugins to a changed request."""
@@ -88,9 +88,9 @@ class RecordedCallInputs:
             raise CannotReplay(call.label, (f"manifest unreadable: {error}",)) from error
         if not self.stored.blob_hashes:
             self.missing.append("inputs not stored: recorded by a version that stored the history only")
-        settings = self._read_input("settings", msgspec.json.Decoder(Settings))
+        settings = self._read_input("settings", msgspec.json.Decoder(StoredSettings))
         if settings is None:
-            settings = Settings(resolve(str(self.manifest.get("model", "")), deps.models), {})
+            settings = StoredSettings(resolve(str(self.manifest.get("model", "")), deps.models), {})
         elif settings.config is None:
             self.missing.append("model settings not stored: one had no JSON form")
         self.settings = settings
@@ -247,17 +247,20 @@ class RecordedCallInputs:
     def request(self, entry: Entry, event: Event) -> Request:
         """Return the request as it was granted. The user's profile and a worker's task are in its blocks only."""
         body, manifest = entry.body, self.manifest
-        return Request(
-            event,
-            Routing(self.stored.session or self.call.session, body.get("role") or "unified"),
-            Identity(str(body.get("principal", "")), str(manifest.get("persona", ""))),
-            Permissions(str(body.get("toolset", "")), tuple(map(str, body.get("permissions") or ()))),
+        settings = msgspec.structs.replace(
+            self.deps.settings,
+            role=body.get("role") or "unified",
+            principal=str(body.get("principal", "")),
+            persona=str(manifest.get("persona", "")),
+            toolset=str(body.get("toolset", "")),
+            permissions=tuple(map(str, body.get("permissions") or ())),
             model=str(manifest.get("model", "")),
-            tools=tuple(tool.definition() for tool in self.tools),
             model_config=dict(self.settings.config or {}),
-            available_tokens=manifest.get("available") or None,
+            budget=manifest.get("available") or None,
             profile=str(manifest.get("profile", "")),
         )
+        tools = tuple(tool.definition() for tool in self.tools)
+        return Request(event, self.stored.session or self.call.session, settings, tools)
 
     def active_skills(self) -> tuple[str, ...]:
         """Return the skills whose instructions were in the system slot."""

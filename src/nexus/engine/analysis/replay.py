@@ -18,7 +18,6 @@ from msgspec.structs import replace
 
 from nexus.assembly.assemble import assemble_fitted
 from nexus.assembly.continuity import history_header
-from nexus.assembly.fit.cut import Strategy
 from nexus.assembly.fit.lookup import lookup_with
 from nexus.assembly.fit.result import FitResult
 from nexus.assembly.fit.view import build_view
@@ -44,6 +43,7 @@ from nexus.types.ledger_entries import Entry
 from nexus.types.message import ATTACHED, Note
 from nexus.types.profile import STORED_NOTES, MessageFormatName, Profile
 from nexus.types.request import Event, Request
+from nexus.types.settings import Strategy
 from nexus.workspace.source_context import SourceContext
 
 
@@ -168,7 +168,7 @@ def _replay(inputs: RecordedCallInputs) -> ReplayedCall:
         assembly_inputs = inputs.assembly_inputs(view, model, window, request)
         sources = inputs.sources([*notes, *inputs.already_in_history(window)])
         marks = inputs.marks()
-    profile = stored_profile(request.profile, inputs.message_format())
+    profile = stored_profile(request.settings.profile, inputs.message_format())
     try:
         ctx, fitted = assemble_fitted(
             request, profile, dataclasses.replace(assembly_inputs, sources=sources, tools=tuple(inputs.tools))
@@ -201,22 +201,22 @@ def _assemble_changed(inputs: RecordedCallInputs, change: ReplayOverrides) -> Re
         model = resolve(change.model, deps.models).for_counter(deps.counter.name)
     with deps.store.snapshot():
         available = plan_budget(request, model).available
-        profile, live_sources = stored_profile(request.profile, inputs.message_format()), None
+        profile, live_sources = stored_profile(request.settings.profile, inputs.message_format()), None
         header = inputs.history_header()
         if not same_sources:
-            profile, live_sources = deps.resolve_profile(request.profile)
+            profile, live_sources = deps.resolve_profile(request.settings.profile)
             # The header that this profile would have had at that time, in UTC.
             context = SourceContext(request, deps.workspace_context, request.event.at_ms, "")
             thread = inputs.call.thread if inputs.head else None
             mark = replay.live_checkpoints(inputs.marks()).checkpoint
             header = history_header(profile, deps.store, thread, inputs.stored, mark, context)
         view = build_view(
-            request.profile,
+            request.settings.profile,
             model,
             available,
             counter,
-            change.strategy or deps.strategy,
-            deps.max_tool_result_tokens,
+            change.strategy or deps.settings.strategy,
+            deps.settings.max_tool_result_tokens,
             deps.workspace_context.config.images.keep_turns,
             message_format=find_format(profile.message_format),
         )
@@ -239,7 +239,8 @@ def _assemble_changed(inputs: RecordedCallInputs, change: ReplayOverrides) -> Re
         )
         marks = inputs.marks()
     # Recorded blocks contain the recorded system prompt; today's default of the engine is no part of the call.
-    request = replace(request, system=inputs.system_text() if live_sources is not None else "")
+    system = inputs.system_text() if live_sources is not None else ""
+    request = replace(request, settings=replace(request.settings, system=system))
     if live_sources is not None:
         context = dataclasses.replace(assembly_inputs.source_context, environment=deps.survey())
         assembly_inputs = dataclasses.replace(assembly_inputs, sources=live_sources, source_context=context)
@@ -253,19 +254,20 @@ def _changed_request(
     inputs: RecordedCallInputs, request: Request, change: ReplayOverrides, *, same_sources: bool
 ) -> AuthorizedRequest:
     """Return the request with overrides. If sources or tools change, it must pass today's policies."""
-    request = replace(
-        request,
-        model=change.model or request.model,
-        available_tokens=change.budget or request.available_tokens,
-        profile=change.profile or request.profile,
+    settings = replace(
+        request.settings,
+        model=change.model or request.settings.model,
+        budget=change.budget or request.settings.budget,
+        profile=change.profile or request.settings.profile,
     )
+    request = replace(request, settings=settings)
     if same_sources and change.tools is None:
         return AuthorizedRequest(request, inputs.denied_tools)
     tools = change.tools
     if tools is None:
         tools = (*request.tools, *(tool.definition for tool in inputs.denied_tools))
     skills = inputs.active_skills() if change.skills is None else change.skills
-    return inputs.deps.authorize(replace(request, tools=tools, skills=skills))
+    return inputs.deps.authorize(replace(request, tools=tools, settings=replace(settings, skills=skills)))
 
 
 def stored_profile(name: str, message_format: MessageFormatName) -> Profile:

@@ -32,7 +32,7 @@ from nexus.tokens.model_names import same_model
 from nexus.types.history import History
 from nexus.types.ledger_entries import Commit, Entry, NewEntry
 from nexus.types.message import Message, Note, Thinking, with_parts
-from nexus.types.request import AgentResult, Event, Request, Routing
+from nexus.types.request import AgentResult, Event, Request
 
 NO_LIMIT = 1_000_000_000
 """A budget that no history exceeds."""
@@ -212,14 +212,8 @@ class Replay:
         """Assemble a call and record it with its reply. If it cannot be assembled, append its messages; return None."""
         _append(engine, point.before)
         event = replace(point.event, at_ms=at_ms)
-        request = Request(
-            event,
-            Routing(),
-            model=self.model.name,
-            tools=self._tools,
-            available_tokens=budget,
-            profile=self._profile,
-        )
+        settings = replace(engine.settings, model=self.model.name, budget=budget, profile=self._profile)
+        request = Request(event, settings=settings, tools=self._tools)
         try:
             ctx = engine.assemble_request(request)
         except (BudgetTooSmall, EmptyEvent):
@@ -268,18 +262,15 @@ def _empty_copy(nx: Engine, model: Model) -> Engine:
         nx.workspace,
         ledger=":memory:",
         counter=nx.counter,
-        model=nx.model,
-        timezone=nx.timezone,
+        settings=nx.settings,
         models={**nx.models, model.name: replace(model, content=None)},  # one factor for all policies
         config=nx.workspace_context.config,
         home=nx.profiles.files.home,
         profiles=nx.profiles.app_profiles,
-        mode=nx.workspace_context.mode,
-        clock=nx.workspace_context.clock,
     )
 
 
 def _append(engine: Engine, messages: Sequence[Message], *, starts_turn: bool = False) -> None:
     if messages:
         entry = NewEntry(messages=with_sizes(messages, engine.counter), starts_turn=starts_turn)
-        engine.store.commit(Routing().session, Commit((entry,)))
+        engine.store.commit("main", Commit((entry,)))

@@ -119,7 +119,7 @@ def _rows(nx: Engine, resolved: ResolvedProfile, ctx: AssembledContext) -> Itera
     assert request is not None, "a context that was just assembled has its request"
     profile, sources = resolved.profile, nx.profiles.sources(resolved)
     at_ms = request.event.at_ms or nx.clock_ms()
-    context = SourceContext(request, nx.workspace_context, at_ms, str(nx.timezone), nx.replay_deps.survey())
+    context = SourceContext(request, nx.workspace_context, at_ms, str(nx.settings.timezone), nx.replay_deps.survey())
     event = replace(request.event, content=(Text("(a later message)"),), id="later")
     later = dataclasses.replace(context, request=replace(request, event=event), at_ms=at_ms + LATER_MS)
     lines: dict[tuple[str, str], list[TokenLine]] = {}

@@ -13,7 +13,7 @@ from nexus.engine.async_engine import AsyncEngine
 from nexus.errors import BadContext, BadEvent, BadSetting
 from nexus.services.ledger_check import check_ledger
 from nexus.services.messages import StoredCall
-from nexus.types.options import RequestOptions
+from nexus.types.settings import CallArguments
 from nexus.types.validation import check_options
 
 
@@ -34,8 +34,8 @@ async def assemble_call(nx: AsyncEngine | None, call: StoredCall) -> AssembledCo
 
 
 def _assemble(nx: Engine, call: StoredCall) -> AssembledContext:
-    check_options("assemble", call.options, RequestOptions)
-    turn = nx.current_turn(call.session, **cast("RequestOptions", call.options))
+    check_options("assemble", call.options, CallArguments)
+    turn = nx.current_turn(call.session, **cast("CallArguments", call.options))
     if turn is None or turn.number != call.turn:
         raise BadEvent(f"turn {call.turn} of session {call.session!r} is not open (a later one may have begun)")
     ctx = turn.assemble()

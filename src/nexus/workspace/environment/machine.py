@@ -14,19 +14,16 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Literal, TypeAlias
 
 from nexus.text.one_line import collapse_whitespace
 from nexus.types.environment import Environment
+from nexus.types.settings import RunMode
 from nexus.types.skill import Requires
 from nexus.workspace.credentials.index import is_variable
 
 HEADING = "# Environment"
 
-Mode: TypeAlias = Literal["", "repl", "server"]
-"""How an agent is run: in a terminal, behind HTTP (document 004), or unknown."""
-
-MODES: dict[Mode, str] = {"repl": "Interactive REPL", "server": "HTTP JSON-RPC Server"}
+MODES: dict[RunMode, str] = {"repl": "Interactive REPL", "server": "HTTP JSON-RPC Server"}
 
 _PROGRAM = re.compile(r"[\w+-][\w.+-]*")
 
@@ -90,7 +87,7 @@ def host_facts() -> dict[str, str]:
     return {"Host": platform.node(), "OS": platform.system().lower(), "Arch": platform.machine()}
 
 
-def environment_section(folder: str, mode: Mode, variables: Mapping[str, str], time: str = "") -> str:
+def environment_section(folder: str, mode: RunMode, variables: Mapping[str, str], time: str = "") -> str:
     """Return document 004's `# Environment` section: the terminal in a REPL only, mode and time only if not empty."""
     terminal = terminal_name(variables) if mode == "repl" else ""
     lines = [

@@ -144,7 +144,7 @@ def _time_lines(context: SourceContext) -> tuple[list[str], list[ContextWarning]
 def platform_lines(request: Request) -> list[str]:
     """Return the event's platform and its actions; no lines for workers, which send no messages."""
     event = request.event
-    if request.routing.role == "worker" or not collapse_whitespace(event.platform):
+    if request.settings.role == "worker" or not collapse_whitespace(event.platform):
         return []
     actions = ", ".join(collapse_whitespace(action) for action in event.platform_actions)
     return [f"Platform: {collapse_whitespace(event.platform)}", *([f"Available actions: {actions}"] if actions else [])]
@@ -209,7 +209,7 @@ def app_block(name: str) -> Source:
     """Return the source of the application's block of that name."""
 
     def source(context: SourceContext) -> SourceResult:
-        text, omitted, warnings = app_block_text(name, context.request.blocks.get(name))
+        text, omitted, warnings = app_block_text(name, context.request.settings.blocks.get(name))
         if not text:
             return [], warnings
         title = name.replace("_", " ").capitalize()

@@ -85,9 +85,10 @@ def _memory_block(context: SourceContext, heading: str) -> SourceResult:
     if file is None:
         return [], warnings
     check_cap(context, file)
-    shown, routing = file.text, context.request.routing
-    if routing.role == "worker" and routing.task:
-        chosen = facts_for_task(file.text, routing.task)
+    shown = file.text
+    settings = context.request.settings
+    if settings.role == "worker" and settings.task:
+        chosen = facts_for_task(file.text, settings.task)
         if not chosen:
             return [], warnings
         shown = "\n".join(f"- {fact.text}" for fact in chosen)
@@ -132,7 +133,7 @@ def soul(context: SourceContext) -> SourceResult:
 def identity(context: SourceContext) -> SourceResult:
     """Return the agent's IDENTITY.md: name, emoji, vibe. A persona without files is a warning."""
     blocks, warnings = _persona_block(context, "IDENTITY.md", "Identity", "identity")
-    persona = context.request.identity.persona
+    persona = context.request.settings.persona
     names = (f"personas/{persona}/{file}" for file in ("IDENTITY.md", "SOUL.md"))
     # A misspelled persona would silently be answered by the workspace's own.
     if persona and context.files is not None and not any(any(context.files.read(name)) for name in names):
@@ -144,17 +145,17 @@ def identity(context: SourceContext) -> SourceResult:
 
 def permissions(context: SourceContext) -> SourceResult:
     """Return the granted permissions, sorted, one per line; no block if none are named."""
-    allowed = context.request.permissions
-    if not allowed.granted:
+    settings = context.request.settings
+    if not settings.permissions:
         return [], []
-    lines = [f"- {collapse_whitespace(name)}" for name in sorted(allowed.granted)]
-    toolset = f"\n\nToolset: {collapse_whitespace(allowed.toolset)}" if allowed.toolset else ""
+    lines = [f"- {collapse_whitespace(name)}" for name in sorted(settings.permissions)]
+    toolset = f"\n\nToolset: {collapse_whitespace(settings.toolset)}" if settings.toolset else ""
     text = "\n".join([f"# Permissions{toolset}", "", *lines])
     return [Block("Persona", "permissions", text, "nexus:permissions", trust="system")], []
 
 
 def _persona_block(context: SourceContext, file: str, title: str, name: str) -> SourceResult:
-    persona = context.request.identity.persona
+    persona = context.request.settings.persona
     names = (*((f"personas/{persona}/{file}",) if persona else ()), file)
     return _first_block(context, names, title, Block("Persona", name, "", ""))
 

@@ -37,7 +37,7 @@ USER_PROFILE_SOURCE = "nexus:user_profile"
 
 def profile_text(context: SourceContext) -> tuple[str, list[ContextWarning]]:
     """Return the user's profile as text, and a warning about a field that is not text."""
-    text, invalid = user_profile_text(context.request.identity.user_profile)
+    text, invalid = user_profile_text(context.request.settings.user_profile)
     return text, [ContextWarning(USER_PROFILE_SOURCE, f"omitted: field '{invalid}' is not text")] if invalid else []
 
 
@@ -60,7 +60,7 @@ def messaging(context: SourceContext) -> SourceResult:
     because the system slot must not change. Workers talk to no user.
     """
     request, block = context.request, Block("Workspace", "messaging", "", MESSAGING_SOURCE, trust="system")
-    role, event = request.routing.role, request.event
+    role, event = request.settings.role, request.event
     if role == "worker" or (role == "unified" and context.files is None):
         return [], []
     if role == "unified" and not (event.channel or event.platform or event.platform_actions):
@@ -76,9 +76,9 @@ SUBAGENT_SOURCE = "nexus:subagent"
 
 def subagent(context: SourceContext) -> SourceResult:
     """Return a worker's opening with its task; no block for other roles. A missing task is a warning."""
-    if context.request.routing.role != "worker":
+    if context.request.settings.role != "worker":
         return [], []
-    task = context.request.routing.task.strip("\n")
+    task = context.request.settings.task.strip("\n")
     warning = ContextWarning(SUBAGENT_SOURCE, "worker has no task (set `task=`, or use another role)")
     block = Block("Workspace", "subagent", subagent_instructions(task), SUBAGENT_SOURCE, trust="user")
     return [block], [] if task.strip() else [warning]
@@ -107,9 +107,9 @@ def surroundings(context: SourceContext) -> SourceResult:
     """Return the `# Environment` block with the workspace as working directory; no block without a workspace."""
     if context.files is None:
         return [], []
-    shows_time = context.workspace.clock == "system"
+    shows_time = context.clock == "system"
     line, warnings = time_line(context, SURROUNDINGS_SOURCE) if shows_time else ("", [])
-    text = environment_section(str(context.files.root), context.workspace.mode, os.environ, line)
+    text = environment_section(str(context.files.root), context.request.settings.run_mode, os.environ, line)
     return [Block("Workspace", "surroundings", text, SURROUNDINGS_SOURCE, trust="system")], warnings
 
 
@@ -128,7 +128,7 @@ def environment(context: SourceContext) -> SourceResult:
 
     There is no block without a survey, or without a shell tool, in which the agent would use them.
     """
-    survey, names = context.environment.environment, context.request.permissions.capabilities
+    survey, names = context.environment.environment, context.request.settings.capabilities
     if survey is None or not offers_shell(context.request.tools):
         return [], []
     text = environment_text(survey if names is None else survey.scoped(names))

@@ -81,7 +81,7 @@ def active_skills(context: SourceContext) -> SourceResult:
     """
     available, probe = _skills(context), context.environment.probe
     always, lacking = active_names(skills_in_scope(available, context.request), probe)
-    requested, warnings = split_skill_names(available, context.request.skills)
+    requested, warnings = split_skill_names(available, context.request.settings.skills)
     requested_files = {available.instructions[name].skill.origin for name in requested}
     warnings += [warning for warning in lacking if warning.source not in requested_files]
     config = context.workspace.config.instructions
@@ -124,13 +124,13 @@ def skills(context: SourceContext) -> SourceResult:
 
 def skills_in_scope(available: SkillCatalog, request: Request) -> SkillCatalog:
     """Return the skills that provide the request's capabilities, and those that it names."""
-    names = request.permissions.capabilities
+    names = request.settings.capabilities
     if names is None:
         return available
     chosen = (
         skill
         for skill in available.skills
-        if skill.name in request.skills or {*(skill.provides or (skill.name,))} & {*names}
+        if skill.name in request.settings.skills or {*(skill.provides or (skill.name,))} & {*names}
     )
     return replace(available, skills=tuple(chosen))
 

@@ -237,9 +237,9 @@ class Profiles:
 
     def warnings_for(self, resolved: ResolvedProfile, request: Request) -> tuple[ContextWarning, ...]:
         """Return warnings about name clashes, and about blocks of the request that the profile does not place."""
-        if not request.blocks:
+        if not request.settings.blocks:
             return resolved.warnings
-        return (*resolved.warnings, *unplaced_blocks(request.blocks, resolved.profile))
+        return (*resolved.warnings, *unplaced_blocks(request.settings.blocks, resolved.profile))
 
     def entries(self) -> tuple[list[ProfileEntry], list[ContextWarning]]:
         """Return every profile, including unusable ones, by kind and name, and warnings about other files."""

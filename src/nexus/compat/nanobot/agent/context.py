@@ -19,6 +19,7 @@ from nexus.types.config import Config
 from nexus.types.message import Image, Message, Note, Text
 from nexus.types.request import Event, Request
 from nexus.types.sanitize import sanitize_text
+from nexus.types.settings import Settings
 from nexus.types.tool_definition import ToolSource, tool_definitions
 from nexus.workspace.attachments import media_parts
 from nexus.workspace.source_context import SourceContext, drop_repeated_files, workspace_context
@@ -65,7 +66,7 @@ class ContextBuilder:
         if not self.workspace.is_dir():
             raise WorkspaceMissing(f"folder {self.workspace} not found (make a workspace: nexus init {self.workspace})")
         self.warnings: tuple[ContextWarning, ...] = ()
-        self._workspace_context = workspace_context(self.workspace, home, config, "")
+        self._workspace_context = workspace_context(self.workspace, home, config)
         self._timezone = str(self._workspace_context.config.timezone if timezone == "" else timezone)
         self._clock_ms = clock_ms or (lambda: time.time_ns() // 1_000_000)
         self._model = model or self._workspace_context.config.model
@@ -151,5 +152,5 @@ class ContextBuilder:
         return messages
 
     def _source_context(self, event: Event, skill_names: Iterable[str] = ()) -> SourceContext:
-        request = Request(event, tools=self._tools, skills=tuple(skill_names))
+        request = Request(event, settings=Settings(skills=tuple(skill_names)), tools=self._tools)
         return SourceContext(request, self._workspace_context, self._clock_ms(), self._timezone)

@@ -99,7 +99,7 @@ class AgentLoop:
         async with Broker(self.agent) as broker:
             try:
                 for row in await self._nx.run(self._nx.engine.store.queued_events):
-                    event = decode_row(row).body.event
+                    event = decode_row(row, self.agent.settings).body.event
                     self._answer_later(broker, row, OutboundMessage(event.channel, event.chat_id, ""))
                 stopping = asyncio.ensure_future(self._stopping.wait())
                 while not self._stopping.is_set():

@@ -16,8 +16,8 @@ from nexus.engine.async_engine import AsyncEngine
 from nexus.models import ModelClient, Models
 from nexus.tokens.model_table import DEFAULT_MODEL
 from nexus.types.message import Message, Thinking
-from nexus.types.options import RequestOptions
 from nexus.types.sanitize import arguments_as_object
+from nexus.types.settings import CallArguments
 from nexus.types.tool_definition import ToolSource
 
 
@@ -75,7 +75,7 @@ class LLMProvider:
         temperature: float | None = None,
     ) -> LLMResponse:
         """Send chat messages and return the reply. Raises BadEvent for invalid messages, ModelCallFailed."""
-        options: RequestOptions = {"tools": tools, "model": model or self._model}
+        options: CallArguments = {"tools": tools, "model": model or self._model}
         if max_tokens is not None:
             options["max_tokens"] = max_tokens
         if temperature is not None:

@@ -29,7 +29,7 @@ from nexus.ledger.sqlite import SqliteLedger
 from nexus.models import ModelClient
 from nexus.tools import ToolRegistry
 from nexus.types.config import Config
-from nexus.types.options import CallOptions
+from nexus.types.settings import SettingsChanges
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +196,7 @@ class AgentPool:
         context = ContextManager(config.context, logger=logger, timezone=timezone)
         nx = self._engine_for(context)
         registry = self._registry_of(config)
-        options: CallOptions = {"model": config.model} if config.model else {}
+        options: SettingsChanges = {"model": config.model} if config.model else {}
         if config.permissions is not None:
             options["permissions"] = config.permissions
         await nx.run(partial(nx.engine.session_label, agent_id, **options))  # raises for an invalid id

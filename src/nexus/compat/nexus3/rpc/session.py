@@ -17,7 +17,6 @@ from typing import Any, Unpack, cast
 from msgspec.structs import replace
 
 from nexus.agents import Agent, Limits
-from nexus.assembly.fit.cut import Strategy
 from nexus.compaction import NOTHING, CompactionOutcome, FallbackSummarizer
 from nexus.compaction.model_summarizer import ModelSummarizer
 from nexus.compat.nexus3.context.logger import LedgerLogger
@@ -32,12 +31,11 @@ from nexus.ledger.store import LedgerStore
 from nexus.models import ModelClient, ModelReply
 from nexus.tools import ToolRegistry
 from nexus.types.config import Config
-from nexus.types.options import CallOptions
 from nexus.types.profile import Profile
 from nexus.types.request import Request
+from nexus.types.settings import Clock, SettingsChanges, Strategy
 from nexus.types.stream_events import Retry, StreamError, StreamEvent, Token, ToolStatus
 from nexus.types.validation import check_options
-from nexus.workspace.source_context import Clock
 
 PROFILE = Profile(
     "nexus3",
@@ -80,8 +78,10 @@ class SessionEngine(Engine):
         return outcome
 
     def _with_prompt(self, request: Request) -> Request:
-        session = self.open_sessions.get(request.routing.session)
-        return replace(request, system=session.context.sent_system_prompt()) if session is not None else request
+        session = self.open_sessions.get(request.session)
+        if session is None:
+            return request
+        return replace(request, settings=replace(request.settings, system=session.context.sent_system_prompt()))
 
 
 class _ProviderOfLoop:
@@ -110,7 +110,7 @@ class Session:
         load_prompt: Loads the system prompt again after a compaction. Without it the prompt stays.
         limits: Limits of a turn.
         nx: The engine, if sessions share one.
-        **options: Arguments of `Engine.assemble` for every turn.
+        **changes: Settings of every turn to change.
 
     Raises BadSetting.
     """
@@ -125,9 +125,9 @@ class Session:
         load_prompt: Callable[[], str] | None = None,
         limits: Limits | None = None,
         nx: AsyncEngine | None = None,
-        **options: Unpack[CallOptions],
+        **changes: Unpack[SettingsChanges],
     ) -> None:
-        check_options("Session", options, CallOptions, "logger registry load_prompt limits nx")
+        check_options("Session", changes, SettingsChanges, "logger registry load_prompt limits nx")
         if not context.log.for_agent or logger not in (None, context.log):
             raise BadSetting(
                 "context has another log than an agent's session (pass one "
@@ -141,11 +141,14 @@ class Session:
         self._sessions = self.nx.engine.open_sessions
         self._sessions[self.label] = self
         usage = context.config
-        turns: CallOptions = {"profile": PROFILE.name, "budget": usage.max_tokens - usage.reserve_tokens, **options}
-        self._options = turns
+        budget = usage.max_tokens - usage.reserve_tokens
+        own = self.nx.engine.settings.with_changes({"profile": PROFILE.name, "budget": budget})
+        self._settings = own.with_changes(changes)
         self._loop: asyncio.AbstractEventLoop | None = None
         self.summarizer = FallbackSummarizer(self.nx.engine.counter, self._model_summarizer(provider))
-        self._agent = Agent(self.nx, provider, tools=self.registry, builtin=False, limits=limits, **turns)
+        self._agent = Agent(
+            self.nx, provider, tools=self.registry, builtin=False, limits=limits, settings=self._settings
+        )
         self._cancels: set[asyncio.Event] = set()
         self.is_closed = False
 
@@ -157,7 +160,7 @@ class Session:
             return _ProviderOfLoop(provider, self._loop)
 
         nx = self.nx.engine
-        return ModelSummarizer(self._options.get("model") or nx.model, connect=connect, models=nx.models)
+        return ModelSummarizer(self._settings.model, connect=connect, models=nx.models)
 
     async def send(self, user_input: str, *, cancel: asyncio.Event | None = None) -> AsyncGenerator[str]:
         """Send a user's message and yield the text of the answer. Sends of a session follow each other.
@@ -228,7 +231,7 @@ class Session:
         await self.nx.run(self._begin)
         nx, outcome = self.nx.engine, NOTHING
         async with async_session_lease(nx.store, self.label, self.nx.run):
-            plan = await self.nx.run(partial(nx.plan, self.label, **self._options))
+            plan = await self.nx.run(partial(nx.plan, self.label, settings=self._settings))
             if plan is not None:
                 outcome = await await_compaction(
                     lambda cancel: nx.compact(self.label, focus=focus, plan=plan, cancel=cancel)
