@@ -32,6 +32,7 @@ from nexus.tokens.counter import get_counter
 from nexus.types.ledger_entries import Commit, Compaction, MessageRef, NewEntry
 from nexus.types.message import Image, Message, Text, Thinking, ToolCall, assistant, tool, user
 from nexus.types.request import Event, Request
+from nexus.types.settings import Settings
 from support.replay import Mark, append, call_points, mark
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -292,7 +293,9 @@ def test_real_session_is_replayed_call_by_call(data: Path, tmp_path: Path) -> No
                 continue
             append(nx, "main", *point.appended)
             try:
-                ctx = nx.assemble_request(Request(point.event, model="claude-sonnet-4-5", available_tokens=12_000))
+                ctx = nx.assemble_request(
+                    Request(point.event, settings=Settings(model="claude-sonnet-4-5", budget=12_000))
+                )
             except (EmptyEvent, BudgetTooSmall):
                 continue
             done = nx.record(ctx, nexus.AgentResult(point.reply))
@@ -455,7 +458,7 @@ def test_explain_next_call_reports_truncated_event() -> None:
         told = nx.explain("main")
         listed_once(nx, "main", told, nx.store.head(1)[0])
         assert told.call == "the next call"
-        request = Request(Event((Text("hi"),)), settings=nexus.Settings(budget=900, model="gpt-4o"))
+        request = Request(Event((Text("hi"),)), settings=Settings(budget=900, model="gpt-4o"))
         told = nx.explain_request(request)
         listed_once(nx, "main", told, nx.store.head(1)[0])
         assert told.tokens("omitted") > 500

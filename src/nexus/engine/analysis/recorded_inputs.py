@@ -247,8 +247,11 @@ class RecordedCallInputs:
     def request(self, entry: Entry, event: Event) -> Request:
         """Return the request as it was granted. The user's profile and a worker's task are in its blocks only."""
         body, manifest = entry.body, self.manifest
-        settings = msgspec.structs.replace(
-            self.deps.settings,
+        engine = self.deps.settings
+        settings = Settings(
+            timezone=engine.timezone,
+            run_mode=engine.run_mode,
+            clock=engine.clock,
             role=body.get("role") or "unified",
             principal=str(body.get("principal", "")),
             persona=str(manifest.get("persona", "")),
