@@ -20,12 +20,13 @@ from msgspec import Struct
 from nexus.engine import Engine
 from nexus.engine.async_engine import AsyncEngine
 from nexus.errors import BadSetting, NotEditable
+from nexus.ledger.documents import PROFILE
 from nexus.services.documents import CONFIGURATION_SESSION, IDENTITY_PREFIX, change_document, read_document
 from nexus.services.template import TEMPLATE_FILE, Scalar, flatten, is_scalar, nested, packaged_template
 from nexus.types import session_key
 from nexus.types.sanitize import sanitize_text
 from nexus.types.user_profile import FIELDS, user_profile_text
-from nexus.workspace.user_profiles import KIND, ImportedProfile, import_files, overrides_of, with_override
+from nexus.workspace.user_profiles import ImportedProfile, import_files, overrides_of, with_override
 
 PROMPTS = "user_defaults.prompts"
 LEGACY_PROMPTS = {"learning": "friends_profile"}
@@ -135,7 +136,7 @@ class ConfigService:
             if had_session:
                 nx.user_profiles.put(principal, {})  # a copy of the text would be found where the session is erased
                 nx.ledger.erase(label)
-            nx.store.erase((), documents=[(KIND, principal)])
+            nx.store.erase((), documents=[(PROFILE, principal)])
             return had_session or had_profile
 
         return await self.nx.run(erase, self.nx.engine, _principal(owner_key))
