@@ -9,8 +9,14 @@ from typing import Any, TypeAlias
 from nexus.errors import DocumentChanged
 from nexus.ledger.store import LedgerStore
 
-PROFILE = "profile"
-"""Kind of the documents that are the profiles of principals."""
+AGENT, CONFIGURATION, PROFILE = "nexus:agent", "nexus:configuration", "profile"
+"""Kinds of documents: a server's agents by id, the services' configuration, and the profiles of principals by name."""
+
+HIDDEN = {AGENT: "nexus:agent:", CONFIGURATION: "configuration:", PROFILE: "identity:"}
+"""Beginnings of the labels of the sessions in which earlier versions kept documents, by kind; the name follows."""
+
+MOVED = "moved to a document"
+"""Reason of the update with which such a session gave up its label."""
 
 MAX_TRIES = 1_000
 """Tries of a change that other writers overtake. Each overtaking is a change that got through."""
@@ -23,8 +29,8 @@ def change_document(store: LedgerStore, kind: str, name: str, change: Change) ->
     """Replace a document by the result of `change`; return its body, and whether it was written.
 
     `change` may alter the body that it gets. It is called again with the newer version if another writer came first, so it
-    must not have other side effects. A body that stays the same is not written. Raises DocumentChanged after 1,000 tries, BadEntry, LedgerError, and the errors of
-    `change`.
+    must not have other side effects. A body that stays the same is not written. Raises DocumentChanged after 1,000 tries,
+    BadEntry, LedgerError, and the errors of `change`.
     """
     for attempt in range(1, MAX_TRIES + 1):
         document = store.document(kind, name)
@@ -39,3 +45,12 @@ def change_document(store: LedgerStore, kind: str, name: str, change: Change) ->
             if attempt == MAX_TRIES:
                 raise
     raise AssertionError  # the last try returns or raises
+
+
+def hidden_threads(store: LedgerStore, kind: str, name: str) -> set[int]:
+    """Return the threads with a document's versions from before it was moved out of a hidden session."""
+    if kind not in HIDDEN:
+        return set()
+    updates = store.ref_updates(HIDDEN[kind] + name)
+    moved = max((update.number for update in updates if update.reason == MOVED), default=0)
+    return {update.thread for update in updates[:moved] if update.thread is not None}

@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 from urllib.parse import unquote_to_bytes
@@ -83,21 +84,21 @@ class UserProfiles:
         with self._locked_file() as file:
             _write_file(file, _storable(profile))
 
-    def change(self, principal: str, update: Update, *, first: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def change(self, principal: str, update: Update) -> dict[str, Any]:
         """Replace a profile by the result of `update`, and return it. No change of another writer is lost.
 
-        `first` is what `update` gets if the ledger never had a profile of this principal, by default that of an earlier
-        version's file if this is the local user's engine. Raises BadSetting without a
-        principal unless this is the local user's engine and for a profile that is no JSON object, UnreadableFile, MemoryBusy, LedgerError, and errors of `update`.
+        If the ledger never had a profile of this principal, the local user's engine begins with that of an earlier version's
+        file. Raises BadSetting without a principal unless this is the local user's engine and for a profile that is no JSON
+        object, UnreadableFile, MemoryBusy, LedgerError, and errors of `update`.
         """
         if principal:
-            if not first and self._home is not None:
+            first: dict[str, Any] = {}
+            if self._home is not None:
                 first = _read_file(old_file(self._home, principal))[0]
-            start = dict(first or {})
 
             def change(profile: dict[str, Any] | None) -> dict[str, Any]:
                 # An empty profile stays as a document: without its number, a writer could not tell that it changed.
-                return _storable(update(start if profile is None else profile))
+                return _storable(update(deepcopy(first) if profile is None else profile))
 
             return change_document(self._store, PROFILE, principal, change)[0]
         with self._locked_file() as file:
@@ -128,7 +129,7 @@ class ImportedProfile(Struct, frozen=True):
     """A profile of earlier versions and what became of it."""
 
     source: str
-    """Its file, or its session in the ledger."""
+    """Its file."""
     principal: str
     """Empty if the file's name is a hash."""
     result: str
