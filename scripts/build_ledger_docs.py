@@ -28,7 +28,7 @@ TABLES = {
     "calibration_head": "The newest calibration of a model.",
     "lease": "The newest call of a session that took its lease, and who may write. Not part of the hash chain.",
     "event": "An event that a broker accepted.",
-    "document": "A JSON object that a program keeps, such as a user's profile. Only its newest version.",
+    "document": "A JSON object that a program keeps, such as a user's profile or an agent. Only its newest version.",
     "blob": "Image data, stored once.",
     "blob_use": "An entry that shows an image.",
     "search": "Full-text index (FTS5, contentless). `rowid` is `message.id_row`.",

@@ -25,9 +25,11 @@ from nexus.engine import Engine, recovery
 from nexus.errors import LedgerError
 from nexus.ledger import chain
 from nexus.ledger import maintenance as care
+from nexus.ledger.documents import Change
 from nexus.ledger.records import MessageRow
 from nexus.ledger.sessions import AcceptedEvent, NewQueuedEvent, QueuedEvent, SessionMetadata, event_key
 from nexus.ledger.sqlite import SqliteLedger, connection
+from nexus.ledger.store import LedgerStore
 from nexus.providers import messages as list_reader
 from nexus.text.frames import escaping
 from nexus.types.ledger_entries import Commit, Committed, Cut
@@ -347,23 +349,22 @@ def unleased_sessions() -> None:
 def forgotten_settings() -> None:
     """The server stores its agents without their system prompts, which are in its memory alone."""
     agents, prompts = import_module("nexus.server.agents"), dict[str, str]()
-    read_document, change_document = agents.read_document, agents.change_document
+    decode, change_document = agents.decode_agent, agents.change_document
 
-    def read(nx: Engine, label: str) -> dict[str, Any]:
-        document = read_document(nx, label)
-        if label in prompts and document:
-            document["settings"]["system_prompt"] = prompts[label]
-        return document
+    def with_prompt(document: dict[str, Any]) -> Any:
+        agent = decode(document)
+        prompt = agent.settings.system_prompt or prompts.get(agent.agent_id, "")
+        return replace(agent, settings=replace(agent.settings, system_prompt=prompt))
 
-    def change(nx: Engine, label: str, title: str, changed: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
-        def without_prompt(document: dict[str, Any]) -> dict[str, Any]:
+    def change(store: LedgerStore, kind: str, name: str, changed: Change) -> Any:
+        def without_prompt(document: dict[str, Any] | None) -> dict[str, Any]:
             new = changed(document)
-            prompts[label] = new["settings"].pop("system_prompt", None) or prompts.get(label, "")
+            prompts[name] = new["settings"].pop("system_prompt", None) or prompts.get(name, "")
             return new
 
-        return change_document(nx, label, title, without_prompt)
+        return change_document(store, kind, name, without_prompt)
 
-    _replace(agents, "read_document", read)
+    _replace(agents, "decode_agent", with_prompt)
     _replace(agents, "change_document", change)
 
 

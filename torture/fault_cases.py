@@ -20,7 +20,18 @@ from nexus.ledger import maintenance
 from nexus.ledger.sessions import EVENT_STATES, NewQueuedEvent, event_key
 from nexus.ledger.sqlite import SqliteLedger, connection
 from nexus.types.ledger_entries import Commit
-from torture import bit_flips, disk_full, io_errors, kill_compactions, library, pages, scenes, traffic, version_1
+from torture import (
+    bit_flips,
+    disk_full,
+    io_errors,
+    kill_compactions,
+    library,
+    pages,
+    scenes,
+    traffic,
+    version_1,
+    version_6,
+)
 from torture.bit_flips import PAGE, SILENT, Flip
 from torture.disk import LOST, Disk
 from torture.figures import require
@@ -107,6 +118,21 @@ def killed_migrations(folder: Path) -> int:
         require(code == -signal.SIGKILL, f"point {point}: the process ended with {code}; see its output above")
         with named(f"killed at point {point}"):
             answer(_check_whole, path, APPENDS)
+    return MANY_POINTS
+
+
+def killed_moves_of_documents(folder: Path) -> int:
+    """Kill a process that moves the documents of hidden sessions, at each statement; then open it again."""
+    path, template = folder / "l.db", folder / "hidden.db"
+    answer(version_6.make, template)
+    for point in range(1, MANY_POINTS):
+        _copy(template, path)
+        code = ended(started(_open_until, path, point))
+        if code == 0:
+            return point - 1
+        require(code == -signal.SIGKILL, f"point {point}: the process ended with {code}; see its output above")
+        with named(f"killed at point {point}"):
+            answer(version_6.check_moved, path)
     return MANY_POINTS
 
 
@@ -447,6 +473,7 @@ def prepare() -> None:
 CASES: Final = (
     killed_appends,
     killed_migrations,
+    killed_moves_of_documents,
     killed_compactions,
     killed_queues,
     overtaken_compactions,

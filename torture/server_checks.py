@@ -6,18 +6,16 @@ import random
 from collections import Counter
 from typing import Any, Final
 
-import msgspec
-
 from nexus.engine import Engine
 from nexus.errors import ServerCallFailed
+from nexus.ledger.documents import AGENT
 from nexus.ledger.replay import Turn
 from nexus.ledger.sessions import EVENT_STATES, PENDING
-from nexus.server.agents import PREFIX, StoredAgent, event_id
+from nexus.server.agents import decode_agent, event_id
 from nexus.server.client import Client
 from nexus.server.forms import AgentSettings
-from nexus.services.documents import read_document
 from nexus.types.message import Message, ToolCall
-from torture.figures import require
+from torture.figures import lost, require
 from torture.server_load import Load
 from torture.server_process import TOKEN, ModelScript, agents_in, reply_text
 from torture.server_records import AgentRecord, RequestRecord, State, kind_of
@@ -84,7 +82,7 @@ def check_ledger(nx: Engine, load: Load) -> Counter[str]:
     """Check all agents and sessions of a ledger whose server has stopped; return numbers of turns by status."""
     records, statuses = load.records(), Counter[str]()
     labels = {info.label for info in nx.sessions(include_inactive=True)}
-    strangers = labels - {f"{prefix}{agent.agent_id}" for agent in records for prefix in ("", PREFIX)}
+    strangers = labels - {agent.agent_id for agent in records}
     require(not strangers, f"there are sessions that no client created: {sorted(strangers)}")
     created = [agent for agent in records if agent.state != "new"]
     names: dict[str, dict[str, int]] = {}
@@ -99,9 +97,10 @@ def check_ledger(nx: Engine, load: Load) -> Counter[str]:
 
 
 def _check_settings(nx: Engine, agent: AgentRecord) -> None:
-    document = read_document(nx, PREFIX + agent.agent_id)
-    require(document, f"agent {agent.agent_id} was created, and its settings are lost")
-    stored = msgspec.convert(document, StoredAgent)
+    document = nx.store.document(AGENT, agent.agent_id)
+    if document is None:
+        lost(f"agent {agent.agent_id} was created, and its settings are lost")
+    stored = decode_agent(document.body)
     passed = {name: getattr(agent.settings, name) for name in AgentSettings.__struct_fields__}
     wanted = AgentSettings(**{**passed, "agent_id": agent.agent_id})
     require(stored.settings == wanted, f"agent {agent.agent_id} has the settings {stored.settings}, not {wanted}")

@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from nexus.errors import LedgerError
 from nexus.ledger import replay
+from nexus.ledger.documents import AGENT
 from nexus.ledger.operations import Ledger
 from nexus.ledger.sessions import Query
 from nexus.ledger.sqlite import SqliteLedger
@@ -25,6 +26,7 @@ from nexus.types.ledger_entries import AssemblyRow, Commit, Compaction, Cut, Mes
 
 LABELS = st.sampled_from(["a", "b", "c", "d"])
 NAMES = st.sampled_from(["a", "b", "c", "d", "x", "y"])
+KINDS = st.sampled_from(["agent", AGENT])
 TEXTS = st.lists(st.sampled_from(["red", "green", "blue", "你好", "Привет", "\x00", "\ud800"]), min_size=1, max_size=3)
 
 
@@ -88,6 +90,7 @@ class EveryStore(RuleBasedStateMachine):
         }
         self.model: dict[str, Plain] = {}
         self.names: dict[str, str] = {}
+        self.documents: dict[tuple[str, str], tuple[int, str]] = {}
 
     def teardown(self) -> None:
         for store in self.stores.values():
@@ -255,9 +258,33 @@ class EveryStore(RuleBasedStateMachine):
         if gone is not None:
             left = {one.label for one in self.stores["memory"].sessions(every=True)}
             assert self.label(name) not in left
+            erased = set(self.model) - left
+            agents = [key for key in self.documents if key[0] == AGENT and self.label(key[1]) in erased]
+            for key in agents:
+                del self.documents[key]
             self.model = {label: session for label, session in self.model.items() if label in left}
             kept = {alias.name: alias.target or "" for alias in self.stores["memory"].aliases()}
             self.names = {old: kept[old] for old in self.names if old in kept}
+
+    @rule(
+        kind=KINDS,
+        name=NAMES,
+        text=st.sampled_from(["red", "\x00", "\ud800"]),
+        expected=st.sampled_from([None, 0, 1, 2]),
+    )
+    def puts_a_document(self, kind: str, name: str, text: str, expected: int | None) -> None:
+        put = self.everywhere(
+            lambda ledger: ledger.store.put_document(kind, name, {"text": text}, expected_number=expected).number
+        )
+        number = self.documents.get((kind, name), (0, ""))[0]
+        assert put == ((number + 1,) if expected in (None, number) else None)
+        if put:
+            self.documents[kind, name] = (number + 1, text)
+
+    @rule(kind=KINDS, name=NAMES)
+    def deletes_a_document(self, kind: str, name: str) -> None:
+        was_there = self.documents.pop((kind, name), None) is not None
+        assert self.everywhere(lambda ledger: ledger.store.delete_document(kind, name)) == (was_there,)
 
     @rule(factor=st.integers(32, 128))
     def calibrates(self, factor: int) -> None:
@@ -293,6 +320,16 @@ class EveryStore(RuleBasedStateMachine):
                 assert (live.checkpoint.seq if live.checkpoint else None) == session.compaction()
                 assert live.pins == session.pins()
                 assert {turn.status for turn in replay.turns(entries)} <= {"completed", "failed", "interrupted"}
+
+    @invariant()
+    def documents_read_like_their_model(self) -> None:
+        for store in self.stores.values():
+            for kind in ("agent", AGENT):
+                listed = [(row.name, row.number, row.body["text"]) for row in store.documents(kind)]
+                assert listed == sorted((key[1], *row) for key, row in self.documents.items() if key[0] == kind)
+            for (kind, name), (number, text) in self.documents.items():
+                document = store.document(kind, name)
+                assert document is not None and (document.number, document.body) == (number, {"text": text})
 
     @invariant()
     def all_stores_have_the_same_records(self) -> None:

@@ -1,4 +1,4 @@
-"""Calls that reach for more than they may: other tenants' sessions, documents of the server, rights, repeated requests."""
+"""Calls that reach for more than they may: other tenants' sessions, settings of an earlier version, rights, repeated requests."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torture.version_6 import as_version_6, hide
 
 from nexus.engine import Engine, open_engine
 from nexus.errors import ServerCallFailed
@@ -21,8 +22,6 @@ from nexus.server.agents import StoredAgents
 from nexus.server.client import AgentClient, Client
 from nexus.server.forms import NoParams, SendResult
 from nexus.server.methods import METHODS
-from nexus.services.configuration import CONFIGURATION_SESSION, IDENTITY_PREFIX
-from nexus.services.documents import change_document
 from nexus.testing.model_server import ModelRequest, Response, fail, hang, reply
 from server.running import MODEL, TOKEN, Running, running
 
@@ -60,83 +59,80 @@ def failure(call: Callable[[], object]) -> ServerCallFailed:
     return caught.value
 
 
-# documents of the server ---------------------------------------------------------------------------------------------
+# settings of an earlier version -----------------------------------------------------------------------------------------
 
-DOCUMENTS = {
+LABELS = {
     "settings of an agent": "nexus:agent:mine",
-    "configuration": CONFIGURATION_SESSION,
-    "identity of a user": f"{IDENTITY_PREFIX}ann",
-    "other document": "prompts",
+    "configuration": "configuration:default",
+    "identity of a user": "identity:ann",
+    "alias of settings": "latest",
+    "settings that were renamed": "renamed",
+    "name of before": "nexus:agent:moved",
 }
 
 
 @pytest.fixture
-def documents(tmp_path: Path, client: Client) -> None:
-    """Documents of a ledger that other services use too."""
-    client.create_agent("mine", system_prompt=SECRET)
+def old_ledger(tmp_path: Path) -> None:
+    """A ledger in which an earlier version stored agents, configuration and identities as messages of sessions."""
     with ledger_of(tmp_path) as engine:
-        for label in list(DOCUMENTS.values())[1:]:
-            change_document(engine, label, "a document", lambda _: {"text": SECRET})
+        for name in ("mine", "moved", "closed", "destroyed"):
+            flags = {"is_closed": name in ("closed", "destroyed"), "is_destroyed": name == "destroyed"}
+            body = {"agent_id": name, "settings": {"agent_id": name, "system_prompt": SECRET}, **flags}
+            hide(engine.store, f"nexus:agent:{name}", {**body, "is_closed": False}, body)
+            engine.ledger.create(name)
+        for label in ("configuration:default", "identity:ann"):
+            hide(engine.store, label, {"text": SECRET})
+        engine.ledger.rename("nexus:agent:moved", "renamed")
+        engine.ledger.alias("latest", "nexus:agent:mine")
+        engine.add_system_message(SECRET, session="nexus:agent:talk")
+    as_version_6(tmp_path / "ledger.db")
 
 
-def reach(client: Client, name: str) -> list[Callable[[], object]]:
-    """Return the calls that would make an agent of a session, or use one."""
-    mine = client.agent("mine")
-    return [
-        lambda: client.create_agent(name),
-        lambda: client.create_agent("child", parent_agent_id=name),
-        lambda: mine.fork(name),
-        lambda: client.agent(name).fork("copy"),
-        lambda: client.agent(name).get_messages(),
-        lambda: client.agent(name).send("Hi"),
-        lambda: client.agent(name).begin("Hi"),
-        lambda: client.agent(name).explain(),
-        lambda: client.agent(name).mirror([{"role": "user", "content": "Hi"}]),
-        lambda: next(client.agent(name).events()),
-    ]
+@pytest.mark.usefixtures("old_ledger")
+def test_agents_of_an_earlier_version_are_there_with_their_settings(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        client = server.client()
+        listed = {info.agent_id: info.should_shutdown for info in client.list_agents()}
+        assert listed == {"mine": False, "moved": False, "closed": True}
+        for name in ("mine", "moved"):
+            agent = client.agent(name)
+            assert agent.get_messages().total == 0
+            assert agent.send("Hi").content == "Hello."
+            assert SECRET in json.dumps(server.model.bodies[-1])
+        assert failure(lambda: client.agent("closed").send("Hi")).kind == "AgentClosed"
+        for name in ("destroyed", "talk"):
+            assert failure(lambda name=name: client.agent(name).send("Hi")).kind == "NoSuchAgent"
+    with running(tmp_path) as server:
+        assert server.client().agent("mine").get_messages().total == 2
 
 
-@pytest.mark.usefixtures("documents")
-@pytest.mark.parametrize("document", DOCUMENTS)
-def test_document_is_no_agent_by_its_label(client: Client, document: str) -> None:
-    for call in reach(client, DOCUMENTS[document]):
-        assert failure(call).kind in ("BadSetting", "NoSuchAgent") or failure(call).status == 404
-    assert [info.agent_id for info in client.list_agents()] == ["mine"]
-    assert not client.destroy_agent(DOCUMENTS[document])
-
-
-@pytest.mark.usefixtures("documents")
-@pytest.mark.parametrize("document", DOCUMENTS)
-def test_document_is_no_agent_by_an_alias(client: Client, tmp_path: Path, document: str) -> None:
-    with ledger_of(tmp_path) as engine:
-        engine.ledger.alias("latest", DOCUMENTS[document])
-        engine.ledger.alias("newest", "latest")
-    for name in ("latest", "newest"):
-        for call in reach(client, name):
-            assert failure(call).kind in ("BadSetting", "NoSuchAgent") or failure(call).status == 404
-    assert [info.agent_id for info in client.list_agents()] == ["mine"]
-
-
-@pytest.mark.usefixtures("documents")
-@pytest.mark.parametrize("document", DOCUMENTS)
-def test_document_is_no_agent_after_its_session_is_renamed(client: Client, tmp_path: Path, document: str) -> None:
-    with ledger_of(tmp_path) as engine:
-        engine.ledger.rename(DOCUMENTS[document], "renamed")
-    for call in reach(client, "renamed"):
-        assert failure(call).kind in ("BadSetting", "NoSuchAgent") or failure(call).status == 404
-    assert client.agent("mine").get_messages().total == 0, "its settings are found by their alias"
-
-
-@pytest.mark.usefixtures("documents")
-@pytest.mark.parametrize("document", DOCUMENTS)
-def test_agent_whose_id_leads_to_a_document_later_is_gone(client: Client, tmp_path: Path, document: str) -> None:
-    client.create_agent("latest").send("Hi")
-    with ledger_of(tmp_path) as engine:
-        engine.ledger.rename("latest", "before")
-        engine.ledger.alias("latest", DOCUMENTS[document])
-    for call in reach(client, "latest")[1:]:
-        assert failure(call).kind in ("BadSetting", "NoSuchAgent") or failure(call).status == 404
-    assert client.destroy_agent("latest")
+@pytest.mark.usefixtures("old_ledger")
+@pytest.mark.parametrize("what", LABELS)
+def test_settings_of_an_earlier_version_are_no_agent_and_no_messages(tmp_path: Path, what: str) -> None:
+    name = LABELS[what]
+    with running(tmp_path) as server:
+        client = server.client()
+        agent, mine = client.agent(name), client.agent("mine")
+        calls: tuple[Callable[[], object], ...] = (
+            lambda: client.create_agent("child", parent_agent_id=name),
+            lambda: agent.fork("copy"),
+            agent.get_messages,
+            lambda: agent.send("Hi"),
+            lambda: agent.begin("Hi"),
+            agent.explain,
+            lambda: agent.mirror([{"role": "user", "content": "Hi"}]),
+            lambda: next(agent.events()),
+        )
+        for call in calls:
+            assert failure(call).kind == "NoSuchAgent"
+        assert not client.destroy_agent(name)
+        created = client.create_agent(name)
+        assert created.get_messages().total == 0
+        assert created.send("Hi").content == "Hello."
+        assert SECRET not in json.dumps(server.model.bodies)
+        assert SECRET not in str(created.explain())
+        client.destroy_agent(name)
+        assert mine.fork(f"fork of {what}").get_messages().total == 0
 
 
 # other tenants -------------------------------------------------------------------------------------------------------

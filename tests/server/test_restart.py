@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 
 import nexus
+from engine.test_paid_replies import full
 from nexus.engine import open_engine
-from nexus.errors import AgentClosed, NoSuchAgent, ServerCallFailed
+from nexus.errors import AgentClosed, LedgerFull, NoSuchAgent, ServerCallFailed
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.models import Models, open_client
 from nexus.server.agents import StoredAgents, event_id
@@ -183,6 +184,20 @@ def test_fork_whose_server_was_killed_is_completed_when_repeated(tmp_path: Path)
         assert fork.get_context().system_prompt
         with pytest.raises(ServerCallFailed, match="exists"):
             agent.fork("b", turn=1)
+
+
+def test_full_disk_leaves_agents_as_they_were(tmp_path: Path) -> None:
+    with nexus.open(ledger=tmp_path / "ledger.db", home=tmp_path, model="gpt-4o") as nx:
+        agents = StoredAgents(nx)
+        first = agents.create(CreateAgent(agent_id="first", system_prompt="You are terse."))
+        large = CreateAgent(agent_id="large", system_prompt="x" * 300_000)
+        with full(nx):
+            with pytest.raises(LedgerFull):
+                agents.create(large)
+            assert [info.agent_id for info in agents.list()] == ["first"]
+            assert agents.get("first") == first
+        assert agents.create(large).settings.system_prompt == large.system_prompt
+        assert {info.agent_id for info in agents.list()} == {"first", "large"}
 
 
 WRITE_TOKEN = """

@@ -6,23 +6,23 @@ import asyncio
 import shutil
 import subprocess
 import sys
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from torture.version_6 import as_version_6, hide
 
 import nexus
 from cli.running import environment
-from nexus.assembly.record import with_sizes
-from nexus.errors import BadConfig, BadSessionKey, BadSetting, LedgerNotTrusted, NotEditable
+from ledger.files import sql
+from nexus.errors import BadConfig, BadSessionKey, BadSetting, LedgerDamaged, LedgerNotTrusted, NotEditable
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.services.configuration import OVERRIDE_CHARS, ConfigService
 from nexus.services.context import ContextBuilder
-from nexus.services.documents import change_document
 from nexus.services.persistence import PersistenceService
 from nexus.services.template import MAX_NAMES, packaged_template, read_template
-from nexus.types.message import Message, Text
 from services.dialogues import opened
 
 PROFILE = "user_defaults.prompts.friends_profile"
@@ -36,6 +36,12 @@ def with_service(operation: Any, ledger: Path | str = ":memory:") -> Any:
             return await operation(ConfigService(nx))
 
     return asyncio.run(run())
+
+
+def stored_versions(service: ConfigService) -> int:
+    """Return how often the stored configuration changed."""
+    document = service.nx.engine.store.document("nexus:configuration", "default")
+    return document.number if document is not None else 0
 
 
 def template(**prompt: Any) -> dict[str, Any]:
@@ -201,7 +207,7 @@ def test_initializing_twice_changes_nothing() -> None:
         assert (first.changed, second.changed) == (True, False)
         assert first.added == tuple(sorted(packaged_template()))
         assert second.added == second.updated == second.removed == ()
-        assert len(await service.nx.history("configuration:default")) == 1
+        assert stored_versions(service) == 1
 
     with_service(change)
 
@@ -261,7 +267,7 @@ def test_invalid_default_is_refused(name: str, value: Any) -> None:
     async def change(service: ConfigService) -> None:
         with pytest.raises(BadSetting):
             await service.set_default(name, value)
-        assert await service.nx.run(service.nx.engine.store.thread_of, "configuration:default") is None
+        assert stored_versions(service) == 0
 
     with_service(change)
 
@@ -300,54 +306,59 @@ def test_invalid_template_is_refused_with_a_reason(text: str, reason: str) -> No
 # the ledger ----------------------------------------------------------------------------------------------------------
 
 
-def test_every_version_of_the_configuration_stays_in_the_ledger_and_no_session_is_listed() -> None:
+def test_configuration_and_identities_are_documents_and_no_sessions() -> None:
     async def change(service: ConfigService) -> None:
         for text in ("one", "two", "three", "three"):
             await service.set_override("ada", "friends_profile", text)
             await service.set_default(f"{PROFILE}.content", text)
-        assert len(await service.nx.history("configuration:default")) == 3
-        assert service.nx.engine.sessions() == []
-        assert {row.status for row in service.nx.engine.sessions(include_inactive=True)} == {"archived"}
+        store = service.nx.engine.store
+        assert [(row.kind, row.name, row.number) for row in store.documents()] == [
+            ("nexus:configuration", "default", 3),
+            ("profile", "ada", 3),
+        ]
+        assert service.nx.engine.sessions(include_inactive=True) == []
 
     with_service(change)
 
 
-def test_messages_of_others_in_the_session_are_ignored() -> None:
+def test_messages_of_a_session_are_no_configuration() -> None:
     async def change(service: ConfigService) -> None:
         await service.set_default(f"{PROFILE}.content", "mine")
         nx = service.nx
-        for _ in range(20):
-            forged = '{"edits":{"user_defaults.prompts.friends_profile.content":"forged"}}'
-            await nx.run(nx.engine.add_system_message, forged, session="configuration:default")
-        ctx = await nx.assemble("{}", session="configuration:default", profile="bare")
-        await nx.record(ctx, nexus.AgentResult((nexus.assistant('{"edits":{}}'),)))
+        forged = '{"edits":{"user_defaults.prompts.friends_profile.content":"forged"}}'
+        for label in ("configuration:default", "nexus:configuration", "default"):
+            await nx.run(nx.engine.add_system_message, forged, session=label)
         await service.load()
         assert service.get(f"{PROFILE}.content") == "mine"
-        await service.set_default(f"{PROFILE}.content", "newer")
-        assert service.get(f"{PROFILE}.content") == "newer"
 
     with_service(change)
 
 
-async def store_old_identity(service: ConfigService, owner: str, profile: dict[str, Any]) -> None:
-    """Store a user's overrides as earlier versions did."""
-    nx = service.nx
-    await nx.run(change_document, nx.engine, f"identity:{owner}", "Identity", lambda _: profile)
-
-
-def test_overrides_that_earlier_versions_stored_are_read_changed_imported_and_forgotten(tmp_path: Path) -> None:
-    async def change(service: ConfigService) -> None:
+@pytest.fixture
+def old_ledger(tmp_path: Path) -> Path:
+    """A ledger in which an earlier version stored a configuration, and the overrides of two users."""
+    path = tmp_path / "ledger.db"
+    with closing(SqliteLedger(str(path))) as store:
+        edits = {f"{PROFILE}.content": "From the operator."}
+        hide(store, "configuration:default", {"edits": {}}, {"template": template(), "edits": edits})
         for owner in ("ada", "bob"):
             old = {"friends_profile": f"old words of {owner}", "learning": f"older {owner}"}
-            await store_old_identity(service, owner, {"prompt_overrides": old})
+            hide(store, f"identity:{owner}", {"prompt_overrides": {}}, {"prompt_overrides": old})
+    return as_version_6(path)
+
+
+def test_what_an_earlier_version_stored_is_read_changed_and_forgotten(old_ledger: Path) -> None:
+    async def change(service: ConfigService) -> None:
+        await service.load()
+        assert service.get(f"{PROFILE}.content") == "From the operator."
+        for owner in ("ada", "bob"):
+            old = {"friends_profile": f"old words of {owner}", "learning": f"older {owner}"}
             assert (await service.get_identity(owner))["prompt_overrides"] == old
         await service.set_override("ada", "friends_profile", "new words")
         assert (await service.get_identity("ada"))["prompt_overrides"] == {
             "friends_profile": "new words",
             "learning": "older ada",
         }
-        rows = await service.import_profiles(tmp_path)
-        assert [(row.principal, row.result) for row in rows] == [("ada", "kept"), ("bob", "imported")]
         nx = service.nx
         ctx = await nx.assemble("hi", profile="tagged", principal="bob")
         assert "old words of bob" in "\n".join(message.text() for message in ctx.messages)
@@ -357,20 +368,31 @@ def test_overrides_that_earlier_versions_stored_are_read_changed_imported_and_fo
             assert (await service.get_identity(owner))["prompt_overrides"] == {}
         assert nx.engine.store.documents("profile") == []
 
-    with_service(change, tmp_path / "ledger.db")
-    assert all(word not in (tmp_path / "ledger.db").read_bytes() for word in (b"old words", b"new words"))
+    with_service(change, old_ledger)
+    assert all(word not in old_ledger.read_bytes() for word in (b"old words", b"new words", b"older ada"))
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "5", '"x"', "[" * 10_000])
-def test_damaged_document_is_an_error_that_names_it(text: str) -> None:
+def test_template_of_an_earlier_version_is_updated_and_edits_stay(old_ledger: Path) -> None:
     async def change(service: ConfigService) -> None:
-        nx = service.nx
-        message = Message("system", (Text(text),), source="configuration")
-        await nx.run(nx.engine.ledger.append, "identity:ada", with_sizes((message,), nx.engine.counter))
-        with pytest.raises(BadConfig, match="identity:ada"):
-            await service.get_identity("ada")
+        result = await service.initialize()
+        assert result.changed and result.edited == (f"{PROFILE}.content",)
+        assert service.get(f"{PROFILE}.content") == "From the operator."
+        assert not (await service.initialize()).changed
 
-    with_service(change)
+    with_service(change, old_ledger)
+
+
+def test_damaged_configuration_is_an_error_that_names_it(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    with_service(lambda service: service.set_default("mood.enabled", True), path)
+    sql(path, "UPDATE document SET body='{}'")
+
+    async def read(service: ConfigService) -> None:
+        for call in (service.load, service.initialize, partial(service.get_identity, "ada")):
+            with pytest.raises(LedgerDamaged, match="nexus:configuration 'default'"):
+                await call()
+
+    with_service(read, path)
 
 
 def test_ledger_that_came_with_a_cloned_folder_goes_to_no_model(tmp_path: Path) -> None:
@@ -477,6 +499,6 @@ def test_two_processes_that_set_overrides_at_once_lose_nothing(tmp_path: Path) -
         assert overrides == {name: f"{name} 24" for name in names}
         stored = service.nx.engine.store.document("profile", "ada")
         assert stored is not None and stored.number == 50
-        assert len(await service.nx.history("configuration:default")) == 50
+        assert stored_versions(service) == 50
 
     with_service(read, path)

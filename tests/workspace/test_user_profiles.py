@@ -162,6 +162,18 @@ def test_two_processes_that_change_a_profile_at_once_lose_nothing(tmp_path: Path
     assert profiles.read(principal)[0] == {f"{name}{number}": number for name in "ab" for number in range(25)}
 
 
+@pytest.mark.parametrize("principal", ["", "ann"])
+def test_update_may_alter_the_profile_that_it_gets(tmp_path: Path, principal: str) -> None:
+    def update(profile: dict[str, Any]) -> dict[str, Any]:
+        profile.setdefault("likes", []).append("tea")
+        return profile
+
+    profiles = opened(tmp_path)
+    for _ in range(2):
+        profiles.change(principal, update)
+    assert profiles.read(principal)[0] == {"likes": ["tea", "tea"]}
+
+
 VALUES = st.sampled_from(["", "tea", ["tea", "maps"], {"content": "tea", "editable": True}, {"content": ""}, 7, None])
 FIELDS = st.dictionaries(st.sampled_from(["friends_profile", "learning", "x"]), VALUES)
 

@@ -118,7 +118,7 @@ def forget(owner: str, options: CommandOptions) -> None:
 
 @command.subcommand("import-profiles")
 def import_profiles(options: CommandOptions) -> None:
-    """Copy the users' profiles of earlier versions to the ledger: the files in ~/.nexus/users, and its own identities.
+    """Copy the users' profiles of earlier versions, the files in ~/.nexus/users, to the ledger.
 
     Profiles that the ledger has stay, and so do the files. Your own profile, ~/.nexus/user.json, stays a file.
 

@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from nexus.ledger.sessions import EVENT_STATES, LATE_MARK, LATE_REPLY, QueuedEvent, SessionInfo
+from nexus.ledger.documents import AGENT, CONFIGURATION, PROFILE, hidden_threads
+from nexus.ledger.sessions import EVENT_STATES, LATE_MARK, LATE_REPLY, Document, QueuedEvent, SessionInfo
 from nexus.ledger.store import LedgerStore
 
 
@@ -50,7 +51,7 @@ def of_sessions(
     events: Sequence[str] = (),
     documents: Sequence[tuple[str, str]] = (),
 ) -> Erasure:
-    """Return sessions with those that their calls spawned, their late replies, and perhaps their forks."""
+    """Return sessions with those that their calls spawned, their late replies, their agents, and perhaps their forks."""
     index, labels, threads = _Sessions(store), set(labels), set[int]()
     waiting = sorted(labels)
     while waiting:
@@ -63,6 +64,11 @@ def of_sessions(
             found = labels - before
         labels |= found
         waiting += sorted(found)
+    agents = [(AGENT, name) for label in labels for name in index.names_of(label)]
+    stored = [agent for agent in agents if store.document(*agent) is not None]
+    documents = sorted({*documents, *stored})
+    for kind, name in documents:
+        threads |= hidden_threads(store, kind, name)
     return Erasure(threads, labels, events, documents)
 
 
@@ -70,14 +76,16 @@ def of_principal(store: LedgerStore, principal: str) -> tuple[Erasure, list[str]
     """Return the data of one principal alone, and the labels of sessions in which others spoke too."""
     users = {info.label: _principals(store, info) for info in store.sessions(every=True)}
     events = [event.key for event in store.queued_events(None, EVENT_STATES) if _sender(event) == principal]
-    documents = [(document.kind, document.name) for document in store.documents() if document.name == principal]
+    documents = [(document.kind, document.name) for document in store.documents() if _owner(document) == principal]
     labels = {label for label, names in users.items() if names == {principal}}
     shared = sorted(label for label, names in users.items() if principal in names and label not in labels)
-    return of_sessions(store, labels, with_forks=True, events=events, documents=documents), shared
+    chosen = of_sessions(store, labels, with_forks=True, events=events, documents=documents)
+    chosen.threads.update(hidden_threads(store, PROFILE, principal))
+    return chosen, shared
 
 
-_PERSONAL = ("dm", "identity")
-"""Kinds of sessions that belong to the person whom their label names."""
+_PERSONAL = "dm"
+"""Kind of sessions that belong to the person whom their label names."""
 
 
 class _EventBody(Struct):
@@ -91,6 +99,30 @@ def _sender(event: QueuedEvent) -> str:
     try:
         return msgspec.json.decode(event.body, type=_EventBody).options.get("principal") or ""
     except (msgspec.MsgspecError, RecursionError):
+        return ""
+
+
+class _AgentSettings(Struct, frozen=True):
+    """The part of an agent's settings that names its principal."""
+
+    principal: str = ""
+
+
+class _AgentBody(Struct, frozen=True):
+    """The part of an agent's document that names its principal."""
+
+    settings: _AgentSettings = _AgentSettings()
+
+
+def _owner(document: Document) -> str:
+    """Return the principal whom a document belongs to; empty for nobody's."""
+    if document.kind == CONFIGURATION:
+        return ""
+    if document.kind != AGENT:
+        return document.name
+    try:
+        return msgspec.convert(document.body, _AgentBody).settings.principal
+    except msgspec.ValidationError:  # no agent that a server stored
         return ""
 
 
@@ -112,12 +144,16 @@ class _Sessions:
             if label := store.resolve(alias.name):
                 self._names[label].append(alias.name)
 
+    def names_of(self, label: str) -> list[str]:
+        """Return a session's label and its aliases."""
+        return [label, *self._names[label]]
+
     def threads_only_of(self, label: str) -> set[int]:
         """Return every thread that a session or one of its names ever pointed to and no other session uses.
 
         An alias may be the session's name from before it was renamed, with threads of that time.
         """
-        threads = set[int]().union(*(_ever(self._store, name) for name in (label, *self._names[label])))
+        threads = set[int]().union(*(_ever(self._store, name) for name in self.names_of(label)))
         return {thread for thread in threads if not self._users[thread] - {label}}
 
 
@@ -144,4 +180,4 @@ def _principals(store: LedgerStore, info: SessionInfo) -> set[str]:
     entries = store.entries(info.thread)
     names = {str(entry.body["principal"]) for entry in entries if entry.body.get("principal")}
     kind, _, name = info.label.partition(":")
-    return names or ({name} if kind in _PERSONAL else set[str]())
+    return names or ({name} if kind == _PERSONAL else set[str]())

@@ -1,16 +1,15 @@
 """The agents of one tenant: sessions of its ledger, with the settings that each was created with.
 
-Settings are documents of the ledger (`nexus.services.documents`), so an agent is there again after a restart, and in every
-process that shares the ledger. Its conversation is the session of its id.
+Settings are documents of the ledger, so an agent is there again after a restart, and in every process that shares the
+ledger. Its conversation is the session of its id.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any, cast
 
 import msgspec
@@ -19,26 +18,13 @@ from msgspec.structs import replace
 
 from nexus.engine import Engine
 from nexus.errors import AgentClosed, BadReference, BadSetting, NoSuchAgent, NotAllowed
+from nexus.ledger.documents import AGENT, change_document
 from nexus.ledger.sessions import SessionInfo, SessionMetadata
 from nexus.server.forms import AgentInfo, AgentSettings, CreateAgent, RequestKey
-from nexus.services.documents import (
-    CONFIGURATION_SESSION,
-    IDENTITY_PREFIX,
-    change_document,
-    is_document,
-    read_document,
-)
 from nexus.types.settings import SettingsChanges
 
-PREFIX = "nexus:agent:"
-"""Beginning of the label of an agent's settings."""
-RESERVED = (PREFIX, CONFIGURATION_SESSION, IDENTITY_PREFIX)
-"""Beginnings of the labels of documents, which are no agents."""
 ID_CHARS = 200
-_TITLE = "settings of an agent"
 _EVENT = "request:"
-_PART = 100
-"""Agents that are listed in one operation."""
 
 
 class StoredAgent(Struct, frozen=True, omit_defaults=True):
@@ -64,6 +50,11 @@ class StoredAgent(Struct, frozen=True, omit_defaults=True):
             },
         }
         return cast("SettingsChanges", {name: value for name, value in options.items() if value})
+
+
+def decode_agent(document: dict[str, Any]) -> StoredAgent:
+    """Return an agent from the body of its document."""
+    return msgspec.convert(document, StoredAgent)
 
 
 class StoredAgents:
@@ -96,23 +87,22 @@ class StoredAgents:
             self._nx.profiles.resolve(settings.profile)
         label = self._nx.session_label(agent_id, **agent.options)  # raises for an invalid name and a denied session
 
-        if is_document(self._nx, label):
-            raise BadSetting(f"session {agent_id!r} is a document, not a conversation (use another id)")
-
-        def add(document: dict[str, Any]) -> dict[str, Any]:
-            existing = _decode(document) if document else None
-            if existing is not None and not existing.is_destroyed:
-                if wanted is not None:
-                    _check_same(existing, wanted)
-                    return document
+        def add(document: dict[str, Any] | None) -> dict[str, Any]:
+            if document is None:
+                return msgspec.to_builtins(agent)
+            existing = decode_agent(document)
+            if existing.is_destroyed:
+                return msgspec.to_builtins(agent)
+            if wanted is None:
                 raise BadSetting(f'agent {agent_id!r} exists (pass if_exists="continue", or use another id)')
-            return msgspec.to_builtins(agent)
+            _check_same(existing, wanted)
+            return document
 
         if self._nx.ledger.resolve(label) is None:
             with suppress(BadReference):  # another process has just made it
                 self._nx.ledger.create(label, SessionMetadata(parent_session=settings.parent_agent_id or ""))
-        document, _ = change_document(self._nx, PREFIX + agent_id, _TITLE, add)
-        return _decode(document)
+        document, _ = change_document(self._nx.store, AGENT, agent_id, add)
+        return decode_agent(document)
 
     def get(self, agent_id: str, *, may_be_closed: bool = False) -> StoredAgent:
         """Return an agent with its present rights.
@@ -120,22 +110,22 @@ class StoredAgents:
         Raises NoSuchAgent, NotAllowed, and AgentClosed after a `shutdown` unless the agent may be closed.
         """
         agent = self._find(agent_id)
-        if is_document(self._nx, agent_id):  # by an alias of later
-            raise _no_such_agent(agent_id)
         if agent.is_closed and not may_be_closed:
             raise _closed(agent_id)
         return replace(agent, settings=self._present(agent.settings))
 
-    def list_parts(self) -> Iterator[list[AgentInfo]]:
-        """Yield all agents, some at a time: other operations of the engine may run between two parts."""
-        sessions = {info.label: info for info in self._nx.sessions(include_inactive=True)}
-        labels = [label for label in sessions if label.startswith(PREFIX)]
-        for start in range(0, len(labels), _PART):
-            agents = [_decode(read_document(self._nx, label)) for label in labels[start : start + _PART]]
-            yield [self._info(agent, sessions) for agent in agents if not agent.is_destroyed]
+    def list(self) -> tuple[AgentInfo, ...]:
+        """Return all agents, oldest first."""
+        with self._nx.ledger.snapshot():
+            sessions = {info.label: info for info in self._nx.sessions(include_inactive=True)}
+            stored = [decode_agent(document.body) for document in self._nx.store.documents(AGENT)]
+            agents = [self._info(agent, sessions) for agent in stored if not agent.is_destroyed]
+        return tuple(sorted(agents, key=lambda agent: (agent.created_at, agent.agent_id)))
 
     def _info(self, agent: StoredAgent, sessions: Mapping[str, SessionInfo]) -> AgentInfo:
-        label = self._nx.ledger.resolve(agent.agent_id) or agent.agent_id
+        label = agent.agent_id
+        if label not in sessions:
+            label = self._nx.ledger.resolve(label) or label  # of a session that was renamed
         messages = sessions[label].messages if label in sessions else 0
         at = datetime.fromtimestamp(agent.created_ms / 1000, UTC).isoformat(timespec="milliseconds")
         parent, model = agent.settings.parent_agent_id, agent.settings.model or self._nx.model
@@ -163,7 +153,7 @@ class StoredAgents:
         """Return whether a session is this fork without an agent: a process was killed before it stored the agent."""
         ledger = self._nx.ledger
         thread, owner = ledger.thread_info(label), ledger.metadata(label).owner_session
-        is_unused = thread.head_seq == thread.fork_seq and not read_document(self._nx, PREFIX + label)
+        is_unused = thread.head_seq == thread.fork_seq and self._nx.store.document(AGENT, label) is None
         return is_unused and owner == ledger.resolve(source) and turn in (None, thread.turn)
 
     def _find(self, agent_id: str) -> StoredAgent:
@@ -174,15 +164,21 @@ class StoredAgents:
 
     def _read(self, agent_id: str) -> StoredAgent | None:
         """Return an agent; None if there is none, or it was destroyed."""
-        document = read_document(self._nx, PREFIX + agent_id) if is_valid_id(agent_id) else {}
-        agent = _decode(document) if document else None
+        document = self._nx.store.document(AGENT, agent_id) if is_valid_id(agent_id) else None
+        agent = decode_agent(document.body) if document is not None else None
         return None if agent is None or agent.is_destroyed else agent
 
     def _change(self, agent_id: str, **changes: Any) -> StoredAgent:
-        agent = replace(self._find(agent_id), **changes)
-        change: Callable[[dict[str, Any]], dict[str, Any]] = partial(_changed, changes=changes)
-        change_document(self._nx, PREFIX + agent_id, _TITLE, change)
-        return agent
+        def change(document: dict[str, Any] | None) -> dict[str, Any]:
+            if document is None:
+                raise _no_such_agent(agent_id)
+            agent = decode_agent(document)
+            if agent.is_destroyed:
+                raise _no_such_agent(agent_id)
+            return msgspec.to_builtins(replace(agent, **changes))
+
+        document, _ = change_document(self._nx.store, AGENT, agent_id, change)
+        return decode_agent(document)
 
     def _present(self, settings: AgentSettings) -> AgentSettings:
         """Return settings with at most the rights of all ancestors, which may have been created again with fewer."""
@@ -237,14 +233,14 @@ def request_of(agent_id: str, name: str) -> RequestKey | None:
 def is_valid_id(agent_id: str) -> bool:
     """Return whether an id has a valid length and characters; it is a segment of a URL's path too."""
     is_name = 0 < len(agent_id) <= ID_CHARS and agent_id.isprintable() and agent_id == agent_id.strip()
-    return is_name and not agent_id.startswith(RESERVED) and "/" not in agent_id and agent_id not in (".", "..")
+    return is_name and "/" not in agent_id and agent_id not in (".", "..")
 
 
 def _check_id(agent_id: str) -> None:
     if not is_valid_id(agent_id):
         raise BadSetting(
-            f"agent id invalid: 1 to {ID_CHARS} printable characters without '/' and without spaces around it, not "
-            f"beginning with {', '.join(map(repr, RESERVED))} (use another id, or none for a new one)"
+            f"agent id invalid: 1 to {ID_CHARS} printable characters without '/' and without spaces around it (use another "
+            "id, or none for a new one)"
         )
 
 
@@ -291,11 +287,3 @@ def _narrowed(settings: AgentSettings, limits: AgentSettings) -> AgentSettings:
         toolset=limits.toolset or settings.toolset,
         principal=limits.principal,
     )
-
-
-def _changed(document: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    return msgspec.to_builtins(replace(_decode(document), **changes))
-
-
-def _decode(document: dict[str, Any]) -> StoredAgent:
-    return msgspec.convert(document, StoredAgent)

@@ -80,10 +80,7 @@ async def create_agent(call: Call, params: forms.CreateAgent) -> forms.AgentCrea
 
 async def list_agents(call: Call, _params: forms.NoParams) -> forms.AgentList:
     """List the agents, oldest first."""
-    parts, agents = call.tenant.agents.list_parts(), list[forms.AgentInfo]()
-    while (part := await call.tenant.nx.run(next, parts, None)) is not None:
-        agents += part
-    return forms.AgentList(tuple(sorted(agents, key=lambda agent: (agent.created_at, agent.agent_id))))
+    return forms.AgentList(await call.tenant.nx.run(call.tenant.agents.list))
 
 
 async def destroy_agent(call: Call, params: forms.DestroyAgent) -> forms.AgentDestroyed:

@@ -9,7 +9,7 @@ template brings its new names and texts and no edit is lost.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, cast
@@ -20,19 +20,25 @@ from msgspec import Struct
 from nexus.engine import Engine
 from nexus.engine.async_engine import AsyncEngine
 from nexus.errors import BadSetting, NotEditable
-from nexus.services.documents import CONFIGURATION_SESSION, IDENTITY_PREFIX, change_document, read_document
+from nexus.ledger.documents import CONFIGURATION, PROFILE, Change, change_document, hidden_threads
 from nexus.services.template import TEMPLATE_FILE, Scalar, flatten, is_scalar, nested, packaged_template
 from nexus.types import session_key
 from nexus.types.sanitize import sanitize_text
 from nexus.types.user_profile import FIELDS, user_profile_text
-from nexus.workspace.user_profiles import KIND, ImportedProfile, import_files, overrides_of, with_override
+from nexus.workspace.user_profiles import ImportedProfile, import_files, overrides_of, with_override
 
 PROMPTS = "user_defaults.prompts"
 LEGACY_PROMPTS = {"learning": "friends_profile"}
 """Older names of prompts: they are editable as the new ones are."""
 
+STORED = "stored configuration"
+"""What errors call the stored template."""
+
 OVERRIDE_CHARS = 20_000
 """Limit of an override: it is part of every prompt of its user."""
+
+_NAME = "default"
+"""Name of the document with the configuration."""
 
 
 class Setting(Struct, frozen=True):
@@ -82,7 +88,7 @@ class ConfigService:
 
         def read(nx: Engine) -> dict[str, Any]:
             nx.check_trusted()  # the texts go to a model
-            return read_document(nx, CONFIGURATION_SESSION)
+            return _stored_configuration(nx)
 
         self._values = _effective(await self.nx.run(read, self.nx.engine))
 
@@ -96,7 +102,7 @@ class ConfigService:
         def read(nx: Engine) -> tuple[dict[str, Any], dict[str, Any]]:
             nx.check_trusted()  # the texts go to a model
             with nx.ledger.snapshot():
-                return read_document(nx, CONFIGURATION_SESSION), _read_profile(nx, principal)
+                return _stored_configuration(nx), _read_profile(nx, principal)
 
         stored, profile = await self.nx.run(read, self.nx.engine)
         self._values = _effective(stored)
@@ -116,8 +122,7 @@ class ConfigService:
         self._check_editable(name)
 
         def change(nx: Engine) -> None:
-            old = _read_profile(nx, principal)
-            nx.user_profiles.change(principal, lambda profile: with_override(profile, name, text), first=old)
+            nx.user_profiles.change(principal, lambda profile: with_override(profile, name, text))
 
         await self.nx.run(change, self.nx.engine)
         return await self.get_identity(owner_key)
@@ -129,33 +134,19 @@ class ConfigService:
         """
 
         def erase(nx: Engine, principal: str) -> bool:
-            label = f"{IDENTITY_PREFIX}{principal}"
-            had_session = nx.ledger.resolve(label) is not None
+            threads = hidden_threads(nx.store, PROFILE, principal)
             had_profile = nx.user_profiles.stored(principal) is not None
-            if had_session:
-                nx.user_profiles.put(principal, {})  # a copy of the text would be found where the session is erased
-                nx.ledger.erase(label)
-            nx.store.erase((), documents=[(KIND, principal)])
-            return had_session or had_profile
+            nx.store.erase(sorted(threads), documents=[(PROFILE, principal)])
+            return had_profile or bool(threads)
 
         return await self.nx.run(erase, self.nx.engine, _principal(owner_key))
 
     async def import_profiles(self, home: Path) -> list[ImportedProfile]:
-        """Copy the profiles of earlier versions to where they are kept now: identities of this ledger, files of a user.
+        """Copy the profiles that earlier versions kept in a user's files to the ledger, which keeps those that it has.
 
-        Profiles that are there already stay. Raises BadConfig, LedgerError.
+        Raises LedgerError.
         """
-
-        def copy(nx: Engine) -> list[ImportedProfile]:
-            labels = [row.label for row in nx.sessions(include_inactive=True) if row.label.startswith(IDENTITY_PREFIX)]
-            rows: list[ImportedProfile] = []
-            for label in sorted(labels):
-                principal = label.removeprefix(IDENTITY_PREFIX)
-                result = nx.user_profiles.import_profile(principal, read_document(nx, label))
-                rows.append(ImportedProfile(label, principal, result))
-            return [*rows, *import_files(nx.user_profiles, home)]
-
-        return await self.nx.run(copy, self.nx.engine)
+        return await self.nx.run(import_files, self.nx.engine.user_profiles, home)
 
     async def set_default(self, name: str, value: object) -> None:
         """Store the operator's value of a dotted name, for all users. A text is converted to the type of the template.
@@ -163,7 +154,8 @@ class ConfigService:
         Raises BadSetting, BadConfig, LedgerError.
         """
 
-        def change(stored: dict[str, Any]) -> dict[str, Any]:
+        def change(document: dict[str, Any] | None) -> dict[str, Any]:
+            stored = document or {}
             template = _template_of(stored)
             if name not in template:
                 raise BadSetting(_unknown("setting", name, template))
@@ -178,7 +170,7 @@ class ConfigService:
             edits = {key: old for key, old in _mapping(stored.get("edits")).items() if key != name}
             return {**stored, "edits": {**edits, name: converted} if converted != template[name] else edits}
 
-        self._values = _effective((await self._change(CONFIGURATION_SESSION, "Configuration", change))[0])
+        self._values = _effective((await self._change(change))[0])
 
     async def initialize(self, template: Mapping[str, Any] | None = None) -> Initialization:
         """Store a template as the configuration, by default the packaged one. Edited values stay.
@@ -188,14 +180,14 @@ class ConfigService:
         new = packaged_template() if template is None else flatten(template, TEMPLATE_FILE)
         before: dict[str, Any] = {}
 
-        def change(stored: dict[str, Any]) -> dict[str, Any]:
+        def change(document: dict[str, Any] | None) -> dict[str, Any]:
             before.clear()
-            before.update(stored)
-            return {"template": nested(new), "edits": _mapping(stored.get("edits"))}
+            before.update(document or {})
+            return {"template": nested(new), "edits": _mapping(before.get("edits"))}
 
-        stored, changed = await self._change(CONFIGURATION_SESSION, "Configuration", change)
+        stored, changed = await self._change(change)
         self._values = _effective(stored)
-        old = flatten(_mapping(before.get("template")), CONFIGURATION_SESSION)
+        old = flatten(_mapping(before.get("template")), STORED)
         return Initialization(
             changed=changed,
             added=tuple(sorted(new.keys() - old.keys())),
@@ -209,7 +201,7 @@ class ConfigService:
 
         For people: a ledger that is not trusted is read too. Raises BadSessionKey, BadConfig, LedgerError.
         """
-        stored = await self.nx.run(read_document, self.nx.engine, CONFIGURATION_SESSION)
+        stored = await self.nx.run(_stored_configuration, self.nx.engine)
         template = _template_of(stored)
         edits = _edits_of(stored, template)
         rows = {name: Setting(name, value, "template") for name, value in template.items()}
@@ -220,10 +212,8 @@ class ConfigService:
             rows |= {(full := f"prompt_overrides.{name}"): Setting(full, text, "user") for name, text in texts.items()}
         return [rows[name] for name in sorted(rows)]
 
-    async def _change(
-        self, label: str, title: str, change: Callable[[dict[str, Any]], dict[str, Any]]
-    ) -> tuple[dict[str, Any], bool]:
-        return await self.nx.run(change_document, self.nx.engine, label, title, change)
+    async def _change(self, change: Change) -> tuple[dict[str, Any], bool]:
+        return await self.nx.run(change_document, self.nx.engine.store, CONFIGURATION, _NAME, change)
 
     def _check_editable(self, name: str) -> None:
         prompts = _mapping(self.get(PROMPTS))
@@ -236,15 +226,20 @@ class ConfigService:
             )
 
 
+def _stored_configuration(nx: Engine) -> dict[str, Any]:
+    """Return the stored template and edits; empty before the first change."""
+    document = nx.store.document(CONFIGURATION, _NAME)
+    return document.body if document is not None else {}
+
+
 def _read_profile(nx: Engine, principal: str) -> dict[str, Any]:
-    """Return a user's profile. Earlier versions kept it as a document of its own, which counts until it is imported."""
-    profile = nx.user_profiles.stored(principal)
-    return read_document(nx, f"{IDENTITY_PREFIX}{principal}") if profile is None else profile
+    """Return a user's profile; empty if there is none."""
+    return nx.user_profiles.stored(principal) or {}
 
 
 def _template_of(stored: Mapping[str, Any]) -> dict[str, Scalar]:
     """Return the template's values: the stored ones, and the package's for names that were not stored yet."""
-    own = flatten(_mapping(stored.get("template")), CONFIGURATION_SESSION)
+    own = flatten(_mapping(stored.get("template")), STORED)
     groups = {name[:at] for name in own for at, char in enumerate(name) if char == "."}
     packaged = {
         name: value

@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 from urllib.parse import unquote_to_bytes
@@ -19,7 +20,8 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from msgspec import Struct
 
-from nexus.errors import BadSetting, HeadMoved, UnreadableFile
+from nexus.errors import BadSetting, DocumentChanged, UnreadableFile
+from nexus.ledger.documents import PROFILE, change_document
 from nexus.ledger.store import LedgerStore
 from nexus.types.block import ContextWarning
 from nexus.types.sanitize import sanitize_text
@@ -28,13 +30,9 @@ from nexus.types.validation import is_json, parse_json
 from nexus.workspace.files.containment import read_file
 from nexus.workspace.memory.files import lock_folder
 
-KIND = "profile"
-"""Kind of the ledger's documents that are profiles."""
 LOCAL_FILE, FOLDER = "user.json", "users"
 """The local user's profile, and the folder in which earlier versions kept those of principals."""
 MAX_BYTES = 1_000_000
-MAX_TRIES = 1_000
-"""Tries of a change that other writers overtake. Each overtaking is a change that got through."""
 
 _UNSAFE = re.compile(rb"[^a-z0-9._@-]")
 _HASH = re.compile(r"%[0-9a-f]{64}")
@@ -62,7 +60,7 @@ class UserProfiles:
 
     def stored(self, principal: str) -> dict[str, Any] | None:
         """Return the ledger's profile of a principal; None if there was never one. Raises LedgerError."""
-        document = self._store.document(KIND, principal) if principal else None
+        document = self._store.document(PROFILE, principal) if principal else None
         return document.body if document is not None else None
 
     def read(self, principal: str) -> tuple[dict[str, Any], tuple[ContextWarning, ...]]:
@@ -81,22 +79,28 @@ class UserProfiles:
     def put(self, principal: str, profile: dict[str, Any]) -> None:
         """Replace a whole profile; an empty one is forgotten. Raises as `change`."""
         if principal:
-            self._store.put_document(KIND, principal, _storable(profile))
+            self._store.put_document(PROFILE, principal, _storable(profile))
             return
         with self._locked_file() as file:
             _write_file(file, _storable(profile))
 
-    def change(self, principal: str, update: Update, *, first: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def change(self, principal: str, update: Update) -> dict[str, Any]:
         """Replace a profile by the result of `update`, and return it. No change of another writer is lost.
 
-        `first` is what `update` gets if the ledger never had a profile of this principal, by default that of an earlier
-        version's file if this is the local user's engine. Raises BadSetting without a
-        principal unless this is the local user's engine and for a profile that is no JSON object, UnreadableFile, MemoryBusy, LedgerError, and errors of `update`.
+        If the ledger never had a profile of this principal, the local user's engine begins with that of an earlier version's
+        file. Raises BadSetting without a principal unless this is the local user's engine and for a profile that is no JSON
+        object, UnreadableFile, MemoryBusy, LedgerError, and errors of `update`.
         """
         if principal:
-            if not first and self._home is not None:
+            first: dict[str, Any] = {}
+            if self._home is not None:
                 first = _read_file(old_file(self._home, principal))[0]
-            return self._change_stored(principal, update, dict(first or {}))
+
+            def change(profile: dict[str, Any] | None) -> dict[str, Any]:
+                # An empty profile stays as a document: without its number, a writer could not tell that it changed.
+                return _storable(update(deepcopy(first) if profile is None else profile))
+
+            return change_document(self._store, PROFILE, principal, change)[0]
         with self._locked_file() as file:
             profile, warnings = _read_file(file)
             if warnings:
@@ -108,25 +112,10 @@ class UserProfiles:
     def import_profile(self, principal: str, profile: dict[str, Any]) -> str:
         """Store a principal's profile unless the ledger has one; return `imported`, or `kept`. Raises LedgerError."""
         try:
-            self._store.put_document(KIND, principal, _storable(profile), expected_number=0)
-        except HeadMoved:
+            self._store.put_document(PROFILE, principal, _storable(profile), expected_number=0)
+        except DocumentChanged:
             return "kept"
         return "imported"
-
-    def _change_stored(self, principal: str, update: Update, first: dict[str, Any]) -> dict[str, Any]:
-        for attempt in range(1, MAX_TRIES + 1):
-            document = self._store.document(KIND, principal)
-            profile, number = (document.body, document.number) if document is not None else (first, 0)
-            new = _storable(update(profile))
-            if document is not None and new == profile:
-                return new
-            try:
-                # An empty profile stays as a document: without its number, a writer could not tell that it changed.
-                return self._store.put_document(KIND, principal, new, expected_number=number).body
-            except HeadMoved:
-                if attempt == MAX_TRIES:
-                    raise
-        raise AssertionError  # the last try returns or raises
 
     @contextmanager
     def _locked_file(self) -> Generator[Path]:
@@ -140,7 +129,7 @@ class ImportedProfile(Struct, frozen=True):
     """A profile of earlier versions and what became of it."""
 
     source: str
-    """Its file, or its session in the ledger."""
+    """Its file."""
     principal: str
     """Empty if the file's name is a hash."""
     result: str

@@ -12,9 +12,13 @@ from nexus.ledger.codec import decode_parts
 from nexus.ledger.postgres.connection import Database
 from nexus.ledger.postgres.words import search_words
 from nexus.ledger.search_text import search_text
+from nexus.ledger.sql.hidden_sessions import move_to_documents
+from nexus.ledger.sql.read import Reader
+from nexus.ledger.sql.read_sessions import ReadCache
+from nexus.ledger.sql.write import Writing
 from nexus.ledger.sqlite.schema import checksum
 
-VERSION = 3
+VERSION = 4
 
 LEAST_SERVER = 140000
 """The oldest server: PostgreSQL 14."""
@@ -69,8 +73,22 @@ def migrate(db: Database, *, create: bool) -> None:
             if number == 3:  # which made the messages of all tenants visible
                 _fill_words(db)
                 db.script("ALTER TABLE message FORCE ROW LEVEL SECURITY")
-            now = time.time_ns() // 1_000_000
-            db.run("INSERT INTO migration VALUES (?,?,?)", (number, checksum(script), now))
+            if number == 4:  # which made the sessions of all tenants visible, and locked them
+                _move_hidden_sessions(db)
+            db.run("INSERT INTO migration VALUES (?,?,?)", (number, checksum(script), _now_ms()))
+
+
+def _move_hidden_sessions(db: Database) -> None:
+    """Move what hidden sessions of all tenants hold to documents."""
+    tenants = [str(tenant) for (tenant,) in db.rows("SELECT DISTINCT tenant FROM session ORDER BY tenant")]
+    db.script("ALTER TABLE session FORCE ROW LEVEL SECURITY")
+    for tenant in tenants:
+        db.run("SELECT set_config('nexus.tenant', ?, true)", (tenant,))
+        move_to_documents(Writing(db, Reader(db, tenant, db.place, ReadCache(), is_writing=True), _now_ms))
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _fill_words(db: Database) -> None:

@@ -33,6 +33,7 @@ from nexus.ledger.search_text import search_text
 from nexus.ledger.sessions import EraseResult, SessionMetadata, Thread
 from nexus.ledger.sql import documents, queue
 from nexus.ledger.sql.connection import Connection
+from nexus.ledger.sql.hidden_sessions import move_to_documents
 from nexus.ledger.sql.read import END, MESSAGE_COLUMNS
 from nexus.ledger.sql.write import Writing, grown
 from nexus.ledger.text_encoding import decode_text, encode_text, from_json
@@ -113,6 +114,7 @@ def load(writing: Writing, records: Iterable[Record]) -> int:
     for record in records:
         loader.take(record)
     loader.finish()
+    move_to_documents(writing)  # of a ledger or export that an earlier version wrote
     return loader.new
 
 

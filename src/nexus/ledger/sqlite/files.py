@@ -13,7 +13,7 @@ from pathlib import Path
 from nexus.errors import EraseIncomplete, LedgerDamaged, LedgerError
 from nexus.ledger.sqlite.connection import BUSY_TIMEOUT_MS, MEMORY, Database, blocks, connect, settle
 from nexus.ledger.sqlite.migrate import migrate
-from nexus.ledger.sqlite.schema import VERSION
+from nexus.ledger.sqlite.schema import READABLE, VERSION
 
 try:
     import fcntl
@@ -72,7 +72,7 @@ def _readable(path: str) -> Database:
     # A file without a log does not change, because no local process can write it.
     db = connect(path, create=False, readonly=True, unchanging=not Path(f"{path}-wal").exists())
     version = int(db.value("PRAGMA user_version"))
-    if version == VERSION:
+    if version in READABLE:
         return db
     db.close()
     raise LedgerError(

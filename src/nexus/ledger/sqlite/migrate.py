@@ -16,7 +16,10 @@ from nexus.ledger import chain
 from nexus.ledger.codec import blobs_of, call_rows, decode_parts
 from nexus.ledger.records import AssemblyRecord, MoveRecord
 from nexus.ledger.search_text import search_text
-from nexus.ledger.sql.read import THREAD_COLUMNS
+from nexus.ledger.sql.hidden_sessions import move_to_documents
+from nexus.ledger.sql.read import THREAD_COLUMNS, Reader
+from nexus.ledger.sql.read_sessions import ReadCache
+from nexus.ledger.sql.write import Writing
 from nexus.ledger.sqlite.connection import Database
 from nexus.ledger.sqlite.schema import APPLICATION_ID, MIGRATIONS, VERSION, checksum
 from nexus.ledger.text_encoding import decode_text, to_json
@@ -45,8 +48,9 @@ def migrate(db: Database) -> bool:
                 _fill_threads(db)
             if number == 6:  # which emptied the search index
                 _fill_search(db)
-            now = time.time_ns() // 1_000_000
-            db.run("INSERT INTO migration VALUES (?,?,?)", (number, checksum(script), now))
+            if number == 7:  # which has tables for all that hidden sessions held
+                _move_hidden_sessions(db)
+            db.run("INSERT INTO migration VALUES (?,?,?)", (number, checksum(script), _now_ms()))
         db.run(f"PRAGMA application_id={APPLICATION_ID}")
         db.run(f"PRAGMA user_version={VERSION}")
     db.run("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -114,6 +118,16 @@ def _fill_search(db: Database) -> None:
             continue  # damaged: it stays as it is, and reading it raises LedgerDamaged
         if text.strip():
             db.run("INSERT INTO search(rowid, text) VALUES (?,?)", (id_row, text))
+
+
+def _move_hidden_sessions(db: Database) -> None:
+    for (tenant,) in db.rows("SELECT DISTINCT tenant FROM session ORDER BY tenant"):
+        reader = Reader(db, tenant, "ledger", ReadCache(), is_writing=True)
+        move_to_documents(Writing(db, reader, _now_ms))
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _fill_threads(db: Database) -> None:

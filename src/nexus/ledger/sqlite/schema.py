@@ -8,7 +8,10 @@ from pathlib import Path
 APPLICATION_ID = 0x4E585553
 """`NXUS`, in the file's header."""
 
-VERSION = 6
+VERSION = 7
+
+READABLE = (6, VERSION)
+"""Versions with the tables of this one: their files can be read without a migration."""
 
 MIGRATIONS: tuple[str, ...] = tuple(
     Path(__file__).with_name(f"migration_{number}.sql").read_bytes().decode() for number in range(1, VERSION + 1)

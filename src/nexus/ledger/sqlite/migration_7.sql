@@ -1,0 +1,1 @@
+-- No other tables: documents of hidden sessions are moved to the table `document`.
