@@ -71,7 +71,8 @@ class _Draft:
     lines: int = 0
     message_lines: int = 0
     by_line: bool = False
-    consolidated: int = 0  # messages before the first one that is still sent
+    consolidated: int = 0
+    """Messages before the first one that is still sent."""
 
 
 def read_openai(path: Path, on_read: OnRead | None = None) -> Iterator[Transcript]:
@@ -197,7 +198,8 @@ def _drafts(path: Path, on_read: OnRead | None, format_name: str) -> Iterator[_D
 
     Other lines belong to the conversation before them.
     """
-    stem, used = path.stem, Counter[str]()
+    stem = path.stem
+    used = Counter[str]()
     groups: dict[str, _Draft] = {}
     early = _Draft("")  # lines before the first conversation
     draft: _Draft | None = None
@@ -259,7 +261,8 @@ def _nanobot_draft(record: dict[str, Any], stem: str, used: Counter[str]) -> _Dr
     fields = {name: value for name, value in record.items() if name not in ("_type", "key")}
     draft = _Draft(_unused(text_of(record.get("key")) or stem, used), fields=fields, by_line=True)
     draft.fields |= {"title": text_of(mapping(record.get("metadata")).get("title"))}
-    draft.lines, draft.counted["metadata"] = 1, 1
+    draft.lines = 1
+    draft.counted["metadata"] = 1
     draft.consolidated = number_of(record.get("last_consolidated"))
     return draft
 
@@ -278,7 +281,9 @@ def _move_lines(early: _Draft, draft: _Draft) -> None:
     draft.lines += early.lines
     draft.counted += early.counted
     draft.problems = early.problems + draft.problems
-    early.lines, early.counted, early.problems = 0, Counter(), []
+    early.lines = 0
+    early.counted = Counter()
+    early.problems = []
 
 
 def _transcript(draft: _Draft, format_name: str, read_one: ReadOne, times: FileTimes) -> Transcript:
@@ -306,7 +311,8 @@ def _transcript(draft: _Draft, format_name: str, read_one: ReadOne, times: FileT
         key = keys[0]
         fields = mapping(item)
         time = next((value for name in _TIMES if (value := fields.get(name)) not in (None, "")), None)
-        ids, at_ms = (key, f"{key}:rest"), times.read(line, time)
+        ids = (key, f"{key}:rest")
+        at_ms = times.read(line, time)
         new = tuple(
             replace(_as_data(message), id=message.id or key_id, at_ms=at_ms)
             for message, key_id in zip(new, ids, strict=False)

@@ -100,8 +100,10 @@ class _File:
     calls: dict[str, str] = field(default_factory=dict[str, str])
     answered: set[str] = field(default_factory=set[str])
     side: Chain | None = None
-    after: str = ""  # parent of the first message, if another file has it
-    unlined: int = 0  # messages that share the line of another one
+    after: str = ""
+    """Parent of the first message, if another file has it."""
+    unlined: int = 0
+    """Messages that share the line of another one."""
     ended: bool = False
     lines: int = 0
 
@@ -138,7 +140,8 @@ def read(path: Path, on_read: OnRead | None = None) -> Iterator[Transcript]:
     main = _conversation(file, file.main, session)
     sides = tuple(_conversation(file, chain, chain.name) for chain in file.sides.values() if chain.nodes)
     if len(sides) == 1 and not file.main.nodes:  # the file of one sub-agent
-        main, sides = replace(sides[0], source_id=f"{session}+{sides[0].source_id}", parent=session), ()
+        main = replace(sides[0], source_id=f"{session}+{sides[0].source_id}", parent=session)
+        sides = ()
     title = next((text for leaf, text in reversed(file.summaries) if leaf in file.links and text), "")
     about = {name: value for name, value in file.about.items() if name != "cwd"}
     if len(file.sessions) > 1:
@@ -317,7 +320,8 @@ def _chain(file: _File, record: dict[str, Any], of_parent: Chain | None, *, root
 
 
 def _take_message(file: _File, line: int, record: dict[str, Any], kind: str) -> None:
-    uuid, body = text_of(record.get("uuid")), mapping(record.get("message"))
+    uuid = text_of(record.get("uuid"))
+    body = mapping(record.get("message"))
     chain, link = _place(file, line, record)
     if kind == "assistant" and (record.get("isApiErrorMessage") is True or body.get("model") == SYNTHETIC):
         _take_notice(file, line, record, uuid, chain, link)

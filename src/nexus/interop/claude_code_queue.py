@@ -25,7 +25,8 @@ class QueuedMessage:
 
     line: int
     record: dict[str, Any]
-    has_line: bool = False  # another line of the file has the same text
+    has_line: bool = False
+    """Another line of the file has the same text."""
     is_sent: bool = False
 
     @property
@@ -47,7 +48,8 @@ class MessageQueue:
 
     def apply(self, line: int, record: dict[str, Any]) -> None:
         """Apply a line of kind `queue-operation`."""
-        operation, text = text_of(record.get("operation")), content_text(record.get("content"))
+        operation = text_of(record.get("operation"))
+        text = content_text(record.get("content"))
         queued = [message for message in self.waiting if not message.is_sent]
         if operation == "enqueue":
             if text or items_of(record.get("content")):

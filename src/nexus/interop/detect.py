@@ -32,7 +32,9 @@ _ANTHROPIC_PARTS = {"tool_use", "tool_result", "thinking", "redacted_thinking", 
 def detect(path: Path) -> str:
     """Return the file's format, a name in `READERS`. Raises UnknownFormat or UnreadableFile."""
     # Plain messages prove nothing, so the next lines are read too: the first field of one format decides.
-    plain, values, problem = False, 0, ""
+    plain = False
+    values = 0
+    problem = ""
     for row in islice(read_json_lines(path), _LOOK_AT_LINES):
         values += row.value is not None or not row.kind
         problem = problem or (f"line {row.problem.line}: {row.problem.text}" if row.problem else "")

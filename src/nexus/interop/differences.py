@@ -95,7 +95,8 @@ def _result_text(result: ToolResult) -> str:
 
 def first_difference(steps: tuple[Step, ...], stored: Mapping[str, int], head: int, changed: set[str]) -> int:
     """Return the first entry that is not on the path of `steps`, or that follows a missing one; 0 for none."""
-    newest, is_incomplete = 0, False
+    newest = 0
+    is_incomplete = False
     for step in steps:
         seqs = [stored[key] for key in step.keys if key in stored]
         if different := [stored[key] for key in step.keys if key in changed]:

@@ -266,7 +266,8 @@ def _import_path(
             note = f"session changed since the last import: new steps added to {continued!r}"
             if not dry_run and nx.store.thread_of(continued) is None:
                 head = _fork(nx, continued, label, last, None)
-        label, head = continued, head or last
+        label = continued
+        head = head or last
     if new and _status(nx, label) == "deleted":
         return _report(transcript, label, steps, [], status="deleted", dry_run=dry_run, rejected=len(new))
     entries = list(ledger_entries(nx, steps, {**elsewhere, **stored}, head))
@@ -289,7 +290,8 @@ def _with_source(entry: NewEntry, transcript: Transcript) -> NewEntry:
 
 def _is_of_file(transcript: Transcript, stored: Mapping[str, int], first: int, head: int) -> bool:
     """Return true if all entries from `first` on come from the transcript, or from an earlier state of its file."""
-    keys, prefix = {*transcript.all_keys()}, f"{transcript.source_id}/"
+    keys = {*transcript.all_keys()}
+    prefix = f"{transcript.source_id}/"
     seqs = {
         seq
         for key, seq in stored.items()
@@ -338,7 +340,8 @@ def _move(
         nx.store.commit(old, Commit(entries, expected_head=at), _facts(transcript))
         status = "deleted" if was_incomplete else "active" if abandoned_keys else "archived"
         former = replace(_facts(transcript), status=status)
-        thread, reason = nx.store.thread_of(old), f"import: {note}"
+        thread = nx.store.thread_of(old)
+        reason = f"import: {note}"
         moves = [
             NewRefUpdate(label, thread, reason, None, pointer.number),
             NewRefUpdate(old, pointer.thread, reason, former, 1),
@@ -433,7 +436,8 @@ def _fork_name(nx: Engine, keys: list[str], name: str, number: int) -> str:
 def _free_name(nx: Engine, keys: Iterable[str], wanted: str) -> str:
     """Return the first of NAME, NAME-2, … that is new or contains steps of this conversation."""
     key_set = set(keys)
-    name, number = wanted, 1
+    name = wanted
+    number = 1
     while nx.store.thread_of(name) is not None and key_set.isdisjoint(nx.store.known_keys(name)):
         number += 1
         name = f"{wanted}-{number}"
@@ -461,7 +465,8 @@ def _fork(nx: Engine, label: str, source: str, at: int, facts: SessionMetadata |
 def ledger_entries(nx: Engine, steps: tuple[Step, ...], stored: Mapping[str, int], head: int) -> Iterator[NewEntry]:
     """Yield the entries to append. Positions count from `head`, which the commit checks."""
     seqs = dict(stored)
-    covers_from, next_seq = 1, head + 1
+    covers_from = 1
+    next_seq = head + 1
     for step in steps:
         new = step.without(stored)
         seq = next_seq if new is not None else seqs.get(step.keys[0], 0) if step.keys else 0

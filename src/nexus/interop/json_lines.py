@@ -181,7 +181,9 @@ class _LineReader:
         """Take the lines that complete a record, and return it; None, and no line taken, if they do not."""
         if not _is_open(raw):
             return None
-        joined, ahead_lines, start = bytearray(raw), list[tuple[int, bytes | None]](), _first_key(raw)
+        joined = bytearray(raw)
+        ahead_lines = list[tuple[int, bytes | None]]()
+        start = _first_key(raw)
         while len(ahead_lines) < MAX_JOINED_LINES and self._joins_left and self.has_more():
             self._joins_left -= 1
             ahead_lines.append(self.take())
@@ -281,7 +283,8 @@ def _behind_fragment(text: str, start: int) -> tuple[dict[str, Any], int] | None
 
 def _own_keys(fragment: str) -> set[str]:
     """Return the keys of a broken object's own fields, without the keys of nested objects."""
-    depth, keys = 0, set[str]()
+    depth = 0
+    keys = set[str]()
     for token in _TOKENS.finditer(fragment):
         if token[0][0] in "{[":
             depth += 1
@@ -340,9 +343,11 @@ def _value(raw: bytes) -> _Parsed | str:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass
     try:
-        text, damage = raw.decode(), ""
+        text = raw.decode()
+        damage = ""
     except UnicodeDecodeError:
-        text, damage = raw.decode("utf-8", "surrogateescape"), "not UTF-8"
+        text = raw.decode("utf-8", "surrogateescape")
+        damage = "not UTF-8"
     try:
         return _Parsed(json.loads(text), damage)
     except RecursionError:

@@ -76,16 +76,21 @@ class Step(Struct, frozen=True):
     kind: StepKind = "messages"
     pieces: tuple[Piece, ...] = ()
     at_ms: int = 0
-    usage: TokenUsage | None = None  # provider's usage of the model call: of the message, not of each piece
+    usage: TokenUsage | None = None
+    """Provider's usage of the model call: of the message, not of each piece."""
     stop_reason: str = ""
     summary: str = ""
-    trigger: str = ""  # of a compaction: `context_limit`, `manual` or empty
+    trigger: str = ""
+    """Of a compaction: `context_limit`, `manual` or empty."""
     tokens_before: int = 0
-    kept_from: str = ""  # key of the first message that a compaction kept; empty for none
+    kept_from: str = ""
+    """Key of the first message that a compaction kept; empty for none."""
     starts_turn: bool = False
     """True for the first step of a turn. Depends on earlier steps only, so it is stable when the file grows."""
-    closes_turn: bool = False  # True if the turn is known to be over after this step
-    facts: dict[str, Any] = {}  # other metadata of the source, kept in the entry's body
+    closes_turn: bool = False
+    """True if the turn is known to be over after this step."""
+    facts: dict[str, Any] = {}
+    """Other metadata of the source, kept in the entry's body."""
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -118,9 +123,11 @@ class Step(Struct, frozen=True):
 class Fork(Struct, frozen=True):
     """An abandoned branch: the user went back and continued differently."""
 
-    after: str  # key of the preceding step; empty for a new beginning
+    after: str
+    """Key of the preceding step; empty for a new beginning."""
     steps: tuple[Step, ...]
-    branch: int = -1  # index of the earlier fork that contains `after`; -1 for the main path
+    branch: int = -1
+    """Index of the earlier fork that contains `after`; -1 for the main path."""
 
 
 class Transcript(Struct, frozen=True):
@@ -131,18 +138,25 @@ class Transcript(Struct, frozen=True):
     title: str = ""
     steps: tuple[Step, ...] = ()
     forks: tuple[Fork, ...] = ()
-    sidechains: tuple[Transcript, ...] = ()  # conversations of sub-agents, by the agent's id
-    parent: str = ""  # session that started a sub-agent whose file this is
-    call_id: str = ""  # tool call that started a sub-agent
-    after: str = ""  # key of the message in another file that this one continues
-    counted: dict[str, int] = {}  # lines without a message, by kind
-    omitted: dict[str, int] = {}  # fields of message lines that are not imported, with counts
+    sidechains: tuple[Transcript, ...] = ()
+    """Conversations of sub-agents, by the agent's id."""
+    parent: str = ""
+    """Session that started a sub-agent whose file this is."""
+    call_id: str = ""
+    """Tool call that started a sub-agent."""
+    after: str = ""
+    """Key of the message in another file that this one continues."""
+    counted: dict[str, int] = {}
+    """Lines without a message, by kind."""
+    omitted: dict[str, int] = {}
+    """Fields of message lines that are not imported, with counts."""
     problems: tuple[Problem, ...] = ()
     lines: int = 0
     message_lines: int = 0
     model: str = ""
     cwd: str = ""
-    meta: str = ""  # JSON text of other metadata
+    meta: str = ""
+    """JSON text of other metadata."""
     unique_keys: bool = False
     """True if keys identify messages across files, so that a resumed copy of a session is recognized."""
     cost_usd: float = 0.0
@@ -280,7 +294,8 @@ def results_behind_calls(steps: Sequence[Step]) -> tuple[Step, ...]:
 
 def _follows_result(steps: Sequence[Step], index: int) -> bool:
     """Return True for a message of the assistant that follows a result."""
-    before, step = steps[index - 1], steps[index]
+    before = steps[index - 1]
+    step = steps[index]
     return any(message.role == "tool" for message in before.messages) and any(
         message.role == "assistant" for message in step.messages
     )

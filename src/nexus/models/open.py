@@ -153,7 +153,9 @@ class Models:
         **options: Unpack[ClientOptions],
     ) -> None:
         check_options("Models", options, ClientOptions, "clients credentials")
-        self._clients, self._credentials, self._options = dict(clients or {}), credentials, options
+        self._clients = dict(clients or {})
+        self._credentials = credentials
+        self._options = options
 
     def __repr__(self) -> str:
         return f"Models({', '.join(sorted(self._clients))})"

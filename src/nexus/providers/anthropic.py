@@ -136,7 +136,8 @@ def body_without_messages(ctx: AssembledContext) -> dict[str, Any]:
 
 def _system_texts(ctx: AssembledContext) -> list[str]:
     """Return the system prompt in the blocks in which the caller's own came, and the rest as one block."""
-    text, parts = ctx.system_prompt, ctx.provenance.manifest.system_parts
+    text = ctx.system_prompt
+    parts = ctx.provenance.manifest.system_parts
     if not parts:
         return [text]
     texts = [text[start:end] for start, end in parts]
@@ -146,7 +147,8 @@ def _system_texts(ctx: AssembledContext) -> list[str]:
 
 def conversation_parts(ctx: AssembledContext) -> ConversationParts:
     """Return the conversation in turns, read only and without breakpoints."""
-    parts, render = _unpaired_parts(ctx), ctx.provenance.manifest.render
+    parts = _unpaired_parts(ctx)
+    render = ctx.provenance.manifest.render
     if render >= VALID_BLOCKS_RENDER and _SERVER_TOOLS in ctx.history.fragments:
         parts = ConversationParts(with_paired_server_tools(parts.fragments), parts.settled)
     last = as_blocks(parts.fragments[-1]["content"]) if parts.fragments else []
@@ -164,7 +166,8 @@ def has_unpaired_server_tools(ctx: AssembledContext) -> bool:
 def _unpaired_parts(ctx: AssembledContext) -> ConversationParts:
     # Gemini's signatures have the same fields, and mean nothing to Anthropic.
     signer = ctx.model if ctx.accounting.model_info.provider_format != "gemini" else ""
-    render, cached = ctx.provenance.manifest.render, ctx.history.fragments
+    render = ctx.provenance.manifest.render
+    cached = ctx.history.fragments
 
     keeps_system = takes_system_messages(ctx.model)
 
@@ -218,7 +221,8 @@ def with_paired_server_tools(fragments: list[Fragment]) -> list[Fragment]:
         callers = {text_of(mapping(block.get("caller")).get("tool_id")) for block in content}
         blocks: list[dict[str, Any]] = []
         for place, block in enumerate(content):
-            use, answer = _use_of(block), _answered_by(block)
+            use = _use_of(block)
+            answer = _answered_by(block)
             is_answered = use in continued or answered.get(use, -1) > place
             if use and not (is_last or use in callers or is_answered):
                 continue
@@ -239,13 +243,15 @@ def cache_breakpoints(ctx: AssembledContext, conversation: list[Fragment]) -> li
     """
     rules = cache_rules(ctx.accounting.model_info, "anthropic")
     # The next turn rewrites the preamble from its memory on, so one breakpoint is right before it.
-    names, memory = ctx.provenance.manifest.preamble_blocks, ctx.provenance.memory
+    names = ctx.provenance.manifest.preamble_blocks
+    memory = ctx.provenance.memory
     last = -1
     if memory is not None and memory.source:
         last = max((index for index, name in enumerate(names) if name.startswith(memory.source)), default=0) - 1
     breakpoints = [(0, last)] if 0 <= last < len(as_blocks(conversation[0]["content"])) - 1 else []
     # One breakpoint is for the system slot (or the tools); two blocks of the look-back are spare.
-    remaining, spacing = rules.max_breakpoints - 1 - len(breakpoints), rules.lookback_blocks - 2
+    remaining = rules.max_breakpoints - 1 - len(breakpoints)
+    spacing = rules.lookback_blocks - 2
     distance = spacing
     for message in range(len(conversation) - 1, -1, -1):
         content = as_blocks(conversation[message]["content"])
@@ -468,7 +474,8 @@ def reply(body: dict[str, Any]) -> AgentResult:
 def usage(value: Any) -> TokenUsage:
     """Return usage with the whole prompt as input: Anthropic's `input_tokens` excludes cache reads and writes."""
     counts = mapping(value)
-    read, write = number_of(counts.get("cache_read_input_tokens")), number_of(counts.get("cache_creation_input_tokens"))
+    read = number_of(counts.get("cache_read_input_tokens"))
+    write = number_of(counts.get("cache_creation_input_tokens"))
     return TokenUsage(
         input_tokens=number_of(counts.get("input_tokens")) + read + write,
         output_tokens=number_of(counts.get("output_tokens")),

@@ -37,7 +37,8 @@ class CallDeltas:
 
     def add(self, fragment: Fields) -> None:
         """Add a fragment of a call."""
-        repeated, self._repeated = self._repeated, None
+        repeated = self._repeated
+        self._repeated = None
         call = self._continued(fragment)
         if call is not None and _is_same(call, fragment):
             call["function"]["arguments"] = ""  # they come again, with the id
@@ -61,7 +62,8 @@ class CallDeltas:
 
     def _continued(self, fragment: Fields) -> Fields | None:
         """Return the call that a fragment continues; None if it begins one."""
-        call_id, index = text_of(fragment.get("id")), fragment.get("index")
+        call_id = text_of(fragment.get("id"))
+        index = fragment.get("index")
         of_index = [call for call in self._calls if index is None or call.get("index") in (index, None)]
         if call_id:
             same = next((call for call in reversed(of_index) if call.get("id") == call_id), None)
@@ -194,12 +196,14 @@ def repeats_deltas(message: Fields, before: Fields) -> bool:
     """Return True if a message has everything that its deltas before it have, text and calls."""
     joined: Fields = {}
     join_delta(joined, message)
-    text, text_before = joined.get("content"), before.get("content")
+    text = joined.get("content")
+    text_before = before.get("content")
     if isinstance(text, list) or isinstance(text_before, list):
         has_text = text == text_before
     else:
         has_text = text_of(text).startswith(text_of(text_before))
-    names, names_before = _names(joined), _names(before)
+    names = _names(joined)
+    names_before = _names(before)
     has_begun = text_before not in (None, "", []) or len(names_before) > 0
     return has_begun and has_text and names[: len(names_before)] == names_before
 

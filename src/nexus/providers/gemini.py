@@ -368,7 +368,8 @@ def _read_part(part: dict[str, Any], calls: CallIndex, made_ids: list[str], answ
         return
     if signature:
         yield Thinking("", signature=signature)
-    call, response = in_snake_case(part.get("function_call")), in_snake_case(part.get("function_response"))
+    call = in_snake_case(part.get("function_call"))
+    response = in_snake_case(part.get("function_response"))
     if isinstance(part.get("text"), str):
         yield from text_part(part["text"])
     elif isinstance(call.get("name"), str):
@@ -388,7 +389,8 @@ def _read_part(part: dict[str, Any], calls: CallIndex, made_ids: list[str], answ
 
 
 def _read_image(part: dict[str, Any]) -> Image | None:
-    blob, file = in_snake_case(part.get("inline_data")), in_snake_case(part.get("file_data"))
+    blob = in_snake_case(part.get("inline_data"))
+    file = in_snake_case(part.get("file_data"))
     media_type = text_of(blob.get("mime_type")) or text_of(file.get("mime_type"))
     if not media_type.lower().startswith("image/"):
         return None

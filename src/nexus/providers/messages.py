@@ -192,7 +192,8 @@ def _read(
     values: Sequence[Any], read_format: ReceivedFormat, model: str, calls: CallIndex, *, keeps_forms: bool
 ) -> tuple[list[Message], list[int]]:
     """Return the messages of the values, and the index of the first value of each."""
-    messages, firsts = list[Message](), list[int]()
+    messages = list[Message]()
+    firsts = list[int]()
     known_ids = calls.ids
     index = 0
     while index < len(values):
@@ -273,7 +274,8 @@ def _package(source: object) -> ReceivedFormat | None:
 def _signs(value: Any) -> Iterator[ReceivedFormat]:
     """Yield the formats of the features that the item has and no other format."""
     fields = mapping(value)
-    kind, role = text_of(fields.get("type")), text_of(fields.get("role"))
+    kind = text_of(fields.get("type"))
+    role = text_of(fields.get("role"))
     blocks = [mapping(block) for block in items_of(fields.get("content"))]
     kinds = {text_of(block.get("type")) for block in blocks}
     if (

@@ -272,7 +272,8 @@ def message(item: Any, calls: CallIndex, *, in_reply: bool = False) -> tuple[Mes
         parts = (*texts, *_read_calls(fields, calls, notes, in_reply=in_reply))
         known_fields = _ASSISTANT_FIELDS
     else:
-        parts, known_fields = tuple(_read_content(content, notes)), _COMMON_FIELDS
+        parts = tuple(_read_content(content, notes))
+        known_fields = _COMMON_FIELDS
     meta = meta_text(rest_of(fields, known_fields), notes)
     return (Message(role, parts, id=text_of(fields.get("id")), meta=meta),)
 
@@ -394,7 +395,8 @@ def _read_thinking(fields: dict[str, Any]) -> Iterator[Thinking]:
 def _read_content(content: Any, notes: dict[str, Any]) -> Iterator[Text | Image | Thinking | Unknown]:
     for index, item in enumerate([content] if isinstance(content, str) else items_of(content)):
         fields = mapping(item)
-        kind, image = text_of(fields.get("type")), fields.get("image_url")
+        kind = text_of(fields.get("type"))
+        image = fields.get("image_url")
         if isinstance(item, str):
             yield from text_part(item)
         elif kind in _TEXT_TYPES and isinstance(fields.get("text"), str):
@@ -422,7 +424,8 @@ def _read_calls(fields: dict[str, Any], calls: CallIndex, notes: dict[str, Any],
     used_ids: set[str] = set()
     for index, item in enumerate(listed):
         call = mapping(item)
-        custom, function = call.get("type") == "custom", _function_of(call)
+        custom = call.get("type") == "custom"
+        function = _function_of(call)
         if not function:
             yield Unknown("tool_call", compact_json(item))
             continue

@@ -355,7 +355,8 @@ def received_messages(
 
     Items of the model in a row are one message: reasoning, text, calls.
     """
-    messages, of_model = list[Message](), list[Any]()
+    messages = list[Message]()
+    of_model = list[Any]()
 
     def add(new: Iterable[Message], items: list[Any]) -> None:
         new = tuple(as_sent_or_received(m, "responses", items, lambda m=m: _neutral_items(m, author)) for m in new)

@@ -37,7 +37,8 @@ def pair_results(messages: Sequence[Message], known_ids: Collection[str] = ()) -
             answered = {result.call_id for place in results for result in paired[place].results()}
             earlier_calls += (call for place in calls for call in paired[place].calls())
             earlier_calls = [call for call in earlier_calls if call.id not in answered]
-            calls, results = [], []
+            calls = []
+            results = []
         calls.append(index)
         ids.update(call.id for call in message.calls())
     return paired

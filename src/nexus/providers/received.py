@@ -81,7 +81,8 @@ class CallIndex:
 
 def with_made_ids(parts: Sequence[Part], calls: CallIndex) -> tuple[list[Part], list[str]]:
     """Return the parts with an id in each call, and the ids that were made."""
-    new_parts, new_ids = [*parts], list[str]()
+    new_parts = [*parts]
+    new_ids = list[str]()
     for index, part in enumerate(parts):
         if isinstance(part, ToolCall) and not part.id:
             new_ids.append(calls.made_id(len(new_ids)))

@@ -81,7 +81,8 @@ class _Translation:
     def body(self) -> dict[str, Any]:
         """Return the settings under the names of the body."""
         forced = self._tool_choice()
-        limit, stops = self._output_limit(), self._stops()
+        limit = self._output_limit()
+        stops = self._stops()
         thinking = self._thinking(limit, forced=forced)
         temperature, top_p = self._sampling(thinks=bool(thinking))
         sampling = _present({"temperature": temperature, "top_p": top_p})
@@ -114,7 +115,8 @@ class _Translation:
         return "tool_choice" in self.settings
 
     def _output_limit(self) -> int | None:
-        limit, longest_reply = self.settings.get("max_tokens"), self.model.max_output_tokens
+        limit = self.settings.get("max_tokens")
+        longest_reply = self.model.max_output_tokens
         if limit is not None and 0 < longest_reply < limit:
             self._replace("max_tokens", longest_reply, f"the longest reply of {self.model.name}")
         return self.settings.get("max_tokens")

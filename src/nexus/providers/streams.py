@@ -91,7 +91,8 @@ class StreamReader:
             is_whole = _is_whole_reply(fields, self._provider)
             if self._provider == "openai" and fields.get("choices"):
                 # Chunks with `message` in place of `delta` look like whole replies, of which there is one.
-                is_whole, self._has_choices = is_whole and not self._has_choices, True
+                is_whole = is_whole and not self._has_choices
+                self._has_choices = True
                 if is_whole:
                     self._events.add(fields)
                 self._whole = None
@@ -208,7 +209,8 @@ class _ChatEvents:
         for choice in map(mapping, items_of(event.get("choices"))):
             index = choice.get("index") or 0
             state = self._choices.setdefault(index, {"index": index, "message": {"role": "assistant", "content": None}})
-            delta, so_far = mapping(choice.get("delta")) or mapping(choice.get("message")), state["message"]
+            delta = mapping(choice.get("delta")) or mapping(choice.get("message"))
+            so_far = state["message"]
             is_end = not choice.get("delta") and bool(choice.get("finish_reason"))
             is_repeated = is_end and repeats_deltas(delta, so_far)
             if is_repeated:
@@ -263,7 +265,8 @@ class _Places:
 
     def begin(self, index: object, item_id: object = None) -> int:
         """Return the number of the block or item that begins."""
-        number, self._count = self._count, self._count + 1
+        number = self._count
+        self._count += 1
         self._numbers.update({("index", index): number, ("id", item_id): number, "last": number})
         return number
 
@@ -382,11 +385,14 @@ class _ResponsesEvents:
         self._places = _Places()
 
     def add(self, event: Fields) -> Iterable[_Piece]:
-        kind, delta = text_of(event.get("type")), text_of(event.get("delta"))
-        number, item_id = event.get("output_index"), event.get("item_id") or mapping(event.get("item")).get("id")
+        kind = text_of(event.get("type"))
+        delta = text_of(event.get("delta"))
+        number = event.get("output_index")
+        item_id = event.get("item_id") or mapping(event.get("item")).get("id")
         match kind:
             case "response.completed" | "response.incomplete" | "response.failed":
-                self._response, self.has_ended = {**mapping(event["response"])}, True
+                self._response = {**mapping(event["response"])}
+                self.has_ended = True
                 output = () if self._streamed else enumerate(map(mapping, items_of(self._response.get("output"))))
                 return [piece for number, item in output for piece in self._whole_item(number, item)]
             case "response.created" | "response.in_progress" | "response.queued":

@@ -39,7 +39,8 @@ class ConversationParts:
     """The conversation in a provider's format. Shared with later calls: read only."""
 
     fragments: list[Any]
-    settled: int  # Number of leading fragments that later calls of the same window repeat
+    settled: int
+    """Number of leading fragments that later calls of the same window repeat."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,8 @@ def owned(fragments: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
     The insides of all but the last `COPIED_MESSAGES` are shared with later bodies and must not be changed.
     """
-    older, newest = fragments[:-COPIED_MESSAGES], fragments[-COPIED_MESSAGES:]
+    older = fragments[:-COPIED_MESSAGES]
+    newest = fragments[-COPIED_MESSAGES:]
     return [*map(dict[str, Any].copy, older), *msgspec.to_builtins(newest)]
 
 

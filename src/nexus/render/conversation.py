@@ -122,7 +122,8 @@ def _time(at_ms: int) -> str:
 
 
 def _part_lines(part: Part, layout: _Layout) -> Iterator[str]:
-    dots, full = layout.signs.dots, layout.full
+    dots = layout.signs.dots
+    full = layout.full
     match part:
         case Text(text):
             return _indented(text)

@@ -10,7 +10,9 @@ from nexus.types.message import Message
 
 def report(ctx: AssembledContext) -> str:
     """Return the report: several lines without color."""
-    manifest, accounting, budget = ctx.provenance.manifest, ctx.accounting, ctx.token_budget
+    manifest = ctx.provenance.manifest
+    accounting = ctx.accounting
+    budget = ctx.token_budget
     total = budget.used.total
     limits = f"window {budget.model_limit:,} − response {budget.reserve_response:,} − tools {budget.reserve_tools:,}"
     share = 100 * total / budget.available if budget.available else 0
@@ -41,7 +43,8 @@ def report(ctx: AssembledContext) -> str:
 
 def _omitted(ctx: AssembledContext) -> list[str]:
     lines: list[str] = []
-    manifest, cut = ctx.provenance.manifest, ctx.cut
+    manifest = ctx.provenance.manifest
+    cut = ctx.cut
     engine = engine_state(ctx)
     opening = map(engine.plain_text if engine else Message.text, ctx.history.opening)
     notice = next((text for text in opening if text.startswith("[Earlier messages left out")), "")

@@ -66,10 +66,14 @@ class ReadEntry(Struct, frozen=True):
 class _Track(Struct):
     """State of the previous entries."""
 
-    index: int = -1  # the largest
-    turns: tuple[int, ...] = (0,)  # valid for the next entry: after a wrong one the expected and the actual turn
-    unanswered: bool = False  # after a user's entry
-    at_us: int | None = None  # the latest
+    index: int = -1
+    """The largest."""
+    turns: tuple[int, ...] = (0,)
+    """Valid for the next entry: after a wrong one the expected and the actual turn."""
+    unanswered: bool = False
+    """After a user's entry."""
+    at_us: int | None = None
+    """The latest."""
 
     def add(
         self, index: int | None, turn: int | None, at_us: int | None, role: str | None
@@ -116,11 +120,13 @@ def violations(text: str, *, damaged: bool = False) -> Iterator[Violation]:
     """Yield the violations in a turn log's text, in its order. `damaged`: bytes of the file were not UTF-8."""
     if damaged:
         yield Violation(-1, None, 1, 0, "error", "the file is not UTF-8")
-    last, line = -1, 1
+    last = -1
+    line = 1
     try:
         for entry in read_entries(text):
             yield from entry.violations
-            last, line = entry.position, entry.line
+            last = entry.position
+            line = entry.line
     except BadTurnLog as error:
         yield Violation(last + 1 if last >= 0 else -1, None, line, 0, "error", str(error))
         return
@@ -138,8 +144,10 @@ def read_entries(text: str) -> Iterator[ReadEntry]:
             yield ReadEntry(position, item.line, item.text, violations=(violation,))
             continue
         fields = dict(pairs)
-        index, turn = _number(fields.get("index", "")), _number(fields.get("turn", ""))
-        timestamp, role = string_of(fields.get("timestamp", "")), string_of(fields.get("role", ""))
+        index = _number(fields.get("index", ""))
+        turn = _number(fields.get("turn", ""))
+        timestamp = string_of(fields.get("timestamp", ""))
+        role = string_of(fields.get("role", ""))
         at_us = times.parse_time(timestamp) if timestamp is not None else None
         content = bare_content(fields["content"]) if "content" in fields else None
         extra = fields.get(EXTRA, "")

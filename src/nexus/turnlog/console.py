@@ -162,7 +162,8 @@ class _Display:
 
     def _call(self, fields: Mapping[str, str]) -> Iterator[str]:
         """Yield a call: its tool and parameters, the text of a post on its own line, and the reason."""
-        signs, tool = self.signs, string_of(fields.get("toolCall", "")) or ""
+        signs = self.signs
+        tool = string_of(fields.get("toolCall", "")) or ""
         post = tool == POST
         sign = signs.post if post else signs.finish if tool == FINISH else signs.tool
         hidden = {"toolCall", "reasoning", *(("text",) if post else ())}

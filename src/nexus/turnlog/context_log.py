@@ -89,7 +89,8 @@ def _shown_units(message: Message) -> list[tuple[Unit, LogEntry | None]]:
     units: list[tuple[Unit, LogEntry | None]] = []
     notes: list[Part] = []
     for line in _lines(message):
-        entry, note = _entry_with_mark(line), parse_note_line(line)
+        entry = _entry_with_mark(line)
+        note = parse_note_line(line)
         if entry is not None:
             text = Text(parse_entry_text(line) or "")
             parts = (text,) if entry.role == "system" else (*notes, text)

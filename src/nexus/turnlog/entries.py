@@ -94,8 +94,10 @@ class LogEntry(Struct, frozen=True):
     turn: int
     timestamp: str
     role: LogRole
-    content: str | Members  # a system text, or the members of the printed object as JSON texts
-    extra: dict[str, Any] = {}  # the object under the key `nexus`
+    content: str | Members
+    """A system text, or the members of the printed object as JSON texts."""
+    extra: dict[str, Any] = {}
+    """The object under the key `nexus`."""
     written: str = ""
     """JSON text of an imported entry that another program formatted differently; it is shown unchanged."""
 
@@ -105,28 +107,39 @@ class Position(Struct, frozen=True):
 
     index: int = 0
     turn: int = 0
-    role: str = ""  # role of the previous entry that is not a system entry
-    at_us: int | None = None  # time of the previous entry in microseconds since 1970
-    instructions: str | None = None  # system text at the beginning of the log; None before the first entry
-    first: int = 0  # first index that is still shown: after a clear, or where the last compaction stopped
-    posting: tuple[int, bool] = (0, False)  # a turn of the ledger, and whether its last call offered to post
+    role: str = ""
+    """Role of the previous entry that is not a system entry."""
+    at_us: int | None = None
+    """Time of the previous entry in microseconds since 1970."""
+    instructions: str | None = None
+    """System text at the beginning of the log; None before the first entry."""
+    first: int = 0
+    """First index that is still shown: after a clear, or where the last compaction stopped."""
+    posting: tuple[int, bool] = (0, False)
+    """A turn of the ledger, and whether its last call offered to post."""
 
 
 class Unit(Struct, frozen=True):
     """A message, or a compaction or clear, with the tool results that follow it."""
 
     kind: Literal["message", "results", "compaction", "clear"] = "message"
-    message: Message | None = None  # None for checkpoints and for results without a preceding message
+    message: Message | None = None
+    """None for checkpoints and for results without a preceding message."""
     results: tuple[Message, ...] = ()
-    at_ms: int = 0  # time of the ledger entry, for messages without one
+    at_ms: int = 0
+    """Time of the ledger entry, for messages without one."""
     facts: dict[str, Any] = {}
     """Details of an imported entry without a place in a message (see `nexus.turnlog.reader`)."""
-    turn: int = 0  # turn of the ledger entry
-    posting: bool | None = None  # whether posting was offered, None if the entry names no tools
+    turn: int = 0
+    """Turn of the ledger entry."""
+    posting: bool | None = None
+    """Whether posting was offered, None if the entry names no tools."""
     principal: str = ""
     summary: str = ""
-    about: dict[str, Any] = {}  # trigger and token count of a compaction
-    kept_ref: MessageRef | None = None  # first message that a compaction kept, and its index in the log
+    about: dict[str, Any] = {}
+    """Trigger and token count of a compaction."""
+    kept_ref: MessageRef | None = None
+    """First message that a compaction kept, and its index in the log."""
     kept_from: int | None = None
     place: MessageRef = MessageRef(0, 0)
     result_places: tuple[MessageRef, ...] = ()
@@ -227,7 +240,8 @@ def parse_bare(role: LogRole, content: str | Members) -> BareEntry:
     text, reasoning = (string_of(fields.get(name, "")) or "" for name in ("text", "reasoning"))
     if role != "assistant":
         return BareEntry(text)
-    tool, nested = string_of(fields.get("toolCall", "")) or "", fields.get("arguments", "")
+    tool = string_of(fields.get("toolCall", "")) or ""
+    nested = fields.get("arguments", "")
     if not tool:
         others = tuple(member for member in content if member[0] != "reasoning")
         return BareEntry(object_text(others) if others and "text" not in fields else text, reasoning)
@@ -419,7 +433,8 @@ def parse_entry_line(line: str) -> LogEntry | None:
     """Return the entry of a line without its extra key; None for any other line."""
     fields = dict(members(line) or ())
     content = bare_content(fields.get("content", ""))
-    role, time = string_of(fields.get("role", "")), string_of(fields.get("timestamp", ""))
+    role = string_of(fields.get("role", ""))
+    time = string_of(fields.get("timestamp", ""))
     numbers = [fields.get(name, "") for name in ("index", "turn")]
     if tuple(fields)[: len(FIELDS)] != FIELDS or content is None or time is None:
         return None
@@ -464,7 +479,8 @@ def _without_tags(line: str) -> str:
         more = len(run[0]) - (len(old[0]) if old else 0)
         if more:
             pieces += (line[end : start - 1], _json_escape(line[start - 1]) * more)
-            end, added = start, added + more
+            end = start
+            added += more
     return "".join((*pieces, line[end:]))
 
 

@@ -48,7 +48,9 @@ def items(text: str) -> Iterator[JsonItem]:
 
     Raises BadTurnLog with the position if the text is not JSON or not an array, possibly after some items.
     """
-    at, line, counted_to = _after_space(text, 0), 1, 0
+    at = _after_space(text, 0)
+    line = 1
+    counted_to = 0
     if text[at : at + 1] != "[":
         _parse_value(text, at)
         raise BadTurnLog("not a JSON array of entries")
@@ -58,7 +60,8 @@ def items(text: str) -> Iterator[JsonItem]:
         at += 1
     while sign != "]":
         _, end = _parse_value(text, at)
-        line, counted_to = line + text.count("\n", counted_to, at), at
+        line += text.count("\n", counted_to, at)
+        counted_to = at
         yield JsonItem(text[at:end], line, end)
         at = _after_space(text, end)
         sign = text[at : at + 1]
@@ -150,7 +153,8 @@ def escape_surrogates(text: str) -> str:
 
 def indent(text: str, level: int = 0) -> Iterator[str]:
     """Yield the lines of a JSON text as the document prints them: two spaces a level, empty arrays on one line."""
-    line, before = "  " * level, ""
+    line = "  " * level
+    before = ""
     for sign in _TOKEN.findall(text):
         if sign in "}]":
             level -= 1

@@ -118,7 +118,8 @@ class Log(PathFormat):
     def rendered(self, entries: Iterable[Entry]) -> Iterator[Entry]:
         """Yield entries of the path with their messages as log entries, recounted."""
         for entry in entries:
-            units, rows = {unit.place: unit for unit in self._units(entry)}, list[StoredMessage]()
+            units = {unit.place: unit for unit in self._units(entry)}
+            rows = list[StoredMessage]()
             for row in entry.rows:
                 unit = units.get(row.ref)
                 if row.message.role == "tool" or unit is None:

@@ -168,7 +168,8 @@ def _add(log: _Log, unit: Unit, group: list[ReadEntry]) -> None:
     at_ms = _at_ms(group[-1])
     step = Step(pieces=(Piece(key),), at_ms=at_ms, facts={FACTS: unit.facts} if unit.facts else {})
     if unit.kind == "compaction":
-        trigger, tokens = unit.about["trigger"], unit.about.get("tokens_before", 0)
+        trigger = unit.about["trigger"]
+        tokens = unit.about.get("tokens_before", 0)
         kept_from = "" if unit.kept_from is None else log.keys[unit.kept_from]
         step = replace(
             step, kind="compaction", summary=unit.summary, trigger=trigger, tokens_before=tokens, kept_from=kept_from
@@ -211,10 +212,13 @@ def _unit(group: list[ReadEntry], log: _Log) -> Unit | None:
 
 
 def _checkpoint(entry: ReadEntry, extra: dict[str, Any], results: tuple[Message, ...], log: _Log) -> Unit | None:
-    facts, at_ms = _facts(entry, log.at), _at_ms(entry)
+    facts = _facts(entry, log.at)
+    at_ms = _at_ms(entry)
     if extra.get("mark") == "clear":
         return Unit("clear", results=results, at_ms=at_ms, facts=facts)
-    trigger, tokens, kept_from = extra.get("trigger"), extra.get("tokens_before", 1), extra.get("kept_from")
+    trigger = extra.get("trigger")
+    tokens = extra.get("tokens_before", 1)
+    kept_from = extra.get("kept_from")
     is_valid = extra.get("mark") == "compaction" and isinstance(trigger, str) and type(tokens) is int
     if not is_valid or not isinstance(entry.content, str) or (kept_from is not None and kept_from not in log.keys):
         return None
@@ -225,8 +229,11 @@ def _checkpoint(entry: ReadEntry, extra: dict[str, Any], results: tuple[Message,
 
 def _message_unit(group: list[ReadEntry], results: tuple[Message, ...], at: Position) -> Unit | None:
     """Return the message of a group with the parts of all its entries."""
-    first, parts = group[0], list[Part]()
-    role, index, at_ms = first.role, _index(first, at.index), _at_ms(first)
+    first = group[0]
+    parts = list[Part]()
+    role = first.role
+    index = _index(first, at.index)
+    at_ms = _at_ms(first)
     plain: Message | None = None
     for number, entry in enumerate(group):
         if role not in LOG_ROLES or entry.content is None or entry.role != role:
@@ -254,9 +261,11 @@ def _take_bare(log: _Log, entry: ReadEntry) -> None:
     """Add an entry as printed; its errors become problems."""
     for violation in entry.violations:
         if violation.level == "error":
-            kind, text = f"requirement {violation.requirement}", f"entry {entry.position}: {violation.reason}"
+            kind = f"requirement {violation.requirement}"
+            text = f"entry {entry.position}: {violation.reason}"
             log.problems.append(Problem(entry.line, kind, text))
-    role, content = entry.role, entry.content
+    role = entry.role
+    content = entry.content
     if role not in LOG_ROLES or content is None:
         return
     index = log.at.index

@@ -93,7 +93,8 @@ def parts_of_entries(
             call = next(remaining, None) if real else _new_call(bare, is_offered, f"{calls}_{number}")
             if call is None or call.name != bare.tool:
                 return ()
-        reasoning, parameter = bare.reasoning, reasoning_parameter(call) if call else ""
+        reasoning = bare.reasoning
+        parameter = reasoning_parameter(call) if call else ""
         if parameter and reasoning.endswith(parameter):  # shown after the message's own
             reasoning = reasoning.removesuffix(parameter).removesuffix("\n")
         if reasoning:

@@ -45,7 +45,8 @@ def parse_time(text: str) -> int | None:
     unit = timedelta(seconds=1) if match["second"] else timedelta(minutes=1) if match["minute"] else timedelta(hours=1)
     digits = (match["fraction"] or "0")[:18]
     fraction = timedelta(microseconds=(unit // _MICROSECOND) * int(digits) // 10 ** len(digits))
-    date, zone = match["date"].replace("-", ""), (match["zone"] or "Z").replace(":", "").ljust(5, "0")
+    date = match["date"].replace("-", "")
+    zone = (match["zone"] or "Z").replace(":", "").ljust(5, "0")
     try:
         if len(date) == 7 and "W" not in date:  # datetime parses no ordinal dates
             day = datetime(int(date[:4]), 1, 1, tzinfo=UTC) + timedelta(days=int(date[4:]) - 1)

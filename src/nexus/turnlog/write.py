@@ -84,7 +84,8 @@ def log_units(
                 continue
             if unit is not None:
                 yield _with_more_results(unit, results, places)
-                results, places = [], []
+                results = []
+                places = []
             principal = entry.body.get("principal")
             principal = principal if isinstance(principal, str) else ""
             # Details of an imported entry are those of its first message.
@@ -120,7 +121,8 @@ def _with_more_results(unit: Unit, results: list[Message], places: list[MessageR
 
 def _checkpoint_unit(entry: Entry, undone: Collection[int]) -> Unit | None:
     """Return the unit of a compaction or clear; None for all other entries."""
-    place, body = MessageRef(entry.seq, 0), entry.body
+    place = MessageRef(entry.seq, 0)
+    body = entry.body
     if entry.kind == "clear":
         return Unit("clear", at_ms=entry.at_ms, facts=_facts(entry), place=place)
     if entry.kind != "compaction" or entry.seq in undone:
@@ -202,7 +204,8 @@ def entries_for(unit: Unit, at: Position) -> tuple[list[LogEntry], Position]:
         at = replace(at, index=at.index + 1, instructions=NO_SYSTEM)
     new = _entries(unit, replace(at, index=_index(unit, at), at_us=at_us), timestamp)
     if new:
-        last, marked = new[-1], "mark" in new[-1].extra
+        last = new[-1]
+        marked = "mark" in new[-1].extra
         text = last.content if isinstance(last.content, str) and not marked else NO_SYSTEM
         at = Position(
             last.index + 1,
@@ -293,7 +296,8 @@ def _entries(unit: Unit, at: Position, timestamp: str) -> list[LogEntry]:
     user = userid if isinstance(userid, str) else f"<@{unit.principal}>" if unit.principal else NO_USER
     entries: list[LogEntry] = []
     for number, parts in enumerate(slices(message)):
-        older, unposted = unit.facts.get(OLDER) is True, _is_unposted(unit, at)
+        older = unit.facts.get(OLDER) is True
+        unposted = _is_unposted(unit, at)
         content = content_of(role, parts, user, older=older, unposted=unposted)
         bare = parse_bare(role, content)
         plain = message_of(role, bare, at.index + number, (at.at_us or 0) // 1_000)

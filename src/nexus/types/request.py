@@ -138,7 +138,8 @@ def checked_request(request: Request) -> tuple[Request, tuple[ContextWarning, ..
     identity = request.identity
     try:
         event = checked(replace(request.event, hook_data={}, metadata={}), Event)
-        hook_data, metadata = dict(request.event.hook_data), dict(request.event.metadata)
+        hook_data = dict(request.event.hook_data)
+        metadata = dict(request.event.metadata)
     except (TypeError, ValueError) as error:
         raise BadEvent(f"event invalid: {error} (pass a text, a nexus.Event, or results as nexus.tool(…))") from error
     try:
@@ -146,7 +147,9 @@ def checked_request(request: Request) -> tuple[Request, tuple[ContextWarning, ..
             request, event=Event(), identity=replace(identity, user_profile={}), tools=(), model_config={}, blocks={}
         )
         valid = checked(plain, Request, 10**MAX_DIGITS)
-        settings, blocks, user_profile = dict(request.model_config), dict(request.blocks), dict(identity.user_profile)
+        settings = dict(request.model_config)
+        blocks = dict(request.blocks)
+        user_profile = dict(identity.user_profile)
         check_json(settings)
         check_settings(settings)
     except BadSetting:

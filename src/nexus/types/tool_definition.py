@@ -103,7 +103,8 @@ def _problems_of_json(definitions: bytes) -> bool:
     keys = set[str]()
     try:
         for definition in single_definitions(msgspec.json.decode(definitions)):
-            keys_before, key = len(keys), _key(_checked_definition(definition))
+            keys_before = len(keys)
+            key = _key(_checked_definition(definition))
             keys.add(key)
             if len(keys) == keys_before:
                 return True
@@ -218,7 +219,8 @@ class ToolMetadata(Struct, frozen=True):
 
     name: str
     category: str = ""
-    roles: tuple[str, ...] = ()  # The agents' roles that may have the tool; empty for all
+    roles: tuple[str, ...] = ()
+    """The agents' roles that may have the tool; empty for all."""
 
 
 def iter_definitions(definitions: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
@@ -255,7 +257,8 @@ def tool_metadata(definition: Mapping[str, Any]) -> ToolMetadata | None:
                 values.update({key: items[key] for key in _METADATA_FIELDS if key in items})
     if not values:
         return ToolMetadata(name)
-    category, roles = values.get("category"), values.get("roles")
+    category = values.get("category")
+    roles = values.get("roles")
     names: Iterable[object] = () if roles is None else (roles,)
     if isinstance(roles, (list, tuple)):
         names = cast("Iterable[object]", roles)
@@ -346,9 +349,11 @@ class ToolSpec(Struct, frozen=True, order=True, omit_defaults=True):
         """Return the definition in a form that says everything: its own, or the longest one, which is the counted one."""
         if self.is_typed:
             return self.provider_fields
-        name, key = {"name": self.name, "description": self.description}, "parameters_json_schema"
+        name = {"name": self.name, "description": self.description}
+        key = "parameters_json_schema"
         if self.provider == "openai":
-            name, key = {"type": "function", **name}, "parameters"
+            name = {"type": "function", **name}
+            key = "parameters"
         elif self.provider == "anthropic":
             key = "input_schema"
         return {**name, key: self.schema, **self.provider_fields}

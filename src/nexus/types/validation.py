@@ -130,7 +130,8 @@ def is_json(value: object) -> bool:
 
 def check_json(value: object, max_levels: int = MAX_LEVELS, max_integer: int = 10**MAX_DIGITS) -> None:
     """Check the depth and the integers of a value of dicts and lists. Raises ValueError."""
-    levels, layer = 0, [cast("Any", value)]
+    levels = 0
+    layer = [cast("Any", value)]
     while layer:
         inner: list[Any] = []
         containers = 0
@@ -146,7 +147,8 @@ def check_json(value: object, max_levels: int = MAX_LEVELS, max_integer: int = 1
                 inner.extend(values)
         if levels > max_levels and containers:
             raise ValueError(f"nested more than {max_levels} levels deep")
-        levels, layer = levels + 1, inner
+        levels = levels + 1
+        layer = inner
 
 
 def _clean(value: Any) -> Any:
