@@ -90,6 +90,13 @@ def with_made_ids(parts: Sequence[Part], calls: CallIndex) -> tuple[list[Part], 
     return new_parts, new_ids
 
 
+def with_author(messages: Sequence[Message], author: str) -> tuple[Message, ...]:
+    """Return messages of which the assistant's are by this model; unchanged without a name."""
+    if not author:
+        return tuple(messages)
+    return tuple(replace(message, model=author) if message.role == "assistant" else message for message in messages)
+
+
 ReadOne: TypeAlias = Callable[[Any, CallIndex], tuple[Message, ...]]
 
 
@@ -128,7 +135,9 @@ def split_results(message: Message) -> tuple[Message, ...]:
         return (message,)
     answer = Message("tool", results, id=message.id, meta=message.meta)
     others = tuple(part for part in message.parts if not isinstance(part, ToolResult))
-    return (answer, Message("user", others, id=f"{message.id}:rest" if message.id else "")) if others else (answer,)
+    if not others:
+        return (answer,)
+    return (answer, Message("user", others, id=f"{message.id}:rest" if message.id else ""))
 
 
 def compact_json(value: Any) -> str:
@@ -152,6 +161,11 @@ def mapping(value: Any) -> dict[str, Any]:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
+def present_fields(value: Any) -> dict[str, Any]:
+    """Return the fields of a JSON object that are not null, in a new dict."""
+    return {name: item for name, item in mapping(value).items() if item is not None}
+
+
 def as_mapping(value: object) -> dict[str, Any] | None:
     """Return a mapping as a dict, a client library's object as its fields without nulls; None for anything else."""
     if isinstance(value, Mapping):
@@ -164,14 +178,18 @@ def as_mapping(value: object) -> dict[str, Any] | None:
 
 def plain_json(value: object) -> Any:
     """Return a copy as JSON values, with client libraries' objects as their fields wherever they are; bytes as base64."""
-    if isinstance(value, (str, int, float, type(None))):
-        return text_of(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return text_of(value)
+    if isinstance(value, (int, float, type(None))):
+        return value
     if isinstance(value, (bytes, bytearray)):
         return base64.b64encode(value).decode()
     fields = as_mapping(value)
     if fields is not None:
         return {str(name): plain_json(item) for name, item in fields.items()}
-    return [plain_json(item) for item in cast("Iterable[object]", value)] if isinstance(value, Iterable) else str(value)
+    if isinstance(value, Iterable):
+        return [plain_json(item) for item in cast("Iterable[object]", value)]
+    return str(value)
 
 
 _TOOL_ARGUMENTS = ("input", "args", "arguments", "response")
