@@ -94,7 +94,9 @@ def _anthropic_message(fragments: list[Fragment], index: int, marked: frozenset[
 
 def _gemini_message(fragments: list[Fragment], index: int, _marked: frozenset[int]) -> dict[str, Any]:
     message = fragments[index]
-    return {**message, "parts": gemini.ordered(fragments[index - 1]["parts"], message["parts"])} if index else message
+    if index == 0:
+        return message
+    return {**message, "parts": gemini.ordered(fragments[index - 1]["parts"], message["parts"])}
 
 
 _BODY_PARTS: dict[ProviderFormat, _BodyParts] = {

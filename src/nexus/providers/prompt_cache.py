@@ -76,11 +76,15 @@ class CacheRule(Struct, frozen=True):
 
     def rates_at(self, prompt_tokens: int) -> Rates:
         """Return the rates of a call with a prompt of this size."""
-        return self.long_rates if self.long_rates and 0 < self.long_from <= prompt_tokens else self.rates
+        if self.long_rates is not None and 0 < self.long_from <= prompt_tokens:
+            return self.long_rates
+        return self.rates
 
     def cached_part(self, tokens: int) -> int:
         """Return the tokens of a prefix that can be cached: whole steps, 0 below the smallest prefix."""
-        return tokens - tokens % self.step_tokens if tokens >= self.min_tokens else 0
+        if tokens < self.min_tokens:
+            return 0
+        return tokens - tokens % self.step_tokens
 
 
 def cache_rule(model: Model, *, hour: bool = False) -> CacheRule:
@@ -151,7 +155,8 @@ def _settings_hash(settings: Mapping[str, Any]) -> str:
 def _rates(prices: Prices | None, rules: CacheRules, *, hour: bool) -> Rates:
     """Return prices as rates; without prices relative ones, in which an input token costs 1,000,000."""
     if prices is None:
-        usd_per_million = (1, 0, rules.read_factor, rules.write_long_factor if hour else rules.write_factor)
+        write = rules.write_long_factor if hour else rules.write_factor
+        usd_per_million = (1, 0, rules.read_factor, write)
     else:
         write = prices.cache_write_1h if hour else prices.cache_write
         usd_per_million = (prices.input, prices.output, prices.cache_read, write)
@@ -257,15 +262,14 @@ class Cache:
         idle = now - self._now if self._last else 0
         path = self._walk(call)
         sums = [0, *accumulate(segment.tokens for segment in call.segments)]
-        read, cached = (
-            self._send_with_breakpoints(call, path, sums, now)
-            if self.rule.uses_breakpoints
-            else self._send_automatic(path, sums, now)
-        )
+        if self.rule.uses_breakpoints:
+            read, cached = self._send_with_breakpoints(call, path, sums, now)
+        else:
+            read, cached = self._send_automatic(path, sums, now)
         common = len(path) - 1
         if self._last is not None:
             before = self._last[0]
-            shorter = min(len(self._last[0]), len(path))
+            shorter = min(len(before), len(path))
             # Equal nodes are equal prefixes, so the first difference can be found by bisection.
             common = bisect_left(range(shorter), 1, key=lambda length: int(before[length] != path[length])) - 1
         miss = self._why(call, sums, read, common, idle)

@@ -178,7 +178,9 @@ def error_text(error: object) -> str:
 def _by_code(details: ErrorDetails, plain: list[str], company: str, window: int) -> OverflowVerdict | None:
     """Return the verdict of codes, types, class names and status 429."""
     codes = error_rules().codes
-    too_long = codes.too_long | {ZHIPU_TOO_LONG} if company in ZHIPU else codes.too_long
+    too_long = codes.too_long
+    if company in ZHIPU:
+        too_long |= {ZHIPU_TOO_LONG}
     # First: the text of OpenAI's `string_above_max_length` can read like an overflow.
     if source := _code_of(details, codes.unrelated):
         return OverflowVerdict("other", source, text=_truncated("".join(details.texts[:1])))
@@ -209,9 +211,11 @@ def _by_text(details: ErrorDetails, plain: list[str], company: str, window: int)
     if _first_match(rules.overflow, plain):
         return _overflow(details, plain, "", window, "input")
     text = _truncated("".join(details.texts[:1]))
-    if status in (400, 413) and company in EMPTY_IS_OVERFLOW and all(_NO_WORDS.match(words) for words in plain):
+    if status in (400, 413) and company in EMPTY_IS_OVERFLOW and all(map(_NO_WORDS.match, plain)):
         return OverflowVerdict("overflow", f"status:{status} without a body", "input", text=text)
-    return OverflowVerdict("overflow", "status:413", "bytes", text=text) if status == 413 else None
+    if status == 413:
+        return OverflowVerdict("overflow", "status:413", "bytes", text=text)
+    return None
 
 
 def _overflow(details: ErrorDetails, plain: list[str], source: str, window: int, part: TooMuch) -> OverflowVerdict:
@@ -272,4 +276,6 @@ def _code_of(details: ErrorDetails, codes: frozenset[str]) -> str:
 
 def _truncated(text: str) -> str:
     clean = " ".join(sanitize_text(text[: 4 * SHOWN_CHARS]).split())
-    return clean if len(clean) <= SHOWN_CHARS else f"{clean[: SHOWN_CHARS - 1]}…"
+    if len(clean) <= SHOWN_CHARS:
+        return clean
+    return f"{clean[: SHOWN_CHARS - 1]}…"

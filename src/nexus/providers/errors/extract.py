@@ -150,7 +150,10 @@ class _ErrorReader:
         """Read a status, a text, a body, or a pair of a status and one of the others."""
         if issubclass(type(value), tuple):
             for item in cast("tuple[object, ...]", value)[:2]:
-                self.read_value(item) if not issubclass(type(item), tuple) else self._take("body", item)
+                if issubclass(type(item), tuple):
+                    self._take("body", item)
+                else:
+                    self.read_value(item)
         elif issubclass(type(value), int):
             self._take("status_code", value)
         else:
@@ -230,6 +233,7 @@ def _decoded(data: bytes | bytearray) -> str:
     """Return bytes as text; of many bytes only both ends."""
     view = memoryview(data)
     half = _MAX_JSON_CHARS // 2
-    fits = view.nbytes <= _MAX_JSON_CHARS
-    ends = view.tobytes() if fits else view[:half].tobytes() + b" " + view[-half:].tobytes()
+    if view.nbytes <= _MAX_JSON_CHARS:
+        return view.tobytes().decode("utf-8", "replace")
+    ends = view[:half].tobytes() + b" " + view[-half:].tobytes()
     return ends.decode("utf-8", "replace")
