@@ -101,7 +101,7 @@ class Step(Struct, frozen=True):
     def messages(self) -> tuple[Message, ...]:
         """The step's messages; pieces of one message (same role and id) are joined in order."""
         joined: list[Message] = []
-        for message in (message for piece in self.pieces for message in piece.messages):
+        for message in _messages_of(self):
             last = joined[-1] if joined else None
             if last and message.id and (last.id, last.role) == (message.id, message.role):
                 meta = _joined(last.meta, message.meta, len(last.parts))
@@ -174,8 +174,10 @@ class Transcript(Struct, frozen=True):
             return self.title
         steps = (step for step in self.steps if step.kind == "messages")
         messages = (message for step in steps for message in step.messages if message.role == "user")
-        words = next((words for message in messages if (words := _request_words(message))), "")
-        return words if len(words) <= TITLE_CHARS else f"{words[: TITLE_CHARS - 1].rstrip()}…"
+        words = next(filter(None, map(_request_words, messages)), "")
+        if len(words) <= TITLE_CHARS:
+            return words
+        return f"{words[: TITLE_CHARS - 1].rstrip()}…"
 
     def all_steps(self) -> Iterator[Step]:
         """Yield the steps of the main path, the forks and the side chains."""
@@ -210,7 +212,9 @@ def time_ms(value: object) -> int:
         if _SECONDS.fullmatch(text):
             return time_ms(float(text))
         time = _parse_time(text)
-        return max(0, (time - _EPOCH) // timedelta(milliseconds=1)) if time else 0
+        if time is None:
+            return 0
+        return max(0, (time - _EPOCH) // timedelta(milliseconds=1))
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < _MOST_SECONDS * 10**9:
         return 0
     if value <= _MOST_SECONDS:
@@ -264,8 +268,11 @@ def _dated(steps: tuple[Step, ...], fallback: int) -> tuple[Step, ...]:
     at_ms = next((step.at_ms for step in steps if step.at_ms), fallback)
     dated: list[Step] = []
     for step in steps:
-        at_ms = step.at_ms or at_ms
-        dated.append(step if step.at_ms else replace(step, at_ms=at_ms))
+        if step.at_ms:
+            at_ms = step.at_ms
+            dated.append(step)
+        else:
+            dated.append(replace(step, at_ms=at_ms))
     return tuple(dated)
 
 
@@ -294,11 +301,8 @@ def results_behind_calls(steps: Sequence[Step]) -> tuple[Step, ...]:
 
 def _follows_result(steps: Sequence[Step], index: int) -> bool:
     """Return True for a message of the assistant that follows a result."""
-    before = steps[index - 1]
-    step = steps[index]
-    return any(message.role == "tool" for message in before.messages) and any(
-        message.role == "assistant" for message in step.messages
-    )
+    has_result = any(message.role == "tool" for message in steps[index - 1].messages)
+    return has_result and any(message.role == "assistant" for message in steps[index].messages)
 
 
 def group_into_turns(steps: Sequence[Step], *, ended: bool = False) -> tuple[Step, ...]:
@@ -311,7 +315,7 @@ def group_into_turns(steps: Sequence[Step], *, ended: bool = False) -> tuple[Ste
     marked: list[Step] = []
     unanswered = under_way = False
     for step in steps:
-        first = next((message for piece in step.pieces for message in piece.messages), None)
+        first = next(_messages_of(step), None)
         role = first.role if first else ""
         opens = role == "user" and not unanswered and first is not None and first.source not in NOT_TYPED
         if (opens or step.kind == "clear") and under_way:
@@ -320,12 +324,21 @@ def group_into_turns(steps: Sequence[Step], *, ended: bool = False) -> tuple[Ste
         marked.append(replace(step, starts_turn=opens))
         unanswered = role == "user" and (opens or unanswered)
         under_way = step.kind != "failed" and (under_way or role in ("user", "assistant", "tool"))
-    if under_way and ended:
-        messages = [message for piece in marked[-1].pieces for message in piece.messages]
-        calls = any(True for message in messages for _ in message.calls())
-        if messages and messages[-1].role == "assistant" and not calls:
-            marked[-1] = replace(marked[-1], closes_turn=True)
+    if under_way and ended and _is_answer([*_messages_of(marked[-1])]):
+        marked[-1] = replace(marked[-1], closes_turn=True)
     return tuple(marked)
+
+
+def _messages_of(step: Step) -> Iterator[Message]:
+    """Yield the messages of a step's pieces as they are, unlike `Step.messages`."""
+    for piece in step.pieces:
+        yield from piece.messages
+
+
+def _is_answer(messages: list[Message]) -> bool:
+    """Return True for messages that end with the assistant's and have no calls."""
+    has_calls = any(True for message in messages for _ in message.calls())
+    return bool(messages) and messages[-1].role == "assistant" and not has_calls
 
 
 def _joined(first: str, second: str, parts_before: int) -> str:
