@@ -80,7 +80,9 @@ def user_event(record: dict[str, Any], content: Any) -> dict[str, Any]:
     """Return the event of a user's message with the content, text or parts, that another line has."""
     parts = [{"type": "text", "text": item} if isinstance(item, str) else item for item in items_of(content)]
     event = {**record, "message": {"role": "user", "content": parts or content}}
-    return {**event, "isMeta": True} if content_text(content).startswith(_NOT_TYPED) else event
+    if content_text(content).startswith(_NOT_TYPED):
+        event["isMeta"] = True
+    return event
 
 
 def content_text(content: Any) -> str:
@@ -95,5 +97,8 @@ def content_text(content: Any) -> str:
 def _contains(text: str, queued: str) -> bool:
     """Return true if a text has a queued message as complete lines or between tags, as commands are written."""
     words = queued.strip()
-    words = words.split()[0] if words.startswith("/") and f"<command-name>{words.split()[0]}<" in text else words
+    if words.startswith("/"):
+        command = words.split()[0]
+        if f"<command-name>{command}<" in text:
+            words = command
     return bool(words) and re.search(rf"(?:^|[\n>])\s*{re.escape(words)}\s*(?:$|[\n<])", text) is not None

@@ -71,8 +71,8 @@ class Chain:
     by_call: dict[str, int] = field(default_factory=dict[str, int])
     request: str = ""
     """System prompt and tools of the newest request, by hash."""
-    # by the index of a node: the lines that its children name as their parent
     child_lines: dict[int, set[str]] = field(default_factory=dict[int, set[str]])
+    """The lines that a node's children name as their parent, by the node's index."""
 
     @property
     def last(self) -> int:
