@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -88,8 +89,14 @@ class _Track(Struct):
         expected = tuple(number + rises for number in self.turns)
         if turn is not None and turn not in expected:
             yield 3, f"turn {turn} instead of {expected[0]}: it rises when an assistant follows a user"
-        self.index = max(self.index, index if index is not None else -1)
-        self.turns = expected if turn is None else (turn,) if turn in expected else (expected[0], turn)
+        if index is not None:
+            self.index = max(self.index, index)
+        if turn is None:
+            self.turns = expected
+        elif turn in expected:
+            self.turns = (turn,)
+        else:
+            self.turns = (expected[0], turn)
         self.unanswered = role == "user" or (self.unanswered and not rises)
         if at_us is not None:
             self.at_us = at_us if self.at_us is None else max(self.at_us, at_us)
@@ -172,10 +179,11 @@ def _fields(
     pairs: Members, index: int | None, turn: int | None, timestamp: str | None, role: str | None
 ) -> Iterator[tuple[int, str]]:
     """Yield missing and repeated fields and those of a wrong type."""
-    names = [name for name, _ in pairs]
     fields = dict(pairs)
-    for name in sorted({name for name in names if names.count(name) > 1}) if len(fields) < len(names) else ():
-        yield 2, f"field {_short(name)} repeated"
+    counts = Counter(name for name, _ in pairs)
+    for name in sorted(counts):
+        if counts[name] > 1:
+            yield 2, f"field {_short(name)} repeated"
     values = {"index": index, "turn": turn, "timestamp": timestamp, "role": role}
     kinds = {"index": "a whole number from 0 on", "turn": "a whole number from 0 on"}
     for name in FIELDS:
@@ -191,11 +199,15 @@ def _content(role: str | None, text: str, content: str | Members | None, extra: 
     """Yield violations in the content for a role."""
     if not text or role not in LOG_ROLES:
         return
-    if content is None or isinstance(content, str):
-        if content is None or role == "user":
-            kinds = "an object" if role == "user" else "text or an object"
-            yield 2, f"the `content` of an entry of role {role} is {kinds}, not {_short(text)}"
-        return
+    if content is None or (role == "user" and isinstance(content, str)):
+        kinds = "an object" if role == "user" else "text or an object"
+        yield 2, f"the `content` of an entry of role {role} is {kinds}, not {_short(text)}"
+    elif not isinstance(content, str):
+        yield from _content_members(role, content, extra)
+
+
+def _content_members(role: str, content: Members, extra: str) -> Iterator[tuple[int, str]]:
+    """Yield violations in a content that is an object."""
     fields = dict(content)
     if len(fields) < len(content):
         yield 2, "name repeated in `content`"
@@ -210,13 +222,16 @@ def _content(role: str | None, text: str, content: str | Members | None, extra: 
             yield 2, f"`{name}` in `content` is {_short(fields[name])}, not text"
     if tool == "":
         yield 2, "`toolCall` is empty"
-    key = object_of(extra)
-    parts = key["parts"] if isinstance(key.get("parts"), list) else [{"type": "tool_call"}]
-    kinds = [mapping(part).get("type") for part in parts]
-    unexplained = tool is not None and fields.get("reasoning", '""') == '""'
-    # A text shown as a call, or a call made together with the previous one, needs no reasoning.
-    if unexplained and "tool_call" in kinds and key.get("more") is not True:
-        yield 7, f"call of {_short(tool or '')} without reasoning"
+    if tool is not None and fields.get("reasoning", '""') == '""' and _needs_reasoning(object_of(extra)):
+        yield 7, f"call of {_short(tool)} without reasoning"
+
+
+def _needs_reasoning(extra: dict[str, Any]) -> bool:
+    """Return False for a text that is shown as a call, and for a call that was made together with the previous one."""
+    if extra.get("more") is True:
+        return False
+    parts = extra.get("parts")
+    return not isinstance(parts, list) or any(part.get("type") == "tool_call" for part in map(mapping, parts))
 
 
 _REQUIRED = {"user": ("userid", "text"), POST: ("text",)}
@@ -234,8 +249,10 @@ def object_of(text: str) -> dict[str, Any]:
 
 def _number(text: str) -> int | None:
     # The length is checked first: Python refuses to parse integers of more than 4,300 digits.
-    is_number = text.isascii() and text.isdigit() and len(text) <= len(str(MOST_INDEX))
-    return int(text) if is_number and int(text) <= MOST_INDEX else None
+    if not text.isascii() or not text.isdigit() or len(text) > len(str(MOST_INDEX)):
+        return None
+    number = int(text)
+    return number if number <= MOST_INDEX else None
 
 
 def _short(text: str) -> str:
