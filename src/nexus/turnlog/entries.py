@@ -193,7 +193,8 @@ def content_of(
     kinds = (Text, Thinking) if call or unposted else (Thinking,)
     texts = [part.text for part in parts if isinstance(part, kinds) and part.text]
     content: Members = (("toolCall", json_string(POST)), ("text", json_string(text)))
-    content = (("toolCall", json_string(FINISH)),) if unposted else content
+    if unposted:
+        content = (("toolCall", json_string(FINISH)),)
     if call:
         arguments = shallow_members(call.arguments)
         parameter = "" if older else reasoning_parameter(call)
@@ -201,7 +202,9 @@ def content_of(
             texts.append(parameter)
             arguments = tuple(member for member in arguments if member[0] != "reasoning")
         content = _call_content(call, arguments)
-    return (*content, ("reasoning", json_string("\n".join(texts)))) if texts else content
+    if texts:
+        return (*content, ("reasoning", json_string("\n".join(texts))))
+    return content
 
 
 def reasoning_parameter(call: ToolCall) -> str:
@@ -244,15 +247,19 @@ def parse_bare(role: LogRole, content: str | Members) -> BareEntry:
     nested = fields.get("arguments", "")
     if not tool:
         others = tuple(member for member in content if member[0] != "reasoning")
-        return BareEntry(object_text(others) if others and "text" not in fields else text, reasoning)
+        if others and "text" not in fields:
+            text = object_text(others)
+        return BareEntry(text, reasoning)
     arguments = string_of(nested)
     if arguments is None:
         # The parameters, then the members of `arguments`: names that the printed form reserves, or another type.
-        more = shallow_members(nested) if nested else ()
         shown = {name: value for name, value in fields.items() if name not in ("toolCall", "reasoning", "arguments")}
+        more = shallow_members(nested) if nested else ()
         if more is None:
             shown["arguments"] = nested
-        arguments = object_text((*shown.items(), *(member for member in more or () if member[0] not in shown)))
+        for name, value in more or ():
+            shown.setdefault(name, value)
+        arguments = object_text(tuple(shown.items()))
     return BareEntry(text, reasoning, tool, arguments)
 
 
@@ -379,13 +386,17 @@ def results_with(extra: Extra) -> tuple[Message, ...] | None:
         messages = tuple(msgspec.convert(_with_names(value, decode_text), Message) for value in values)
     except (ValueError, RecursionError, TypeError):
         return None
-    return messages if all(message.role == "tool" and is_time(message.at_ms) for message in messages) else None
+    if not all(message.role == "tool" and is_time(message.at_ms) for message in messages):
+        return None
+    return messages
 
 
 def _with_names(value: dict[str, Any], convert: Callable[[str], str]) -> dict[str, Any]:
-    return {
-        name: convert(field) if name in _NAMES and isinstance(field, str) else field for name, field in value.items()
-    }
+    named = {**value}
+    for name in _NAMES:
+        if isinstance(named.get(name), str):
+            named[name] = convert(named[name])
+    return named
 
 
 def omitted_details(extra: Extra) -> Counter[str]:
@@ -425,7 +436,10 @@ def parse_note_line(line: str) -> tuple[str, str] | None:
     pairs = members(line)
     if pairs is None or [name for name, _ in pairs] != [EXTRA]:
         return None
-    notes = [(kind, text) for kind, value in members(pairs[0][1]) or () if (text := string_of(value)) is not None]
+    notes: list[tuple[str, str]] = []
+    for kind, value in members(pairs[0][1]) or ():
+        if (text := string_of(value)) is not None:
+            notes.append((kind, text))
     return notes[0] if len(notes) == 1 else None
 
 
@@ -450,7 +464,9 @@ def parse_entry_text(line: str) -> str | None:
         return None
     if entry.role == "system":
         return parse_bare("system", entry.content).text
-    return entry.content if isinstance(entry.content, str) else string_of(dict(entry.content).get("text", '""'))
+    if isinstance(entry.content, str):
+        return entry.content
+    return string_of(dict(entry.content).get("text", '""'))
 
 
 def with_entry_text(line: str, text: str) -> str:

@@ -111,8 +111,12 @@ def shallow_members(text: str) -> Members | None:
         for token in _TOKEN.finditer(text):
             level += {"[": 1, "{": 1, "]": -1, "}": -1}.get(token[0], 0)
             deepest = max(deepest, level)
-    pairs = members(text) if deepest <= MOST_LEVELS else None
-    return pairs if pairs is not None and len(dict(pairs)) == len(pairs) else None
+    if deepest > MOST_LEVELS:
+        return None
+    pairs = members(text)
+    if pairs is None or len(dict(pairs)) < len(pairs):
+        return None
+    return pairs
 
 
 def minified(text: str) -> str:

@@ -25,16 +25,7 @@ from nexus.models import ModelClient, ModelReply, StreamItem
 from nexus.render.console import Signs
 from nexus.turnlog import times
 from nexus.turnlog.console import EMOJI, checkpoint_line, unit_lines
-from nexus.turnlog.entries import (
-    CLEARED,
-    SUMMARY,
-    LogEntry,
-    Position,
-    Unit,
-    entry_text,
-    parse_bare,
-    parse_entry_line,
-)
+from nexus.turnlog.entries import CLEARED, SUMMARY, LogEntry, Position, Unit, entry_text, parse_bare, parse_entry_line
 from nexus.turnlog.json_text import JsonItem, canonical, indent, items
 from nexus.turnlog.write import entries_for, log_units, strict_entries
 from nexus.types.ledger_entries import Entry
@@ -179,8 +170,11 @@ class TurnLog:
 
     def _with_prompt(self, place: _Place, prompt: str, entries: list[LogEntry], lines: list[str]) -> _Place:
         first = next(self._nx.ledger.iter_entries(self.session, 0, 1), None)
-        first_ms = min((row.message.at_ms or first.at_ms for row in first.rows), default=first.at_ms) if first else 0
-        unit = Unit(message=Message("system", (Text(prompt),)), at_ms=min(self._opened_ms, first_ms or self._opened_ms))
+        at_ms = self._opened_ms
+        if first is not None:
+            first_ms = min((row.message.at_ms or first.at_ms for row in first.rows), default=first.at_ms)
+            at_ms = min(at_ms, first_ms or at_ms)
+        unit = Unit(message=Message("system", (Text(prompt),)), at_ms=at_ms)
         new, at = entries_for(unit, place.at)
         entries += strict_entries(new, Counter())
         lines += self._lines(unit_lines(unit, new, signs=self._signs, full=self._full))
@@ -256,7 +250,8 @@ class TurnLog:
     def _close_after(self, text: str, end: int) -> None:
         """End the file's array behind an offset of its text."""
         remaining = text[:end].encode("utf-8", "surrogateescape")
-        self._end, self._size = len(remaining), len(text.encode("utf-8", "surrogateescape"))
+        self._end = len(remaining)
+        self._size = len(text.encode("utf-8", "surrogateescape"))
         close = END if end else "[]\n"
         if text[end:] != close:
             self._replace_end(close)

@@ -66,8 +66,8 @@ class _Log:
     at: Position = field(default_factory=Position)
     steps: list[Step] = field(default_factory=list[Step])
     problems: list[Problem] = field(default_factory=list[Problem])
-    # key of the step with the entry of an index
     keys: dict[int, str] = field(default_factory=dict[int, str])
+    """Key of the step with the entry of an index."""
 
 
 def read(path: Path, on_read: OnRead | None = None) -> Iterator[Transcript]:
@@ -168,13 +168,15 @@ def _add(log: _Log, unit: Unit, group: list[ReadEntry]) -> None:
     at_ms = _at_ms(group[-1])
     step = Step(pieces=(Piece(key),), at_ms=at_ms, facts={FACTS: unit.facts} if unit.facts else {})
     if unit.kind == "compaction":
-        trigger = unit.about["trigger"]
-        tokens = unit.about.get("tokens_before", 0)
-        kept_from = "" if unit.kept_from is None else log.keys[unit.kept_from]
-        step = replace(
-            step, kind="compaction", summary=unit.summary, trigger=trigger, tokens_before=tokens, kept_from=kept_from
+        compaction = replace(
+            step,
+            kind="compaction",
+            summary=unit.summary,
+            trigger=unit.about["trigger"],
+            tokens_before=unit.about.get("tokens_before", 0),
+            kept_from="" if unit.kept_from is None else log.keys[unit.kept_from],
         )
-        log.steps.append(step)
+        log.steps.append(compaction)
     elif unit.kind == "clear":
         log.steps.append(replace(step, kind="clear"))
     elif unit.message is not None:
@@ -195,17 +197,21 @@ def _unit(group: list[ReadEntry], log: _Log) -> Unit | None:
     """Return the unit described by the extra keys of a group; None without a valid key."""
     first, *more = group
     extra = object_of(first.extra)
-    results: tuple[Message, ...] | None = ()
+    if not extra or any(entry.has_error for entry in group):
+        return None
+    results: tuple[Message, ...] = ()
     for entry in group:
         more_results = results_with(object_of(entry.extra))
-        results = None if more_results is None or results is None else (*results, *more_results)
-    if not extra or results is None or any(entry.has_error for entry in group):
-        return None
+        if more_results is None:
+            return None
+        results += more_results
     if extra.get("made") is True:
         if more:
             return _message_unit(more, results, replace(log.at, index=log.at.index + 1, instructions=NO_SYSTEM))
-        at_ms = (results[0].at_ms if results else 0) or _at_ms(first)
-        return Unit("results", results=results, at_ms=at_ms, facts=_facts(first, log.at)) if results else None
+        if not results:
+            return None
+        at_ms = results[0].at_ms or _at_ms(first)
+        return Unit("results", results=results, at_ms=at_ms, facts=_facts(first, log.at))
     if "mark" in extra:
         return None if more else _checkpoint(first, extra, results, log)
     return _message_unit(group, results, log.at)
@@ -248,13 +254,16 @@ def _message_unit(group: list[ReadEntry], results: tuple[Message, ...], at: Posi
     message = message_with(object_of(first.extra), plain, tuple(parts)) if plain else None
     if message is None:
         return None
-    is_unposted = role == "assistant" and not any(message.calls()) and _tool(first) == FINISH
-    facts = {**_facts(first, at), **({UNPOSTED: True} if is_unposted else {})}
+    facts = _facts(first, at)
+    if role == "assistant" and not any(message.calls()) and _tool(first) == FINISH:
+        facts[UNPOSTED] = True
     return Unit(message=message, results=results, at_ms=at_ms, facts=facts)
 
 
 def _tool(entry: ReadEntry) -> str:
-    return parse_bare("assistant", entry.content).tool if entry.content is not None else ""
+    if entry.content is None:
+        return ""
+    return parse_bare("assistant", entry.content).tool
 
 
 def _take_bare(log: _Log, entry: ReadEntry) -> None:
@@ -300,7 +309,9 @@ def _facts(entry: ReadEntry, at: Position) -> dict[str, Any]:
 
 
 def _index(entry: ReadEntry, expected: int) -> int:
-    return entry.index if entry.index is not None and entry.index >= expected else expected
+    if entry.index is None:
+        return expected
+    return max(entry.index, expected)
 
 
 def _at_ms(entry: ReadEntry) -> int:
