@@ -116,7 +116,9 @@ class History(Sequence[Message]):
         index -= len(self.opening)
         if index < 0:
             return self.opening[index]
-        return self.shared[index] if index < self.end else self.closing[index - self.end]
+        if index < self.end:
+            return self.shared[index]
+        return self.closing[index - self.end]
 
     @classmethod
     def of(cls, messages: list[Message], tokens: int = 0) -> History:

@@ -106,7 +106,9 @@ def has_lone_surrogates(value: object) -> bool:
 
 
 def _plain_container(value: object) -> object:
-    return dict(cast("Mapping[Any, Any]", value)) if isinstance(value, Mapping) else _plain_scalar(value)
+    if isinstance(value, Mapping):
+        return dict(cast("Mapping[Any, Any]", value))
+    return _plain_scalar(value)
 
 
 def is_json(value: object) -> bool:
@@ -143,11 +145,12 @@ def check_json(value: object, max_levels: int = MAX_LEVELS, max_integer: int = 1
                     raise ValueError(f"integer of {item.bit_length()} bits, too large")
             elif isinstance(item, (dict, list, tuple)):
                 containers += 1
-                values = cast("dict[Any, Any]", item).values() if isinstance(item, dict) else cast("list[Any]", item)
-                inner.extend(values)
+                inner.extend(
+                    cast("dict[Any, Any]", item).values() if isinstance(item, dict) else cast("list[Any]", item)
+                )
         if levels > max_levels and containers:
             raise ValueError(f"nested more than {max_levels} levels deep")
-        levels = levels + 1
+        levels += 1
         layer = inner
 
 
