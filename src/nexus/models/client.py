@@ -222,8 +222,10 @@ class EndpointClient:
                     limit_s = limits.between_events_s
                     pieces = reader.add(event)
                 except TimeoutError as error:
-                    place = "between two events" if has_begun else "to the first event"
-                    waited = f"{min(limit_s, max(remaining_s, 0)):g} s {place}" if limit_s < remaining_s else "in all"
+                    waited = "in all"
+                    if limit_s < remaining_s:
+                        place = "between two events" if has_begun else "to the first event"
+                        waited = f"{min(limit_s, max(remaining_s, 0)):g} s {place}"
                     raise TimeoutError(f"no answer in time: {waited} (`Timeouts` has the limits)") from error
                 except Exception as error:
                     # An accepted request that fails without a known kind failed at the provider.
@@ -249,11 +251,8 @@ class EndpointClient:
         failure = failure_of(error)
         if isinstance(error, _ReplyFailed) and failure.kind in ("error", "bad_reply"):
             failure = replace(failure, kind="overloaded", retryable=True)
-        if (
-            failure.kind == "connection"
-            and not failure.status
-            and (place := _place(str(getattr(self.endpoint, "base_url", ""))))
-        ):
+        place = _place(str(getattr(self.endpoint, "base_url", "")))
+        if failure.kind == "connection" and not failure.status and place:
             text = f"no connection to {place}: {failure.text.rstrip('.')} (is the server running?)"
             failure = replace(failure, text=text)
         return replace(failure, text=self._safe_text(failure.text))
@@ -261,7 +260,9 @@ class EndpointClient:
     def _safe_text(self, text: str) -> str:
         """Return a provider's text without keys, shortened."""
         text = " ".join(redact(self.endpoint.without_key(text)).text.split())
-        return text if len(text) <= _MOST_CHARS else f"{text[: _MOST_CHARS - 1]}…"
+        if len(text) <= _MOST_CHARS:
+            return text
+        return f"{text[: _MOST_CHARS - 1]}…"
 
     def _delay_s(self, failure: Failure, tries: int, elapsed_s: float) -> float | None:
         """Return the seconds until the next try; None if there is none."""
@@ -282,8 +283,9 @@ class EndpointClient:
             advice = " (check the API key)"
         else:
             advice = ""
+        what = "answered" if failure.status else "gave no reply"
         return ModelCallFailed(
-            f"{self.endpoint.name} {'answered' if failure.status else 'gave no reply'}: {failure.text}{advice}",
+            f"{self.endpoint.name} {what}: {failure.text}{advice}",
             failure.kind,
             retryable=failure.retryable,
             status=failure.status,

@@ -86,8 +86,9 @@ class _PackageEndpoint:
 
     def without_key(self, text: str) -> str:
         """Return a text without the endpoint's key."""
-        key = self._api_key
-        return text.replace(key, "[secret: API key]") if key and key != NO_KEY else text
+        if self._api_key in ("", NO_KEY):
+            return text
+        return text.replace(self._api_key, "[secret: API key]")
 
 
 class OpenAIEndpoint(_PackageEndpoint):

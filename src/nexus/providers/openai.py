@@ -401,12 +401,18 @@ def usage(value: Any, prompt: str = "prompt", completion: str = "completion") ->
 
 def _read_thinking(fields: dict[str, Any]) -> Iterator[Thinking]:
     """Yield the thinking of an assistant's message. The text may be empty if there are calls or encrypted details."""
-    details = [mapping(detail) for detail in items_of(fields.get("reasoning_details"))]
-    of_details = "".join(text_of(detail.get("text")) or text_of(detail.get("summary")) for detail in details)
-    text = text_of(fields.get("reasoning_content")) or text_of(fields.get("reasoning")) or of_details
-    is_empty = details or (fields.get("tool_calls") and isinstance(fields.get("reasoning_content"), str))
-    if text or is_empty:
+    text = text_of_reasoning(fields)
+    has_details = bool(items_of(fields.get("reasoning_details")))
+    if text or has_details or (fields.get("tool_calls") and isinstance(fields.get("reasoning_content"), str)):
         yield Thinking(text)
+
+
+def text_of_reasoning(fields: dict[str, Any]) -> str:
+    """Return the thinking in a message or a delta of a compatible server, under the first of its names."""
+    if text := text_of(fields.get("reasoning_content")) or text_of(fields.get("reasoning")):
+        return text
+    details = [mapping(detail) for detail in items_of(fields.get("reasoning_details"))]
+    return "".join(text_of(detail.get("text")) or text_of(detail.get("summary")) for detail in details)
 
 
 def _read_content(content: Any, notes: dict[str, Any]) -> Iterator[Text | Image | Thinking | Unknown]:

@@ -243,14 +243,13 @@ class _ChatEvents:
 
 def _chat_pieces(delta: Fields) -> list[_Piece]:
     """Return the pieces of thinking and text in a delta, whose content may be a list of parts."""
-    details = [mapping(detail) for detail in items_of(delta.get("reasoning_details"))]
-    thought = text_of(delta.get("reasoning_content")) or text_of(delta.get("reasoning"))
-    thought = thought or "".join(text_of(detail.get("text")) or text_of(detail.get("summary")) for detail in details)
+    thought = openai.text_of_reasoning(delta)
     pieces = [_Piece(Reasoning, thought), _Piece(Token, text_of(delta.get("content")))]
     for part in map(mapping, items_of(delta.get("content"))):
-        is_thinking = part.get("type") == "thinking"
-        text = openai.text_of_thinking(part) if is_thinking else text_of(part.get("text"))
-        pieces.append(_Piece(Reasoning if is_thinking else Token, text))
+        if part.get("type") == "thinking":
+            pieces.append(_Piece(Reasoning, openai.text_of_thinking(part)))
+        else:
+            pieces.append(_Piece(Token, text_of(part.get("text"))))
     return [*pieces, _Piece(Token, text_of(delta.get("refusal")), (0, 1))]
 
 
