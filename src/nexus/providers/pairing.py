@@ -7,7 +7,7 @@ results directly after their calls, so the order shows which call a result answe
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -133,11 +133,7 @@ def _pair_group(
     if not foreign or not calls:
         return
     answered_ids = {result.call_id for result in group_results}
-    answers = _answers(foreign, [call for call in group_calls if call.id not in answered_ids])
-    late = [number for number in range(len(foreign)) if number not in answers]
-    waiting = [call for call in earlier_calls if call.id not in answered_ids]
-    for index, call in _answers([foreign[number] for number in late], waiting).items():
-        answers[late[index]] = call
+    answers = _answers(foreign, answered_ids, (group_calls, earlier_calls))
 
     without_id = {call_id for index in calls for call_id in made_ids(messages[index])}
     new_ids: dict[str, str] = {}
@@ -153,16 +149,19 @@ def _pair_group(
         messages[index] = _with_answered_calls(messages[index], known_ids, answered_calls, new_ids)
 
 
-def _answers(results: Sequence[ToolResult], calls: Sequence[ToolCall]) -> dict[int, ToolCall]:
-    """Return the call that each result answers, by the result's number."""
+def _answers(
+    results: Sequence[ToolResult], answered_ids: Collection[str], call_lists: Iterable[Sequence[ToolCall]]
+) -> dict[int, ToolCall]:
+    """Return the call that each result answers, by the result's number: of the first list that has one for it."""
     answers: dict[int, ToolCall] = {}
-    open_calls = [*calls]
-    for by_name in (True, False):
-        for number, result in enumerate(results):
-            call = next((call for call in open_calls if call.name == result.name or not by_name), None)
-            if number not in answers and call is not None:
-                answers[number] = call
-                open_calls.remove(call)
+    for calls in call_lists:
+        open_calls = [call for call in calls if call.id not in answered_ids]
+        for by_name in (True, False):
+            for number, result in enumerate(results):
+                call = next((call for call in open_calls if call.name == result.name or not by_name), None)
+                if number not in answers and call is not None:
+                    answers[number] = call
+                    open_calls.remove(call)
     return answers
 
 
