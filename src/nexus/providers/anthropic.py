@@ -26,6 +26,7 @@ from nexus.providers.received import (
     arguments_text,
     as_sent_or_received,
     compact_json,
+    content_items,
     items_of,
     mapping,
     meta_text,
@@ -234,7 +235,8 @@ def with_paired_server_tools(fragments: list[Fragment]) -> list[Fragment]:
 def _paired_blocks(content: list[dict[str, Any]], after: Fragment | None, open_uses: set[str]) -> list[dict[str, Any]]:
     """Return a model's blocks without unpaired ones; `open_uses` are the calls without a result so far, and is updated."""
     answer_places = {_answered_by(block): place for place, block in enumerate(content)}
-    answered_after = set(map(_answered_by, as_blocks(after["content"]))) if after is not None else set[str]()
+    blocks_after = as_blocks(after["content"]) if after is not None else []
+    answered_after = set(map(_answered_by, blocks_after))
     callers = {text_of(mapping(block.get("caller")).get("tool_id")) for block in content}
     blocks: list[dict[str, Any]] = []
     for place, block in enumerate(content):
@@ -383,8 +385,7 @@ def received_message(item: Any, calls: CallIndex, author: str = "") -> tuple[Mes
 
 
 def _with_blocks(message: Message, item: dict[str, Any]) -> Message:
-    content = item.get("content")
-    blocks = [_as_input(block) for block in ([content] if isinstance(content, str) else items_of(content))]
+    blocks = [_as_input(block) for block in content_items(item.get("content"))]
     blocks = [block for block in blocks if block and not _is_rejected(block)]
     if message.role in ("user", "tool"):
         is_tool = message.role == "tool"
@@ -450,10 +451,9 @@ def _as_input(block: Any) -> dict[str, Any]:
 def message(item: Any, calls: CallIndex, known_fields: frozenset[str] = _MESSAGE_FIELDS) -> tuple[Message, ...]:
     """Return one item as messages: two if a user's message has tool results and other content, else one."""
     fields, role, content = read_role_and_content(item, _ROLES)
-    blocks: list[Any] = as_blocks(content) if isinstance(content, str) else items_of(content)
     extra: dict[str, Any] = {}
     parts: list[Part] = []
-    for block in blocks:
+    for block in content_items(content):
         block_fields = mapping(block)
         # Blocks of unknown kinds are kept as they are, so only known ones have other fields (citations, caller).
         known_block_fields = _BLOCK_FIELDS.get(text_of(block_fields.get("type")))
@@ -464,8 +464,10 @@ def message(item: Any, calls: CallIndex, known_fields: frozenset[str] = _MESSAGE
             extra[str(len(parts))] = rest
         parts += _read_part(block, calls)
     parts, ids = with_made_ids(parts, calls)
-    notes = {"blocks": extra} if extra else {}
-    meta = meta_text(rest_of(fields, known_fields), notes, {MADE_IDS: ids} if ids else {})
+    notes: dict[str, Any] = {"blocks": extra} if extra else {}
+    if ids:
+        notes[MADE_IDS] = ids
+    meta = meta_text(rest_of(fields, known_fields), notes)
     return split_results(
         Message(role, tuple(parts), id=text_of(fields.get("id")), model=text_of(fields.get("model")), meta=meta)
     )

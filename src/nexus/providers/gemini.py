@@ -246,7 +246,8 @@ def _with_parts_as_received(message: Message, item: dict[str, Any]) -> Message:
     responses = [part["function_response"] for part in parts if part.get("function_response")]
     if any("name" not in mapping(response) for response in responses):
         return message  # the name is that of its call
-    received = {"role": "model" if message.role == "assistant" else "user", "parts": [part for part in parts if part]}
+    role = "model" if message.role == "assistant" else "user"
+    received = {"role": role, "parts": [part for part in parts if part]}
     return as_sent_or_received(message, "gemini", [received], lambda: [_neutral_item(message)])
 
 

@@ -40,17 +40,8 @@ _PLAIN_ROLES = frozenset({"user", "assistant", "system", ""})
 _CHAT_BLOCKS = frozenset({"image_url", "input_audio", "file"})
 _RESPONSES_BLOCKS = frozenset({"input_text", "output_text", "input_image", "input_file"})
 _ANTHROPIC_BLOCKS = frozenset(
-    {
-        "tool_use",
-        "tool_result",
-        "thinking",
-        "redacted_thinking",
-        "image",
-        "document",
-        "search_result",
-        "server_tool_use",
-    }
-    | {"mcp_tool_use", "mcp_tool_result", "container_upload", "compaction"}
+    {"tool_use", "tool_result", "thinking", "redacted_thinking", "image", "document", "search_result"}
+    | {"server_tool_use", "mcp_tool_use", "mcp_tool_result", "container_upload", "compaction"}
 )
 _GEMINI_FIELDS = frozenset(
     {"parts", "text", "inline_data", "inlineData", "file_data", "fileData", "function_call", "functionCall"}

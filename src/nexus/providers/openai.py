@@ -13,7 +13,7 @@ annotations, log probabilities) are kept in `meta`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -27,6 +27,7 @@ from nexus.providers.received import (
     arguments_text,
     as_sent_or_received,
     compact_json,
+    content_items,
     data_or_url,
     items_of,
     list_or_one,
@@ -236,10 +237,15 @@ def _neutral_items(message: Message) -> list[dict[str, Any]]:
         if calls:
             item["tool_calls"] = calls
         return [item]
+    return [user_item(message, _content_part)]
+
+
+def user_item(message: Message, content_part: Callable[[Text | Image], dict[str, Any]]) -> dict[str, Any]:
+    """Return a user's message, or a system message as a user's: one text as such, other parts as a list."""
     parts = visible_parts(system_note(message) if message.role == "system" else message)
     if len(parts) == 1 and isinstance(parts[0], Text):
-        return [{"role": "user", "content": parts[0].text}]
-    return [{"role": "user", "content": [_content_part(part) for part in parts]}]
+        return {"role": "user", "content": parts[0].text}
+    return {"role": "user", "content": [content_part(part) for part in parts]}
 
 
 def _content_part(part: Text | Image) -> dict[str, Any]:
@@ -271,8 +277,9 @@ def message(item: Any, calls: CallIndex, *, in_reply: bool = False) -> tuple[Mes
     In a reply, calls with equal ids get other ones: their results are still to come.
     """
     fields, role, content = read_role_and_content(item, _ROLES)
-    written_role = text_of(fields.get("role"))
-    notes: dict[str, Any] = {"role": written_role} if written_role in ("developer", "function") else {}
+    notes: dict[str, Any] = {}
+    if fields["role"] in ("developer", "function"):
+        notes["role"] = text_of(fields["role"])
     if role == "tool":
         parts: tuple[Part, ...] = (_read_result(fields, calls),)
         known_fields = _TOOL_FIELDS
@@ -416,7 +423,7 @@ def text_of_reasoning(fields: dict[str, Any]) -> str:
 
 
 def _read_content(content: Any, notes: dict[str, Any]) -> Iterator[Text | Image | Thinking | Unknown]:
-    for index, item in enumerate([content] if isinstance(content, str) else items_of(content)):
+    for index, item in enumerate(content_items(content)):
         fields = mapping(item)
         kind = text_of(fields.get("type"))
         image = fields.get("image_url")
@@ -447,7 +454,6 @@ def _read_calls(fields: dict[str, Any], calls: CallIndex, notes: dict[str, Any],
     used_ids: set[str] = set()
     for index, item in enumerate(listed):
         call = mapping(item)
-        custom = call.get("type") == "custom"
         function = _function_of(call)
         if not function:
             yield Unknown("tool_call", compact_json(item))
@@ -457,12 +463,14 @@ def _read_calls(fields: dict[str, Any], calls: CallIndex, notes: dict[str, Any],
             call_id = calls.made_id(index)
             made_ids.append(call_id)
         used_ids.add(call_id)
-        if custom:
+        arguments = function.get("arguments")
+        if call.get("type") == "custom":
             notes.setdefault("custom_calls", []).append(call_id)
+            arguments = function.get("input")
         google = mapping(mapping(call.get("extra_content")).get("google"))
         if signature := text_of(google.get("thought_signature")):
             yield Thinking("", signature=signature)
-        yield ToolCall(call_id, function["name"], arguments_text(function.get("input" if custom else "arguments")))
+        yield ToolCall(call_id, function["name"], arguments_text(arguments))
     if made_ids:
         notes["made_ids"] = made_ids
 

@@ -47,7 +47,7 @@ from nexus.providers.settings import body_settings
 from nexus.providers.tools import responses_tools
 from nexus.providers.turns import CONTINUE, ConversationParts, items, owned, with_request
 from nexus.text.as_received import received_items
-from nexus.text.message_text import RENDER_VERSION, image_note, system_note, visible_parts
+from nexus.text.message_text import RENDER_VERSION, image_note
 from nexus.tokens.model_names import same_model
 from nexus.types.message import (
     MADE_IDS,
@@ -171,10 +171,7 @@ def _neutral_items(message: Message, model: str) -> list[dict[str, Any]]:
         return [_output(result, kind) for result in message.results()]
     if message.role == "assistant":
         return _assistant(message, with_reasoning=same_model(message.model, model))
-    parts = visible_parts(system_note(message) if message.role == "system" else message)
-    if len(parts) == 1 and isinstance(parts[0], Text):
-        return [{"role": "user", "content": parts[0].text}]
-    return [{"role": "user", "content": [_content_part(part) for part in parts]}]
+    return [openai.user_item(message, _content_part)]
 
 
 def _assistant(message: Message, *, with_reasoning: bool) -> list[dict[str, Any]]:

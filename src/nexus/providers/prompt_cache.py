@@ -96,7 +96,9 @@ def cache_rule(model: Model, *, hour: bool = False) -> CacheRule:
     rules = simulated or cache_rules(model)
     hour = hour and rules.lookback_blocks > 0
     prices = model.prices
-    long_prices = model.long_prompt_prices
+    long_rates = None
+    if prices is not None and model.long_prompt_prices is not None:
+        long_rates = _rates(model.long_prompt_prices, rules, hour=hour)
     return CacheRule(
         provider=model.provider,
         max_breakpoints=rules.max_breakpoints,
@@ -106,7 +108,7 @@ def cache_rule(model: Model, *, hour: bool = False) -> CacheRule:
         ttl_ms=1000 * (rules.ttl_long_s if hour else rules.ttl_s),
         rates=_rates(prices, rules, hour=hour),
         long_from=model.long_prompt_tokens if prices is not None else 0,
-        long_rates=None if long_prices is None or prices is None else _rates(long_prices, rules, hour=hour),
+        long_rates=long_rates,
         priced=prices is not None,
     )
 
@@ -408,8 +410,10 @@ def price_of_break(lost_tokens: int, model: Model, *, prompt_tokens: int = 0, ho
     if not rule.priced:
         return None
     prompt_tokens = max(prompt_tokens, lost_tokens)
+    if not rule.cached_part(prompt_tokens):
+        return dollars(0)
     rates = rule.rates_at(prompt_tokens)
-    return dollars(lost_tokens * (rates.write - rates.read) if rule.cached_part(prompt_tokens) else 0)
+    return dollars(lost_tokens * (rates.write - rates.read))
 
 
 class BreakEven(Struct, frozen=True):

@@ -219,6 +219,11 @@ def list_or_one(value: Any) -> list[Any]:
     return [value] if isinstance(value, dict) and value else items_of(value)
 
 
+def content_items(content: Any) -> list[Any]:
+    """Return a message's content as a list, of which a plain text is the only item."""
+    return [content] if isinstance(content, str) else items_of(content)
+
+
 def text_of(value: Any) -> str:
     """Return the value if it is text, else empty text. A text enumeration gives its plain value."""
     return str(getattr(value, "value", value)) if isinstance(value, str) else ""
@@ -233,7 +238,9 @@ def with_nulls(item: Any, required: Mapping[str, str]) -> Any:
     """Return an item with the fields that a request must have for its type, as null where a client's object omits them."""
     fields = mapping(item)
     names = required.get(text_of(fields.get("type")), "").split()
-    return {**fields, **{name: None for name in names if name not in fields}} if names else item
+    if not names:
+        return item
+    return {**fields, **{name: None for name in names if name not in fields}}
 
 
 def as_sent_or_received(
@@ -249,12 +256,12 @@ def as_sent_or_received(
     `stored` is what is sent then, if `received` is only for the comparison.
     """
     try:
-        same = without_nulls(received) == without_nulls(neutral_items()) and not any(
-            map(unsendable_kind, message.parts)
-        )
+        is_same = without_nulls(received) == without_nulls(neutral_items())
     except (ValueError, RecursionError):  # arguments that are no JSON object have no neutral item
-        same = False
-    return message if same else with_received(message, provider_format, received if stored is None else stored)
+        is_same = False
+    if is_same and not any(map(unsendable_kind, message.parts)):
+        return message
+    return with_received(message, provider_format, received if stored is None else stored)
 
 
 def rest_of(item: Mapping[str, Any], known_fields: frozenset[str]) -> dict[str, Any]:
