@@ -270,23 +270,8 @@ def tool_metadata(definition: Mapping[str, Any]) -> ToolMetadata | None:
 
 
 _SHELL_NAMES = frozenset(
-    (
-        "bash",
-        "sh",
-        "shell",
-        "zsh",
-        "powershell",
-        "terminal",
-        "exec",
-        "execute",
-        "run_shell",
-        "run_command",
-        "run_terminal_cmd",
-        "execute_command",
-        "exec_command",
-        "shell_command",
-        "local_shell",
-    )
+    {"bash", "sh", "shell", "zsh", "powershell", "terminal", "exec", "execute", "run_shell", "run_command"}
+    | {"run_terminal_cmd", "execute_command", "exec_command", "shell_command", "local_shell"}
 )
 _READER_NAMES = frozenset(
     ("read", "read_file", "readfile", "read_text_file", "get_file_contents", "view", "view_file", "open_file", "cat")

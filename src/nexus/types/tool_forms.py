@@ -28,15 +28,9 @@ FUNCTION_FIELDS: dict[ToolProvider, tuple[str, ...]] = {
 
 _DECLARATIONS = ("function_declarations", "functionDeclarations")
 _GEMINI_TOOLS = frozenset(
-    {
-        "google_search",
-        "google_search_retrieval",
-        "google_maps",
-        "enterprise_web_search",
-        "url_context",
-        "code_execution",
-    }
-    | {"computer_use", "file_search", "retrieval", "mcp_servers", "parallel_ai_search", "exa_ai_search"}
+    {"google_search", "google_search_retrieval", "google_maps", "enterprise_web_search", "url_context"}
+    | {"code_execution", "computer_use", "file_search", "retrieval", "mcp_servers"}
+    | {"parallel_ai_search", "exa_ai_search"}
 )
 _ANTHROPIC_TYPE = re.compile(r".+_20\d{6}\Z|mcp_toolset\Z")
 _FUNCTION_TYPES = ("function", "custom", "object", "tool")

@@ -25,20 +25,8 @@ ANNOTATIONS = frozenset(
 """Keywords that do not restrict values."""
 
 SCHEMA_KEYWORDS = frozenset(
-    (
-        "additionalProperties",
-        "additionalItems",
-        "contains",
-        "contentSchema",
-        "else",
-        "if",
-        "items",
-        "not",
-        "propertyNames",
-        "then",
-        "unevaluatedItems",
-        "unevaluatedProperties",
-    )
+    {"additionalProperties", "additionalItems", "contains", "contentSchema", "else", "if", "items", "not"}
+    | {"propertyNames", "then", "unevaluatedItems", "unevaluatedProperties"}
 )
 LIST_KEYWORDS = frozenset(("anyOf", "oneOf", "prefixItems"))
 MAP_KEYWORDS = frozenset(("properties", "patternProperties", "dependentSchemas"))
