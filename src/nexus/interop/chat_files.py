@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -313,7 +313,9 @@ def _transcript(draft: _Draft, format_name: str, read_one: ReadOne, times: FileT
     steps: list[Step] = []
     numbered = [(f"+{index}", line, item) for index, (line, item) in enumerate(draft.leading)]
     numbered += [(str(index), line, item) for index, (line, item) in enumerate(draft.items)]
-    units = _units(numbered) if format_name == "responses" else ([item] for item in numbered)
+    units: Iterable[list[tuple[str, int, Any]]] = ([item] for item in numbered)
+    if format_name == "responses":
+        units = _units(numbered)
     for unit in units:
         place, line, item = unit[0]
         try:

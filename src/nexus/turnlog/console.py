@@ -140,7 +140,8 @@ class _Display:
             yield f"{signs.assistant}Assistant {turn}"
         if at_ms := (unit.message.at_ms if unit.message else 0) or unit.at_ms:
             is_valid = times.FIRST_US <= at_ms * 1_000 <= times.LAST_US
-            yield f"{signs.time}{entry.timestamp}" if is_valid else f"{signs.time}[no time: {at_ms}]"
+            time = entry.timestamp if is_valid else f"[no time: {at_ms}]"
+            yield f"{signs.time}{time}"
         if entry.role == "user":
             yield from _word_lines(unit)
             return

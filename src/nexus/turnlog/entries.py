@@ -281,8 +281,9 @@ def message_of(role: LogRole, bare: BareEntry, index: int, at_ms: int) -> Messag
         words = bare.text[moment.end() :].removeprefix("\n\n")
         return Message(role, (Note("moment", moment[0]), Text(words)), at_ms=at_ms)
     thinking = (Thinking(bare.reasoning),) if bare.reasoning else ()
-    content = ToolCall(f"call_{index}", bare.tool, bare.arguments) if bare.tool else Text(bare.text)
-    return Message(role, (*thinking, content), at_ms=at_ms)
+    if bare.tool:
+        return Message(role, (*thinking, ToolCall(f"call_{index}", bare.tool, bare.arguments)), at_ms=at_ms)
+    return Message(role, (*thinking, Text(bare.text)), at_ms=at_ms)
 
 
 # The extra key ----------------------------------------------------------------------------------------------------

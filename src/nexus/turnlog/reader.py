@@ -166,7 +166,8 @@ def _add(log: _Log, unit: Unit, group: list[ReadEntry]) -> None:
         texts.append(canonical(object_text(printed)) + (value_text(extra) if extra else ""))
     key = f"{log.name}/{group[0].position}/{_hash(*texts)}"
     at_ms = _at_ms(group[-1])
-    step = Step(pieces=(Piece(key),), at_ms=at_ms, facts={FACTS: unit.facts} if unit.facts else {})
+    facts = {FACTS: unit.facts} if unit.facts else {}
+    step = Step(pieces=(Piece(key),), at_ms=at_ms, facts=facts)
     if unit.kind == "compaction":
         compaction = replace(
             step,

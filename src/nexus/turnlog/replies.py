@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, cast
 
 from nexus.errors import BadTurnLog
@@ -113,9 +114,9 @@ def _new_call(bare: BareEntry, is_offered: Callable[[str], bool], call_id: str) 
 
 
 def _meta_with(meta: str, text: str) -> str:
-    try:
+    previous: dict[str, Any] = {"meta": meta}
+    with suppress(ValueError, RecursionError):
         fields: object = json.loads(meta or "{}")
-    except (ValueError, RecursionError):
-        fields = None
-    previous = cast("dict[str, Any]", fields) if isinstance(fields, dict) else {"meta": meta}
+        if isinstance(fields, dict):
+            previous = cast("dict[str, Any]", fields)
     return json.dumps({**previous, RAW_REPLY: text}, ensure_ascii=False)

@@ -179,7 +179,8 @@ def strict_entries(entries: Iterable[LogEntry], omitted: Counter[str]) -> Iterat
     """Yield the entries in the printed form alone, and count the omitted details in `omitted`."""
     for entry in entries:
         # Text of another program stays, unless it contains the extra key.
-        printed = replace(entry, extra={}, written="" if f'"{EXTRA}"' in entry.written else entry.written)
+        written = "" if f'"{EXTRA}"' in entry.written else entry.written
+        printed = replace(entry, extra={}, written=written)
         omitted += omitted_details(entry.extra)
         if entry.written != printed.written:
             omitted["fields of another program outside the printed form"] += 1
@@ -243,7 +244,8 @@ def position_after(unit: Unit, at: Position) -> Position:
         return replace(at, index=index, instructions=NO_SYSTEM if started else None, at_us=at_us)
     role = message.role if message is not None else "system"
     turn = at.turn + (role == "assistant" and at.role == "user")
-    index = _index(unit, replace(at, index=index)) + (len(slices(message)) if message else 1)
+    index = _index(unit, replace(at, index=index))
+    index += len(slices(message)) if message is not None else 1
     role = at.role if role == "system" else role
     return replace(at, index=index, turn=turn, role=role, instructions=NO_SYSTEM, at_us=at_us)
 
