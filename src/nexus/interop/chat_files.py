@@ -215,9 +215,7 @@ def _drafts(path: Path, on_read: OnRead | None, format_name: str) -> Iterator[_D
         elif is_nanobot(record):
             begun.append(_nanobot_draft(record, stem, used))
         elif is_message(record):
-            group = (
-                "" if format_name == "nanobot" else next(filter(None, map(text_of, map(record.get, _GROUP_IDS))), "")
-            )
+            group = "" if format_name == "nanobot" else _group_of(record)
             of_message = draft
             if of_message is None or not of_message.by_line or (group and group != of_message.group):
                 of_message = groups.get(group) or _Draft(_unused(group or stem, used), group, by_line=True)
@@ -360,6 +358,14 @@ def _transcript(draft: _Draft, format_name: str, read_one: ReadOne, times: FileT
         meta=meta,
         undated_ms=times.undated_ms,
     )
+
+
+def _group_of(message: dict[str, Any]) -> str:
+    """Return the id of the conversation that a message's line names; empty without one."""
+    for name in _GROUP_IDS:
+        if group := text_of(message.get(name)):
+            return group
+    return ""
 
 
 def _time_of(message: dict[str, Any]) -> Any:

@@ -477,8 +477,7 @@ def _messages_of(record: dict[str, Any], kind: str, key: str, calls: CallIndex, 
     joined: list[Message] = []
     for message, message_id in zip(messages, ids, strict=False):
         source = _source_of(record, message)
-        meta_of = with_meta(message.meta, meta)
-        joined.append(replace(message, id=message_id, at_ms=at_ms, source=source, meta=meta_of))
+        joined.append(replace(message, id=message_id, at_ms=at_ms, source=source, meta=with_meta(message.meta, meta)))
     return tuple(joined)
 
 

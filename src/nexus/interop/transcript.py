@@ -174,7 +174,8 @@ class Transcript(Struct, frozen=True):
             return self.title
         steps = (step for step in self.steps if step.kind == "messages")
         messages = (message for step in steps for message in step.messages if message.role == "user")
-        words = next(filter(None, map(_request_words, messages)), "")
+        requests = map(_request_words, messages)
+        words = next((words for words in requests if words), "")
         if len(words) <= TITLE_CHARS:
             return words
         return f"{words[: TITLE_CHARS - 1].rstrip()}…"

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from nexus.errors import BadTurnLog, UnreadableFile
 from nexus.interop.json_lines import MAX_LINE_BYTES, open_as_utf8
-from nexus.providers.received import mapping
+from nexus.providers.received import items_of, mapping
 from nexus.turnlog import times
 from nexus.turnlog.entries import EXTRA, FIELDS, LOG_ROLES, POST, bare_content
 from nexus.turnlog.json_text import JsonItem, Members, items, members, string_of
@@ -231,7 +231,7 @@ def _needs_reasoning(extra: dict[str, Any]) -> bool:
     if extra.get("more") is True:
         return False
     parts = extra.get("parts")
-    return not isinstance(parts, list) or any(part.get("type") == "tool_call" for part in map(mapping, parts))
+    return not isinstance(parts, list) or any(part.get("type") == "tool_call" for part in map(mapping, items_of(parts)))
 
 
 _REQUIRED = {"user": ("userid", "text"), POST: ("text",)}

@@ -43,7 +43,7 @@ def context_entries(ctx: AssembledContext) -> Iterator[LogEntry]:
     is_log = ctx.provenance.manifest.message_format == "turnlog"
     for message, results in _with_results(ctx.messages):
         # Other formats do not show which tools an earlier call had: those of this call count.
-        units = [(Unit(message=message, turn=1, posting=posting), None)]
+        units: list[tuple[Unit, LogEntry | None]] = [(Unit(message=message, turn=1, posting=posting), None)]
         if is_log:
             units = _shown_units(message)
         last_unit, last_entry = units[-1]

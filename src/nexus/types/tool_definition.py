@@ -141,8 +141,9 @@ def _checked_definition(definition: object) -> dict[str, Any]:
 def definition_name(definition: object) -> str:
     """Return the name in a definition of one tool, shortened; empty if it has none."""
     fields = mapping(definition)
-    inner = fields.get("function")
-    name = mapping(inner).get("name") if isinstance(inner, Mapping) else fields.get("name")
+    function = fields.get("function")
+    inner = cast("Mapping[str, Any]", function) if isinstance(function, Mapping) else fields
+    name = inner.get("name")
     if isinstance(name, str):
         return sanitize_text(name[:80])
     return own_form(fields).type_name

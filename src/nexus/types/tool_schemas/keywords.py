@@ -372,10 +372,11 @@ def _joined(key: str, mine: Any, value: Any) -> Any:
         both = [name for name in json_types(mine)[0] if name in json_types(value)[0]]
         return both[0] if len(both) == 1 else both or mine
     if isinstance(mine, list) and isinstance(value, list):
+        items = cast("list[Any]", mine)
         if key == "required":
-            return [*cast("list[Any]", mine), *cast("list[Any]", value)]
+            return [*items, *cast("list[Any]", value)]
         if key == "enum":
-            return [item for item in cast("list[Any]", mine) if item in value] or mine
+            return [item for item in items if item in value] or items
     if isinstance(mine, dict) and isinstance(value, dict):
         if key in MAP_KEYWORDS:
             return _merge_maps(cast("Schema", mine), cast("Schema", value))
