@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,15 +25,7 @@ from msgspec.structs import replace
 from nexus.errors import BadReply, UnreadableFile
 from nexus.interop.json_lines import JsonLine, OnRead, read_json_lines
 from nexus.interop.readers import FileReader
-from nexus.interop.transcript import (
-    FileTimes,
-    Piece,
-    Problem,
-    Step,
-    Transcript,
-    group_into_turns,
-    results_behind_calls,
-)
+from nexus.interop.transcript import FileTimes, Piece, Problem, Step, Transcript, group_into_turns, results_behind_calls
 from nexus.providers import anthropic, gemini, openai, openai_responses
 from nexus.providers.received import CallIndex, ReadOne, items_of, mapping, meta_text, number_of, rest_of, text_of
 from nexus.types.message import Message
@@ -63,15 +55,17 @@ class _Draft:
     group: str = ""
     """Id of the conversation that the lines name."""
     fields: dict[str, Any] = field(default_factory=dict[str, Any])
-    # messages with their line numbers, and those from the conversation's other fields
     items: list[tuple[int, Any]] = field(default_factory=list[tuple[int, Any]])
+    """Messages with their line numbers."""
     leading: list[tuple[int, Any]] = field(default_factory=list[tuple[int, Any]])
+    """Messages from the conversation's other fields, before those."""
     counted: Counter[str] = field(default_factory=Counter[str])
     problems: list[Problem] = field(default_factory=list[Problem])
     lines: int = 0
     message_lines: int = 0
     by_line: bool = False
-    consolidated: int = 0  # messages before the first one that is still sent
+    consolidated: int = 0
+    """Messages before the first one that is still sent."""
 
 
 def read_openai(path: Path, on_read: OnRead | None = None) -> Iterator[Transcript]:
@@ -165,7 +159,9 @@ def conversations_in(value: Any) -> list[dict[str, Any]]:
     conversations = [_conversation(item) for item in listed]
     if any(conversation is not None for conversation in conversations):
         return [fields or {"messages": [item]} for fields, item in zip(conversations, listed, strict=True)]
-    return [{"messages": listed}] if any(is_message(mapping(item)) for item in listed) else []
+    if any(is_message(mapping(item)) for item in listed):
+        return [{"messages": listed}]
+    return []
 
 
 def _conversation(value: Any) -> dict[str, Any] | None:
@@ -173,16 +169,24 @@ def _conversation(value: Any) -> dict[str, Any] | None:
     fields = mapping(value)
     if isinstance(fields.get("messages"), list):
         return fields
-    for name in () if isinstance(fields.get("output"), list) else _LISTS:
+    if isinstance(fields.get("output"), list):
+        return _exchange(fields)
+    for name in _LISTS:
         items = items_of(fields.get(name))
         if any(is_message(mapping(item)) for item in items):
             others = {other: field for other, field in fields.items() if other != name}
             return {**others, "messages": items}
+    return None
+
+
+def _exchange(fields: dict[str, Any]) -> dict[str, Any] | None:
+    """Return a request of the Responses API with its output as a conversation; None if the output is none."""
     output = items_of(fields.get("output"))
     if not any(is_item(mapping(item)) or "role" in mapping(item) for item in output):
         return None
-    request = fields.get("input")
-    items = [{"role": "user", "content": request}] if isinstance(request, str) else items_of(request)
+    items = items_of(fields.get("input"))
+    if isinstance(fields.get("input"), str):
+        items = [{"role": "user", "content": fields["input"]}]
     others = {other: field for other, field in fields.items() if other not in ("input", "output")}
     return {**others, "messages": [*items, *output]}
 
@@ -197,54 +201,64 @@ def _drafts(path: Path, on_read: OnRead | None, format_name: str) -> Iterator[_D
 
     Other lines belong to the conversation before them.
     """
-    stem, used = path.stem, Counter[str]()
+    stem = path.stem
+    used = Counter[str]()
     groups: dict[str, _Draft] = {}
     early = _Draft("")  # lines before the first conversation
     draft: _Draft | None = None
     for row in read_json_lines(path, on_read):
-        conversations = conversations_in(row.value)
-        if conversations:
+        record = mapping(row.value)
+        begun: list[_Draft] = []
+        if conversations := conversations_in(row.value):
             for number, fields in enumerate(conversations):
-                if draft is not None and not draft.group:
-                    yield draft
-                fallback = f"{stem}:{row.line + number}" if row.line + number > 1 else stem
-                ids = (fields.get(name) for name in _IDS)
-                ids = (str(value) for value in ids if isinstance(value, (str, int)) and not isinstance(value, bool))
-                draft = _Draft(_unused(next(filter(None, ids), fallback), used), fields=fields)
-                draft.items = [(row.line, item) for item in items_of(fields["messages"])]
-                draft.leading = [(row.line, item) for item in _system_items(fields, format_name)]
-                draft.problems += [row.problem] if row.problem else []
-                draft.lines, draft.counted["conversation"] = (0, 0) if number else (1, 1)
-                _move_lines(early, draft)
-        elif is_nanobot(mapping(row.value)):
-            if draft is not None and not draft.group:
-                yield draft
-            draft = _nanobot_draft(mapping(row.value), stem, used)
-            _move_lines(early, draft)
-        elif is_message(mapping(row.value)):
-            names = (text_of(mapping(row.value).get(name)) for name in _GROUP_IDS if format_name != "nanobot")
-            group = next(filter(None, names), "")
-            if draft is None or not draft.by_line or (group and group != draft.group):
-                if draft is not None and not draft.group:
-                    yield draft
-                draft = groups.get(group) or _Draft(_unused(group or stem, used), group, by_line=True)
-                _move_lines(early, draft)
+                begun.append(_conversation_draft(fields, row, number, format_name, stem, used))
+        elif is_nanobot(record):
+            begun.append(_nanobot_draft(record, stem, used))
+        elif is_message(record):
+            group = "" if format_name == "nanobot" else _group_of(record)
+            of_message = draft
+            if of_message is None or not of_message.by_line or (group and group != of_message.group):
+                of_message = groups.get(group) or _Draft(_unused(group or stem, used), group, by_line=True)
+                begun.append(of_message)
             if group:
-                groups[group] = draft
-            draft.items.append((row.line, row.value))
-            draft.lines += 1
-            draft.message_lines += 1
-            draft.problems += [row.problem] if row.problem else []
+                groups[group] = of_message
+            _add_message(of_message, row)
         else:
             _add_other(draft or early, row)
+        for following in begun:
+            if draft is not None and not draft.group:
+                yield draft
+            draft = following
+            _move_lines(early, draft)
     if draft is not None and not draft.group:
         yield draft
     yield from groups.values()
 
 
+def _conversation_draft(
+    fields: dict[str, Any], row: JsonLine, number: int, format_name: str, stem: str, used: Counter[str]
+) -> _Draft:
+    """Return a whole conversation of a row, the row's `number`-th from 0, under its id or the file's name."""
+    line = row.line + number
+    name = f"{stem}:{line}" if line > 1 else stem
+    for value in map(fields.get, _IDS):
+        if isinstance(value, (str, int)) and not isinstance(value, bool) and str(value):
+            name = str(value)
+            break
+    draft = _Draft(_unused(name, used), fields=fields)
+    draft.items = [(row.line, item) for item in items_of(fields["messages"])]
+    draft.leading = [(row.line, item) for item in _system_items(fields, format_name)]
+    if row.problem:
+        draft.problems.append(row.problem)
+    if number == 0:
+        draft.lines = 1
+        draft.counted["conversation"] = 1
+    return draft
+
+
 def _system_items(fields: dict[str, Any], format_name: str) -> Iterator[dict[str, Any]]:
     """Yield the message of the system text next to a conversation's messages."""
-    value = next(filter(None, (fields.get(name) for name in _SYSTEM.get(format_name, ()))), None)
+    value = next(filter(None, map(fields.get, _SYSTEM.get(format_name, ()))), None)
     if value is None:
         return
     if format_name == "gemini":
@@ -259,9 +273,18 @@ def _nanobot_draft(record: dict[str, Any], stem: str, used: Counter[str]) -> _Dr
     fields = {name: value for name, value in record.items() if name not in ("_type", "key")}
     draft = _Draft(_unused(text_of(record.get("key")) or stem, used), fields=fields, by_line=True)
     draft.fields |= {"title": text_of(mapping(record.get("metadata")).get("title"))}
-    draft.lines, draft.counted["metadata"] = 1, 1
+    draft.lines = 1
+    draft.counted["metadata"] = 1
     draft.consolidated = number_of(record.get("last_consolidated"))
     return draft
+
+
+def _add_message(draft: _Draft, row: JsonLine) -> None:
+    draft.items.append((row.line, row.value))
+    draft.lines += 1
+    draft.message_lines += 1
+    if row.problem:
+        draft.problems.append(row.problem)
 
 
 def _add_other(draft: _Draft, row: JsonLine) -> None:
@@ -278,7 +301,9 @@ def _move_lines(early: _Draft, draft: _Draft) -> None:
     draft.lines += early.lines
     draft.counted += early.counted
     draft.problems = early.problems + draft.problems
-    early.lines, early.counted, early.problems = 0, Counter(), []
+    early.lines = 0
+    early.counted = Counter()
+    early.problems = []
 
 
 def _transcript(draft: _Draft, format_name: str, read_one: ReadOne, times: FileTimes) -> Transcript:
@@ -286,7 +311,9 @@ def _transcript(draft: _Draft, format_name: str, read_one: ReadOne, times: FileT
     steps: list[Step] = []
     numbered = [(f"+{index}", line, item) for index, (line, item) in enumerate(draft.leading)]
     numbered += [(str(index), line, item) for index, (line, item) in enumerate(draft.items)]
-    units = _units(numbered) if format_name == "responses" else ([item] for item in numbered)
+    units: Iterable[list[tuple[str, int, Any]]] = ([item] for item in numbered)
+    if format_name == "responses":
+        units = _units(numbered)
     for unit in units:
         place, line, item = unit[0]
         try:
@@ -304,14 +331,11 @@ def _transcript(draft: _Draft, format_name: str, read_one: ReadOne, times: FileT
             continue
         calls.add(new)
         key = keys[0]
-        fields = mapping(item)
-        time = next((value for name in _TIMES if (value := fields.get(name)) not in (None, "")), None)
-        ids, at_ms = (key, f"{key}:rest"), times.read(line, time)
-        new = tuple(
-            replace(_as_data(message), id=message.id or key_id, at_ms=at_ms)
-            for message, key_id in zip(new, ids, strict=False)
-        )
-        steps.append(Step(pieces=(Piece(key, new), *map(Piece, keys[1:])), at_ms=at_ms))
+        at_ms = times.read(line, _time_of(mapping(item)))
+        messages: list[Message] = []
+        for message, key_id in zip(new, (key, f"{key}:rest"), strict=False):
+            messages.append(replace(_as_data(message), id=message.id or key_id, at_ms=at_ms))
+        steps.append(Step(pieces=(Piece(key, tuple(messages)), *map(Piece, keys[1:])), at_ms=at_ms))
         if place == str(draft.consolidated - 1):
             steps.append(Step("clear", (Piece(f"{key}:clear"),), at_ms=at_ms))
     meta = ""
@@ -334,6 +358,22 @@ def _transcript(draft: _Draft, format_name: str, read_one: ReadOne, times: FileT
         meta=meta,
         undated_ms=times.undated_ms,
     )
+
+
+def _group_of(message: dict[str, Any]) -> str:
+    """Return the id of the conversation that a message's line names; empty without one."""
+    for name in _GROUP_IDS:
+        if group := text_of(message.get(name)):
+            return group
+    return ""
+
+
+def _time_of(message: dict[str, Any]) -> Any:
+    """Return the first time that a message names; None without one."""
+    for value in map(message.get, _TIMES):
+        if value not in (None, ""):
+            return value
+    return None
 
 
 def _units(numbered: list[tuple[str, int, Any]]) -> Iterator[list[tuple[str, int, Any]]]:
@@ -362,7 +402,9 @@ def _digest(item: Any) -> str:
 
 def _as_data(message: Message) -> Message:
     """Return the message as a file's: no instructions for a model, and a builder's runtime context is no user's text."""
-    return replace(message, received="") if message.role == "system" else with_runtime_note(message, alone=True)
+    if message.role == "system":
+        return replace(message, received="")
+    return with_runtime_note(message, alone=True)
 
 
 def _unused(name: str, used: Counter[str]) -> str:

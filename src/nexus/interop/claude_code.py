@@ -52,7 +52,6 @@ SYNTHETIC = "<synthetic>"
 ABOUT = ("cwd", "version", "gitBranch", "slug")
 """Fields of every line that describe the session; the last value counts."""
 
-
 _INTERRUPTED = "[Request interrupted by user"
 _IN_META = ("isMeta", "apiError", "error", "requestId", "agentId", "forkedFrom", "permissionMode")
 
@@ -76,13 +75,14 @@ class _File:
     path: Path
     main: Chain = field(default_factory=Chain)
     sides: dict[str, Chain] = field(default_factory=dict[str, Chain])
-    # by the id of a line: where its children attach
     links: dict[str, tuple[Chain, Link]] = field(default_factory=dict[str, tuple[Chain, Link]])
-    # compaction boundaries by id, and the node of the compaction once its summary was read
+    """Where the children of a line attach, by the line's id."""
     boundaries: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    """Compaction boundaries by id."""
     compacted: dict[str, int] = field(default_factory=dict[str, int])
-    # digest of each message line by key
+    """The node of a compaction whose summary was read, by the id of its boundary."""
     contents: dict[str, str] = field(default_factory=dict[str, str])
+    """Digest of each message line by key."""
     summaries: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     titles: dict[str, str] = field(default_factory=dict[str, str])
     counted: Counter[str] = field(default_factory=Counter[str])
@@ -92,16 +92,20 @@ class _File:
     about: dict[str, Any] = field(default_factory=dict[str, Any])
     sessions: dict[str, None] = field(default_factory=dict[str, None])
     queue: MessageQueue = field(default_factory=MessageQueue)
-    # system prompts with tools by hash, and those of each request by its id
     shapes: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    """System prompts with tools by hash."""
     requests: dict[str, str] = field(default_factory=dict[str, str])
+    """That hash for each request by its id."""
     cost_usd: float = 0.0
-    # by the id of an agent: the tool call that started it; calls that have their final result
     calls: dict[str, str] = field(default_factory=dict[str, str])
+    """The tool call that started an agent, by the agent's id."""
     answered: set[str] = field(default_factory=set[str])
+    """Calls that have their final result."""
     side: Chain | None = None
-    after: str = ""  # parent of the first message, if another file has it
-    unlined: int = 0  # messages that share the line of another one
+    after: str = ""
+    """Parent of the first message, if another file has it."""
+    unlined: int = 0
+    """Messages that share the line of another one."""
     ended: bool = False
     lines: int = 0
 
@@ -138,7 +142,8 @@ def read(path: Path, on_read: OnRead | None = None) -> Iterator[Transcript]:
     main = _conversation(file, file.main, session)
     sides = tuple(_conversation(file, chain, chain.name) for chain in file.sides.values() if chain.nodes)
     if len(sides) == 1 and not file.main.nodes:  # the file of one sub-agent
-        main, sides = replace(sides[0], source_id=f"{session}+{sides[0].source_id}", parent=session), ()
+        main = replace(sides[0], source_id=f"{session}+{sides[0].source_id}", parent=session)
+        sides = ()
     title = next((text for leaf, text in reversed(file.summaries) if leaf in file.links and text), "")
     about = {name: value for name, value in file.about.items() if name != "cwd"}
     if len(file.sessions) > 1:
@@ -173,9 +178,8 @@ def _take(file: _File, row: JsonLine) -> None:
         return
     subtype = text_of(record.get("subtype"))
     file.ended = file.ended or subtype in _ENDS
-    if (kind == "progress" and _take_agent_messages(file, row.line, record)) or (
-        kind == "attachment" and _take_attachment(file, row.line, record)
-    ):
+    is_of_agent = kind == "progress" and _take_agent_messages(file, row.line, record)
+    if is_of_agent or (kind == "attachment" and _take_attachment(file, row.line, record)):
         return
     file.counted[f"{kind}/{subtype}" if subtype else kind] += 1
     if kind == "summary":
@@ -221,11 +225,7 @@ def _request_of(file: _File, chain: Chain, record: dict[str, Any]) -> dict[str, 
 def _take_agent_messages(file: _File, line: int, record: dict[str, Any]) -> bool:
     """Add the message that a sub-agent's progress line contains to its conversation; return false without one."""
     data = mapping(record.get("data"))
-    # The messages of an agent follow each other; parents are those of another list.
-    event, *others = (
-        {name: value for name, value in mapping(item).items() if name != "parentUuid"}
-        for item in (data.get("message"), *items_of(data.get("normalizedMessages")))
-    )
+    event, *others = map(_without_parent, (data.get("message"), *items_of(data.get("normalizedMessages"))))
     agent = text_of(data.get("agentId"))
     kind = text_of(event.get("type"))
     if not agent or kind not in ("user", "assistant"):
@@ -237,9 +237,8 @@ def _take_agent_messages(file: _File, line: int, record: dict[str, Any]) -> bool
     # Texts before the calls of a message have no line: only this list contains them.
     for other in others:
         parts = items_of(mapping(other.get("message")).get("content"))
-        is_text = other.get("type") == "assistant" and {text_of(mapping(part).get("type")) for part in parts} == {
-            "text"
-        }
+        kinds = {text_of(mapping(part).get("type")) for part in parts}
+        is_text = other.get("type") == "assistant" and kinds == {"text"}
         uuid = text_of(other.get("uuid"))
         if is_text and uuid and uuid != event.get("uuid") and uuid not in file.contents:
             before = len(file.contents) + file.counted.total()
@@ -249,6 +248,11 @@ def _take_agent_messages(file: _File, line: int, record: dict[str, Any]) -> bool
     chain, link = _place(file, line, record)
     file.link(text_of(record.get("uuid")), chain, link, is_hook=True)
     return True
+
+
+def _without_parent(event: Any) -> dict[str, Any]:
+    """Return an agent's event without its parent, which is of another list: an agent's messages follow each other."""
+    return {name: value for name, value in mapping(event).items() if name != "parentUuid"}
 
 
 def _take_attachment(file: _File, line: int, record: dict[str, Any]) -> bool:
@@ -306,34 +310,35 @@ def _chain(file: _File, record: dict[str, Any], of_parent: Chain | None, *, root
     if record.get("isSidechain") is not True:
         return file.main
     name = text_of(record.get("agentId"))
+    if not name and of_parent is None and not rootless and file.side is not None:
+        return file.side
     if not name and of_parent is not None and of_parent is not file.main:
         file.side = of_parent
-    elif not name and not rootless and of_parent is None and file.side is not None:
-        pass
-    else:
-        name = name or text_of(record.get("uuid")) or f"side-{len(file.sides) + 1}"
-        file.side = file.sides.setdefault(name, Chain(name))
+        return of_parent
+    name = name or text_of(record.get("uuid")) or f"side-{len(file.sides) + 1}"
+    file.side = file.sides.setdefault(name, Chain(name))
     return file.side
 
 
 def _take_message(file: _File, line: int, record: dict[str, Any], kind: str) -> None:
-    uuid, body = text_of(record.get("uuid")), mapping(record.get("message"))
+    uuid = text_of(record.get("uuid"))
+    body = mapping(record.get("message"))
     chain, link = _place(file, line, record)
     if kind == "assistant" and (record.get("isApiErrorMessage") is True or body.get("model") == SYNTHETIC):
         _take_notice(file, line, record, uuid, chain, link)
         return
     try:
         key = _key(file, uuid, record)
-        at_ms = file.times.read(line, record.get("timestamp")) if key else 0
-        messages = _messages_of(record, kind, key, chain.calls, at_ms) if key else ()
+        if not key:
+            file.trouble(line, "duplicate", f"line {uuid} repeated with the same content")
+            file.counted["(duplicate)"] += 1
+            return
+        at_ms = file.times.read(line, record.get("timestamp"))
+        messages = _messages_of(record, kind, key, chain.calls, at_ms)
     except (BadReply, RecursionError) as error:
         file.trouble(line, "damaged message", str(error) if isinstance(error, BadReply) else "nested too deeply")
         file.counted["(damaged message)"] += 1
         file.link(uuid, chain, link)
-        return
-    if not messages:
-        file.trouble(line, "duplicate", f"line {uuid} repeated with the same content")
-        file.counted["(duplicate)"] += 1
         return
     if uuid not in ("", key):
         file.trouble(line, "duplicate", f"two different lines with the id {uuid}: both imported")
@@ -342,16 +347,11 @@ def _take_message(file: _File, line: int, record: dict[str, Any], kind: str) -> 
     file.ended = stop in _ENDS
     if chain is file.main:
         file.queue.note_line(content_text(body.get("content")) if kind == "user" else "")
-    summary = record.get("isCompactSummary") is True
-    if link.boundary in file.compacted:
-        link = Link(file.compacted[link.boundary])
-    elif link.boundary and not summary:
-        text = "later messages start a new conversation, as in the tool itself"
-        file.trouble(line, "compaction without summary", text)
-        link = Link(link.node, cleared=link.node != START)
-    if summary:
+    is_summary = record.get("isCompactSummary") is True
+    link = _behind_boundary(file, line, link, is_summary=is_summary)
+    if is_summary:
         place = _add_compaction(file, chain, link, key, messages)
-        if any(not isinstance(part, Text) for message in messages for part in message.parts):
+        if not all(isinstance(part, Text) for message in messages for part in message.parts):
             file.trouble(line, "summary", "compaction summary with more than text: only the text was imported")
     elif kind == "assistant":
         usage = anthropic.usage(body["usage"]) if body.get("usage") else None
@@ -361,6 +361,16 @@ def _take_message(file: _File, line: int, record: dict[str, Any], kind: str) -> 
     else:
         place = _add_user(file, chain, link, record, Step(pieces=(Piece(key, messages),), at_ms=messages[0].at_ms))
     file.link(uuid, chain, Link(place))
+
+
+def _behind_boundary(file: _File, line: int, link: Link, *, is_summary: bool) -> Link:
+    """Return where a message attaches that follows a compaction boundary; unchanged for any other message."""
+    if link.boundary in file.compacted:
+        return Link(file.compacted[link.boundary])
+    if not link.boundary or is_summary:
+        return link
+    file.trouble(line, "compaction without summary", "later messages start a new conversation, as in the tool itself")
+    return Link(link.node, cleared=link.node != START)
 
 
 def _take_notice(file: _File, line: int, record: dict[str, Any], uuid: str, chain: Chain, link: Link) -> None:
@@ -466,15 +476,20 @@ def _messages_of(record: dict[str, Any], kind: str, key: str, calls: CallIndex, 
     ids = (messages[0].id or key,) if kind == "assistant" else (key, f"{key}:rest")
     joined: list[Message] = []
     for message, message_id in zip(messages, ids, strict=False):
-        source = "agent" if record.get("isSidechain") is True else "human"
-        if record.get("isMeta") is True:
-            source = "hook"
-        elif message.text().startswith(_INTERRUPTED):
-            source = "interrupt"
-        source = source if message.role == "user" else ""
-        meta_of = with_meta(message.meta, meta)
-        joined.append(replace(message, id=message_id, at_ms=at_ms, source=source, meta=meta_of))
+        source = _source_of(record, message)
+        joined.append(replace(message, id=message_id, at_ms=at_ms, source=source, meta=with_meta(message.meta, meta)))
     return tuple(joined)
+
+
+def _source_of(record: dict[str, Any], message: Message) -> str:
+    """Return who wrote a user's message; empty for any other message."""
+    if message.role != "user":
+        return ""
+    if record.get("isMeta") is True:
+        return "hook"
+    if message.text().startswith(_INTERRUPTED):
+        return "interrupt"
+    return "agent" if record.get("isSidechain") is True else "human"
 
 
 def _digest(value: Any) -> str:

@@ -25,7 +25,8 @@ class QueuedMessage:
 
     line: int
     record: dict[str, Any]
-    has_line: bool = False  # another line of the file has the same text
+    has_line: bool = False
+    """Another line of the file has the same text."""
     is_sent: bool = False
 
     @property
@@ -47,7 +48,8 @@ class MessageQueue:
 
     def apply(self, line: int, record: dict[str, Any]) -> None:
         """Apply a line of kind `queue-operation`."""
-        operation, text = text_of(record.get("operation")), content_text(record.get("content"))
+        operation = text_of(record.get("operation"))
+        text = content_text(record.get("content"))
         queued = [message for message in self.waiting if not message.is_sent]
         if operation == "enqueue":
             if text or items_of(record.get("content")):
@@ -78,7 +80,9 @@ def user_event(record: dict[str, Any], content: Any) -> dict[str, Any]:
     """Return the event of a user's message with the content, text or parts, that another line has."""
     parts = [{"type": "text", "text": item} if isinstance(item, str) else item for item in items_of(content)]
     event = {**record, "message": {"role": "user", "content": parts or content}}
-    return {**event, "isMeta": True} if content_text(content).startswith(_NOT_TYPED) else event
+    if content_text(content).startswith(_NOT_TYPED):
+        event["isMeta"] = True
+    return event
 
 
 def content_text(content: Any) -> str:
@@ -93,5 +97,8 @@ def content_text(content: Any) -> str:
 def _contains(text: str, queued: str) -> bool:
     """Return true if a text has a queued message as complete lines or between tags, as commands are written."""
     words = queued.strip()
-    words = words.split()[0] if words.startswith("/") and f"<command-name>{words.split()[0]}<" in text else words
+    if words.startswith("/"):
+        command = words.split()[0]
+        if f"<command-name>{command}<" in text:
+            words = command
     return bool(words) and re.search(rf"(?:^|[\n>])\s*{re.escape(words)}\s*(?:$|[\n<])", text) is not None

@@ -69,9 +69,10 @@ class Chain:
     calls: CallIndex = field(default_factory=CallIndex)
     by_message: dict[str, int] = field(default_factory=dict[str, int])
     by_call: dict[str, int] = field(default_factory=dict[str, int])
-    request: str = ""  # system prompt and tools of the newest request, by hash
-    # by the index of a node: the lines that its children name as their parent
+    request: str = ""
+    """System prompt and tools of the newest request, by hash."""
     child_lines: dict[int, set[str]] = field(default_factory=dict[int, set[str]])
+    """The lines that a node's children name as their parent, by the node's index."""
 
     @property
     def last(self) -> int:
@@ -123,7 +124,8 @@ class Chain:
             pieces = (*step.pieces, Piece(key, (message,)))
             if is_beginning(step.messages, (message,)):  # the line has all of the message so far, and more
                 pieces = (*(Piece(other) for other in step.keys), Piece(key, (message,)))
-            usage, stop = usage or step.usage, stop or step.stop_reason
+            usage = usage or step.usage
+            stop = stop or step.stop_reason
             self.nodes[place].first = replace(step, pieces=pieces, usage=usage, stop_reason=stop)
             self.calls.add((message,))
         self.by_call.update((call.id, place) for call in message.calls())

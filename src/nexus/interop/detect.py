@@ -32,13 +32,15 @@ _ANTHROPIC_PARTS = {"tool_use", "tool_result", "thinking", "redacted_thinking", 
 def detect(path: Path) -> str:
     """Return the file's format, a name in `READERS`. Raises UnknownFormat or UnreadableFile."""
     # Plain messages prove nothing, so the next lines are read too: the first field of one format decides.
-    plain, values, problem = False, 0, ""
+    plain = False
+    has_values = False
+    problem = ""
     for row in islice(read_json_lines(path), _LOOK_AT_LINES):
-        values += row.value is not None or not row.kind
-        problem = problem or (f"line {row.problem.line}: {row.problem.text}" if row.problem else "")
+        has_values = has_values or row.value is not None or not row.kind
+        if row.problem and not problem:
+            problem = f"line {row.problem.line}: {row.problem.text}"
         record = mapping(row.value)
-        has_field = any(name in record for name in _EVENT_FIELDS)
-        if text_of(record.get("type")) in _EVENTS and "role" not in record and has_field:
+        if _is_event(record):
             return "claude_code"
         if is_nanobot(record):
             return "nanobot"
@@ -55,7 +57,7 @@ def detect(path: Path) -> str:
         return "openai"
     if problem and (name := _owner(lambda reader: reader.owns_damaged(path))):
         return name
-    if problem and not values:
+    if problem and not has_values:
         raise UnreadableFile(f"{path} contains no JSON: {problem} (give a session file in JSON or JSON Lines)")
     raise UnknownFormat(f"format of {path} not recognized (name it with --format: {', '.join(READERS)})")
 
@@ -70,8 +72,10 @@ def read(path: Path, form: str | None = None, on_read: OnRead | None = None) -> 
 
 def first_time(path: Path) -> str:
     """Return the first time in a JSON Lines file, as text that sorts; empty without one."""
+    if path.suffix != ".jsonl":
+        return ""
     with suppress(UnreadableFile):
-        for row in islice(read_json_lines(path), _LOOK_AT_LINES) if path.suffix == ".jsonl" else ():
+        for row in islice(read_json_lines(path), _LOOK_AT_LINES):
             if time := text_of(mapping(row.value).get("timestamp")):
                 return time
     return ""
@@ -80,6 +84,13 @@ def first_time(path: Path) -> str:
 def _owner(owns: Callable[[FileReader], bool]) -> str:
     """Return the first format that owns something, by name; empty if none does."""
     return next((name for name, reader in READERS.items() if owns(reader)), "")
+
+
+def _is_event(record: dict[str, Any]) -> bool:
+    """Return True for a line of Claude Code's session files."""
+    if text_of(record.get("type")) not in _EVENTS or "role" in record:
+        return False
+    return any(name in record for name in _EVENT_FIELDS)
 
 
 def _is_plain(message: dict[str, Any]) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import starmap
 
 from msgspec.structs import replace
 
@@ -22,7 +23,9 @@ def changed_keys(store: LedgerStore, label: str, steps: tuple[Step, ...], stored
     if not pieces:
         return set()
     thread = store.thread_of(label)
-    entries = {entry.seq: entry for entry in store.entries(thread)} if thread is not None else {}
+    if thread is None:
+        return set()
+    entries = {entry.seq: entry for entry in store.entries(thread)}
     changed: set[str] = set()
     for step, piece in pieces:
         entry = entries[stored[piece.key]]
@@ -60,11 +63,11 @@ def is_beginning(old: Iterable[Message], new: Iterable[Message]) -> bool:
         if complete is None or complete.role != message.role or len(message.parts) > len(complete.parts):
             return False
         pairs = [*zip(message.parts, complete.parts, strict=False)]
-        if not all(_is_same(*pair) for pair in pairs[:-1]):
+        if not all(starmap(_is_same, pairs[:-1])):
             return False
         if pairs and not _begins(*pairs[-1]):
             return False
-        has_more = has_more or len(pairs) < len(complete.parts) or not all(_is_same(*pair) for pair in pairs)
+        has_more = has_more or len(pairs) < len(complete.parts) or not all(starmap(_is_same, pairs))
     return has_more
 
 
@@ -95,13 +98,17 @@ def _result_text(result: ToolResult) -> str:
 
 def first_difference(steps: tuple[Step, ...], stored: Mapping[str, int], head: int, changed: set[str]) -> int:
     """Return the first entry that is not on the path of `steps`, or that follows a missing one; 0 for none."""
-    newest, is_incomplete = 0, False
+    newest = 0
+    is_incomplete = False
     for step in steps:
-        seqs = [stored[key] for key in step.keys if key in stored]
         if different := [stored[key] for key in step.keys if key in changed]:
             return min(different)
+        seqs = [stored[key] for key in step.keys if key in stored]
         if seqs and is_incomplete:
             return newest + 1
         is_incomplete = is_incomplete or not seqs
-        newest = max(newest, *seqs, *(stored.get(f"{key}:end", 0) for key in step.keys[-1:]), 0)
-    return newest + 1 if newest and is_incomplete and newest < head else 0
+        seqs += (stored.get(f"{key}:end", 0) for key in step.keys[-1:])
+        newest = max(newest, 0, *seqs)
+    if is_incomplete and 0 < newest < head:
+        return newest + 1
+    return 0

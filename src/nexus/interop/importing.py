@@ -1,3 +1,4 @@
+# Over 500 lines: one import, from the name of its session to the entries of its forks.
 """Import of transcripts into the ledger: each piece once, however often its file is read and however much it grew.
 
 A path of a transcript is one transaction. A name that another conversation has gets a number. Forks become the sessions
@@ -28,6 +29,7 @@ from nexus.ledger.sessions import NewRefUpdate, SessionMetadata, SessionStatus
 from nexus.providers.received import mapping
 from nexus.tokens.image_limits import ImageLimits
 from nexus.tokens.image_price import sent_images
+from nexus.types.counts import count_noun
 from nexus.types.ledger_entries import Commit, Compaction, NewEntry
 from nexus.workspace.attachments import with_image_sizes
 from nexus.workspace.sendable_images import sendable_image
@@ -76,19 +78,10 @@ def import_transcript(
     transcript = with_known_times(transcript)
     name = _name(nx, transcript, session)
     transcript = _with_image_problems(nx, transcript)
-    if transcript.after in (nx.store.known_keys(name) if nx.store.thread_of(name) is not None else {}):
-        problems = (
-            other for other in transcript.problems if other.kind != "broken link" or transcript.after not in other.text
-        )
-        transcript = replace(transcript, problems=tuple(problems))
+    if nx.store.thread_of(name) is not None and transcript.after in nx.store.known_keys(name):
+        transcript = _without_link_problem(transcript)
     if _status(nx, name) == "deleted":
-        # Nothing is added to a deleted session, nor to its forks and side chains.
-        new = _new_steps(transcript.steps, nx.store.known_keys(name))
-        others = [step for fork in transcript.forks for step in fork.steps]
-        others += [step for side in transcript.sidechains for step in side.all_steps()]
-        rejected = len(new) + sum(any(not nx.store.holders(key) for key in step.keys) for step in others)
-        report = _report(transcript, name, transcript.steps, [], status="deleted", dry_run=dry_run, rejected=len(new))
-        return [replace(report, rejected=rejected)]
+        return [_report_of_deleted(nx, transcript, name, dry_run=dry_run)]
     source, last = _copied_from(nx, transcript, name)
     reports = [_path(nx, transcript, name, transcript.steps, parent=source, after=last, dry_run=dry_run)]
     _retitle(nx, transcript, reports[0].session, dry_run=dry_run)
@@ -103,7 +96,8 @@ def import_transcript(
         else:
             report = _path(nx, bare, label, fork.steps, parent=parent.session, after=fork.after, dry_run=dry_run)
         homes.append(report)
-        reports.extend([report] if report.added_entries or report.rejected else [])
+        if report.added_entries or report.rejected:
+            reports.append(report)
     for side in transcript.sidechains:
         side_reports = import_transcript(nx, side, f"{name}+{side.source_id}", dry_run=dry_run)
         reports.extend(side_reports)
@@ -115,13 +109,32 @@ def import_transcript(
     return reports
 
 
+def _without_link_problem(transcript: Transcript) -> Transcript:
+    """Return the transcript without the problem that the message which it continues is not in its file."""
+    after = transcript.after
+    problems = (other for other in transcript.problems if other.kind != "broken link" or after not in other.text)
+    return replace(transcript, problems=tuple(problems))
+
+
+def _report_of_deleted(nx: Engine, transcript: Transcript, name: str, *, dry_run: bool) -> ImportReport:
+    """Return the report for a deleted session: nothing is added to it, nor to its forks and side chains."""
+    new = _new_steps(transcript.steps, nx.store.known_keys(name))
+    others = [step for fork in transcript.forks for step in fork.steps]
+    others += (step for side in transcript.sidechains for step in side.all_steps())
+    rejected = len(new) + sum(any(not nx.store.holders(key) for key in step.keys) for step in others)
+    report = _report(transcript, name, transcript.steps, [], status="deleted", dry_run=dry_run, rejected=len(new))
+    return replace(report, rejected=rejected)
+
+
 def _with_image_problems(nx: Engine, transcript: Transcript) -> Transcript:
     """Return the transcript with a problem for each image that no model can be shown. It is stored as it is in the file."""
     limits = ImageLimits(decoded_px=nx.workspace_context.config.images.max_pixels, has_heic=True)
     images = (image for step in transcript.steps for message in step.messages for image in sent_images(message))
     reasons = (sendable_image(image, limits) for image in images)
     problems = [Problem(0, "image not shown", reason) for reason in reasons if isinstance(reason, str)]
-    return replace(transcript, problems=(*transcript.problems, *problems)) if problems else transcript
+    if not problems:
+        return transcript
+    return replace(transcript, problems=(*transcript.problems, *problems))
 
 
 def _retitle(nx: Engine, transcript: Transcript, label: str, *, dry_run: bool) -> None:
@@ -135,11 +148,8 @@ def _retitle(nx: Engine, transcript: Transcript, label: str, *, dry_run: bool) -
 def _agents_of(nx: Engine, transcript: Transcript) -> list[str]:
     """Return the sessions of sub-agents that were imported from files of their own before this transcript."""
     prefix = f"{transcript.source_id}+"
-    return [
-        other.label
-        for other in nx.store.sessions(every=True)
-        if other.label.startswith(prefix) and not other.parent_session
-    ]
+    orphans = (other.label for other in nx.store.sessions(every=True) if not other.parent_session)
+    return [label for label in orphans if label.startswith(prefix)]
 
 
 def _link(nx: Engine, child: str, parent: str, call_id: str = "", *, dry_run: bool) -> None:
@@ -158,7 +168,9 @@ def _call_with_prompt(nx: Engine, parent: str, child: str) -> str:
     """Return the call in the parent that contains the first message of a sub-agent; empty for none."""
     rows = (row for entry in nx.ledger.iter_entries(child) for row in entry.rows)
     prompt = next((row.message.text() for row in rows), "")
-    for entry in nx.ledger.iter_entries(parent) if prompt else ():
+    if not prompt:
+        return ""
+    for entry in nx.ledger.iter_entries(parent):
         for call in (call for row in entry.rows for call in row.message.calls()):
             with suppress(ValueError, RecursionError):
                 if mapping(json.loads(call.arguments)).get("prompt") == prompt:
@@ -169,7 +181,8 @@ def _call_with_prompt(nx: Engine, parent: str, child: str) -> str:
 def _copied_from(nx: Engine, transcript: Transcript, name: str) -> tuple[str, str]:
     """Return the session whose messages a new conversation begins with, and their last common key; empty without one."""
     # A program that resumes a conversation may copy it into a new file with a new name first.
-    keys = [key for key in (transcript.after, *(key for step in transcript.steps for key in step.keys)) if key]
+    path_keys = (key for step in transcript.steps for key in step.keys)
+    keys = [*filter(None, (transcript.after, *path_keys))]
     if not transcript.unique_keys or not keys or nx.store.thread_of(name) is not None:
         return "", ""
     shared: dict[str, str] = {}
@@ -186,7 +199,9 @@ def _copied_from(nx: Engine, transcript: Transcript, name: str) -> tuple[str, st
 def _sessions_with(nx: Engine, key: str) -> list[str]:
     """Return the sessions whose newest thread has the entry with this key."""
     threads = {thread for thread, _ in nx.store.holders(key)}
-    return [session.label for session in nx.store.sessions(every=True) if session.thread in threads] if threads else []
+    if not threads:
+        return []
+    return [session.label for session in nx.store.sessions(every=True) if session.thread in threads]
 
 
 def _path(
@@ -202,8 +217,12 @@ def _path(
     """Import one path of steps into one session; try again if another writer was faster."""
     for _ in range(ATTEMPTS):
         with suppress(HeadMoved):
-            moved, note = _follow(nx, transcript, label, steps, dry_run=dry_run) if not parent else (None, "")
-            return moved or _import_path(nx, transcript, label, steps, parent, after, note, dry_run=dry_run)
+            note = ""
+            if not parent:
+                moved, note = _follow(nx, transcript, label, steps, dry_run=dry_run)
+                if moved is not None:
+                    return moved
+            return _import_path(nx, transcript, label, steps, parent, after, note, dry_run=dry_run)
     raise LedgerBusy(
         f"session {label!r} changed {ATTEMPTS} times during the import; the rest was not stored "
         "(import again: stored steps are not added twice)"
@@ -219,9 +238,10 @@ def _follow(
     first = first_difference(steps, stored, head, changed)
     if first and _is_of_file(transcript, stored, first, head) and _status(nx, label) != "deleted":
         return _move(nx, transcript, label, steps, first - 1, len(changed), dry_run=dry_run), ""
-    messages = f"{len(changed):,} message{'s' if len(changed) != 1 else ''}"
-    note = f"{messages} changed in the file: the session was continued here and keeps the old ones"
-    return None, note if changed else ""
+    if not changed:
+        return None, ""
+    messages = count_noun(len(changed), "message")
+    return None, f"{messages} changed in the file: the session was continued here and keeps the old ones"
 
 
 def _import_path(
@@ -236,11 +256,7 @@ def _import_path(
     dry_run: bool,
 ) -> ImportReport:
     """Append the new steps of a path where they belong."""
-    base = nx.store.known_keys(parent) if parent else {}
-    if parent and after not in base:
-        continued = f"{parent}~continued"
-        more = nx.store.known_keys(continued)
-        parent, base = (continued, {**base, **more}) if after in more else (parent, base)
+    parent, base = _fork_parent(nx, parent, after)
     stored, head = _state(nx, label)
     elsewhere = dict(base)
     new = _new_steps(steps, {**elsewhere, **stored})
@@ -254,10 +270,9 @@ def _import_path(
         at = base.get(after, 0)
         at += base.get(f"{after}:end") == at + 1  # include the end of the turn
         head = _fork(nx, label, parent, at, _facts(transcript))
-    keys = [key for step in steps for key in (*step.keys, *(f"{last}:end" for last in step.keys[-1:]))]
-    keys += [transcript.after, f"{transcript.after}:end"]
+
     # The newest stored step of the path is not the head: the session was continued here, so the rest becomes a fork.
-    while new and (last := max((stored[key] for key in keys if key in stored), default=head)) < head:
+    while new and (last := _newest_of_path(stored, steps, transcript.after, head)) < head:
         continued = f"{label}~continued"
         elsewhere |= stored
         stored, head = _state(nx, continued)
@@ -266,35 +281,72 @@ def _import_path(
             note = f"session changed since the last import: new steps added to {continued!r}"
             if not dry_run and nx.store.thread_of(continued) is None:
                 head = _fork(nx, continued, label, last, None)
-        label, head = continued, head or last
+        label = continued
+        head = head or last
     if new and _status(nx, label) == "deleted":
         return _report(transcript, label, steps, [], status="deleted", dry_run=dry_run, rejected=len(new))
+
     entries = list(ledger_entries(nx, steps, {**elsewhere, **stored}, head))
-    if entries and not stored and not parent:
-        entries[0] = _with_source(entries[0], transcript)
-    if entries and not dry_run:
-        result = nx.store.commit(label, Commit(tuple(entries), expected_head=head), _facts(transcript))
-        new = new if result.added else []  # a concurrent import of the same file was faster
+    is_first = not stored and not parent
+    if not _append(nx, transcript, label, entries, head, is_first=is_first, dry_run=dry_run):
+        new = []
     return _report(transcript, label, steps, new, status=_status(nx, label), note=note, dry_run=dry_run)
+
+
+def _append(
+    nx: Engine, transcript: Transcript, label: str, entries: list[NewEntry], head: int, *, is_first: bool, dry_run: bool
+) -> bool:
+    """Append entries to a session; return False if a concurrent import of the same file was faster."""
+    if dry_run or not entries:
+        return True
+    if is_first:
+        entries[0] = _with_source(entries[0], transcript)
+    result = nx.store.commit(label, Commit(tuple(entries), expected_head=head), _facts(transcript))
+    return result.added > 0
+
+
+def _fork_parent(nx: Engine, parent: str, after: str) -> tuple[str, dict[str, int]]:
+    """Return the session that a path forks from, which may be the parent's continuation, and the keys in it."""
+    if not parent:
+        return "", {}
+    keys = nx.store.known_keys(parent)
+    if after in keys:
+        return parent, keys
+    continued = f"{parent}~continued"
+    more = nx.store.known_keys(continued)
+    if after not in more:
+        return parent, keys
+    return continued, {**keys, **more}
+
+
+def _newest_of_path(stored: Mapping[str, int], steps: tuple[Step, ...], after: str, default: int) -> int:
+    """Return the newest stored entry of a path that continues the message `after`, ends of turns included."""
+    keys = [after, f"{after}:end"]
+    for step in steps:
+        keys += step.keys
+        keys += (f"{last}:end" for last in step.keys[-1:])
+    return max((stored[key] for key in keys if key in stored), default=default)
 
 
 def _with_source(entry: NewEntry, transcript: Transcript) -> NewEntry:
     """Return the first entry of a session with the metadata of the file."""
     source = {"format": transcript.format, "source": transcript.source_id}
     source |= {"cwd": transcript.cwd, "model": transcript.model}
-    meta = {"meta": json.loads(transcript.meta)} if transcript.meta else {}
-    imported = {**{name: value for name, value in source.items() if value}, **meta}
+    imported: dict[str, Any] = {name: value for name, value in source.items() if value}
+    if transcript.meta:
+        imported["meta"] = json.loads(transcript.meta)
     return replace(entry, body={**entry.body, "imported": imported})
 
 
 def _is_of_file(transcript: Transcript, stored: Mapping[str, int], first: int, head: int) -> bool:
     """Return true if all entries from `first` on come from the transcript, or from an earlier state of its file."""
-    keys, prefix = {*transcript.all_keys()}, f"{transcript.source_id}/"
-    seqs = {
-        seq
-        for key, seq in stored.items()
-        if key.removesuffix(":end") in keys or (not transcript.unique_keys and key.startswith(prefix))
-    }
+    keys = {*transcript.all_keys()}
+    prefix = f"{transcript.source_id}/"
+    seqs: set[int] = set()
+    for key, seq in stored.items():
+        is_earlier_state = not transcript.unique_keys and key.startswith(prefix)
+        if is_earlier_state or key.removesuffix(":end") in keys:
+            seqs.add(seq)
     return seqs.issuperset(range(first, head + 1))
 
 
@@ -320,7 +372,7 @@ def _move(
     number = next(number for number in count(1) if nx.store.session(f"{label}~{number}") is None)
     old = f"{label}~{number}"
     if changed:
-        messages = f"{changed:,} message{'s' if changed != 1 else ''}"
+        messages = count_noun(changed, "message")
         note = f"{messages} changed in the file: the session has the new ones, {old!r} (archived) the old ones"
     elif abandoned_keys:
         note = f"the file continues from an earlier message, and so does the session; the abandoned ones are in {old!r}"
@@ -336,16 +388,20 @@ def _move(
         nx.store.fork(old, label, at, facts=_facts(transcript), expected_number=0)
         entries = tuple(ledger_entries(nx, steps, first_keys, at))
         nx.store.commit(old, Commit(entries, expected_head=at), _facts(transcript))
-        status = "deleted" if was_incomplete else "active" if abandoned_keys else "archived"
+        status: SessionStatus = "active" if abandoned_keys else "archived"
+        if was_incomplete:
+            status = "deleted"
         former = replace(_facts(transcript), status=status)
-        thread, reason = nx.store.thread_of(old), f"import: {note}"
+        thread = nx.store.thread_of(old)
+        reason = f"import: {note}"
         moves = [
             NewRefUpdate(label, thread, reason, None, pointer.number),
             NewRefUpdate(old, pointer.thread, reason, former, 1),
         ]
         with ExitStack() as undo:  # the next attempt makes another thread
             undo.callback(nx.ledger.delete, old)
-            if (head_now := nx.store.head(pointer.thread or 0)[0]) != head:
+            head_now, _ = nx.store.head(pointer.thread or 0)
+            if head_now != head:
                 raise HeadMoved(label, head, head_now)
             nx.store.update_refs(moves)
             undo.pop_all()
@@ -411,29 +467,41 @@ def _status(nx: Engine, label: str) -> SessionStatus:
 def _name(nx: Engine, transcript: Transcript, session: str) -> str:
     """Return the name of the transcript's session: of one that it continues, or a free one."""
     wanted = session or transcript.source_id
-    candidates = [wanted, *(() if session or not transcript.after else _sessions_with(nx, transcript.after))]
-    for label in candidates if transcript.unique_keys and transcript.steps else ():
-        if nx.store.thread_of(label) is not None:
-            facts = nx.ledger.metadata(label)
-            is_same = (facts.origin, facts.origin_id) == (transcript.format, transcript.source_id)
-            last_ms = next((other.last_ms for other in nx.store.sessions(every=True) if other.label == label), 0)
-            if is_same and (transcript.after in nx.store.known_keys(label) or transcript.steps[0].at_ms > last_ms > 0):
-                return label
+    candidates = [wanted]
+    if transcript.after and not session:
+        candidates += _sessions_with(nx, transcript.after)
+    for label in candidates:
+        if transcript.unique_keys and transcript.steps and _is_continued(nx, transcript, label):
+            return label
     return _free_name(nx, transcript.all_keys(), wanted)
+
+
+def _is_continued(nx: Engine, transcript: Transcript, label: str) -> bool:
+    """Return True if a session is of the transcript's conversation, and ends before or in its steps."""
+    if nx.store.thread_of(label) is None:
+        return False
+    facts = nx.ledger.metadata(label)
+    if (facts.origin, facts.origin_id) != (transcript.format, transcript.source_id):
+        return False
+    if transcript.after in nx.store.known_keys(label):
+        return True
+    last_ms = next((other.last_ms for other in nx.store.sessions(every=True) if other.label == label), 0)
+    return transcript.steps[0].at_ms > last_ms > 0
 
 
 def _fork_name(nx: Engine, keys: list[str], name: str, number: int) -> str:
     """Return the name of the fork that has these keys, or a free one."""
-    holders = _sessions_with(nx, keys[-1]) if keys else []
-    return next((label for label in holders if label == name or label.startswith(f"{name}~")), None) or _free_name(
-        nx, keys, f"{name}~{number}"
-    )
+    for label in _sessions_with(nx, keys[-1]) if keys else ():
+        if label == name or label.startswith(f"{name}~"):
+            return label
+    return _free_name(nx, keys, f"{name}~{number}")
 
 
 def _free_name(nx: Engine, keys: Iterable[str], wanted: str) -> str:
     """Return the first of NAME, NAME-2, … that is new or contains steps of this conversation."""
     key_set = set(keys)
-    name, number = wanted, 1
+    name = wanted
+    number = 1
     while nx.store.thread_of(name) is not None and key_set.isdisjoint(nx.store.known_keys(name)):
         number += 1
         name = f"{wanted}-{number}"
@@ -441,7 +509,8 @@ def _free_name(nx: Engine, keys: Iterable[str], wanted: str) -> str:
 
 
 def _new_steps(steps: tuple[Step, ...], stored: Mapping[str, int]) -> list[Step]:
-    return [step for step in (step.without(stored) for step in steps) if step is not None]
+    new = (step.without(stored) for step in steps)
+    return [step for step in new if step is not None]
 
 
 def _state(nx: Engine, label: str) -> tuple[dict[str, int], int]:
@@ -461,10 +530,13 @@ def _fork(nx: Engine, label: str, source: str, at: int, facts: SessionMetadata |
 def ledger_entries(nx: Engine, steps: tuple[Step, ...], stored: Mapping[str, int], head: int) -> Iterator[NewEntry]:
     """Yield the entries to append. Positions count from `head`, which the commit checks."""
     seqs = dict(stored)
-    covers_from, next_seq = 1, head + 1
+    covers_from = 1
+    next_seq = head + 1
     for step in steps:
         new = step.without(stored)
-        seq = next_seq if new is not None else seqs.get(step.keys[0], 0) if step.keys else 0
+        seq = seqs.get(step.keys[0], 0) if step.keys else 0
+        if new is not None:
+            seq = next_seq
         if step.kind == "clear":
             covers_from = seq + 1
         first_kept = seqs.get(step.kept_from, seq + 1)
@@ -482,8 +554,10 @@ def ledger_entries(nx: Engine, steps: tuple[Step, ...], stored: Mapping[str, int
                 )
                 body |= msgspec.to_builtins(compaction)
             else:
-                body |= {"usage": step.usage.stored()} if step.usage is not None else {}
-                body |= {"stop_reason": step.stop_reason} if step.stop_reason else {}
+                if step.usage is not None:
+                    body["usage"] = step.usage.stored()
+                if step.stop_reason:
+                    body["stop_reason"] = step.stop_reason
             messages = with_sizes(map(with_image_sizes, new.messages), nx.counter)
             yield NewEntry(step.kind, messages, body, new.at_ms, new.starts_turn, new.keys)
             seqs.update(dict.fromkeys(new.keys, seq))

@@ -88,8 +88,9 @@ def read_json_lines(path: Path, on_read: OnRead | None = None) -> Iterator[JsonL
                 # The first line is no value: the file may be one indented value.
                 file.seek(0)
                 data = file.read(MAX_LINE_BYTES + 1)
-                data = data.removeprefix(codecs.BOM_UTF8).strip(_EDGES) if len(data) <= MAX_LINE_BYTES else b""
-                document = _value(data)
+                if len(data) > MAX_LINE_BYTES:
+                    data = b""
+                document = _value(data.removeprefix(codecs.BOM_UTF8).strip(_EDGES))
                 if isinstance(document, _Parsed) and isinstance(document.value, (dict, list)):
                     if on_read is not None:
                         on_read(file.tell())
@@ -116,13 +117,20 @@ def open_as_utf8(path: Path) -> Generator[BinaryIO]:
     with path.open("rb") as file:
         start = file.read(4)
         file.seek(0)
-        encoding = next((name for mark, name in _BYTE_ORDER_MARKS.items() if start.startswith(mark)), "")
-        encoding = encoding or _NUL_PLACES.get("".join("." if byte else "0" for byte in start), "")
+        encoding = _encoding_of(start)
         if not encoding:
             yield file
             return
         with io.TextIOWrapper(file, encoding, "replace", newline="\n") as text:
             yield cast("BinaryIO", _Transcoded(file, text))
+
+
+def _encoding_of(start: bytes) -> str:
+    """Return the encoding of a file by its first four bytes; empty for UTF-8."""
+    for mark, encoding in _BYTE_ORDER_MARKS.items():
+        if start.startswith(mark):
+            return encoding
+    return _NUL_PLACES.get("".join("." if byte else "0" for byte in start), "")
 
 
 class _Transcoded:
@@ -181,7 +189,9 @@ class _LineReader:
         """Take the lines that complete a record, and return it; None, and no line taken, if they do not."""
         if not _is_open(raw):
             return None
-        joined, ahead_lines, start = bytearray(raw), list[tuple[int, bytes | None]](), _first_key(raw)
+        joined = bytearray(raw)
+        ahead_lines = list[tuple[int, bytes | None]]()
+        start = _first_key(raw)
         while len(ahead_lines) < MAX_JOINED_LINES and self._joins_left and self.has_more():
             self._joins_left -= 1
             ahead_lines.append(self.take())
@@ -225,7 +235,10 @@ def _rows(number: int, raw: bytes | None) -> Iterator[JsonLine]:
     A program that failed to write a record and tried again left a broken copy before the whole one.
     """
     row = _row(number, raw)
-    text = raw.strip(_EDGES).decode(errors="surrogateescape") if row.kind in _UNPARSED and raw is not None else ""
+    if raw is None or row.kind not in _UNPARSED:
+        yield row
+        return
+    text = raw.strip(_EDGES).decode(errors="surrogateescape")
     end = 0
     problem: Problem | None = None
     while end < len(text):
@@ -281,7 +294,8 @@ def _behind_fragment(text: str, start: int) -> tuple[dict[str, Any], int] | None
 
 def _own_keys(fragment: str) -> set[str]:
     """Return the keys of a broken object's own fields, without the keys of nested objects."""
-    depth, keys = 0, set[str]()
+    depth = 0
+    keys = set[str]()
     for token in _TOKENS.finditer(fragment):
         if token[0][0] in "{[":
             depth += 1
@@ -297,15 +311,18 @@ def _row(number: int, raw: bytes | None) -> JsonLine:
         return _bad(number, "(line too long)", f"skipped: longer than {MAX_LINE_BYTES // 2**20} MiB")
     text = raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
     stripped = text.strip(_EDGES)
-    padded = b"\x00" in text[: len(text) - len(text.lstrip(_EDGES))] or text.rstrip(b" \t\r\n").endswith(b"\x00")
+    leading = text[: len(text) - len(text.lstrip(_EDGES))]
+    padded = b"\x00" in leading or text.rstrip(b" \t\r\n").endswith(b"\x00")
     if not stripped and not padded:
         return JsonLine(number, kind="(blank)")
     if not stripped:
         return _bad(number, "(NUL bytes)", "only NUL bytes, as after a crash: the content is lost")
     parsed = _value(stripped)
     if isinstance(parsed, _Parsed):
-        problem = Problem(number, "NUL bytes", "NUL bytes around the line were skipped") if padded else None
-        return JsonLine(number, parsed.value, problem=parsed.problem_at(number) or problem)
+        problem = parsed.problem_at(number)
+        if padded and problem is None:
+            problem = Problem(number, "NUL bytes", "NUL bytes around the line were skipped")
+        return JsonLine(number, parsed.value, problem=problem)
     if not raw.endswith(b"\n"):
         return _bad(number, "(torn last line)", "last line incomplete (import the file again when it is complete)")
     return _bad(number, "(not JSON)", f"skipped: not JSON ({parsed})")
@@ -330,7 +347,9 @@ class _Parsed(Struct, frozen=True):
 
     def problem_at(self, line: int) -> Problem | None:
         """Return the damage as a problem of a line; None without one."""
-        return Problem(line, self.damage, _DAMAGES[self.damage]) if self.damage else None
+        if not self.damage:
+            return None
+        return Problem(line, self.damage, _DAMAGES[self.damage])
 
 
 def _value(raw: bytes) -> _Parsed | str:
@@ -340,9 +359,11 @@ def _value(raw: bytes) -> _Parsed | str:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass
     try:
-        text, damage = raw.decode(), ""
+        text = raw.decode()
+        damage = ""
     except UnicodeDecodeError:
-        text, damage = raw.decode("utf-8", "surrogateescape"), "not UTF-8"
+        text = raw.decode("utf-8", "surrogateescape")
+        damage = "not UTF-8"
     try:
         return _Parsed(json.loads(text), damage)
     except RecursionError:

@@ -76,16 +76,21 @@ class Step(Struct, frozen=True):
     kind: StepKind = "messages"
     pieces: tuple[Piece, ...] = ()
     at_ms: int = 0
-    usage: TokenUsage | None = None  # provider's usage of the model call: of the message, not of each piece
+    usage: TokenUsage | None = None
+    """Provider's usage of the model call: of the message, not of each piece."""
     stop_reason: str = ""
     summary: str = ""
-    trigger: str = ""  # of a compaction: `context_limit`, `manual` or empty
+    trigger: str = ""
+    """Of a compaction: `context_limit`, `manual` or empty."""
     tokens_before: int = 0
-    kept_from: str = ""  # key of the first message that a compaction kept; empty for none
+    kept_from: str = ""
+    """Key of the first message that a compaction kept; empty for none."""
     starts_turn: bool = False
     """True for the first step of a turn. Depends on earlier steps only, so it is stable when the file grows."""
-    closes_turn: bool = False  # True if the turn is known to be over after this step
-    facts: dict[str, Any] = {}  # other metadata of the source, kept in the entry's body
+    closes_turn: bool = False
+    """True if the turn is known to be over after this step."""
+    facts: dict[str, Any] = {}
+    """Other metadata of the source, kept in the entry's body."""
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -96,7 +101,7 @@ class Step(Struct, frozen=True):
     def messages(self) -> tuple[Message, ...]:
         """The step's messages; pieces of one message (same role and id) are joined in order."""
         joined: list[Message] = []
-        for message in (message for piece in self.pieces for message in piece.messages):
+        for message in _messages_of(self):
             last = joined[-1] if joined else None
             if last and message.id and (last.id, last.role) == (message.id, message.role):
                 meta = _joined(last.meta, message.meta, len(last.parts))
@@ -118,9 +123,11 @@ class Step(Struct, frozen=True):
 class Fork(Struct, frozen=True):
     """An abandoned branch: the user went back and continued differently."""
 
-    after: str  # key of the preceding step; empty for a new beginning
+    after: str
+    """Key of the preceding step; empty for a new beginning."""
     steps: tuple[Step, ...]
-    branch: int = -1  # index of the earlier fork that contains `after`; -1 for the main path
+    branch: int = -1
+    """Index of the earlier fork that contains `after`; -1 for the main path."""
 
 
 class Transcript(Struct, frozen=True):
@@ -131,18 +138,25 @@ class Transcript(Struct, frozen=True):
     title: str = ""
     steps: tuple[Step, ...] = ()
     forks: tuple[Fork, ...] = ()
-    sidechains: tuple[Transcript, ...] = ()  # conversations of sub-agents, by the agent's id
-    parent: str = ""  # session that started a sub-agent whose file this is
-    call_id: str = ""  # tool call that started a sub-agent
-    after: str = ""  # key of the message in another file that this one continues
-    counted: dict[str, int] = {}  # lines without a message, by kind
-    omitted: dict[str, int] = {}  # fields of message lines that are not imported, with counts
+    sidechains: tuple[Transcript, ...] = ()
+    """Conversations of sub-agents, by the agent's id."""
+    parent: str = ""
+    """Session that started a sub-agent whose file this is."""
+    call_id: str = ""
+    """Tool call that started a sub-agent."""
+    after: str = ""
+    """Key of the message in another file that this one continues."""
+    counted: dict[str, int] = {}
+    """Lines without a message, by kind."""
+    omitted: dict[str, int] = {}
+    """Fields of message lines that are not imported, with counts."""
     problems: tuple[Problem, ...] = ()
     lines: int = 0
     message_lines: int = 0
     model: str = ""
     cwd: str = ""
-    meta: str = ""  # JSON text of other metadata
+    meta: str = ""
+    """JSON text of other metadata."""
     unique_keys: bool = False
     """True if keys identify messages across files, so that a resumed copy of a session is recognized."""
     cost_usd: float = 0.0
@@ -160,8 +174,11 @@ class Transcript(Struct, frozen=True):
             return self.title
         steps = (step for step in self.steps if step.kind == "messages")
         messages = (message for step in steps for message in step.messages if message.role == "user")
-        words = next((words for message in messages if (words := _request_words(message))), "")
-        return words if len(words) <= TITLE_CHARS else f"{words[: TITLE_CHARS - 1].rstrip()}…"
+        requests = map(_request_words, messages)
+        words = next((words for words in requests if words), "")
+        if len(words) <= TITLE_CHARS:
+            return words
+        return f"{words[: TITLE_CHARS - 1].rstrip()}…"
 
     def all_steps(self) -> Iterator[Step]:
         """Yield the steps of the main path, the forks and the side chains."""
@@ -196,7 +213,9 @@ def time_ms(value: object) -> int:
         if _SECONDS.fullmatch(text):
             return time_ms(float(text))
         time = _parse_time(text)
-        return max(0, (time - _EPOCH) // timedelta(milliseconds=1)) if time else 0
+        if time is None:
+            return 0
+        return max(0, (time - _EPOCH) // timedelta(milliseconds=1))
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < _MOST_SECONDS * 10**9:
         return 0
     if value <= _MOST_SECONDS:
@@ -250,8 +269,11 @@ def _dated(steps: tuple[Step, ...], fallback: int) -> tuple[Step, ...]:
     at_ms = next((step.at_ms for step in steps if step.at_ms), fallback)
     dated: list[Step] = []
     for step in steps:
-        at_ms = step.at_ms or at_ms
-        dated.append(step if step.at_ms else replace(step, at_ms=at_ms))
+        if step.at_ms:
+            at_ms = step.at_ms
+            dated.append(step)
+        else:
+            dated.append(replace(step, at_ms=at_ms))
     return tuple(dated)
 
 
@@ -280,10 +302,8 @@ def results_behind_calls(steps: Sequence[Step]) -> tuple[Step, ...]:
 
 def _follows_result(steps: Sequence[Step], index: int) -> bool:
     """Return True for a message of the assistant that follows a result."""
-    before, step = steps[index - 1], steps[index]
-    return any(message.role == "tool" for message in before.messages) and any(
-        message.role == "assistant" for message in step.messages
-    )
+    has_result = any(message.role == "tool" for message in steps[index - 1].messages)
+    return has_result and any(message.role == "assistant" for message in steps[index].messages)
 
 
 def group_into_turns(steps: Sequence[Step], *, ended: bool = False) -> tuple[Step, ...]:
@@ -296,7 +316,7 @@ def group_into_turns(steps: Sequence[Step], *, ended: bool = False) -> tuple[Ste
     marked: list[Step] = []
     unanswered = under_way = False
     for step in steps:
-        first = next((message for piece in step.pieces for message in piece.messages), None)
+        first = next(_messages_of(step), None)
         role = first.role if first else ""
         opens = role == "user" and not unanswered and first is not None and first.source not in NOT_TYPED
         if (opens or step.kind == "clear") and under_way:
@@ -305,12 +325,21 @@ def group_into_turns(steps: Sequence[Step], *, ended: bool = False) -> tuple[Ste
         marked.append(replace(step, starts_turn=opens))
         unanswered = role == "user" and (opens or unanswered)
         under_way = step.kind != "failed" and (under_way or role in ("user", "assistant", "tool"))
-    if under_way and ended:
-        messages = [message for piece in marked[-1].pieces for message in piece.messages]
-        calls = any(True for message in messages for _ in message.calls())
-        if messages and messages[-1].role == "assistant" and not calls:
-            marked[-1] = replace(marked[-1], closes_turn=True)
+    if under_way and ended and _is_answer([*_messages_of(marked[-1])]):
+        marked[-1] = replace(marked[-1], closes_turn=True)
     return tuple(marked)
+
+
+def _messages_of(step: Step) -> Iterator[Message]:
+    """Yield the messages of a step's pieces as they are, unlike `Step.messages`."""
+    for piece in step.pieces:
+        yield from piece.messages
+
+
+def _is_answer(messages: list[Message]) -> bool:
+    """Return True for messages that end with the assistant's and have no calls."""
+    has_calls = any(True for message in messages for _ in message.calls())
+    return bool(messages) and messages[-1].role == "assistant" and not has_calls
 
 
 def _joined(first: str, second: str, parts_before: int) -> str:

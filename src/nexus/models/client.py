@@ -126,11 +126,14 @@ class EndpointClient:
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.endpoint = endpoint
-        self.timeouts, self.retries = timeouts or Timeouts(), retries or RetryPolicy()
+        self.timeouts = timeouts or Timeouts()
+        self.retries = retries or RetryPolicy()
         limits = (*_numbers(self.timeouts), *_numbers(self.retries))
         if any(limit < 0 for limit in limits) or not all(_numbers(self.timeouts)):
             raise BadSetting("timeout is not above 0 or retry limit negative (use seconds above 0)")
-        self._sleep, self._clock_s, self._is_prepared = sleep, clock_s, False
+        self._sleep = sleep
+        self._clock_s = clock_s
+        self._is_prepared = False
 
     def __repr__(self) -> str:
         return f"EndpointClient({self.endpoint!r})"
@@ -152,7 +155,8 @@ class EndpointClient:
                     yield item
 
     async def _with_retries(self, ctx: AssembledContext) -> AsyncGenerator[StreamItem, None]:
-        started_s, tries = self._clock_s(), 0
+        started_s = self._clock_s()
+        tries = 0
         while True:
             tries += 1
             try:
@@ -201,8 +205,11 @@ class EndpointClient:
     async def _try_once(self, ctx: AssembledContext, tries: int) -> AsyncGenerator[StreamItem, None]:
         """Yield the pieces of one try and its reply; raise the package's error, or `_ReplyFailed` for one in the stream."""
         reader = StreamReader(self.endpoint.format)
-        started_s, first_piece_s, limits = self._clock_s(), None, self.timeouts
-        limit_s, has_begun = limits.first_event_s, False
+        started_s = self._clock_s()
+        first_piece_s = None
+        limits = self.timeouts
+        limit_s = limits.first_event_s
+        has_begun = False
         async with aclosing(self.endpoint.events(ctx)) as events:
             while True:
                 remaining_s = limits.total_s - (self._clock_s() - started_s)
@@ -211,11 +218,14 @@ class EndpointClient:
                         event = await anext(events, None)
                     if event is None:
                         break
-                    has_begun, limit_s = True, limits.between_events_s
+                    has_begun = True
+                    limit_s = limits.between_events_s
                     pieces = reader.add(event)
                 except TimeoutError as error:
-                    place = "between two events" if has_begun else "to the first event"
-                    waited = f"{min(limit_s, max(remaining_s, 0)):g} s {place}" if limit_s < remaining_s else "in all"
+                    waited = "in all"
+                    if limit_s < remaining_s:
+                        place = "between two events" if has_begun else "to the first event"
+                        waited = f"{min(limit_s, max(remaining_s, 0)):g} s {place}"
                     raise TimeoutError(f"no answer in time: {waited} (`Timeouts` has the limits)") from error
                 except Exception as error:
                     # An accepted request that fails without a known kind failed at the provider.
@@ -241,11 +251,8 @@ class EndpointClient:
         failure = failure_of(error)
         if isinstance(error, _ReplyFailed) and failure.kind in ("error", "bad_reply"):
             failure = replace(failure, kind="overloaded", retryable=True)
-        if (
-            failure.kind == "connection"
-            and not failure.status
-            and (place := _place(str(getattr(self.endpoint, "base_url", ""))))
-        ):
+        place = _place(str(getattr(self.endpoint, "base_url", "")))
+        if failure.kind == "connection" and not failure.status and place:
             text = f"no connection to {place}: {failure.text.rstrip('.')} (is the server running?)"
             failure = replace(failure, text=text)
         return replace(failure, text=self._safe_text(failure.text))
@@ -253,11 +260,14 @@ class EndpointClient:
     def _safe_text(self, text: str) -> str:
         """Return a provider's text without keys, shortened."""
         text = " ".join(redact(self.endpoint.without_key(text)).text.split())
-        return text if len(text) <= _MOST_CHARS else f"{text[: _MOST_CHARS - 1]}…"
+        if len(text) <= _MOST_CHARS:
+            return text
+        return f"{text[: _MOST_CHARS - 1]}…"
 
     def _delay_s(self, failure: Failure, tries: int, elapsed_s: float) -> float | None:
         """Return the seconds until the next try; None if there is none."""
-        policy, asked_s = self.retries, failure.retry_after_s
+        policy = self.retries
+        asked_s = failure.retry_after_s
         if not failure.retryable or tries > policy.max_retries or (asked_s or 0) > policy.max_retry_after_s:
             return None
         delay_s = policy.delay_s(tries, asked_s, random.random())  # noqa: S311 - spreads retries, protects nothing
@@ -273,8 +283,9 @@ class EndpointClient:
             advice = " (check the API key)"
         else:
             advice = ""
+        what = "answered" if failure.status else "gave no reply"
         return ModelCallFailed(
-            f"{self.endpoint.name} {'answered' if failure.status else 'gave no reply'}: {failure.text}{advice}",
+            f"{self.endpoint.name} {what}: {failure.text}{advice}",
             failure.kind,
             retryable=failure.retryable,
             status=failure.status,

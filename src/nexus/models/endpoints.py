@@ -63,9 +63,11 @@ class _PackageEndpoint:
     """An endpoint of a provider's package, which is imported when the package's client is first needed."""
 
     def __init__(self, name: str, format_: ReceivedFormat, base_url: str, api_key: str) -> None:
-        self.name, self.base_url = name, redact(base_url).text
+        self.name = name
+        self.base_url = redact(base_url).text
         self.format: ReceivedFormat = format_
-        self._address, self._api_key = base_url, api_key
+        self._address = base_url
+        self._api_key = api_key
         self._client: Any = None
         self._lock = Lock()
 
@@ -84,8 +86,9 @@ class _PackageEndpoint:
 
     def without_key(self, text: str) -> str:
         """Return a text without the endpoint's key."""
-        key = self._api_key
-        return text.replace(key, "[secret: API key]") if key and key != NO_KEY else text
+        if self._api_key in ("", NO_KEY):
+            return text
+        return text.replace(self._api_key, "[secret: API key]")
 
 
 class OpenAIEndpoint(_PackageEndpoint):
@@ -113,9 +116,11 @@ class OpenAIEndpoint(_PackageEndpoint):
         import openai
 
         if self.format == "responses":
-            path, body = "/responses", _without_route(ctx.to_responses(), ctx.provider)
+            path = "/responses"
+            body = _without_route(ctx.to_responses(), ctx.provider)
         else:
-            path, body = "/chat/completions", _without_route(ctx.to_openai(), ctx.provider)
+            path = "/chat/completions"
+            body = _without_route(ctx.to_openai(), ctx.provider)
             body["stream_options"] = {**body.get("stream_options", {}), "include_usage": True}
         async with await _post(client, path, body, openai.AsyncStream) as stream:
             async for event in _events(stream):
@@ -253,7 +258,8 @@ class _AnswerBody:
     def __init__(self, read: Callable[[], AsyncIterator[bytes]]) -> None:
         self.plain = ""
         """The body, if it is plain JSON."""
-        self._read, self._tail = read, ""
+        self._read = read
+        self._tail = ""
 
     @property
     def is_done(self) -> bool:

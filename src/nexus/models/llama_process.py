@@ -34,17 +34,21 @@ def serve(settings: LlamaSettings) -> None:
     params = llama.CommonParams()
     params.model.path = settings.weights
     params.model_alias = {settings.model}
-    params.hostnames, params.port = ["127.0.0.1"], 0
+    params.hostnames = ["127.0.0.1"]
+    params.port = 0
     # The window is shared between the requests that run at the same time.
-    params.n_ctx, params.n_parallel = settings.window_tokens * settings.n_parallel, settings.n_parallel
+    params.n_ctx = settings.window_tokens * settings.n_parallel
+    params.n_parallel = settings.n_parallel
     params.n_predict = settings.reply_tokens
     params.cache_ram_mib = 0  # usage names cached tokens of the slot alone
     params.ui = False
     params.verbosity = 0
     for threads in (params.cpuparams, params.cpuparams_batch):
-        threads.n_threads, threads.poll = settings.threads, 0  # idle threads sleep
+        threads.n_threads = settings.threads
+        threads.poll = 0  # idle threads sleep
     if settings.chat_template:
-        params.use_jinja, params.chat_template = True, settings.chat_template
+        params.use_jinja = True
+        params.chat_template = settings.chat_template
     server = llama.Server(params)
     print(server.listening_address, flush=True)  # noqa: T201 - read by the program that started this one
     sys.stdin.buffer.read()

@@ -86,11 +86,13 @@ class LocalServer:
         template = "" if is_own else files("nexus.models").joinpath("chatml.jinja").read_text("utf-8")
         # Threads wait for each other at every layer: more of them than idle processors are many times slower.
         count = threads or max(min((os.cpu_count() or 1) // 2, 4), 1)
-        self.model, self.window_tokens = model, window_tokens
+        self.model = model
+        self.window_tokens = window_tokens
         self.has_own_template = is_own
         reply_tokens = -1 if is_own else REPLY_TOKENS
         self._settings = LlamaSettings(str(path), model, window_tokens, n_parallel, count, template, reply_tokens)
-        self._start_s, self._lock = start_s, Lock()
+        self._start_s = start_s
+        self._lock = Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self.base_url = ""
         self.start()
@@ -140,7 +142,8 @@ class LocalServer:
                         f"server of {self.model!r} did not start in {self._start_s:g} s: {text or 'it printed nothing'} "
                         "(check the weights and the free memory)"
                     )
-            self._process, self.base_url = process, f"{address}/v1"
+            self._process = process
+            self.base_url = f"{address}/v1"
             weakref.finalize(self, _stop, process)
 
     def stop(self) -> None:
@@ -162,7 +165,8 @@ class _LocalEndpoint(OpenAIEndpoint):
     """Chat completions of a local server, which is started again after a crash."""
 
     def __init__(self, server: LocalServer, *, stops_server: bool = False) -> None:
-        self._server, self._stops_server = server, stops_server
+        self._server = server
+        self._stops_server = stops_server
         super().__init__(server.model, server.base_url, "", connect_s=10.0)
 
     async def events(self, ctx: AssembledContext) -> AsyncGenerator[object, None]:
@@ -184,7 +188,8 @@ class _LocalEndpoint(OpenAIEndpoint):
 
         The server's own `required` lets a model write before its call, and a small one does so without end.
         """
-        choice, tools = mapping(body.pop("tool_choice")), items_of(body.pop("tools"))
+        choice = mapping(body.pop("tool_choice"))
+        tools = items_of(body.pop("tools"))
         body.pop("parallel_tool_calls", None)
         functions = [mapping(tool.get("function")) for tool in map(mapping, tools)]
         name = text_of(mapping(choice.get("function")).get("name"))

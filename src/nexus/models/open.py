@@ -91,9 +91,8 @@ def open_client(
         raise BadSetting(f"{what} (pass base_url=…, or a provider: {', '.join(sorted(_PROVIDERS))})")
     if own_provider is not None:
         api_key = api_key or _key(own_provider, credentials)
-    shown_name = next(
-        (label for label, row in _PROVIDERS.items() if row is own_provider), urlsplit(base_url).hostname or base_url
-    )
+    names = (label for label, row in _PROVIDERS.items() if row is own_provider)
+    shown_name = next(names, urlsplit(base_url).hostname or base_url)
     chosen = format or (own_provider.format if own_provider else "openai")
     connect_s = (options.get("timeouts") or Timeouts()).connect_s
     address = base_url or (own_provider.base_url if own_provider else "")
@@ -125,8 +124,10 @@ def _provider_at(base_url: str) -> _Provider | None:
 def _key(provider: _Provider, credentials: Credentials | None) -> str:
     """Return the provider's key from the environment, else from the credentials. Raises NoCredential."""
     for source in (os.environ.get, credentials):
-        for variable in provider.variables if source else ():
-            if key := (source(variable) or "").strip() if source else "":
+        if source is None:
+            continue
+        for variable in provider.variables:
+            if key := (source(variable) or "").strip():
                 return key
     host = urlsplit(provider.base_url).hostname
     variable = provider.variables[0]
@@ -153,7 +154,9 @@ class Models:
         **options: Unpack[ClientOptions],
     ) -> None:
         check_options("Models", options, ClientOptions, "clients credentials")
-        self._clients, self._credentials, self._options = dict(clients or {}), credentials, options
+        self._clients = dict(clients or {})
+        self._credentials = credentials
+        self._options = options
 
     def __repr__(self) -> str:
         return f"Models({', '.join(sorted(self._clients))})"

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 from nexus.context import AssembledContext
 from nexus.errors import BadReply
@@ -27,16 +26,19 @@ from nexus.providers.received import (
     arguments_text,
     as_sent_or_received,
     compact_json,
+    content_items,
     items_of,
     mapping,
     meta_text,
     number_of,
+    present_fields,
     read_all,
     read_role_and_content,
     rest_of,
     split_results,
     text_of,
     text_part,
+    with_author,
     with_made_ids,
     with_nulls,
 )
@@ -117,7 +119,9 @@ def body_without_messages(ctx: AssembledContext) -> dict[str, Any]:
     if not limit:
         # Thinking counts as output, so its budget is added to the reserve for the reply.
         budget = mapping(settings.get("thinking")).get("budget_tokens")
-        reserve = (ctx.token_budget.reserve_response or 4096) + (budget if isinstance(budget, int) else 0)
+        reserve = ctx.token_budget.reserve_response or 4096
+        if isinstance(budget, int):
+            reserve += budget
         limit = min(reserve, ctx.accounting.model_info.max_output_tokens or reserve)
     out: dict[str, Any] = {"model": ctx.model, "max_tokens": limit}
     out.update({key: value for key, value in settings.items() if key != "max_tokens"})
@@ -136,7 +140,8 @@ def body_without_messages(ctx: AssembledContext) -> dict[str, Any]:
 
 def _system_texts(ctx: AssembledContext) -> list[str]:
     """Return the system prompt in the blocks in which the caller's own came, and the rest as one block."""
-    text, parts = ctx.system_prompt, ctx.provenance.manifest.system_parts
+    text = ctx.system_prompt
+    parts = ctx.provenance.manifest.system_parts
     if not parts:
         return [text]
     texts = [text[start:end] for start, end in parts]
@@ -146,13 +151,16 @@ def _system_texts(ctx: AssembledContext) -> list[str]:
 
 def conversation_parts(ctx: AssembledContext) -> ConversationParts:
     """Return the conversation in turns, read only and without breakpoints."""
-    parts, render = _unpaired_parts(ctx), ctx.provenance.manifest.render
+    parts = _unpaired_parts(ctx)
+    render = ctx.provenance.manifest.render
     if render >= VALID_BLOCKS_RENDER and _SERVER_TOOLS in ctx.history.fragments:
         parts = ConversationParts(with_paired_server_tools(parts.fragments), parts.settled)
     last = as_blocks(parts.fragments[-1]["content"]) if parts.fragments else []
     if not any(map(_use_of, last)):  # the provider continues its own tools' calls
         parts = with_request(parts, {"role": "user", "content": [{"type": "text", "text": CONTINUE}]}, render)
-    return with_placed_system(parts) if takes_system_messages(ctx.model) else parts
+    if takes_system_messages(ctx.model):
+        return with_placed_system(parts)
+    return parts
 
 
 def has_unpaired_server_tools(ctx: AssembledContext) -> bool:
@@ -164,13 +172,14 @@ def has_unpaired_server_tools(ctx: AssembledContext) -> bool:
 def _unpaired_parts(ctx: AssembledContext) -> ConversationParts:
     # Gemini's signatures have the same fields, and mean nothing to Anthropic.
     signer = ctx.model if ctx.accounting.model_info.provider_format != "gemini" else ""
-    render, cached = ctx.provenance.manifest.render, ctx.history.fragments
+    render = ctx.provenance.manifest.render
+    cached = ctx.history.fragments
 
     keeps_system = takes_system_messages(ctx.model)
 
     def blocks(message: Message) -> Fragment:
         item = fragment(message, signer, render=render, keeps_system=keeps_system)
-        if any(_use_of(block) or _answered_by(block) for block in as_blocks(item["content"])):
+        if _has_server_tools(as_blocks(item["content"])):
             cached[_SERVER_TOOLS] = [True]
         return item
 
@@ -198,38 +207,50 @@ def _answered_by(block: dict[str, Any]) -> str:
     return text_of(block.get("tool_use_id")) if kind.endswith("_tool_result") else ""
 
 
+def _has_server_tools(content: list[dict[str, Any]]) -> bool:
+    return any(_use_of(block) or _answered_by(block) for block in content)
+
+
 def with_paired_server_tools(fragments: list[Fragment]) -> list[Fragment]:
     """Return the turns without server tools' calls that have no result, and without results that have no call.
 
     A call may lack its result at the end, where the provider continues it, and while its program calls client tools.
     """
     paired: list[Fragment] = []
-    uses: set[str] = set()
+    open_uses: set[str] = set()
     for index, fragment in enumerate(fragments):
         content = as_blocks(fragment["content"])
-        if fragment["role"] != "assistant" or not any(_use_of(block) or _answered_by(block) for block in content):
+        if fragment["role"] != "assistant" or not _has_server_tools(content):
             paired.append(fragment)
             continue
         # A system message may be between a call and its result.
         after = next((later for later in fragments[index + 1 :] if later["role"] != "system"), None)
-        is_last = after is None
-        continued = {_answered_by(block) for block in as_blocks(after["content"])} if after is not None else set[str]()
-        answered = {_answered_by(block): place for place, block in enumerate(content)}
-        callers = {text_of(mapping(block.get("caller")).get("tool_id")) for block in content}
-        blocks: list[dict[str, Any]] = []
-        for place, block in enumerate(content):
-            use, answer = _use_of(block), _answered_by(block)
-            is_answered = use in continued or answered.get(use, -1) > place
-            if use and not (is_last or use in callers or is_answered):
-                continue
-            if answer and answer not in uses:
-                continue
-            uses = uses | {use} if use else uses - {answer}
-            blocks.append(block)
+        blocks = _paired_blocks(content, after, open_uses)
         if all(block["type"] in ("thinking", "redacted_thinking") for block in blocks):
             blocks.append({"type": "text", "text": _NO_SERVER_RESULT})
         paired.append(fragment if blocks == content else {**fragment, "content": blocks})
     return paired
+
+
+def _paired_blocks(content: list[dict[str, Any]], after: Fragment | None, open_uses: set[str]) -> list[dict[str, Any]]:
+    """Return a model's blocks without unpaired ones; `open_uses` are the calls without a result so far, and is updated."""
+    answer_places = {_answered_by(block): place for place, block in enumerate(content)}
+    blocks_after = as_blocks(after["content"]) if after is not None else []
+    answered_after = set(map(_answered_by, blocks_after))
+    callers = {text_of(mapping(block.get("caller")).get("tool_id")) for block in content}
+    blocks: list[dict[str, Any]] = []
+    for place, block in enumerate(content):
+        if use := _use_of(block):
+            is_answered = use in answered_after or answer_places.get(use, -1) > place
+            if after is not None and use not in callers and not is_answered:
+                continue
+            open_uses.add(use)
+        elif answer := _answered_by(block):
+            if answer not in open_uses:
+                continue
+            open_uses.remove(answer)
+        blocks.append(block)
+    return blocks
 
 
 def cache_breakpoints(ctx: AssembledContext, conversation: list[Fragment]) -> list[tuple[int, int]]:
@@ -238,14 +259,17 @@ def cache_breakpoints(ctx: AssembledContext, conversation: list[Fragment]) -> li
     One is kept for the preamble that the next turn repeats, where a context format has one.
     """
     rules = cache_rules(ctx.accounting.model_info, "anthropic")
-    # The next turn rewrites the preamble from its memory on, so one breakpoint is right before it.
-    names, memory = ctx.provenance.manifest.preamble_blocks, ctx.provenance.memory
-    last = -1
+    breakpoints: list[tuple[int, int]] = []
+    memory = ctx.provenance.memory
     if memory is not None and memory.source:
+        # The next turn rewrites the preamble from its memory on, so one breakpoint is right before it.
+        names = ctx.provenance.manifest.preamble_blocks
         last = max((index for index, name in enumerate(names) if name.startswith(memory.source)), default=0) - 1
-    breakpoints = [(0, last)] if 0 <= last < len(as_blocks(conversation[0]["content"])) - 1 else []
+        if 0 <= last < len(as_blocks(conversation[0]["content"])) - 1:
+            breakpoints.append((0, last))
     # One breakpoint is for the system slot (or the tools); two blocks of the look-back are spare.
-    remaining, spacing = rules.max_breakpoints - 1 - len(breakpoints), rules.lookback_blocks - 2
+    remaining = rules.max_breakpoints - 1 - len(breakpoints)
+    spacing = rules.lookback_blocks - 2
     distance = spacing
     for message in range(len(conversation) - 1, -1, -1):
         content = as_blocks(conversation[message]["content"])
@@ -297,18 +321,21 @@ def _with_input(block: dict[str, Any]) -> dict[str, Any]:
 
 def _neutral_item(message: Message, model: str) -> Fragment:
     if message.role == "assistant":
-        # Thinking has to be proven by a signature; reasoning items of OpenAI have one of another kind.
-        blocks = [
-            _block(part)
-            for part in message.parts
-            if isinstance(part, Thinking) and (part.signature or part.redacted) and not is_reasoning_item(part)
-        ]
-        blocks = blocks if same_model(message.model, model) else []
-        blocks.extend(_block(part) for part in message.parts if isinstance(part, (Text, ToolCall)))
+        blocks: list[dict[str, Any]] = []
+        if same_model(message.model, model):
+            blocks += (_block(part) for part in message.parts if isinstance(part, Thinking) and _is_proven(part))
+        blocks += (_block(part) for part in message.parts if isinstance(part, (Text, ToolCall)))
         return {"role": "assistant", "content": blocks}
     if message.role == "tool":
         return {"role": "user", "content": [_result_block(result) for result in message.results()]}
-    return user_fragment(system_note(message) if message.role == "system" else message)
+    if message.role == "system":
+        return user_fragment(system_note(message))
+    return user_fragment(message)
+
+
+def _is_proven(thinking: Thinking) -> bool:
+    """Return True for thinking with Anthropic's signature; reasoning items of OpenAI have one of another kind."""
+    return bool(thinking.signature or thinking.redacted) and not is_reasoning_item(thinking)
 
 
 def user_fragment(message: Message) -> Fragment:
@@ -354,14 +381,11 @@ def messages(items: Sequence[dict[str, Any]]) -> tuple[Message, ...]:
 
 def received_message(item: Any, calls: CallIndex, author: str = "") -> tuple[Message, ...]:
     """Return one item of a request as messages that are sent as received. Raises BadReply if it is not a message."""
-    read = tuple(replace(m, model=author) if author and m.role == "assistant" else m for m in message(item, calls))
-    return tuple(_with_blocks(m, mapping(item)) for m in read)
+    return tuple(_with_blocks(m, mapping(item)) for m in with_author(message(item, calls), author))
 
 
 def _with_blocks(message: Message, item: dict[str, Any]) -> Message:
-    content = item.get("content")
-    settings = {name: item[name] for name in _SYSTEM_FIELDS if item.get(name) is not None}
-    blocks = [_as_input(b) for b in ([content] if isinstance(content, str) else items_of(content))]
+    blocks = [_as_input(block) for block in content_items(item.get("content"))]
     blocks = [block for block in blocks if block and not _is_rejected(block)]
     if message.role in ("user", "tool"):
         is_tool = message.role == "tool"
@@ -370,18 +394,21 @@ def _with_blocks(message: Message, item: dict[str, Any]) -> Message:
         return message
     received = {"role": text_of(item.get("role")), "content": blocks}
     if message.role == "system":
-        received |= settings
+        received |= {name: item[name] for name in _SYSTEM_FIELDS if item.get(name) is not None}
     return as_sent_or_received(message, "anthropic", [received], lambda: [_neutral_item(message, message.model)])
 
 
 def _is_rejected(block: dict[str, Any]) -> bool:
     """Return True for blocks that the API never accepts: blank texts, and thinking without a signature."""
-    kind = block.get("type")
-    return (
-        (kind == "text" and not text_of(block.get("text")).strip())
-        or (kind == "thinking" and not block.get("signature"))
-        or (kind == "redacted_thinking" and not block.get("data"))
-    )
+    match block.get("type"):
+        case "text":
+            return not text_of(block.get("text")).strip()
+        case "thinking":
+            return not block.get("signature")
+        case "redacted_thinking":
+            return not block.get("data")
+        case _:
+            return False
 
 
 def _is_refused_result(block: dict[str, Any]) -> bool:
@@ -405,14 +432,16 @@ def _as_input(block: Any) -> dict[str, Any]:
     """Return a block without the fields that only a reply or one request has: breakpoints, a parsed output, nulls, defaults."""
     if isinstance(block, str):
         return {"type": "text", "text": block}
-    fields = {k: v for k, v in mapping(block).items() if k not in ("cache_control", "parsed_output") and v is not None}
+    fields = present_fields(block)
+    fields.pop("cache_control", None)
+    fields.pop("parsed_output", None)
     for name, default in (("caller", {"type": "direct"}), ("is_error", False)):
         if fields.get(name) == default:
             del fields[name]
     if fields.get("type") == "text" and not fields.get("citations"):
         fields.pop("citations", None)
-    if "citations" in fields and isinstance(fields["citations"], list):
-        fields["citations"] = [with_nulls(citation, _REQUIRED_NULLS) for citation in items_of(fields["citations"])]
+    if isinstance(fields.get("citations"), list):
+        fields["citations"] = [with_nulls(citation, _REQUIRED_NULLS) for citation in fields["citations"]]
     if fields.get("type") == "tool_result" and isinstance(fields.get("content"), list):
         fields["content"] = [_as_input(inner) for inner in fields["content"]]
     # A stream has the fields in another order than a whole reply.
@@ -422,10 +451,9 @@ def _as_input(block: Any) -> dict[str, Any]:
 def message(item: Any, calls: CallIndex, known_fields: frozenset[str] = _MESSAGE_FIELDS) -> tuple[Message, ...]:
     """Return one item as messages: two if a user's message has tool results and other content, else one."""
     fields, role, content = read_role_and_content(item, _ROLES)
-    blocks: list[Any] = [{"type": "text", "text": content}] if isinstance(content, str) else items_of(content)
     extra: dict[str, Any] = {}
     parts: list[Part] = []
-    for block in blocks:
+    for block in content_items(content):
         block_fields = mapping(block)
         # Blocks of unknown kinds are kept as they are, so only known ones have other fields (citations, caller).
         known_block_fields = _BLOCK_FIELDS.get(text_of(block_fields.get("type")))
@@ -436,8 +464,10 @@ def message(item: Any, calls: CallIndex, known_fields: frozenset[str] = _MESSAGE
             extra[str(len(parts))] = rest
         parts += _read_part(block, calls)
     parts, ids = with_made_ids(parts, calls)
-    notes = {"blocks": extra} if extra else {}
-    meta = meta_text(rest_of(fields, known_fields), notes, {MADE_IDS: ids} if ids else {})
+    notes: dict[str, Any] = {"blocks": extra} if extra else {}
+    if ids:
+        notes[MADE_IDS] = ids
+    meta = meta_text(rest_of(fields, known_fields), notes)
     return split_results(
         Message(role, tuple(parts), id=text_of(fields.get("id")), model=text_of(fields.get("model")), meta=meta)
     )
@@ -468,7 +498,8 @@ def reply(body: dict[str, Any]) -> AgentResult:
 def usage(value: Any) -> TokenUsage:
     """Return usage with the whole prompt as input: Anthropic's `input_tokens` excludes cache reads and writes."""
     counts = mapping(value)
-    read, write = number_of(counts.get("cache_read_input_tokens")), number_of(counts.get("cache_creation_input_tokens"))
+    read = number_of(counts.get("cache_read_input_tokens"))
+    write = number_of(counts.get("cache_creation_input_tokens"))
     return TokenUsage(
         input_tokens=number_of(counts.get("input_tokens")) + read + write,
         output_tokens=number_of(counts.get("output_tokens")),
@@ -507,13 +538,11 @@ def _read_part(block: Any, calls: CallIndex) -> Iterator[Part]:
 
 
 def _read_result(fields: dict[str, Any], calls: CallIndex) -> ToolResult:
-    content = fields.get("content")
-    blocks: list[Any] = items_of(content) if isinstance(content, list) else [content] if content else []
+    content: Any = fields.get("content") or []
     items: list[Text | Image] = []
-    for block in blocks:
-        items += (
-            part if isinstance(part, (Text, Image)) else Text(compact_json(block)) for part in _read_part(block, calls)
-        )
+    for block in items_of(content) if isinstance(content, list) else [content]:
+        parts = _read_part(block, calls)
+        items += (part if isinstance(part, (Text, Image)) else Text(compact_json(block)) for part in parts)
     call_id = text_of(fields.get("tool_use_id"))
     return ToolResult(call_id, tuple(items), calls.name_of(call_id), is_error=fields.get("is_error") is True)
 

@@ -38,8 +38,9 @@ def with_placed_system(conversation: ConversationParts) -> ConversationParts:
     placed = list[Fragment]()
     settled = 0
     for index, fragment in enumerate(fragments):
+        before = placed[-1] if placed else None
         after = fragments[index + 1] if index + 1 < len(fragments) else None
-        is_misplaced = fragment["role"] == "system" and not _may_be_between(placed[-1] if placed else None, after)
+        is_misplaced = fragment["role"] == "system" and not _may_be_between(before, after)
         placed = joined_turns(placed, [_as_users(fragment) if is_misplaced else fragment], "content")
         if index < conversation.settled - _LATER:
             settled = len(placed) - 1

@@ -26,7 +26,8 @@ _encode = msgspec.json.Encoder().encode
 class _BodyParts:
     """Functions that make one format's body in parts."""
 
-    key: str  # Key of the conversation
+    key: str
+    """Key of the conversation."""
     without_messages: Callable[[AssembledContext], dict[str, Any]]
     conversation: Callable[[AssembledContext], ConversationParts]
     message: Callable[[list[Any], int, frozenset[int]], dict[str, Any]]
@@ -39,7 +40,8 @@ class _BodyParts:
 class _RunningHash:
     """The hash of a body up to its message `count`."""
 
-    valid_for: tuple[bytes, str]  # Frame and system prompt
+    valid_for: tuple[bytes, str]
+    """Frame and system prompt."""
     opening: tuple[Message, ...]
     count: int
     hash: Any
@@ -52,7 +54,8 @@ def body_hash(ctx: AssembledContext) -> str:
     """
     provider_format = ctx.accounting.model_info.provider_format
     parts = _BODY_PARTS[provider_format]
-    frame, conversation = _encode({**parts.without_messages(ctx), parts.key: []}), parts.conversation(ctx)
+    frame = _encode({**parts.without_messages(ctx), parts.key: []})
+    conversation = parts.conversation(ctx)
     fragments = conversation.fragments
     marked: dict[int, frozenset[int]] = {}
     for message, block in parts.breakpoints(ctx, fragments):
@@ -65,7 +68,8 @@ def body_hash(ctx: AssembledContext) -> str:
                 digest.update(b",")
             digest.update(_encode(parts.message(fragments, index, marked.get(index, frozenset()))))
 
-    name, opening = f"hash:{provider_format}:{ctx.model}", ctx.history.opening
+    name = f"hash:{provider_format}:{ctx.model}"
+    opening = ctx.history.opening
     running: _RunningHash | None = next(iter(ctx.history.fragments.get(name, ())), None)
     valid_for = (frame, ctx.system_prompt)
     if running is None or running.count > settled or running.opening is not opening or running.valid_for != valid_for:
@@ -90,7 +94,9 @@ def _anthropic_message(fragments: list[Fragment], index: int, marked: frozenset[
 
 def _gemini_message(fragments: list[Fragment], index: int, _marked: frozenset[int]) -> dict[str, Any]:
     message = fragments[index]
-    return {**message, "parts": gemini.ordered(fragments[index - 1]["parts"], message["parts"])} if index else message
+    if index == 0:
+        return message
+    return {**message, "parts": gemini.ordered(fragments[index - 1]["parts"], message["parts"])}
 
 
 _BODY_PARTS: dict[ProviderFormat, _BodyParts] = {

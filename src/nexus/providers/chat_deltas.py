@@ -37,20 +37,24 @@ class CallDeltas:
 
     def add(self, fragment: Fields) -> None:
         """Add a fragment of a call."""
-        repeated, self._repeated = self._repeated, None
+        repeated = self._repeated
+        self._repeated = None
         call = self._continued(fragment)
+        name = _name(fragment)
+        has_arguments = bool(_arguments(fragment).strip())
         if call is not None and _is_same(call, fragment):
             call["function"]["arguments"] = ""  # they come again, with the id
-        elif call is not None and _is_complete(call) and not (text_of(fragment.get("id")) and _name(fragment)):
-            if _arguments(fragment).strip() and (_name(fragment) or repeated):
-                fragment = {**(repeated or {}), **fragment, "function": {**_function(repeated), **_function(fragment)}}
+        elif call is not None and _is_complete(call) and not (text_of(fragment.get("id")) and name):
+            if has_arguments and (name or repeated):
+                function = {**_function(repeated), **_function(fragment)}
+                fragment = {**(repeated or {}), **fragment, "function": function}
                 call = None
-            elif _name(fragment) and not _arguments(fragment):
-                if _name(fragment) != _name(call):
-                    call = None
-                else:
+            elif name and not _arguments(fragment):
+                if name == _name(call):
                     self._repeated = fragment
-            elif _arguments(fragment).strip():
+                else:
+                    call = None
+            elif has_arguments:
                 # Nothing may follow a whole object: the server sends the arguments again, behind an empty object or whole.
                 call["function"]["arguments"] = ""
         if call is None:
@@ -61,36 +65,20 @@ class CallDeltas:
 
     def _continued(self, fragment: Fields) -> Fields | None:
         """Return the call that a fragment continues; None if it begins one."""
-        call_id, index = text_of(fragment.get("id")), fragment.get("index")
-        of_index = [call for call in self._calls if index is None or call.get("index") in (index, None)]
-        if call_id:
-            same = next((call for call in reversed(of_index) if call.get("id") == call_id), None)
-            if same is not None:
-                begins = _name(fragment) and _arguments(fragment).strip() and _is_complete(same)
-                return None if begins else same
-            nameless = next((call for call in of_index if not call.get("id")), None)
-            if nameless is not None and not _name(fragment) and not _arguments(fragment):
-                return nameless
-            last = of_index[-1] if of_index else None
-            if last is None:
-                return None
-            # The id may come behind the beginning of its call, or behind all of it.
-            if not last.get("id"):
-                says_more = _name(fragment) not in ("", _name(last)) or (
-                    _name(fragment) and _arguments(fragment).strip()
-                )
-                return None if _is_complete(last) and says_more and not _is_same(last, fragment) else last
-            # Some servers make an id for each fragment.
-            return None if _is_complete(last) or _name(fragment) else last
-        if index is None:
-            last = self._last
-        else:
-            last = of_index[-1] if of_index else None
-            if last is None and not _name(fragment) and self._last is not None and not _is_complete(self._last):
-                last = self._last
+        index = fragment.get("index")
+        calls = [call for call in self._calls if index is None or call.get("index") in (index, None)]
+        if call_id := text_of(fragment.get("id")):
+            return _call_of_id(calls, call_id, fragment)
+        name = _name(fragment)
+        last = self._last
+        if index is not None and calls:
+            last = calls[-1]
+        elif index is not None and last is not None and (name or _is_complete(last)):
+            return None
         # Another name behind the beginning of arguments is another call's.
-        is_other = last is not None and _name(fragment) and _arguments(last) and _name(fragment) != _name(last)
-        return None if is_other else last
+        if last is not None and name and _arguments(last) and name != _name(last):
+            return None
+        return last
 
     def joined(self, *, partial: bool) -> list[Fields]:
         """Return the calls in their order, with `partial` those that are complete, and with each id once."""
@@ -98,15 +86,38 @@ class CallDeltas:
         indexes = [call.get("index") for call in calls]
         if all(isinstance(index, int) for index in indexes) and len({*indexes}) == len(calls):
             calls = sorted(calls, key=lambda call: call["index"])
-        if partial:
-            # A call is complete when the next one begins. The last one is, if its arguments are a whole JSON object.
-            calls = [call for index, call in enumerate(calls) if index < len(calls) - 1 or _is_complete(call)]
+        # A call is complete when the next one begins. The last one is, if its arguments are a whole JSON object.
+        if partial and calls and not _is_complete(calls[-1]):
+            calls = calls[:-1]
         return [{name: value for name, value in call.items() if name != "index"} for call in calls]
 
     @property
     def is_whole(self) -> bool:
         """True if the last call has complete arguments, or there is none."""
         return self._last is None or _is_complete(self._last) or not _arguments(self._last)
+
+
+def _call_of_id(calls: list[Fields], call_id: str, fragment: Fields) -> Fields | None:
+    """Return the call, of those of its index, that a fragment with an id continues; None if it begins one."""
+    name = _name(fragment)
+    has_arguments = bool(_arguments(fragment).strip())
+    for call in reversed(calls):
+        if call.get("id") == call_id:
+            begins_another = name and has_arguments and _is_complete(call)
+            return None if begins_another else call
+    if not name and not _arguments(fragment):
+        for call in calls:
+            if not call.get("id"):
+                return call
+    if not calls:
+        return None
+    last = calls[-1]
+    if last.get("id"):
+        # Some servers make an id for each fragment.
+        return None if name or _is_complete(last) else last
+    # The id may come behind the beginning of its call, or behind all of it.
+    says_more = name and (has_arguments or name != _name(last))
+    return None if says_more and _is_complete(last) and not _is_same(last, fragment) else last
 
 
 def _key(call: Fields) -> str:
@@ -157,7 +168,7 @@ def join_function(function: Fields, delta: Fields) -> None:
             function[name] = before + arguments_text(value)
         elif name == "name" and isinstance(value, str):
             # A name comes in pieces, or again in each fragment, sometimes longer each time.
-            function[name] = before if value == before else value if value.startswith(before) else before + value
+            function[name] = value if value.startswith(before) else before + value
         else:
             function[name] = value
 
@@ -194,34 +205,42 @@ def repeats_deltas(message: Fields, before: Fields) -> bool:
     """Return True if a message has everything that its deltas before it have, text and calls."""
     joined: Fields = {}
     join_delta(joined, message)
-    text, text_before = joined.get("content"), before.get("content")
+    text = joined.get("content")
+    text_before = before.get("content")
     if isinstance(text, list) or isinstance(text_before, list):
         has_text = text == text_before
     else:
         has_text = text_of(text).startswith(text_of(text_before))
-    names, names_before = _names(joined), _names(before)
+    names = _names(joined)
+    names_before = _names(before)
     has_begun = text_before not in (None, "", []) or len(names_before) > 0
     return has_begun and has_text and names[: len(names_before)] == names_before
 
 
 def _names(message: Fields) -> list[str]:
     deltas = message.get("tool_calls")
-    return [_name(call) for call in deltas.joined(partial=False)] if isinstance(deltas, CallDeltas) else []
+    if not isinstance(deltas, CallDeltas):
+        return []
+    return [_name(call) for call in deltas.joined(partial=False)]
 
 
 def joined_message(message: Fields, *, partial: bool) -> Fields:
     """Return the message with its calls, with `partial` those that are complete."""
-    deltas = message.get("tool_calls")
-    calls = deltas.joined(partial=partial) if isinstance(deltas, CallDeltas) else list[Fields]()
-    legacy = message.get("function_call")
-    if partial and decoded_object(text_of(mapping(legacy).get("arguments"))) is None:
-        legacy = None
     joined = {name: value for name, value in message.items() if name not in ("tool_calls", "function_call")}
-    return {**joined, **({"tool_calls": calls} if calls else {}), **({"function_call": legacy} if legacy else {})}
+    deltas = message.get("tool_calls")
+    if isinstance(deltas, CallDeltas) and (calls := deltas.joined(partial=partial)):
+        joined["tool_calls"] = calls
+    legacy = message.get("function_call")
+    is_whole = not partial or decoded_object(text_of(mapping(legacy).get("arguments"))) is not None
+    if legacy and is_whole:
+        joined["function_call"] = legacy
+    return joined
 
 
 def _content_parts(content: Any) -> list[Any]:
-    return [{"type": "text", "text": content}] if isinstance(content, str) and content else items_of(content)
+    if isinstance(content, str) and content:
+        return [{"type": "text", "text": content}]
+    return items_of(content)
 
 
 _PIECES = ("text", "summary", "data", "thinking")

@@ -30,12 +30,14 @@ from nexus.providers.received import (
     mapping,
     meta_text,
     number_of,
+    present_fields,
     read_all,
     rest_of,
     split_results,
     standard_base64,
     text_of,
     text_part,
+    with_author,
 )
 from nexus.providers.settings import body_settings
 from nexus.providers.signatures import SIGNED_CALLS_RENDER, call_signatures
@@ -150,14 +152,14 @@ def _with_signatures(item: Fragment, signatures: list[str]) -> Fragment:
     calls = [part for part in item["parts"] if "function_call" in part]
     if not any(signatures) or len(signatures) != len(calls):
         return item
-    unsigned = {
-        id(part): signature
-        for part, signature in zip(calls, signatures, strict=True)
-        if signature and not part.get("thought_signature")
-    }
-    parts = [
-        {**part, "thought_signature": unsigned[id(part)]} if id(part) in unsigned else part for part in item["parts"]
-    ]
+    parts: list[dict[str, Any]] = []
+    waiting = iter(signatures)
+    for part in item["parts"]:
+        signature = next(waiting) if "function_call" in part else ""
+        if signature and not part.get("thought_signature"):
+            parts.append({**part, "thought_signature": signature})
+        else:
+            parts.append(part)
     return {**item, "parts": parts}
 
 
@@ -175,21 +177,24 @@ def ordered(calls: list[dict[str, Any]], answers: list[dict[str, Any]]) -> list[
 
     Calls that were received without ids are answered without ids, by their names and order.
     """
-    ids = [part["function_call"].get("id") for part in calls if "function_call" in part]
+    function_calls = [part["function_call"] for part in calls if "function_call" in part]
+    ids = [call.get("id") for call in function_calls]
     if ids and not any(ids):
-        unnamed = [
-            {**part, "function_response": {k: v for k, v in part["function_response"].items() if k != "id"}}
-            if "function_response" in part
-            else part
-            for part in answers
-        ]
-        names = [part["function_call"].get("name") for part in calls if "function_call" in part]
+        unnamed = [_without_id(part) for part in answers]
+        names = [call.get("name") for call in function_calls]
         places = [_place_of_call(part, names) for part in unnamed]
         return [unnamed[index] for index in sorted(range(len(unnamed)), key=places.__getitem__)]
     if len(ids) <= 1:
         return answers
     order = {call_id: index for index, call_id in enumerate(ids) if call_id}
     return sorted(answers, key=lambda part: order.get(part.get("function_response", {}).get("id", ""), len(calls)))
+
+
+def _without_id(part: dict[str, Any]) -> dict[str, Any]:
+    if "function_response" not in part:
+        return part
+    response = {name: value for name, value in part["function_response"].items() if name != "id"}
+    return {**part, "function_response": response}
 
 
 def _place_of_call(part: dict[str, Any], names: list[str]) -> int:
@@ -227,35 +232,38 @@ def messages(items: Sequence[dict[str, Any]]) -> tuple[Message, ...]:
 
 def received_message(item: Any, calls: CallIndex, author: str = "") -> tuple[Message, ...]:
     """Return one content of a request as messages that are sent as received. Raises BadReply if it is not a content."""
-    read = tuple(replace(m, model=author) if author and m.role == "assistant" else m for m in message(item, calls))
-    return tuple(_with_parts_as_received(m, in_snake_case(item)) for m in read)
+    fields = in_snake_case(item)
+    return tuple(_with_parts_as_received(m, fields) for m in with_author(message(item, calls), author))
 
 
 def _with_parts_as_received(message: Message, item: dict[str, Any]) -> Message:
+    if message.role == "system":
+        return message  # no content has this role
     parts = [_as_input(part) for part in items_of(item.get("parts"))]
     if message.role in ("user", "tool"):
         is_tool = message.role == "tool"
         parts = [part for part in parts if ("function_response" in part) == is_tool]
-    if message.role == "system":
-        return message  # no content has this role
     responses = [part["function_response"] for part in parts if part.get("function_response")]
     if any("name" not in mapping(response) for response in responses):
         return message  # the name is that of its call
-    received = {"role": "model" if message.role == "assistant" else "user", "parts": [part for part in parts if part]}
+    role = "model" if message.role == "assistant" else "user"
+    received = {"role": role, "parts": [part for part in parts if part]}
     return as_sent_or_received(message, "gemini", [received], lambda: [_neutral_item(message)])
 
 
 def _with_id(part: dict[str, Any], ids: Iterator[str]) -> dict[str, Any]:
     call = mapping(part.get("function_call"))
-    return {**part, "function_call": {**call, "id": next(ids)}} if isinstance(call.get("name"), str) else part
+    if not isinstance(call.get("name"), str):
+        return part
+    return {**part, "function_call": {**call, "id": next(ids)}}
 
 
 def _as_input(part: Any) -> dict[str, Any]:
     """Return a part with its names in snake case, as the package has them, without nulls, and with standard base64."""
-    fields = {name: value for name, value in in_snake_case(part).items() if value is not None}
+    fields = present_fields(in_snake_case(part))
     for name in _NESTED:
         if isinstance(fields.get(name), dict):
-            fields[name] = {key: value for key, value in in_snake_case(fields[name]).items() if value is not None}
+            fields[name] = present_fields(in_snake_case(fields[name]))
     if isinstance(fields.get("function_response"), dict):
         response: dict[str, Any] = fields["function_response"]
         content = response.get("response")
@@ -290,7 +298,11 @@ def message(item: Any, calls: CallIndex) -> tuple[Message, ...]:
             }
             if more := rest_of(part_fields, _PART_FIELDS) | rest_of(inner, _CALL_FIELDS):
                 blocks[str(index)] = more
-    notes = {name: value for name, value in (("made_ids", made_ids), ("blocks", blocks)) if value}
+    notes: dict[str, Any] = {}
+    if made_ids:
+        notes["made_ids"] = made_ids
+    if blocks:
+        notes["blocks"] = blocks
     return split_results(Message(role, tuple(parts), meta=meta_text(rest_of(fields, _CONTENT_FIELDS), notes)))
 
 
@@ -312,9 +324,8 @@ def reply(body: dict[str, Any]) -> AgentResult:
     model = text_of(fields.get("model_version"))
     candidates = [in_snake_case(candidate) for candidate in items_of(fields.get("candidates"))]
     if not candidates:
-        reason = (
-            text_of(in_snake_case(fields.get("prompt_feedback")).get("block_reason")) or "no candidate was returned"
-        )
+        feedback = in_snake_case(fields.get("prompt_feedback"))
+        reason = text_of(feedback.get("block_reason")) or "no candidate was returned"
         tokens = usage(fields.get("usage_metadata"))
         return AgentResult((), tokens, "content_filter", error=reason, model=model, provider_stop_reason=reason)
     first, *others = candidates
@@ -368,7 +379,8 @@ def _read_part(part: dict[str, Any], calls: CallIndex, made_ids: list[str], answ
         return
     if signature:
         yield Thinking("", signature=signature)
-    call, response = in_snake_case(part.get("function_call")), in_snake_case(part.get("function_response"))
+    call = in_snake_case(part.get("function_call"))
+    response = in_snake_case(part.get("function_response"))
     if isinstance(part.get("text"), str):
         yield from text_part(part["text"])
     elif isinstance(call.get("name"), str):
@@ -388,7 +400,8 @@ def _read_part(part: dict[str, Any], calls: CallIndex, made_ids: list[str], answ
 
 
 def _read_image(part: dict[str, Any]) -> Image | None:
-    blob, file = in_snake_case(part.get("inline_data")), in_snake_case(part.get("file_data"))
+    blob = in_snake_case(part.get("inline_data"))
+    file = in_snake_case(part.get("file_data"))
     media_type = text_of(blob.get("mime_type")) or text_of(file.get("mime_type"))
     if not media_type.lower().startswith("image/"):
         return None

@@ -29,19 +29,24 @@ _WORD_START = re.compile(r"_([a-z0-9])")
 def body(ctx: AssembledContext) -> dict[str, Any]:
     """Return the JSON body of `models/MODEL:generateContent` and `:streamGenerateContent`."""
     arguments = gemini.body(ctx)
+    config: dict[str, Any] = arguments.get("config", {})
     out: dict[str, Any] = {}
     generation: dict[str, Any] = {}
-    for name, value in arguments.get("config", {}).items():
+    for name, value in config.items():
         key = gemini.snake_case(name)
         if key == "system_instruction" and isinstance(value, str):
             out["systemInstruction"] = {"parts": [{"text": value}]}
+        elif key in _OUTSIDE_GENERATION:
+            out[_camel_case(name)] = _in_camel_case(value, key)
         elif key not in _OF_CLIENT:
-            (out if key in _OUTSIDE_GENERATION else generation)[_camel_case(name)] = _in_camel_case(value, key)
+            generation[_camel_case(name)] = _in_camel_case(value, key)
     if generation:
         out["generationConfig"] = generation
     out["contents"] = _in_camel_case(arguments["contents"])
-    extra = cast("Mapping[str, Any]", arguments.get("config", {}).get("http_options") or {}).get("extra_body")
-    return {**out, **cast("dict[str, Any]", extra)} if isinstance(extra, Mapping) else out
+    extra = cast("Mapping[str, Any]", config.get("http_options") or {}).get("extra_body")
+    if isinstance(extra, Mapping):
+        out.update(cast("Mapping[str, Any]", extra))
+    return out
 
 
 def _in_camel_case(value: Any, key: str = "") -> Any:
@@ -50,7 +55,9 @@ def _in_camel_case(value: Any, key: str = "") -> Any:
     if isinstance(value, Mapping):
         fields = cast("Mapping[str, Any]", value)
         return {_camel_case(name): _in_camel_case(item, gemini.snake_case(name)) for name, item in fields.items()}
-    return [_in_camel_case(item) for item in cast("list[Any]", value)] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [_in_camel_case(item) for item in cast("list[Any]", value)]
+    return value
 
 
 def _camel_case(name: str) -> str:

@@ -40,17 +40,8 @@ _PLAIN_ROLES = frozenset({"user", "assistant", "system", ""})
 _CHAT_BLOCKS = frozenset({"image_url", "input_audio", "file"})
 _RESPONSES_BLOCKS = frozenset({"input_text", "output_text", "input_image", "input_file"})
 _ANTHROPIC_BLOCKS = frozenset(
-    {
-        "tool_use",
-        "tool_result",
-        "thinking",
-        "redacted_thinking",
-        "image",
-        "document",
-        "search_result",
-        "server_tool_use",
-    }
-    | {"mcp_tool_use", "mcp_tool_result", "container_upload", "compaction"}
+    {"tool_use", "tool_result", "thinking", "redacted_thinking", "image", "document", "search_result"}
+    | {"server_tool_use", "mcp_tool_use", "mcp_tool_result", "container_upload", "compaction"}
 )
 _GEMINI_FIELDS = frozenset(
     {"parts", "text", "inline_data", "inlineData", "file_data", "fileData", "function_call", "functionCall"}
@@ -91,10 +82,10 @@ def write_messages(messages: Iterable[Message], provider: ReceivedFormat, *, mod
         case "openai":
             return [item for message in messages for item in openai.fragment(message, model)]
         case "responses":
-            fragments = (
-                openai_responses.fragment(message, model or message.model, is_stored=True) for message in messages
-            )
-            return [item for fragment in fragments for item in fragment]
+            items: list[dict[str, Any]] = []
+            for message in messages:
+                items += openai_responses.fragment(message, model or message.model, is_stored=True)
+            return items
         case "anthropic":
             # Without a name it would be for a model that takes no thinking.
             joined = (anthropic.fragment(message, model or message.model or "any") for message in messages)
@@ -176,14 +167,11 @@ def list_of_items(items: Any, provider: ReceivedFormat | None) -> list[Any]:
                 f"messages not readable: the format '{provider}' has no plain text (pass a list: "
                 '[{"role": "user", "content": text}])'
             )
-        return [
-            {"role": "user", "parts": [{"text": items}]} if provider == "gemini" else {"role": "user", "content": items}
-        ]
-    if (
-        isinstance(items, (Message, Mapping))
-        or not isinstance(items, Iterable)
-        or hasattr(cast("object", items), "model_dump")
-    ):
+        if provider == "gemini":
+            return [{"role": "user", "parts": [{"text": items}]}]
+        return [{"role": "user", "content": items}]
+    is_one = isinstance(items, (Message, Mapping)) or hasattr(items, "model_dump")
+    if is_one or not isinstance(items, Iterable):
         return [items]
     return [*cast("Iterable[Any]", items)]
 
@@ -192,38 +180,44 @@ def _read(
     values: Sequence[Any], read_format: ReceivedFormat, model: str, calls: CallIndex, *, keeps_forms: bool
 ) -> tuple[list[Message], list[int]]:
     """Return the messages of the values, and the index of the first value of each."""
-    messages, firsts = list[Message](), list[int]()
+    messages = list[Message]()
+    firsts = list[int]()
     known_ids = calls.ids
     index = 0
     while index < len(values):
+        value = values[index]
         end = index + 1
-        if isinstance(values[index], Message):
-            new: tuple[Message, ...] = (values[index],)
+        if isinstance(value, Message):
+            new: tuple[Message, ...] = (value,)
         elif read_format == "responses":  # a reply is several items in a row
             while end < len(values) and openai_responses.are_one_message(values[end - 1], values[end]):
                 end += 1
             new = openai_responses.received_messages(values[index:end], model, calls, index)
         else:
             try:
-                new = _READERS[read_format](_content(values[index], read_format), calls, model)
+                new = _READERS[read_format](_content(value, read_format), calls, model)
             except BadReply as error:
                 raise BadReply(f"message {index}: {error}") from None
-        if keeps_forms and read_format == "anthropic" and not isinstance(values[index], Message):
-            new = _with_form(new, mapping(values[index]), calls.last_role)
+            if keeps_forms and read_format == "anthropic":
+                new = _with_form(new, mapping(value), calls.last_role)
         calls.add(new)
         messages += (_with_made_ids(message) for message in new)
         firsts += [index] * len(new)
         index = end
-    paired = pair_results(with_distinct_ids(messages) if keeps_forms else messages, known_ids)
-    order = order_of_results(paired) if keeps_forms else range(len(paired))
+    if not keeps_forms:
+        return pair_results(messages, known_ids), firsts
+    paired = pair_results(with_distinct_ids(messages), known_ids)
+    order = order_of_results(paired)
     return [paired[index] for index in order], [firsts[index] for index in order]
 
 
 def _with_made_ids(message: Message) -> Message:
     """Return a received message with an id in each of its calls, unless it is Gemini's and none of them has one."""
     new_ids = made_ids(message)
+    if not new_ids:
+        return message
     is_optional = received_format(message) == "gemini" and len(new_ids) == sum(1 for _ in message.calls())
-    return with_ids_of_parts(message) if new_ids and not is_optional else message
+    return message if is_optional else with_ids_of_parts(message)
 
 
 def _with_form(new: tuple[Message, ...], item: dict[str, Any], last_role: str) -> tuple[Message, ...]:
@@ -235,8 +229,9 @@ def _with_form(new: tuple[Message, ...], item: dict[str, Any], last_role: str) -
     is_plain = item.keys() <= {"role", "content"} or item.get("role") != "system"
     if is_plain and content.strip() and [message.parts for message in new] == [(Text(content),)]:
         new = (with_plain_text(new[0], "anthropic"),)
-    is_own = bool(new) and new[0].role == "user" and last_role in ("user", "tool")
-    return (set_apart(new[0], "anthropic"), *new[1:]) if is_own else new
+    if new and new[0].role == "user" and last_role in ("user", "tool"):
+        return (set_apart(new[0], "anthropic"), *new[1:])
+    return new
 
 
 def _content(item: Any, read_format: ReceivedFormat) -> Any:
@@ -245,17 +240,21 @@ def _content(item: Any, read_format: ReceivedFormat) -> Any:
         return item
     if isinstance(item, str):
         return {"role": "user", "parts": [{"text": item}]}
-    return {"role": "user", "parts": [item]} if _GEMINI_FIELDS & mapping(item).keys() else item
+    if _GEMINI_FIELDS & mapping(item).keys():
+        return {"role": "user", "parts": [item]}
+    return item
 
 
 def _detected(sources: Sequence[Any], values: Sequence[Any], default: ReceivedFormat) -> ReceivedFormat:
     """Return the format of the items. Raises BadReply if they have signs of several."""
     signs: dict[ReceivedFormat, int] = {}
     for index, (source, value) in enumerate(zip(sources, values, strict=True)):
-        if not isinstance(source, Message):
-            for sign in (_package(source), *_signs(value)):
-                if sign:
-                    signs.setdefault(sign, index)
+        if isinstance(source, Message):
+            continue
+        if package := _package(source):
+            signs.setdefault(package, index)
+        for sign in _signs(value):
+            signs.setdefault(sign, index)
     if len(signs) > 1:
         places = ", ".join(f"message {index} is of format {name}" for name, index in signs.items())
         raise BadReply(f"several formats: {places}")
@@ -273,26 +272,26 @@ def _package(source: object) -> ReceivedFormat | None:
 def _signs(value: Any) -> Iterator[ReceivedFormat]:
     """Yield the formats of the features that the item has and no other format."""
     fields = mapping(value)
-    kind, role = text_of(fields.get("type")), text_of(fields.get("role"))
-    blocks = [mapping(block) for block in items_of(fields.get("content"))]
-    kinds = {text_of(block.get("type")) for block in blocks}
-    if (
-        "parts" in fields
-        or role == "model"
-        or isinstance(value, str)
-        or (not role and not kind and _GEMINI_FIELDS & fields.keys())
-    ):
+    kind = text_of(fields.get("type"))
+    role = text_of(fields.get("role"))
+    is_part = not role and not kind and bool(_GEMINI_FIELDS & fields.keys())
+    if isinstance(value, str) or "parts" in fields or role == "model" or is_part:
         yield "gemini"
         return
+    content = fields.get("content")
+    blocks = [mapping(block) for block in items_of(content)]
+    kinds = {text_of(block.get("type")) for block in blocks}
     # A reply of Anthropic has this type too, with blocks of its own.
-    is_typed = kind == "message" and (isinstance(fields.get("content"), str) or "refusal" in kinds)
-    if (kind and not role) or is_typed or kinds & _RESPONSES_BLOCKS:
+    is_item = kind == "message" and (isinstance(content, str) or "refusal" in kinds)
+    if (kind and not role) or is_item or kinds & _RESPONSES_BLOCKS:
         yield "responses"
-    if any(text_of(block.get("type")) in _ANTHROPIC_BLOCKS or block.get("citations") for block in blocks) or any(
-        name.endswith("_tool_result") for name in kinds
-    ):
+    if any(map(_is_of_anthropic, blocks)):
         yield "anthropic"
-    if role and (
-        role in ("tool", "function") or _CHAT_FIELDS & {k for k, v in fields.items() if v} or kinds & _CHAT_BLOCKS
-    ):
+    has_chat_fields = any(map(fields.get, _CHAT_FIELDS)) or role in ("tool", "function")
+    if role and (has_chat_fields or kinds & _CHAT_BLOCKS):
         yield "openai"
+
+
+def _is_of_anthropic(block: dict[str, Any]) -> bool:
+    kind = text_of(block.get("type"))
+    return kind in _ANTHROPIC_BLOCKS or kind.endswith("_tool_result") or bool(block.get("citations"))

@@ -13,7 +13,7 @@ annotations, log probabilities) are kept in `meta`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -27,6 +27,7 @@ from nexus.providers.received import (
     arguments_text,
     as_sent_or_received,
     compact_json,
+    content_items,
     data_or_url,
     items_of,
     list_or_one,
@@ -38,6 +39,7 @@ from nexus.providers.received import (
     rest_of,
     text_of,
     text_part,
+    with_author,
 )
 from nexus.providers.server_edits import cache_miss_reason
 from nexus.providers.settings import body_settings
@@ -77,6 +79,7 @@ _REQUEST_FIELDS = {
     | {*REASONING_FIELDS, "prefix"},
 }
 """Fields that a request may have in a message of this role, `_MESSAGE_FIELDS` in one of any other."""
+_CALL_FIELDS = frozenset({"id", "type", "function", "index"})
 _TEXT_TYPES = ("text", "input_text", "output_text")
 _IMAGE_TYPES = ("image_url", "input_image")
 _PART_FIELDS = {
@@ -101,9 +104,9 @@ def body_without_messages(ctx: AssembledContext) -> dict[str, Any]:
 
 def conversation_parts(ctx: AssembledContext) -> ConversationParts:
     """Return the system slot and the conversation, read only."""
-    system = [{"role": "system", "content": ctx.system_prompt}] if ctx.system_prompt else []
-    if ctx.system_prompt and ctx.provenance.manifest.system_names:
-        system = [*_named_system(ctx.system_prompt, ctx.provenance.manifest.system_names)]
+    system: list[dict[str, Any]] = []
+    if ctx.system_prompt:
+        system = [*_system_messages(ctx.system_prompt, ctx.provenance.manifest.system_names)]
     render = ctx.provenance.manifest.render
     if render < REASONING_RENDER:
         return items(ctx.history, "openai", ctx.current, lambda m: fragment(m, render=render), leading=system)
@@ -115,17 +118,25 @@ def conversation_parts(ctx: AssembledContext) -> ConversationParts:
     return with_request(parts, {"role": "user", "content": CONTINUE}, render)
 
 
-def _named_system(text: str, names: Sequence[tuple[int, int, str]]) -> Iterator[dict[str, Any]]:
+def _system_messages(text: str, names: Sequence[tuple[int, int, str]]) -> Iterator[dict[str, Any]]:
     """Yield the system messages in which the caller's prompt came, with their names, and the rest as one."""
-    pieces = [*((text[start:end], name) for start, end, name in names), (text[names[-1][1] :].removeprefix("\n\n"), "")]
+    if not names:
+        yield {"role": "system", "content": text}
+        return
+    pieces = [(text[start:end], name) for start, end, name in names]
+    pieces.append((text[names[-1][1] :].removeprefix("\n\n"), ""))
     for content, name in pieces:
-        if content.strip():
-            yield _with_valid_name({"role": "system", "content": content, **({"name": name} if name else {})})
+        if content.strip() and name:
+            yield _with_valid_name({"role": "system", "content": content, "name": name})
+        elif content.strip():
+            yield {"role": "system", "content": content}
 
 
 def participant_name(message: Message) -> str:
     """Return the name of the participant who wrote a message in this format; empty if it has none."""
-    items = received_items(message, "openai", with_images=False) if '"name":' in message.meta else None
+    if '"name":' not in message.meta:
+        return ""
+    items = received_items(message, "openai", with_images=False)
     return text_of(items[0].get("name")) if items else ""
 
 
@@ -164,7 +175,9 @@ def _with_valid_name(item: dict[str, Any]) -> dict[str, Any]:
 
 def has_refused_name(item: dict[str, Any]) -> bool:
     """Return True if a message has a participant's name that OpenAI refuses."""
-    return item.get("role") != "tool" and not (_NAME.match(text_of(item["name"])) if "name" in item else True)
+    if "name" not in item or item.get("role") == "tool":
+        return False
+    return _NAME.match(text_of(item["name"])) is None
 
 
 def has_changed_name(message: Message) -> bool:
@@ -197,13 +210,13 @@ def _with_required_thinking(item: dict[str, Any], message: Message, model: str) 
     # Gateways keep the signatures in the details.
     if len(signatures) != len(calls) or item.get("reasoning_details"):
         return item
-    signed = [
-        {**call, "extra_content": {"google": {"thought_signature": signature}}}
-        if signature and "extra_content" not in call
-        else call
-        for call, signature in zip(calls, signatures, strict=True)
-    ]
-    return {**item, "tool_calls": signed}
+    signed_calls: list[Any] = []
+    for call, signature in zip(calls, signatures, strict=True):
+        if signature and "extra_content" not in call:
+            signed_calls.append({**call, "extra_content": {"google": {"thought_signature": signature}}})
+        else:
+            signed_calls.append(call)
+    return {**item, "tool_calls": signed_calls}
 
 
 def _neutral_items(message: Message) -> list[dict[str, Any]]:
@@ -214,16 +227,25 @@ def _neutral_items(message: Message) -> list[dict[str, Any]]:
         ]
     if message.role == "assistant":
         texts = [{"type": "text", "text": part.text} for part in message.parts if isinstance(part, Text)]
-        content = texts[0]["text"] if len(texts) == 1 else texts or None
+        item: dict[str, Any] = {"role": "assistant", "content": texts or None}
+        if len(texts) == 1:
+            item["content"] = texts[0]["text"]
         calls = [
             {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
             for call in message.calls()
         ]
-        return [{"role": "assistant", "content": content, **({"tool_calls": calls} if calls else {})}]
+        if calls:
+            item["tool_calls"] = calls
+        return [item]
+    return [user_item(message, _content_part)]
+
+
+def user_item(message: Message, content_part: Callable[[Text | Image], dict[str, Any]]) -> dict[str, Any]:
+    """Return a user's message, or a system message as a user's: one text as such, other parts as a list."""
     parts = visible_parts(system_note(message) if message.role == "system" else message)
     if len(parts) == 1 and isinstance(parts[0], Text):
-        return [{"role": "user", "content": parts[0].text}]
-    return [{"role": "user", "content": [_content_part(part) for part in parts]}]
+        return {"role": "user", "content": parts[0].text}
+    return {"role": "user", "content": [content_part(part) for part in parts]}
 
 
 def _content_part(part: Text | Image) -> dict[str, Any]:
@@ -239,14 +261,14 @@ def messages(items: Sequence[dict[str, Any]]) -> tuple[Message, ...]:
 
 def received_message(item: Any, calls: CallIndex, author: str = "") -> tuple[Message, ...]:
     """Return one item of a request as one message that is sent as received. Raises BadReply if it is not a message."""
-    read = tuple(replace(m, model=author) if author and m.role == "assistant" else m for m in message(item, calls))
+    (read,) = with_author(message(item, calls), author)
     fields = mapping(item)
     allowed = _REQUEST_FIELDS.get(text_of(fields.get("role")), _MESSAGE_FIELDS)
     received = {name: value for name, value in fields.items() if name in allowed}
-    if read[0].role == "tool":  # the role `function` has no id
-        call_id = next(read[0].results()).call_id
+    if read.role == "tool":  # the role `function` has no id
+        call_id = next(read.results()).call_id
         received = {"role": "tool", "tool_call_id": call_id, "content": received.get("content") or ""}
-    return tuple(as_sent_or_received(m, "openai", [received], lambda m=m: _neutral_items(m)) for m in read)
+    return (as_sent_or_received(read, "openai", [received], lambda: _neutral_items(read)),)
 
 
 def message(item: Any, calls: CallIndex, *, in_reply: bool = False) -> tuple[Message, ...]:
@@ -255,8 +277,9 @@ def message(item: Any, calls: CallIndex, *, in_reply: bool = False) -> tuple[Mes
     In a reply, calls with equal ids get other ones: their results are still to come.
     """
     fields, role, content = read_role_and_content(item, _ROLES)
-    written_role = text_of(fields.get("role"))
-    notes: dict[str, Any] = {"role": written_role} if written_role in ("developer", "function") else {}
+    notes: dict[str, Any] = {}
+    if fields["role"] in ("developer", "function"):
+        notes["role"] = text_of(fields["role"])
     if role == "tool":
         parts: tuple[Part, ...] = (_read_result(fields, calls),)
         known_fields = _TOOL_FIELDS
@@ -272,7 +295,8 @@ def message(item: Any, calls: CallIndex, *, in_reply: bool = False) -> tuple[Mes
         parts = (*texts, *_read_calls(fields, calls, notes, in_reply=in_reply))
         known_fields = _ASSISTANT_FIELDS
     else:
-        parts, known_fields = tuple(_read_content(content, notes)), _COMMON_FIELDS
+        parts = tuple(_read_content(content, notes))
+        known_fields = _COMMON_FIELDS
     meta = meta_text(rest_of(fields, known_fields), notes)
     return (Message(role, parts, id=text_of(fields.get("id")), meta=meta),)
 
@@ -318,19 +342,21 @@ def _with_sendable_calls(item: dict[str, Any], message: Message) -> dict[str, An
     entries = [call for call in map(mapping, listed) if _function_of(call)]
     calls: list[dict[str, Any]] = []
     for call, part in zip(entries, message.calls(), strict=False):
-        kind = "custom" if call.get("type") == "custom" else "function"
-        function = {**call[kind], "name": part.name, "arguments": part.arguments}
-        if kind == "custom":
+        if call.get("type") == "custom":
+            kind = "custom"
             function = {**call[kind], "input": text_of(call[kind].get("input"))}
+        else:
+            kind = "function"
+            function = {**call[kind], "name": part.name, "arguments": part.arguments}
         fields = {name: value for name, value in call.items() if name != "index"}
         calls.append({**fields, "id": part.id, "type": kind, kind: function})
     if legacy := mapping(item.get("function_call")):
         item = {**item, "function_call": {**legacy, "arguments": arguments_text(legacy.get("arguments"))}}
     if not listed or calls == item["tool_calls"]:
         return item
-    return {
-        name: calls if name == "tool_calls" else value for name, value in item.items() if name != "tool_calls" or calls
-    }
+    if calls:
+        return {**item, "tool_calls": calls}
+    return {name: value for name, value in item.items() if name != "tool_calls"}
 
 
 def _function_of(call: dict[str, Any]) -> dict[str, Any]:
@@ -355,13 +381,12 @@ def _as_input(item: dict[str, Any]) -> dict[str, Any]:
 
 def _as_input_call(call: dict[str, Any]) -> dict[str, Any]:
     """Return a call with its fields in the same order, whether they came in a stream or not."""
-    function = mapping(call.get("function"))
-    ordered = {name: function[name] for name in ("name", "arguments") if name in function}
-    fields = {"id": call.get("id"), "type": call.get("type"), "function": {**ordered, **function}}
-    return {
-        **{name: value for name, value in fields.items() if name in call},
-        **rest_of(call, frozenset({*fields, "index"})),
-    }
+    fields = {name: call[name] for name in ("id", "type", "function") if name in call}
+    if "function" in fields:
+        function = mapping(call["function"])
+        ordered = {name: function[name] for name in ("name", "arguments") if name in function}
+        fields["function"] = {**ordered, **function}
+    return {**fields, **rest_of(call, _CALL_FIELDS)}
 
 
 def usage(value: Any, prompt: str = "prompt", completion: str = "completion") -> TokenUsage:
@@ -383,18 +408,25 @@ def usage(value: Any, prompt: str = "prompt", completion: str = "completion") ->
 
 def _read_thinking(fields: dict[str, Any]) -> Iterator[Thinking]:
     """Yield the thinking of an assistant's message. The text may be empty if there are calls or encrypted details."""
-    details = [mapping(detail) for detail in items_of(fields.get("reasoning_details"))]
-    of_details = "".join(text_of(detail.get("text")) or text_of(detail.get("summary")) for detail in details)
-    text = text_of(fields.get("reasoning_content")) or text_of(fields.get("reasoning")) or of_details
-    is_empty = details or (fields.get("tool_calls") and isinstance(fields.get("reasoning_content"), str))
-    if text or is_empty:
+    text = text_of_reasoning(fields)
+    has_details = bool(items_of(fields.get("reasoning_details")))
+    if text or has_details or (fields.get("tool_calls") and isinstance(fields.get("reasoning_content"), str)):
         yield Thinking(text)
 
 
+def text_of_reasoning(fields: dict[str, Any]) -> str:
+    """Return the thinking in a message or a delta of a compatible server, under the first of its names."""
+    if text := text_of(fields.get("reasoning_content")) or text_of(fields.get("reasoning")):
+        return text
+    details = [mapping(detail) for detail in items_of(fields.get("reasoning_details"))]
+    return "".join(text_of(detail.get("text")) or text_of(detail.get("summary")) for detail in details)
+
+
 def _read_content(content: Any, notes: dict[str, Any]) -> Iterator[Text | Image | Thinking | Unknown]:
-    for index, item in enumerate([content] if isinstance(content, str) else items_of(content)):
+    for index, item in enumerate(content_items(content)):
         fields = mapping(item)
-        kind, image = text_of(fields.get("type")), fields.get("image_url")
+        kind = text_of(fields.get("type"))
+        image = fields.get("image_url")
         if isinstance(item, str):
             yield from text_part(item)
         elif kind in _TEXT_TYPES and isinstance(fields.get("text"), str):
@@ -422,7 +454,7 @@ def _read_calls(fields: dict[str, Any], calls: CallIndex, notes: dict[str, Any],
     used_ids: set[str] = set()
     for index, item in enumerate(listed):
         call = mapping(item)
-        custom, function = call.get("type") == "custom", _function_of(call)
+        function = _function_of(call)
         if not function:
             yield Unknown("tool_call", compact_json(item))
             continue
@@ -431,12 +463,14 @@ def _read_calls(fields: dict[str, Any], calls: CallIndex, notes: dict[str, Any],
             call_id = calls.made_id(index)
             made_ids.append(call_id)
         used_ids.add(call_id)
-        if custom:
+        arguments = function.get("arguments")
+        if call.get("type") == "custom":
             notes.setdefault("custom_calls", []).append(call_id)
+            arguments = function.get("input")
         google = mapping(mapping(call.get("extra_content")).get("google"))
         if signature := text_of(google.get("thought_signature")):
             yield Thinking("", signature=signature)
-        yield ToolCall(call_id, function["name"], arguments_text(function.get("input" if custom else "arguments")))
+        yield ToolCall(call_id, function["name"], arguments_text(arguments))
     if made_ids:
         notes["made_ids"] = made_ids
 
@@ -444,10 +478,12 @@ def _read_calls(fields: dict[str, Any], calls: CallIndex, notes: dict[str, Any],
 def _read_result(fields: dict[str, Any], calls: CallIndex) -> ToolResult:
     name = text_of(fields.get("name"))
     call_id = text_of(fields.get("tool_call_id")) or calls.oldest_open(name)
-    parts = _read_content(fields.get("content"), {})
-    content = (
-        Text(part.raw) if isinstance(part, Unknown) else part for part in parts if not isinstance(part, Thinking)
-    )
+    content: list[Text | Image] = []
+    for part in _read_content(fields.get("content"), {}):
+        if isinstance(part, Unknown):
+            content.append(Text(part.raw))
+        elif not isinstance(part, Thinking):
+            content.append(part)
     return ToolResult(call_id, tuple(content), name or calls.name_of(call_id))
 
 

@@ -1,3 +1,4 @@
+# Over 500 lines: the requests and replies of one format, and the items that programs send in it.
 """OpenAI Responses API: request bodies, and responses read back.
 
 Requests: a flat list of items, the system slot as `instructions`, nothing that relies on a server's storage. Each part of
@@ -34,6 +35,7 @@ from nexus.providers.received import (
     items_of,
     mapping,
     meta_text,
+    present_fields,
     rest_of,
     text_of,
     text_part,
@@ -46,7 +48,7 @@ from nexus.providers.settings import body_settings
 from nexus.providers.tools import responses_tools
 from nexus.providers.turns import CONTINUE, ConversationParts, items, owned, with_request
 from nexus.text.as_received import received_items
-from nexus.text.message_text import RENDER_VERSION, image_note, system_note, visible_parts
+from nexus.text.message_text import RENDER_VERSION, image_note
 from nexus.tokens.model_names import same_model
 from nexus.types.message import (
     MADE_IDS,
@@ -137,7 +139,9 @@ def _with_text_input(item: dict[str, Any]) -> dict[str, Any]:
         return item
     name, empty = _INPUTS[item["type"]]
     value = item.get(name)
-    return item if isinstance(value, str) else {**item, name: empty if value is None else arguments_text(value)}
+    if isinstance(value, str):
+        return item
+    return {**item, name: empty if value is None else arguments_text(value)}
 
 
 def fragment(
@@ -156,10 +160,10 @@ def fragment(
         return _neutral_items(message, model)
     if render >= VALID_CALLS_RENDER:
         received = [_with_text_input(item) for item in received if not _is_nameless(item)]
-    names = ("encrypted_content", "content") if takes_text else ("encrypted_content",)
-    return _with_followed_reasoning(
-        [i for i in received if i.get("type") != "reasoning" or is_stored or any(map(i.get, names))]
-    )
+    if not is_stored:
+        names = ("encrypted_content", "content") if takes_text else ("encrypted_content",)
+        received = [item for item in received if item.get("type") != "reasoning" or any(map(item.get, names))]
+    return _with_followed_reasoning([*received])
 
 
 def _neutral_items(message: Message, model: str) -> list[dict[str, Any]]:
@@ -168,10 +172,7 @@ def _neutral_items(message: Message, model: str) -> list[dict[str, Any]]:
         return [_output(result, kind) for result in message.results()]
     if message.role == "assistant":
         return _assistant(message, with_reasoning=same_model(message.model, model))
-    parts = visible_parts(system_note(message) if message.role == "system" else message)
-    if len(parts) == 1 and isinstance(parts[0], Text):
-        return [{"role": "user", "content": parts[0].text}]
-    return [{"role": "user", "content": [_content_part(part) for part in parts]}]
+    return [openai.user_item(message, _content_part)]
 
 
 def _assistant(message: Message, *, with_reasoning: bool) -> list[dict[str, Any]]:
@@ -180,8 +181,10 @@ def _assistant(message: Message, *, with_reasoning: bool) -> list[dict[str, Any]
     for part in message.parts:
         match part:
             case Text(text):
-                phase = next(text_phases)
-                assistant_items.append({"role": "assistant", "content": text, **({"phase": phase} if phase else {})})
+                item = {"role": "assistant", "content": text}
+                if phase := next(text_phases):
+                    item["phase"] = phase
+                assistant_items.append(item)
             case ToolCall(id_, name, arguments):
                 assistant_items.append({"type": "function_call", "call_id": id_, "name": name, "arguments": arguments})
             case Thinking() if with_reasoning and (item := returnable_reasoning(part)):
@@ -192,8 +195,11 @@ def _assistant(message: Message, *, with_reasoning: bool) -> list[dict[str, Any]
 
 
 def _output_type(message: Message) -> str:
-    stored = json.loads(message.meta).get(OUTPUT_TYPE) if f'"{OUTPUT_TYPE}"' in message.meta else None
-    return stored if stored in _OUTPUTS else _OUTPUTS[0]
+    if f'"{OUTPUT_TYPE}"' in message.meta:
+        stored = json.loads(message.meta).get(OUTPUT_TYPE)
+        if stored in _OUTPUTS:
+            return stored
+    return _OUTPUTS[0]
 
 
 def _with_followed_reasoning(assistant_items: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -257,9 +263,10 @@ def _flat(value: Any) -> Any:
         return value
     setting = cast("Mapping[str, Any]", value)
     inner = setting.get(setting.get("type") or "")
-    flat = (
-        {"type": setting["type"], **cast("Mapping[str, Any]", inner)} if isinstance(inner, Mapping) else dict(setting)
-    )
+    if isinstance(inner, Mapping):
+        flat = {"type": setting["type"], **cast("Mapping[str, Any]", inner)}
+    else:
+        flat = dict(setting)
     if isinstance(flat.get("tools"), list):
         flat["tools"] = [_flat(tool) for tool in flat["tools"]]
     return flat
@@ -327,10 +334,10 @@ def _bare(output: list[Any]) -> list[Any]:
         fields = {k: v for k, v in fields.items() if k not in _OUTPUT_ALONE}
         if fields.get("type") == "message":
             del fields["type"]
-        texts = items_of(fields.pop("content", None)) if isinstance(fields.get("content"), list) else None
-        if texts is None:
+        if not isinstance(fields.get("content"), list):
             bare_items.append(fields)
-        for text in texts or ():
+            continue
+        for text in fields["content"]:
             inner = {k: v for k, v in mapping(text).items() if k not in _OUTPUT_ALONE}
             is_text = inner.keys() == {"type", "text"} and inner["type"] == "output_text"
             bare_items.append({**fields, "content": inner["text"] if is_text else inner})
@@ -355,7 +362,8 @@ def received_messages(
 
     Items of the model in a row are one message: reasoning, text, calls.
     """
-    messages, of_model = list[Message](), list[Any]()
+    messages = list[Message]()
+    of_model = list[Any]()
 
     def add(new: Iterable[Message], items: list[Any]) -> None:
         new = tuple(as_sent_or_received(m, "responses", items, lambda m=m: _neutral_items(m, author)) for m in new)
@@ -418,6 +426,8 @@ def _read_output(
     output: list[Any], response_id: str, model: str, calls: CallIndex | None = None
 ) -> tuple[Message, ...]:
     """Return all items as one message; none without items."""
+    if not output:
+        return ()
     notes: dict[str, Any] = {}
     text_phases: list[str | None] = []
     parts: list[Part] = []
@@ -429,9 +439,12 @@ def _read_output(
         kind = text_of(fields.get("type"))
         # Items of unknown kinds are kept as JSON, so only known ones have other fields.
         if kind in _ITEM_FIELDS:
+            more = rest_of(fields, _ITEM_FIELDS[kind])
             contents = (mapping(content) for content in items_of(fields.get("content")))
-            rests = [rest_of(item, _CONTENT_FIELDS) for item in contents if text_of(item.get("type")) in _TEXT_TYPES]
-            more = rest_of(fields, _ITEM_FIELDS[kind]) | ({"content": rests} if any(rests) else {})
+            texts = (content for content in contents if text_of(content.get("type")) in _TEXT_TYPES)
+            rests = [rest_of(text, _CONTENT_FIELDS) for text in texts]
+            if any(rests):
+                more["content"] = rests
             if more:
                 notes.setdefault("items", {})[str(index)] = more
     parts, ids = with_made_ids(parts, calls or CallIndex())
@@ -439,22 +452,22 @@ def _read_output(
         notes[MADE_IDS] = ids
     if any(text_phases):
         notes[PHASES] = text_phases
-    return (Message("assistant", tuple(parts), id=response_id, model=model, meta=meta_text(notes)),) if output else ()
+    return (Message("assistant", tuple(parts), id=response_id, model=model, meta=meta_text(notes)),)
 
 
 def _read_item(item: Any, fields: dict[str, Any], notes: dict[str, Any]) -> Iterator[Part]:
     match text_of(fields.get("type")):
         case "message" | "" if isinstance(fields.get("content"), (str, list)):
             content = fields["content"]
-            for piece in [{"type": "output_text", "text": content}] if isinstance(content, str) else content:
-                yield from _read_content(piece, notes)
+            if isinstance(content, str):
+                yield from text_part(content)
+            else:
+                for piece in content:
+                    yield from _read_content(piece, notes)
         case "reasoning":
             # The text that a model shows, or else its summary, with the whole item in `signature`.
             texts = summary_texts(fields.get("content")) or summary_texts(fields.get("summary"))
-            entries = {
-                "type": "reasoning",
-                **{key: _sorted(value) for key, value in sorted(fields.items()) if value is not None},
-            }
+            entries = {"type": "reasoning"} | _sorted(present_fields(fields))
             yield Thinking("\n\n".join(texts), signature=compact_json(entries))
         case "function_call" if _is_call(fields):
             yield ToolCall(text_of(fields.get("call_id")), fields["name"], arguments_text(fields.get("arguments")))
@@ -486,4 +499,6 @@ def _sorted(value: Any) -> Any:
     if isinstance(value, dict):
         fields = mapping(value)
         return {name: _sorted(fields[name]) for name in sorted(fields)}
-    return [_sorted(item) for item in items_of(value)] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [_sorted(item) for item in items_of(value)]
+    return value

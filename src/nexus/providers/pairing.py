@@ -7,7 +7,7 @@ results directly after their calls, so the order shows which call a result answe
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -37,7 +37,8 @@ def pair_results(messages: Sequence[Message], known_ids: Collection[str] = ()) -
             answered = {result.call_id for place in results for result in paired[place].results()}
             earlier_calls += (call for place in calls for call in paired[place].calls())
             earlier_calls = [call for call in earlier_calls if call.id not in answered]
-            calls, results = [], []
+            calls = []
+            results = []
         calls.append(index)
         ids.update(call.id for call in message.calls())
     return paired
@@ -62,8 +63,10 @@ def order_of_results(messages: Sequence[Message]) -> list[int]:
             order.insert(place, index)
             place += 1
         else:
+            follows_calls = place == len(order)
             order.append(index)
-            place = len(order) if answered and place == len(order) - 1 else place
+            if answered and follows_calls:
+                place = len(order)
         open_ids -= answered
     return order
 
@@ -95,14 +98,21 @@ def _with_numbered_ids(message: Message, repeated: Collection[str], counts: dict
     """Return a message with `x_2` for the second call or result of a repeated id `x`; `counts` has the number of each id so far."""
     parts: list[Part] = []
     for part in message.parts:
-        call_id = part.id if isinstance(part, ToolCall) else part.call_id if isinstance(part, ToolResult) else ""
+        match part:
+            case ToolCall():
+                call_id = part.id
+            case ToolResult():
+                call_id = part.call_id
+            case _:
+                parts.append(part)
+                continue
         number = counts[call_id] = counts.get(call_id, 0) + 1
         new_id = f"{call_id}_{number}"
         if call_id not in repeated or number == 1:
             parts.append(part)
         elif isinstance(part, ToolCall):
             parts.append(replace(part, id=new_id))
-        elif isinstance(part, ToolResult):
+        else:
             parts.append(replace(part, call_id=new_id))
     if tuple(parts) == message.parts:
         return message
@@ -117,17 +127,14 @@ def _pair_group(
     earlier_calls: Sequence[ToolCall],
 ) -> None:
     """Pair the results at some indexes with the calls at others, in place, or else with unanswered calls before them."""
-    all_results = [result for index in results for result in messages[index].results()]
-    foreign = [result for result in all_results if result.call_id not in known_ids]
-    if not foreign or not calls or calls[-1] == len(messages):
+    group_calls = [call for index in calls for call in messages[index].calls()]
+    group_results = [result for index in results for result in messages[index].results()]
+    foreign = [result for result in group_results if result.call_id not in known_ids]
+    if not foreign or not calls:
         return
-    answered_ids = {result.call_id for result in all_results}
-    open_calls = [call for index in calls for call in messages[index].calls() if call.id not in answered_ids]
-    answers = _answers(foreign, open_calls)
-    late = [number for number in range(len(foreign)) if number not in answers]
-    waiting = [call for call in earlier_calls if call.id not in answered_ids]
-    for index, call in _answers([foreign[number] for number in late], waiting).items():
-        answers[late[index]] = call
+    answered_ids = {result.call_id for result in group_results}
+    answers = _answers(foreign, answered_ids, (group_calls, earlier_calls))
+
     without_id = {call_id for index in calls for call_id in made_ids(messages[index])}
     new_ids: dict[str, str] = {}
     for number, call in sorted(answers.items()):
@@ -136,35 +143,39 @@ def _pair_group(
             new_ids[call.id] = call_id
     for index in calls:
         messages[index] = _with_own_ids(messages[index], new_ids)
-    numbers = iter(range(len(foreign)))
+
+    answered_calls = map(answers.get, range(len(foreign)))
     for index in results:
-        parts = [
-            _answer(part, answers.get(next(numbers)), new_ids)
-            if isinstance(part, ToolResult) and part.call_id not in known_ids
-            else part
-            for part in messages[index].parts
-        ]
-        if tuple(parts) != messages[index].parts:
-            messages[index] = with_ids_of_parts(with_neutral_parts(messages[index], parts))
+        messages[index] = _with_answered_calls(messages[index], known_ids, answered_calls, new_ids)
 
 
-def _answers(results: Sequence[ToolResult], calls: Sequence[ToolCall]) -> dict[int, ToolCall]:
-    """Return the call that each result answers, by the result's number."""
+def _answers(
+    results: Sequence[ToolResult], answered_ids: Collection[str], call_lists: Iterable[Sequence[ToolCall]]
+) -> dict[int, ToolCall]:
+    """Return the call that each result answers, by the result's number: of the first list that has one for it."""
     answers: dict[int, ToolCall] = {}
-    open_calls = [*calls]
-    for by_name in (True, False):
-        for number, result in enumerate(results):
-            call = next((call for call in open_calls if call.name == result.name or not by_name), None)
-            if number not in answers and call is not None:
-                answers[number] = call
-                open_calls.remove(call)
+    for calls in call_lists:
+        open_calls = [call for call in calls if call.id not in answered_ids]
+        for by_name in (True, False):
+            for number, result in enumerate(results):
+                call = next((call for call in open_calls if call.name == result.name or not by_name), None)
+                if number not in answers and call is not None:
+                    answers[number] = call
+                    open_calls.remove(call)
     return answers
 
 
-def _answer(result: ToolResult, call: ToolCall | None, new_ids: dict[str, str]) -> ToolResult:
-    if call is None:
-        return result
-    return replace(result, call_id=new_ids.get(call.id, call.id), name=result.name or call.name)
+def _with_answered_calls(
+    message: Message, known_ids: Collection[str], answered_calls: Iterator[ToolCall | None], new_ids: dict[str, str]
+) -> Message:
+    """Return a message in which each result with an unknown id has the id and name of the next of the answered calls."""
+    parts = [*message.parts]
+    for index, part in enumerate(parts):
+        if isinstance(part, ToolResult) and part.call_id not in known_ids and (call := next(answered_calls)):
+            parts[index] = replace(part, call_id=new_ids.get(call.id, call.id), name=part.name or call.name)
+    if tuple(parts) == message.parts:
+        return message
+    return with_ids_of_parts(with_neutral_parts(message, parts))
 
 
 def _with_own_ids(message: Message, new_ids: dict[str, str]) -> Message:

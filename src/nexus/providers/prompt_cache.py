@@ -1,3 +1,4 @@
+# Over 500 lines: rules, simulator and the arithmetic of cuts, which share rates and prices.
 """Prompt caches of providers: their rules and prices, a simulator, and the arithmetic of cuts.
 
 Smallest prefix, breakpoints, look-back, lifetimes and factors are from `tokens/data/providers.json` (as of its date, with
@@ -56,12 +57,15 @@ class CacheRule(Struct, frozen=True):
 
     provider: str
     max_breakpoints: int
-    lookback_blocks: int  # 0 for a cache without breakpoints
+    lookback_blocks: int
+    """0 for a cache without breakpoints."""
     min_tokens: int
-    step_tokens: int  # Unit of a cached prefix
+    step_tokens: int
+    """Unit of a cached prefix."""
     ttl_ms: int
     rates: Rates
-    long_from: int = 0  # Input tokens from which `long_rates` apply to the whole call; 0 for never
+    long_from: int = 0
+    """Input tokens from which `long_rates` apply to the whole call; 0 for never."""
     long_rates: Rates | None = None
     priced: bool = True
     """False if no price is known. Rates are relative then: an input token costs 1,000,000, output nothing."""
@@ -73,11 +77,15 @@ class CacheRule(Struct, frozen=True):
 
     def rates_at(self, prompt_tokens: int) -> Rates:
         """Return the rates of a call with a prompt of this size."""
-        return self.long_rates if self.long_rates and 0 < self.long_from <= prompt_tokens else self.rates
+        if self.long_rates is not None and 0 < self.long_from <= prompt_tokens:
+            return self.long_rates
+        return self.rates
 
     def cached_part(self, tokens: int) -> int:
         """Return the tokens of a prefix that can be cached: whole steps, 0 below the smallest prefix."""
-        return tokens - tokens % self.step_tokens if tokens >= self.min_tokens else 0
+        if tokens < self.min_tokens:
+            return 0
+        return tokens - tokens % self.step_tokens
 
 
 def cache_rule(model: Model, *, hour: bool = False) -> CacheRule:
@@ -88,7 +96,10 @@ def cache_rule(model: Model, *, hour: bool = False) -> CacheRule:
     simulated = provider_table().simulated_cache.get(model.provider)
     rules = simulated or cache_rules(model)
     hour = hour and rules.lookback_blocks > 0
-    prices, long_prices = model.prices, model.long_prompt_prices
+    prices = model.prices
+    long_rates = None
+    if prices is not None and model.long_prompt_prices is not None:
+        long_rates = _rates(model.long_prompt_prices, rules, hour=hour)
     return CacheRule(
         provider=model.provider,
         max_breakpoints=rules.max_breakpoints,
@@ -98,7 +109,7 @@ def cache_rule(model: Model, *, hour: bool = False) -> CacheRule:
         ttl_ms=1000 * (rules.ttl_long_s if hour else rules.ttl_s),
         rates=_rates(prices, rules, hour=hour),
         long_from=model.long_prompt_tokens if prices is not None else 0,
-        long_rates=None if long_prices is None or prices is None else _rates(long_prices, rules, hour=hour),
+        long_rates=long_rates,
         priced=prices is not None,
     )
 
@@ -147,7 +158,8 @@ def _settings_hash(settings: Mapping[str, Any]) -> str:
 def _rates(prices: Prices | None, rules: CacheRules, *, hour: bool) -> Rates:
     """Return prices as rates; without prices relative ones, in which an input token costs 1,000,000."""
     if prices is None:
-        usd_per_million = (1, 0, rules.read_factor, rules.write_long_factor if hour else rules.write_factor)
+        write = rules.write_long_factor if hour else rules.write_factor
+        usd_per_million = (1, 0, rules.read_factor, write)
     else:
         write = prices.cache_write_1h if hour else prices.cache_write
         usd_per_million = (prices.input, prices.output, prices.cache_read, write)
@@ -184,10 +196,13 @@ class CacheAmounts(Struct, frozen=True):
     """Tokens and costs of one call or several. Read, written and uncached tokens are the whole prompt."""
 
     read: int
-    written: int  # Processed and cached
-    uncached: int  # Processed only
+    written: int
+    """Processed and cached."""
+    uncached: int
+    """Processed only."""
     output: int
-    input_cost: int  # In picodollars, like `output_cost`
+    input_cost: int
+    """In picodollars, like `output_cost`."""
     output_cost: int
 
     @property
@@ -200,8 +215,10 @@ class CacheOutcome(CacheAmounts, frozen=True):
     """Result of one call."""
 
     miss: Miss
-    changed_at: int = -1  # First segment that differs from the last prompt; -1 if that prompt is a prefix of this one
-    idle_ms: int = 0  # Time since the last call
+    changed_at: int = -1
+    """First segment that differs from the last prompt; -1 if that prompt is a prefix of this one."""
+    idle_ms: int = 0
+    """Time since the last call."""
 
 
 class CacheTotals(CacheAmounts, frozen=True):
@@ -248,19 +265,20 @@ class Cache:
         idle = now - self._now if self._last else 0
         path = self._walk(call)
         sums = [0, *accumulate(segment.tokens for segment in call.segments)]
-        read, cached = (
-            self._send_with_breakpoints(call, path, sums, now)
-            if self.rule.uses_breakpoints
-            else self._send_automatic(path, sums, now)
-        )
+        if self.rule.uses_breakpoints:
+            read, cached = self._send_with_breakpoints(call, path, sums, now)
+        else:
+            read, cached = self._send_automatic(path, sums, now)
         common = len(path) - 1
         if self._last is not None:
-            before, shorter = self._last[0], min(len(self._last[0]), len(path))
+            before = self._last[0]
+            shorter = min(len(before), len(path))
             # Equal nodes are equal prefixes, so the first difference can be found by bisection.
             common = bisect_left(range(shorter), 1, key=lambda length: int(before[length] != path[length])) - 1
         miss = self._why(call, sums, read, common, idle)
         changed = self._last is not None and common < len(self._last[0]) - 1
-        self._now, self._last = now, (path, call.breakpoints)
+        self._now = now
+        self._last = (path, call.breakpoints)
         rates = self.rule.rates_at(sums[-1])
         written = max(cached - read, 0)
         uncached = sums[-1] - read - written
@@ -271,7 +289,9 @@ class Cache:
 
     def _walk(self, call: CacheCall) -> list[int]:
         """Return the nodes of the prompt's prefixes, the empty one first."""
-        nodes, used, node = self._nodes, self._used, 0
+        nodes = self._nodes
+        used = self._used
+        node = 0
         path = [0]
         for segment in call.segments:
             step = (node, segment.key)
@@ -284,7 +304,8 @@ class Cache:
 
     def _send_with_breakpoints(self, call: CacheCall, path: list[int], sums: list[int], now: int) -> tuple[int, int]:
         """Return tokens read, and tokens cached afterwards, if only prefixes up to breakpoints are cached."""
-        rule, used = self.rule, self._used
+        rule = self.rule
+        used = self._used
         longest = 0
         for breakpoint_ in call.breakpoints:
             for length in range(breakpoint_, max(breakpoint_ - rule.lookback_blocks, 0), -1):
@@ -297,12 +318,14 @@ class Cache:
         cached = 0
         for breakpoint_ in call.breakpoints:
             if rule.cached_part(sums[breakpoint_]):
-                used[path[breakpoint_]], cached = now, sums[breakpoint_]
+                used[path[breakpoint_]] = now
+                cached = sums[breakpoint_]
         return sums[longest], max(cached, sums[longest])
 
     def _send_automatic(self, path: list[int], sums: list[int], now: int) -> tuple[int, int]:
         """Return tokens read, and tokens cached afterwards, if the provider caches every prompt that is long enough."""
-        rule, used = self.rule, self._used
+        rule = self.rule
+        used = self._used
         length = 0
         while length + 1 < len(path) and now - used[path[length + 1]] < rule.ttl_ms:
             length += 1
@@ -349,7 +372,8 @@ def sum_outcomes(outcomes: Iterable[CacheOutcome]) -> CacheTotals:
 
 
 def _check(call: CacheCall, rule: CacheRule) -> None:
-    breakpoints, length = call.breakpoints, len(call.segments)
+    breakpoints = call.breakpoints
+    length = len(call.segments)
     if call.output_tokens < 0 or any(segment.tokens < 0 for segment in call.segments):
         raise BadCall("tokens of a simulated call negative")
     if any(not 1 <= end <= length for end in breakpoints) or list(breakpoints) != sorted(set(breakpoints)):
@@ -387,15 +411,19 @@ def price_of_break(lost_tokens: int, model: Model, *, prompt_tokens: int = 0, ho
     if not rule.priced:
         return None
     prompt_tokens = max(prompt_tokens, lost_tokens)
+    if not rule.cached_part(prompt_tokens):
+        return dollars(0)
     rates = rule.rates_at(prompt_tokens)
-    return dollars(lost_tokens * (rates.write - rates.read) if rule.cached_part(prompt_tokens) else 0)
+    return dollars(lost_tokens * (rates.write - rates.read))
 
 
 class BreakEven(Struct, frozen=True):
     """A cut as an investment, in picodollars."""
 
-    extra: int  # Cost at the call that cuts; negative if the cut is cheaper at once
-    saved: int  # Saving at each later call
+    extra: int
+    """Cost at the call that cuts; negative if the cut is cheaper at once."""
+    saved: int
+    """Saving at each later call."""
 
     def after(self, calls: int) -> int:
         """Return the net gain after so many further calls; negative before the break-even point."""
@@ -424,12 +452,17 @@ class CutCycle(Struct, frozen=True):
 
     sums: tuple[int, ...]
     """Tokens of the history before each group, rising from 0, and finally of all of it; the last group is never cut."""
-    fixed: int  # Unchanged part before the history: system and tools
-    event: int  # Part after the history
+    fixed: int
+    """Unchanged part before the history: system and tools."""
+    event: int
+    """Part after the history."""
     budget: int
-    growth: int  # Average growth per call
-    min_kept: int = 0  # Minimum of the history that a cut keeps
-    worth: int = 0  # Value of one visible token of history per call, in picodollars; 0 minimizes cost alone
+    growth: int
+    """Average growth per call."""
+    min_kept: int = 0
+    """Minimum of the history that a cut keeps."""
+    worth: int = 0
+    """Value of one visible token of history per call, in picodollars; 0 minimizes cost alone."""
 
 
 class CutPoints(Struct, frozen=True):
@@ -438,9 +471,12 @@ class CutPoints(Struct, frozen=True):
     boundary: int
     low: int
     high: int
-    calls: int  # Calls per cycle, the one that cuts included
-    cost: Fraction  # Picodollars per new token, less the worth of visible history
-    now: bool  # True if the present prompt exceeds `high`
+    calls: int
+    """Calls per cycle, the one that cuts included."""
+    cost: Fraction
+    """Picodollars per new token, less the worth of visible history."""
+    now: bool
+    """True if the present prompt exceeds `high`."""
 
 
 def cut_cycle_cost(low: int, calls: int, cycle: CutCycle, rates: Rates) -> Fraction:
@@ -449,7 +485,9 @@ def cut_cycle_cost(low: int, calls: int, cycle: CutCycle, rates: Rates) -> Fract
     The call that cuts reads the fixed part and writes the rest; each later one reads the previous prompt and writes the new
     part. The worth of visible history is subtracted.
     """
-    fixed, growth, later = cycle.fixed, cycle.growth, calls - 1
+    fixed = cycle.fixed
+    growth = cycle.growth
+    later = calls - 1
     read = fixed + later * low + growth * (later * (later - 1) // 2)
     written = low - fixed + later * growth
     visible = calls * (low - fixed) + growth * (calls * later // 2)
@@ -462,7 +500,8 @@ def cheapest_cut_points(cycle: CutCycle, rates: Rates) -> CutPoints | None:
     None if no group boundary leaves a prompt within the budget. Ties go to the cut that keeps more, then to the later one.
     Raises BadCall for sums that do not rise from 0, and for a growth below 1.
     """
-    sums, total = cycle.sums, cycle.sums[-1] if cycle.sums else 0
+    sums = cycle.sums
+    total = cycle.sums[-1] if cycle.sums else 0
     if not sums or sums[0] or list(sums) != sorted(sums) or cycle.growth < 1:
         raise BadCall("sums of the history do not rise from 0, or growth is below 1")
     best: tuple[Fraction, int, int] | None = None

@@ -81,12 +81,20 @@ class CallIndex:
 
 def with_made_ids(parts: Sequence[Part], calls: CallIndex) -> tuple[list[Part], list[str]]:
     """Return the parts with an id in each call, and the ids that were made."""
-    new_parts, new_ids = [*parts], list[str]()
+    new_parts = [*parts]
+    new_ids = list[str]()
     for index, part in enumerate(parts):
         if isinstance(part, ToolCall) and not part.id:
             new_ids.append(calls.made_id(len(new_ids)))
             new_parts[index] = replace(part, id=new_ids[-1])
     return new_parts, new_ids
+
+
+def with_author(messages: Sequence[Message], author: str) -> tuple[Message, ...]:
+    """Return messages of which the assistant's are by this model; unchanged without a name."""
+    if not author:
+        return tuple(messages)
+    return tuple(replace(message, model=author) if message.role == "assistant" else message for message in messages)
 
 
 ReadOne: TypeAlias = Callable[[Any, CallIndex], tuple[Message, ...]]
@@ -127,7 +135,9 @@ def split_results(message: Message) -> tuple[Message, ...]:
         return (message,)
     answer = Message("tool", results, id=message.id, meta=message.meta)
     others = tuple(part for part in message.parts if not isinstance(part, ToolResult))
-    return (answer, Message("user", others, id=f"{message.id}:rest" if message.id else "")) if others else (answer,)
+    if not others:
+        return (answer,)
+    return (answer, Message("user", others, id=f"{message.id}:rest" if message.id else ""))
 
 
 def compact_json(value: Any) -> str:
@@ -151,6 +161,11 @@ def mapping(value: Any) -> dict[str, Any]:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
+def present_fields(value: Any) -> dict[str, Any]:
+    """Return the fields of a JSON object that are not null, in a new dict."""
+    return {name: item for name, item in mapping(value).items() if item is not None}
+
+
 def as_mapping(value: object) -> dict[str, Any] | None:
     """Return a mapping as a dict, a client library's object as its fields without nulls; None for anything else."""
     if isinstance(value, Mapping):
@@ -163,14 +178,18 @@ def as_mapping(value: object) -> dict[str, Any] | None:
 
 def plain_json(value: object) -> Any:
     """Return a copy as JSON values, with client libraries' objects as their fields wherever they are; bytes as base64."""
-    if isinstance(value, (str, int, float, type(None))):
-        return text_of(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return text_of(value)
+    if isinstance(value, (int, float, type(None))):
+        return value
     if isinstance(value, (bytes, bytearray)):
         return base64.b64encode(value).decode()
     fields = as_mapping(value)
     if fields is not None:
         return {str(name): plain_json(item) for name, item in fields.items()}
-    return [plain_json(item) for item in cast("Iterable[object]", value)] if isinstance(value, Iterable) else str(value)
+    if isinstance(value, Iterable):
+        return [plain_json(item) for item in cast("Iterable[object]", value)]
+    return str(value)
 
 
 _TOOL_ARGUMENTS = ("input", "args", "arguments", "response")
@@ -200,6 +219,11 @@ def list_or_one(value: Any) -> list[Any]:
     return [value] if isinstance(value, dict) and value else items_of(value)
 
 
+def content_items(content: Any) -> list[Any]:
+    """Return a message's content as a list, of which a plain text is the only item."""
+    return [content] if isinstance(content, str) else items_of(content)
+
+
 def text_of(value: Any) -> str:
     """Return the value if it is text, else empty text. A text enumeration gives its plain value."""
     return str(getattr(value, "value", value)) if isinstance(value, str) else ""
@@ -214,7 +238,9 @@ def with_nulls(item: Any, required: Mapping[str, str]) -> Any:
     """Return an item with the fields that a request must have for its type, as null where a client's object omits them."""
     fields = mapping(item)
     names = required.get(text_of(fields.get("type")), "").split()
-    return {**fields, **{name: None for name in names if name not in fields}} if names else item
+    if not names:
+        return item
+    return {**fields, **{name: None for name in names if name not in fields}}
 
 
 def as_sent_or_received(
@@ -230,12 +256,12 @@ def as_sent_or_received(
     `stored` is what is sent then, if `received` is only for the comparison.
     """
     try:
-        same = without_nulls(received) == without_nulls(neutral_items()) and not any(
-            map(unsendable_kind, message.parts)
-        )
+        is_same = without_nulls(received) == without_nulls(neutral_items())
     except (ValueError, RecursionError):  # arguments that are no JSON object have no neutral item
-        same = False
-    return message if same else with_received(message, provider_format, received if stored is None else stored)
+        is_same = False
+    if is_same and not any(map(unsendable_kind, message.parts)):
+        return message
+    return with_received(message, provider_format, received if stored is None else stored)
 
 
 def rest_of(item: Mapping[str, Any], known_fields: frozenset[str]) -> dict[str, Any]:

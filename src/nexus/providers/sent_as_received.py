@@ -12,6 +12,7 @@ from typing import Any, cast
 from nexus.providers import anthropic, gemini, openai, openai_responses
 from nexus.providers.messages import ReadItems
 from nexus.providers.received import items_of, mapping
+from nexus.providers.turns import as_blocks
 from nexus.text.as_received import ReceivedFormat
 from nexus.types.message import Message
 from nexus.types.validation import has_lone_surrogates
@@ -63,8 +64,10 @@ def _items(message: Message, read_format: ReceivedFormat) -> list[dict[str, Any]
             items = [anthropic.fragment(message, message.model or "any")]
         case "gemini":
             items = [gemini.fragment(message, message.model or "any")]
+    if message.role != "system":
+        return items
     # A system message has no form of its own among the parts.
-    return [{**item, "role": "system"} for item in items] if message.role == "system" else items
+    return [{**item, "role": "system"} for item in items]
 
 
 def _joined(items: Sequence[Any], read_format: ReceivedFormat) -> list[Any]:
@@ -78,15 +81,17 @@ def _joined(items: Sequence[Any], read_format: ReceivedFormat) -> list[Any]:
             fields["role"] = "system"
         if fields.get("type") == "message":
             del fields["type"]
-        content = fields.get(key)
-        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
-        blocks = [_plain_block(block) for block in cast("list[Any]", blocks)] if isinstance(blocks, list) else blocks
+        blocks: Any = fields.get(key)
+        if isinstance(blocks, (str, list)):
+            blocks = [_plain_block(block) for block in as_blocks(cast("str | list[Any]", blocks))]
         last = mapping(joined[-1]) if joined else {}
         is_joined = read_format in ("anthropic", "gemini") and last.get("role") == fields.get("role")
         if is_joined and isinstance(blocks, list):
-            last[key] = [*last.get(key, []), *blocks]
+            last[key] = [*last.get(key, []), *cast("list[Any]", blocks)]
+        elif key in fields:
+            joined.append({**fields, key: blocks})
         else:
-            joined.append({**fields, key: blocks} if key in fields else plain)
+            joined.append(plain)
     return joined
 
 
@@ -105,8 +110,9 @@ def _compared(value: Any) -> Any:
     fields = cast("dict[str, Any]", value)
     is_call = "arguments" in fields or "input" in fields or "args" in fields
     skipped = _NOT_COMPARED - {"id"} if is_call else _NOT_COMPARED
-    return {
-        gemini.snake_case(name): item if name in _USER_DATA else _compared(item)
-        for name, item in fields.items()
-        if name not in skipped and item not in _EMPTY and not (name in _DEFAULTS and item == _DEFAULTS[name])
-    }
+    compared: dict[str, Any] = {}
+    for name, item in fields.items():
+        is_default = name in _DEFAULTS and item == _DEFAULTS[name]
+        if name not in skipped and item not in _EMPTY and not is_default:
+            compared[gemini.snake_case(name)] = item if name in _USER_DATA else _compared(item)
+    return compared

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal, cast
 
 from nexus.context import AssembledContext
+from nexus.providers.received import present_fields
 from nexus.providers.tools import BodyFormat, sent_tools
 from nexus.tokens.model import Model, setting_rules
 from nexus.tokens.model_table import SettingRules
@@ -51,10 +52,6 @@ def translate_settings(
     return _merged(translation.body(), extra), tuple(translation.problems)
 
 
-def _present(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in settings.items() if value is not None}
-
-
 def _merged(settings: dict[str, Any], extra: dict[str, Any]) -> dict[str, Any]:
     """Return settings with `extra` over them, key by key in dicts that both have."""
     merged = {**settings, **extra}
@@ -81,13 +78,14 @@ class _Translation:
     def body(self) -> dict[str, Any]:
         """Return the settings under the names of the body."""
         forced = self._tool_choice()
-        limit, stops = self._output_limit(), self._stops()
+        limit = self._output_limit()
+        stops = self._stops()
         thinking = self._thinking(limit, forced=forced)
         temperature, top_p = self._sampling(thinks=bool(thinking))
-        sampling = _present({"temperature": temperature, "top_p": top_p})
+        sampling = present_fields({"temperature": temperature, "top_p": top_p})
         if sampling and self.format == "anthropic":
             sampling = {"extra_body": sampling}  # the package has no arguments for them since version 2
-        plain = _present({self._limit_name(): limit, self._stop_name(): stops or None})
+        plain = present_fields({self._limit_name(): limit, self._stop_name(): stops or None})
         return {**sampling, **plain, **self._thinking_fields(thinking), **self._tool_fields()}
 
     def _omit(self, name: str, why: str) -> None:
@@ -114,7 +112,8 @@ class _Translation:
         return "tool_choice" in self.settings
 
     def _output_limit(self) -> int | None:
-        limit, longest_reply = self.settings.get("max_tokens"), self.model.max_output_tokens
+        limit = self.settings.get("max_tokens")
+        longest_reply = self.model.max_output_tokens
         if limit is not None and 0 < longest_reply < limit:
             self._replace("max_tokens", longest_reply, f"the longest reply of {self.model.name}")
         return self.settings.get("max_tokens")
@@ -151,8 +150,10 @@ class _Translation:
     def _thinking_tokens(self, tokens: int, limit: int | None) -> int | None:
         """Return the thinking tokens that the model accepts; fewer than `limit`, the reply with them."""
         min_tokens, max_tokens = self.rules.thinking_tokens
-        min_tokens = max(min_tokens, _LEAST_BUDGET) if self.is_anthropic else min_tokens
-        max_tokens = min(max_tokens, limit - 1) if limit is not None else max_tokens
+        if self.is_anthropic:
+            min_tokens = max(min_tokens, _LEAST_BUDGET)
+        if limit is not None:
+            max_tokens = min(max_tokens, limit - 1)
         if max_tokens < min_tokens:
             self._omit("thinking", f"max_tokens leaves less than {min_tokens:,} tokens for it")
             return None
@@ -193,17 +194,20 @@ class _Translation:
         return effort
 
     def _sampling(self, *, thinks: bool) -> tuple[float | None, float | None]:
-        for name in ("temperature", "top_p"):
+        refusal = ""
+        if self.rules.sampling == "never":
+            refusal = "does not take it"
+        elif self.rules.sampling == "without_thinking" and thinks:
+            refusal = "takes it only without thinking"
+        for name, least in (("temperature", 1), ("top_p", _LEAST_TOP_P)):
             value = self.settings.get(name)
             if value is None:
                 continue
-            if self.rules.sampling == "never" or (self.rules.sampling == "without_thinking" and thinks):
-                reason = "does not take it" if self.rules.sampling == "never" else "takes it only without thinking"
-                if value != 1:
-                    self._omit(name, f"{self.model.name} {reason}")
-                else:
-                    del self.settings[name]
-            elif self.is_anthropic and thinks and value < (1 if name == "temperature" else _LEAST_TOP_P):
+            if refusal and value == 1:  # the default
+                del self.settings[name]
+            elif refusal:
+                self._omit(name, f"{self.model.name} {refusal}")
+            elif self.is_anthropic and thinks and value < least:
                 self._omit(name, "Anthropic's models take it only without thinking")
         if self.rules.one_sampling and {"temperature", "top_p"} <= self.settings.keys():
             self._omit("top_p", f"{self.model.name} takes either temperature or top_p")
@@ -214,34 +218,42 @@ class _Translation:
     def _limit_name(self) -> str:
         if self.format in ("responses", "gemini"):
             return "max_output_tokens"
-        is_reasoning = self.model.reasoning and self.model.vendor == "openai"
-        return "max_completion_tokens" if self.format == "openai" and is_reasoning else "max_tokens"
+        if self.format == "openai" and self.model.vendor == "openai" and self.model.reasoning:
+            return "max_completion_tokens"
+        return "max_tokens"
 
     def _stop_name(self) -> str:
         return "stop" if self.format == "openai" else "stop_sequences"
 
     def _thinking_fields(self, thinking: bool | int | Effort | None) -> dict[str, Any]:
-        # Gateways that serve other makers' models in Anthropic's format take its own words.
-        is_own = self.format != "anthropic" or self.model.vendor == "anthropic"
-        off = self.rules.thinking_off if is_own else "disabled"
         if thinking is None:
             return {}
         if self.format == "gemini":
-            is_default = thinking is True and self.rules.thinking != "budget"
-            return {} if is_default else {"thinking_config": _gemini_thinking(thinking, self.rules)}
+            if thinking is True and self.rules.thinking != "budget":
+                return {}
+            return {"thinking_config": _gemini_thinking(thinking, self.rules)}
         if self.format == "anthropic":
             if thinking is False:
+                # Gateways that serve other makers' models in Anthropic's format take its own words.
+                off = self.rules.thinking_off if self.model.vendor == "anthropic" else "disabled"
                 return {"thinking": {"type": off}}
             if self.rules.thinking == "budget":
                 return {"thinking": {"type": "enabled", "budget_tokens": _tokens(thinking)}}
-            effort = {} if thinking is True else {"output_config": {"effort": thinking}}
-            return {"thinking": {"type": "adaptive"}, **effort}
+            if thinking is True:
+                return {"thinking": {"type": "adaptive"}}
+            return {"thinking": {"type": "adaptive"}, "output_config": {"effort": thinking}}
         if thinking is True:
             return {}  # the default of reasoning models
         # Gateways that serve Anthropic's and Gemini's models in this format take an effort too.
-        openai_off = off if self.model.vendor == "openai" else "none"
-        effort = openai_off if thinking is False else thinking if isinstance(thinking, str) else _effort_for(thinking)
-        return {"reasoning_effort": effort} if self.format == "openai" else {"reasoning": {"effort": effort}}
+        if thinking is False:
+            effort = self.rules.thinking_off if self.model.vendor == "openai" else "none"
+        elif isinstance(thinking, str):
+            effort = thinking
+        else:
+            effort = _effort_for(thinking)
+        if self.format == "openai":
+            return {"reasoning_effort": effort}
+        return {"reasoning": {"effort": effort}}
 
     def _tool_fields(self) -> dict[str, Any]:
         choice = self.settings.get("tool_choice")
@@ -249,25 +261,31 @@ class _Translation:
             return {}
         is_name = choice not in ("auto", "none", "required")
         if self.format == "gemini":
-            mode = {"auto": "AUTO", "none": "NONE"}.get(choice, "ANY")
-            calling = {"mode": mode, **({"allowed_function_names": [choice]} if is_name else {})}
+            calling: dict[str, Any] = {"mode": {"auto": "AUTO", "none": "NONE"}.get(choice, "ANY")}
+            if is_name:
+                calling["allowed_function_names"] = [choice]
             return {"tool_config": {"function_calling_config": calling}}
         if self.format == "anthropic":
-            one_tool = {"type": "tool", "name": choice}
-            return {"tool_choice": one_tool if is_name else {"type": "any" if choice == "required" else choice}}
+            if is_name:
+                return {"tool_choice": {"type": "tool", "name": choice}}
+            return {"tool_choice": {"type": "any" if choice == "required" else choice}}
         if not is_name:
             return {"tool_choice": choice}
-        definition = self.tools[choice].provider_fields if self.tools[choice].is_typed else {"type": "function"}
-        if definition["type"] not in ("function", "custom"):
-            return {"tool_choice": {"type": definition["type"]}}
-        selection = {definition["type"]: {"name": choice}} if self.format == "openai" else {"name": choice}
-        return {"tool_choice": {"type": definition["type"], **selection}}
+        spec = self.tools[choice]
+        kind = spec.provider_fields["type"] if spec.is_typed else "function"
+        if kind not in ("function", "custom"):
+            return {"tool_choice": {"type": kind}}
+        if self.format == "openai":
+            return {"tool_choice": {"type": kind, kind: {"name": choice}}}
+        return {"tool_choice": {"type": kind, "name": choice}}
 
 
 def _tokens(thinking: bool | int | Effort) -> int:
     if isinstance(thinking, str):
         return EFFORT_TOKENS[thinking]
-    return EFFORT_TOKENS["medium"] if thinking is True else int(thinking)
+    if thinking is True:
+        return EFFORT_TOKENS["medium"]
+    return int(thinking)
 
 
 def _effort_for(tokens: int) -> Effort:

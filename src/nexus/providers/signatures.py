@@ -35,8 +35,8 @@ def call_signatures(message: Message, model: str) -> list[str]:
     # Without an author, a signature is known to be Google's only in a chat completion.
     is_own = same_model(message.model, model) or (not message.model and received_format(message) == "openai")
     signatures = [signature if is_own else "" for signature in _signatures(message)]
-    if must_sign_calls(model):
-        signatures[:1] = [signature or NO_SIGNATURE for signature in signatures[:1]]
+    if signatures and must_sign_calls(model):
+        signatures[0] = signatures[0] or NO_SIGNATURE
     return signatures
 
 

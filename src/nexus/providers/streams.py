@@ -16,7 +16,7 @@ from nexus.errors import BadReply, BadSetting, IncompleteStream
 from nexus.providers import anthropic, gemini, openai, openai_responses
 from nexus.providers.chat_deltas import decoded_object, join_delta, joined_message, repeats_deltas
 from nexus.providers.errors import error_text
-from nexus.providers.received import as_mapping, items_of, mapping, text_of, without_nulls
+from nexus.providers.received import as_mapping, items_of, mapping, present_fields, text_of, without_nulls
 from nexus.text.as_received import ReceivedFormat
 from nexus.types.message import Text, Thinking
 from nexus.types.request import AgentResult
@@ -91,14 +91,17 @@ class StreamReader:
             is_whole = _is_whole_reply(fields, self._provider)
             if self._provider == "openai" and fields.get("choices"):
                 # Chunks with `message` in place of `delta` look like whole replies, of which there is one.
-                is_whole, self._has_choices = is_whole and not self._has_choices, True
+                is_whole = is_whole and not self._has_choices
+                self._has_choices = True
                 if is_whole:
                     self._events.add(fields)
                 self._whole = None
             if is_whole:
                 self._whole = fields
-            pieces = _pieces_of(_READERS[self._provider].reply(fields)) if is_whole else self._events.add(fields)
-            return tuple(map(self._continued, [piece for piece in pieces if piece.text]))
+                pieces = _pieces_of(_READERS[self._provider].reply(fields))
+            else:
+                pieces = self._events.add(fields)
+            return tuple(self._continued(piece) for piece in pieces if piece.text)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise BadReply(
                 f"stream event not readable: {type(error).__name__}: {error} (make a new reader for each reply, for the "
@@ -149,12 +152,10 @@ class StreamReader:
         A partial reply has no tool call with incomplete arguments, and `aborted` as its stop reason, or `error` if the
         stream had an error. Raises IncompleteStream if the stream did not end.
         """
+        if self.is_complete and self._whole is not None:
+            return _READERS[self._provider].reply(self._whole)
         if self.is_complete:
-            return (
-                self._events.result(partial=False)
-                if self._whole is None
-                else _READERS[self._provider].reply(self._whole)
-            )
+            return self._events.result(partial=False)
         if not partial:
             why = f"the provider reported: {self._error}" if self._error else "it has no end event"
             raise IncompleteStream(
@@ -185,9 +186,12 @@ def _is_whole_reply(fields: Fields, provider: ReceivedFormat) -> bool:
 
 
 def _pieces_of(result: AgentResult) -> Iterator[_Piece]:
-    for number, part in enumerate(part for message in result.messages for part in message.parts):
-        if isinstance(part, (Text, Thinking)):
-            yield _Piece(Token if isinstance(part, Text) else Reasoning, part.text, (number, 0))
+    parts = [part for message in result.messages for part in message.parts]
+    for number, part in enumerate(parts):
+        if isinstance(part, Text):
+            yield _Piece(Token, part.text, (number, 0))
+        elif isinstance(part, Thinking):
+            yield _Piece(Reasoning, part.text, (number, 0))
 
 
 class _ChatEvents:
@@ -208,7 +212,8 @@ class _ChatEvents:
         for choice in map(mapping, items_of(event.get("choices"))):
             index = choice.get("index") or 0
             state = self._choices.setdefault(index, {"index": index, "message": {"role": "assistant", "content": None}})
-            delta, so_far = mapping(choice.get("delta")) or mapping(choice.get("message")), state["message"]
+            delta = mapping(choice.get("delta")) or mapping(choice.get("message"))
+            so_far = state["message"]
             is_end = not choice.get("delta") and bool(choice.get("finish_reason"))
             is_repeated = is_end and repeats_deltas(delta, so_far)
             if is_repeated:
@@ -238,14 +243,13 @@ class _ChatEvents:
 
 def _chat_pieces(delta: Fields) -> list[_Piece]:
     """Return the pieces of thinking and text in a delta, whose content may be a list of parts."""
-    details = [mapping(detail) for detail in items_of(delta.get("reasoning_details"))]
-    thought = text_of(delta.get("reasoning_content")) or text_of(delta.get("reasoning"))
-    thought = thought or "".join(text_of(detail.get("text")) or text_of(detail.get("summary")) for detail in details)
+    thought = openai.text_of_reasoning(delta)
     pieces = [_Piece(Reasoning, thought), _Piece(Token, text_of(delta.get("content")))]
     for part in map(mapping, items_of(delta.get("content"))):
-        is_thinking = part.get("type") == "thinking"
-        text = openai.text_of_thinking(part) if is_thinking else text_of(part.get("text"))
-        pieces.append(_Piece(Reasoning if is_thinking else Token, text))
+        if part.get("type") == "thinking":
+            pieces.append(_Piece(Reasoning, openai.text_of_thinking(part)))
+        else:
+            pieces.append(_Piece(Token, text_of(part.get("text"))))
     return [*pieces, _Piece(Token, text_of(delta.get("refusal")), (0, 1))]
 
 
@@ -263,7 +267,8 @@ class _Places:
 
     def begin(self, index: object, item_id: object = None) -> int:
         """Return the number of the block or item that begins."""
-        number, self._count = self._count, self._count + 1
+        number = self._count
+        self._count += 1
         self._numbers.update({("index", index): number, ("id", item_id): number, "last": number})
         return number
 
@@ -310,9 +315,9 @@ class _AnthropicEvents:
             case "content_block_stop":
                 self._complete.add(self._places.of(number))
             case "message_delta":
-                usage = {**mapping(self._message.get("usage")), **_present(event.get("usage"))}
+                usage = {**mapping(self._message.get("usage")), **present_fields(event.get("usage"))}
                 reports = {name: event[name] for name in _REPORTS if event.get(name)}
-                self._message = {**self._message, **_present(event.get("delta")), **reports, "usage": usage}
+                self._message = {**self._message, **present_fields(event.get("delta")), **reports, "usage": usage}
             case "message_stop":
                 self.has_ended = True
             case _:
@@ -362,11 +367,9 @@ def _block_pieces(fields: Fields, index: int) -> Iterable[_Piece]:
     kind = fields.get("type")
     if kind in ("thinking", "thinking_delta"):
         return (_Piece(Reasoning, text_of(fields.get("thinking")), (index, 0)),)
-    return (_Piece(Token, text_of(fields.get("text")), (index, 0)),) if kind in ("text", "text_delta") else ()
-
-
-def _present(value: Any) -> Fields:
-    return {name: item for name, item in mapping(value).items() if item is not None}
+    if kind in ("text", "text_delta"):
+        return (_Piece(Token, text_of(fields.get("text")), (index, 0)),)
+    return ()
 
 
 class _ResponsesEvents:
@@ -382,12 +385,17 @@ class _ResponsesEvents:
         self._places = _Places()
 
     def add(self, event: Fields) -> Iterable[_Piece]:
-        kind, delta = text_of(event.get("type")), text_of(event.get("delta"))
-        number, item_id = event.get("output_index"), event.get("item_id") or mapping(event.get("item")).get("id")
+        kind = text_of(event.get("type"))
+        delta = text_of(event.get("delta"))
+        number = event.get("output_index")
+        item_id = event.get("item_id") or mapping(event.get("item")).get("id")
         match kind:
             case "response.completed" | "response.incomplete" | "response.failed":
-                self._response, self.has_ended = {**mapping(event["response"])}, True
-                output = () if self._streamed else enumerate(map(mapping, items_of(self._response.get("output"))))
+                self._response = {**mapping(event["response"])}
+                self.has_ended = True
+                if self._streamed:
+                    return ()
+                output = enumerate(map(mapping, items_of(self._response.get("output"))))
                 return [piece for number, item in output for piece in self._whole_item(number, item)]
             case "response.created" | "response.in_progress" | "response.queued":
                 self._response = {**mapping(event["response"])}
@@ -402,12 +410,12 @@ class _ResponsesEvents:
                 return self._whole_item(index, self._items[index])
             case "response.output_text.delta" | "response.refusal.delta":
                 index = self._places.of(number, item_id)
-                key = "refusal" if "refusal" in kind else "text"
                 texts = self._items[index].setdefault("_texts", {})
-                empty = {"type": key if key == "refusal" else "output_text", key: ""}
                 part = event.get("content_index", 0)
-                text = texts.setdefault(part, empty)
-                text[key] += delta
+                if "refusal" in kind:
+                    texts.setdefault(part, {"type": "refusal", "refusal": ""})["refusal"] += delta
+                else:
+                    texts.setdefault(part, {"type": "output_text", "text": ""})["text"] += delta
                 self._streamed.add(index)
                 return (_Piece(Token, delta, (index, part)),)
             case "response.reasoning_text.delta" | "response.reasoning_summary_text.delta":
@@ -446,15 +454,18 @@ class _ResponsesEvents:
             if index in self._done or (is_call and not partial):
                 items.append(item)
             elif item.get("type") == "message" and item.get("_texts"):
-                texts = [item["_texts"][at] for at in sorted(item["_texts"])]
-                items.append({**{k: v for k, v in item.items() if k != "_texts"}, "content": texts})
+                streamed = {**item}
+                texts = streamed.pop("_texts")
+                streamed["content"] = [texts[number] for number in sorted(texts)]
+                items.append(streamed)
         if partial:
             body = {**self._response, "object": "response", "status": "incomplete", "output": items}
             return openai_responses.reply({**body, "incomplete_details": {"reason": "aborted"}})
         # Some servers leave the items out of their last event.
-        output = self._response.get("output") or items
-        status = {"status": "completed"} if self._response.get("status") in (None, "queued", "in_progress") else {}
-        return openai_responses.reply({"object": "response", **self._response, **status, "output": output})
+        body = {"object": "response", **self._response, "output": self._response.get("output") or items}
+        if body.get("status") in (None, "queued", "in_progress"):
+            body["status"] = "completed"
+        return openai_responses.reply(body)
 
 
 class _GeminiEvents:
@@ -468,12 +479,11 @@ class _GeminiEvents:
     def add(self, event: Fields) -> Iterable[_Piece]:
         pieces: list[_Piece] = []
         fields = gemini.in_snake_case(event)
-        usage = {
-            **mapping(self._body.get("usage_metadata")),
-            **gemini.in_snake_case(_present(fields.get("usage_metadata"))),
-        }
-        self._body |= {name: value for name, value in fields.items() if value is not None and name != "candidates"}
-        self._body["usage_metadata"] = usage
+        usage = mapping(self._body.get("usage_metadata"))
+        usage = usage | gemini.in_snake_case(present_fields(fields.get("usage_metadata")))
+        body = present_fields(fields)
+        body.pop("candidates", None)
+        self._body |= {**body, "usage_metadata": usage}
         if gemini.in_snake_case(fields.get("prompt_feedback")).get("block_reason"):
             self.has_ended = True
         for candidate in map(gemini.in_snake_case, items_of(fields.get("candidates"))):
@@ -481,12 +491,14 @@ class _GeminiEvents:
             state = self._candidates.setdefault(index, {"content": {"role": "model", "parts": []}})
             parts: list[Fields] = state["content"]["parts"]
             for part in items_of(mapping(candidate.get("content")).get("parts")):
-                part_fields = _present(gemini.in_snake_case(part))
+                part_fields = present_fields(gemini.in_snake_case(part))
                 _append_part(parts, part_fields)
                 if index == 0:
                     kind = Reasoning if part_fields.get("thought") else Token
                     pieces.append(_Piece(kind, text_of(part_fields.get("text")), (len(parts), 0)))
-            state.update({name: v for name, v in candidate.items() if v is not None and name != "content"})
+            other_fields = present_fields(candidate)
+            other_fields.pop("content", None)
+            state.update(other_fields)
             if candidate.get("finish_reason"):
                 self.has_ended = self.has_ended or index == 0
         return pieces

@@ -28,8 +28,10 @@ _CHAT_FIELDS = ("strict",)
 def sent_tools(tools: Iterable[ToolSpec], body_format: BodyFormat, model: Model) -> list[ToolSpec]:
     """Return the tools that a request body contains."""
     provider = "openai" if body_format == "responses" else body_format
-    candidates = (spec for spec in tools if not spec.is_typed or spec.provider == provider)
-    return [spec for spec in candidates if body_format != "openai" or not _is_of_responses(spec, model)]
+    specs = [spec for spec in tools if not spec.is_typed or spec.provider == provider]
+    if body_format != "openai":
+        return specs
+    return [spec for spec in specs if not _is_of_responses(spec, model)]
 
 
 def _is_of_responses(spec: ToolSpec, model: Model) -> bool:
@@ -48,7 +50,9 @@ def _chat_tool(spec: ToolSpec) -> dict[str, Any]:
         more = {name: fields[name] for name in _CHAT_FIELDS if name in fields}
         function = {**_head(spec), "parameters": spec.fresh_schema(), **more}
         return {"type": "function", "function": function}
-    return {"type": "custom", "custom": _nested_custom(fields)} if fields.get("type") == "custom" else fields
+    if fields.get("type") == "custom":
+        return {"type": "custom", "custom": _nested_custom(fields)}
+    return fields
 
 
 def responses_tools(ctx: AssembledContext) -> list[dict[str, Any]]:
@@ -77,13 +81,17 @@ def _anthropic_tool(spec: ToolSpec) -> dict[str, Any]:
 def gemini_tools(ctx: AssembledContext) -> list[dict[str, Any]]:
     """Return the tools of a request for Gemini: one with all declarations, then the typed ones."""
     specs = _tools_for(ctx, "gemini")
-    declarations = [
-        {**_head(spec), "parameters_json_schema": spec.fresh_schema(), **_own_fields(spec, "gemini")}
-        for spec in specs
-        if not spec.is_typed
-    ]
-    typed = [_own_fields(spec, "gemini") for spec in specs if spec.is_typed]
-    return [*([{"function_declarations": declarations}] if declarations else ()), *typed]
+    declarations: list[dict[str, Any]] = []
+    typed: list[dict[str, Any]] = []
+    for spec in specs:
+        fields = _own_fields(spec, "gemini")
+        if spec.is_typed:
+            typed.append(fields)
+        else:
+            declarations.append({**_head(spec), "parameters_json_schema": spec.fresh_schema(), **fields})
+    if not declarations:
+        return typed
+    return [{"function_declarations": declarations}, *typed]
 
 
 def _tools_for(ctx: AssembledContext, body_format: BodyFormat) -> list[ToolSpec]:

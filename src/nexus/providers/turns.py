@@ -39,7 +39,8 @@ class ConversationParts:
     """The conversation in a provider's format. Shared with later calls: read only."""
 
     fragments: list[Any]
-    settled: int  # Number of leading fragments that later calls of the same window repeat
+    settled: int
+    """Number of leading fragments that later calls of the same window repeat."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,8 @@ def owned(fragments: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
     The insides of all but the last `COPIED_MESSAGES` are shared with later bodies and must not be changed.
     """
-    older, newest = fragments[:-COPIED_MESSAGES], fragments[-COPIED_MESSAGES:]
+    older = fragments[:-COPIED_MESSAGES]
+    newest = fragments[-COPIED_MESSAGES:]
     return [*map(dict[str, Any].copy, older), *msgspec.to_builtins(newest)]
 
 
@@ -156,26 +158,25 @@ def joined_turns(start: list[Fragment], more: Iterable[Fragment], blocks: Blocks
     """Append fragments to `start`, joining equal roles. Fragments that were there before are not changed."""
     is_copy = False
     for fragment in more:
-        follows = bool(start) and start[-1]["role"] == fragment["role"] and not isinstance(fragment, SeparateFragment)
-        new = (
-            [block for block in as_blocks(fragment[blocks]) if block.get("type") not in _ONLY_FIRST]
-            if follows
-            else fragment[blocks]
-        )
-        if not new:
+        if not fragment[blocks]:
             continue
-        if not follows:
+        last = start[-1] if start else None
+        if last is None or last["role"] != fragment["role"] or isinstance(fragment, SeparateFragment):
             start.append(fragment)
             is_copy = False
-        elif is_copy:
-            start[-1][blocks].extend(new)
-        else:
-            joined: Fragment = {"role": fragment["role"], blocks: [*as_blocks(start[-1][blocks]), *new]}
-            start[-1] = SeparateFragment(joined) if isinstance(start[-1], SeparateFragment) else joined
+            continue
+        new = [block for block in as_blocks(fragment[blocks]) if block.get("type") not in _ONLY_FIRST]
+        if is_copy:
+            last[blocks].extend(new)
+        elif new:
+            joined: Fragment = {"role": fragment["role"], blocks: [*as_blocks(last[blocks]), *new]}
+            start[-1] = SeparateFragment(joined) if isinstance(last, SeparateFragment) else joined
             is_copy = True
     return start
 
 
 def as_blocks(content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return a message's content as blocks; a plain string is one text."""
-    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return content

@@ -125,7 +125,10 @@ def part_lines(part: Part) -> Iterator[str]:
             yield from (f"  ({line})" for line in (text or "reasoning kept by its provider").splitlines())
         case ToolCall(name=name, arguments=arguments):
             values = call_values(arguments)
-            yield f"{name} ({arguments[:VALUE_CHARS]})" if values is None else f"{name}{parameter_list(values)}"
+            if values is None:
+                yield f"{name} ({arguments[:VALUE_CHARS]})"
+            else:
+                yield f"{name}{parameter_list(values)}"
         case ToolResult():
             yield from result_lines(part)
         case Image():
@@ -164,7 +167,9 @@ def parameter_list(values: Iterable[tuple[str, str]], *, dots: str = "…", full
     parameters: list[str] = []
     for name, raw in values:
         text = raw[1:-1] if raw.startswith('"') else raw
-        parameters.append(f"{name}: {text if full or len(text) <= VALUE_CHARS else f'{text[:VALUE_CHARS]}{dots}'}")
+        if not full and len(text) > VALUE_CHARS:
+            text = f"{text[:VALUE_CHARS]}{dots}"
+        parameters.append(f"{name}: {text}")
     return f" ({', '.join(parameters)})" if parameters else ""
 
 

@@ -90,11 +90,12 @@ def _blocks(entry: Entry, layout: _Layout, tools: dict[str, str], kinds: dict[ob
                 groups.append((_speaker(part, row, tools), []))
             groups[-1][1].append(part)
         for name, parts in groups or [(row.message.role.capitalize(), [])]:
-            is_system = row.message.role == "system"
-            shown = (
-                Text(_shortened(part.text, layout)) if is_system and isinstance(part, Text) else part for part in parts
-            )
-            lines = [line for part in shown for line in _part_lines(part, layout)]
+            lines: list[str] = []
+            for part in parts:
+                if row.message.role == "system" and isinstance(part, Text):
+                    lines += _part_lines(Text(_shortened(part.text, layout)), layout)
+                else:
+                    lines += _part_lines(part, layout)
             yield [_heading(name, entry, row, layout), *visible_lines(lines)]
 
 
@@ -102,7 +103,7 @@ def _speaker(part: Part, row: StoredMessage, tools: dict[str, str]) -> str:
     if not isinstance(part, ToolResult):
         return row.message.role.capitalize()
     name = printable(collapse_whitespace(part.name or tools.get(part.call_id, "") or part.call_id))
-    return f"Tool {name}{' failed' if part.is_error else ''}"
+    return f"Tool {name} failed" if part.is_error else f"Tool {name}"
 
 
 def _heading(name: str, entry: Entry, row: StoredMessage, layout: _Layout) -> str:
@@ -115,22 +116,27 @@ def _heading(name: str, entry: Entry, row: StoredMessage, layout: _Layout) -> st
 
 
 def _time(at_ms: int) -> str:
+    if not at_ms:
+        return ""
     try:
-        return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M}" if at_ms else ""
+        return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M}"
     except (ValueError, OverflowError, OSError):  # imported files may contain any number
         return f"[no time: {at_ms}]"
 
 
 def _part_lines(part: Part, layout: _Layout) -> Iterator[str]:
-    dots, full = layout.signs.dots, layout.full
+    dots = layout.signs.dots
+    full = layout.full
     match part:
         case Text(text):
             return _indented(text)
         case Note():  # a note is not the user's words
             return part_lines(part) if full else iter(())
+        case Thinking(text=""):
+            return iter(())
         case Thinking(text):
             lines = _indented(_shortened(text, layout))
-            return chain([f"{INDENT}(thinking)"], (f"{INDENT}{line}".rstrip() for line in lines)) if text else iter(())
+            return chain([f"{INDENT}(thinking)"], (f"{INDENT}{line}".rstrip() for line in lines))
         case ToolCall(name=name, arguments=arguments):
             values = call_values(arguments)
             shown = f" ({arguments})" if values is None else parameter_list(values, dots=dots, full=full)

@@ -11,7 +11,7 @@ import msgspec
 from nexus.providers import anthropic, openai
 from nexus.text.as_received import received_items
 from nexus.types.ledger_entries import Entry
-from nexus.types.message import Message, Thinking, ToolCall, Unknown, with_parts
+from nexus.types.message import Message, Part, Thinking, ToolCall, Unknown, with_parts
 from nexus.types.sanitize import arguments_as_object
 
 
@@ -40,23 +40,20 @@ def as_anthropic(entries: Iterable[Entry]) -> dict[str, Any]:
         if message.role == "system" and not messages:
             system.append(message.text())
             continue
-        # The format requires objects: arguments that are no JSON object are wrapped.
-        parts = tuple(
-            ToolCall(part.id, part.name, arguments_as_object(part.arguments)) if isinstance(part, ToolCall) else part
-            for part in message.parts
-        )
         received = received_items(message, "anthropic") if message.role != "system" else None
         if received:
             item = received[0]
         else:
-            item = anthropic.fragment(with_parts(message, parts), message.model)
+            item = anthropic.fragment(with_parts(message, map(_with_object, message.parts)), message.model)
             item["content"].extend(_unknown(message))
         # The API expects all results of one answer in one user message.
         if messages and messages[-1]["role"] == item["role"] == "user" and message.role == "tool":
             messages[-1]["content"].extend(item["content"])
         else:
             messages.append(item)
-    return {**({"system": "\n\n".join(system)} if system else {}), "messages": messages}
+    if not system:
+        return {"messages": messages}
+    return {"system": "\n\n".join(system), "messages": messages}
 
 
 def as_values(entries: Iterable[Entry]) -> list[dict[str, Any]]:
@@ -73,6 +70,13 @@ def as_values(entries: Iterable[Entry]) -> list[dict[str, Any]]:
         }
         for entry in entries
     ]
+
+
+def _with_object(part: Part) -> Part:
+    """Return a part as the format requires: a call's arguments that are no JSON object are wrapped."""
+    if isinstance(part, ToolCall):
+        return ToolCall(part.id, part.name, arguments_as_object(part.arguments))
+    return part
 
 
 def _unknown(message: Message) -> list[dict[str, Any]]:

@@ -10,14 +10,17 @@ from nexus.types.message import Message
 
 def report(ctx: AssembledContext) -> str:
     """Return the report: several lines without color."""
-    manifest, accounting, budget = ctx.provenance.manifest, ctx.accounting, ctx.token_budget
+    manifest = ctx.provenance.manifest
+    accounting = ctx.accounting
+    budget = ctx.token_budget
     total = budget.used.total
     limits = f"window {budget.model_limit:,} − response {budget.reserve_response:,} − tools {budget.reserve_tools:,}"
+    available = "set directly" if budget.direct else limits
     share = 100 * total / budget.available if budget.available else 0
     used = f"{total:,} of {budget.available:,} tokens used ({share:.1f} %)"
     lines = [
         f"Context for session {ctx.session_label!r}: {ctx.model} ({ctx.provider}), profile {manifest.profile}",
-        f"Budget: {used}, {budget.remaining:,} free; available: {'set directly' if budget.direct else limits}",
+        f"Budget: {used}, {budget.remaining:,} free; available: {available}",
     ]
     if anchor := accounting.anchor:
         change = f"{abs(anchor.added_tokens):,} {'added' if anchor.added_tokens >= 0 else 'removed'} since"
@@ -29,11 +32,15 @@ def report(ctx: AssembledContext) -> str:
     for item in accounting.token_breakdown:
         name = item.name
         if item.messages and item.slot == "history":
-            name = f"{name}: {item.messages} message{'s' if item.messages != 1 else ''}"
+            name = f"{name}: {item.messages} {'message' if item.messages == 1 else 'messages'}"
         if item.tokens or item.messages or item.layer == "Memory":
             lines.append(f"  {item.tokens:>9,}  {item.layer:<9}  {item.slot:<7}  {name} [{item.source}]")
-    omitted = _omitted(ctx)
-    lines += ["", *(["Omitted:", *omitted] if omitted else ["Omitted: nothing"]), ""]
+    lines.append("")
+    if omitted := _omitted(ctx):
+        lines += ["Omitted:", *omitted]
+    else:
+        lines.append("Omitted: nothing")
+    lines.append("")
     lines += (f"Warning: {warning.source}: {warning.message}" for warning in ctx.warnings)
     lines += (f"Repaired: {change} ({count})" for change, count in sorted(ctx.repairs.changes.items()))
     return "\n".join([*lines, _cache(ctx.accounting.prefix)])
@@ -41,29 +48,25 @@ def report(ctx: AssembledContext) -> str:
 
 def _omitted(ctx: AssembledContext) -> list[str]:
     lines: list[str] = []
-    manifest, cut = ctx.provenance.manifest, ctx.cut
+    manifest = ctx.provenance.manifest
+    cut = ctx.cut
     engine = engine_state(ctx)
     opening = map(engine.plain_text if engine else Message.text, ctx.history.opening)
     notice = next((text for text in opening if text.startswith("[Earlier messages left out")), "")
     if notice:
-        new = cut is not None and cut.reason != "old images"
-        lines.append(
-            f"  {notice.strip('[]')} ({'by a truncation in this call' if new else 'by an earlier truncation'})"
-        )
+        is_new = cut is not None and cut.reason != "old images"
+        origin = "by a truncation in this call" if is_new else "by an earlier truncation"
+        lines.append(f"  {notice.strip('[]')} ({origin})")
     if cut is not None and cut.reason == "old images":
-        lines.append(
-            f"  images of older turns, each replaced by a note (`nexus history {shlex.quote(ctx.session_label)} --images FOLDER`)"
-        )
+        command = f"nexus history {shlex.quote(ctx.session_label)} --images FOLDER"
+        lines.append(f"  images of older turns, each replaced by a note (`{command}`)")
     if manifest.mark and not cut:
         lines.append("  messages before the session's last compaction or clear (shown by `nexus history`)")
     if (memory := ctx.provenance.memory) is not None:
-        entries = f"{manifest.entries} {'entry' if manifest.entries == 1 else 'entries'}"
+        entries = "1 entry" if manifest.entries == 1 else f"{manifest.entries} entries"
         lines.append(f"  earlier turns, except {entries} of the {memory.name} (shown by `nexus history`)")
-    lines += [
-        f"  {block.source}: {block.omitted_chars:,} characters beyond the size cap"
-        for block in ctx.provenance.blocks
-        if block.omitted_chars
-    ]
+    capped = [block for block in ctx.provenance.blocks if block.omitted_chars]
+    lines += (f"  {block.source}: {block.omitted_chars:,} characters beyond the size cap" for block in capped)
     by_reason: dict[str, list[str]] = {}
     for tool in ctx.provenance.denied_tools:
         by_reason.setdefault(tool.reason, []).append(tool.name)

@@ -47,14 +47,17 @@ def _tool(name: str, description: str, schema: Mapping[str, Any]) -> str:
     """
     properties: Any = schema.get("properties") or {}
     required: Any = schema.get("required") or ()
-    lines = [f"### {name}", *_lines(description), *(["Parameters:"] if properties else [])]
+    lines = [f"### {name}", *_lines(description)]
+    if properties:
+        lines.append("Parameters:")
     for key, value in cast("Mapping[str, Any]", properties).items():
         parameter = _mapping(value)
         kind, redundant = _type(parameter)
         rest = {key: value for key, value in parameter.items() if key not in _WORDED and key != redundant}
         text = "\n".join(_lines(str(parameter.get("description") or "")))
-        details = " ".join(part for part in (text, _json(rest) if rest else "") if part)
-        head = f"- {' '.join(str(key).split())} ({kind}, {'required' if key in required else 'optional'})"
+        details = " ".join(filter(None, (text, _json(rest) if rest else "")))
+        necessity = "required" if key in required else "optional"
+        head = f"- {' '.join(str(key).split())} ({kind}, {necessity})"
         lines.append(f"{head}: {details}" if details else head)
     if schema.get("$defs"):
         lines.append(f"Definitions: {_json(schema['$defs'])}")
@@ -76,8 +79,10 @@ def _type(schema: Mapping[str, Any]) -> tuple[str, str]:
             return "|".join(kinds), key if all(set(choice) == {"type"} for choice in schemas) else ""
     values = schema.get("enum")
     if isinstance(values, list) and values:
-        return ("string" if all(isinstance(value, str) for value in cast("list[Any]", values)) else "any"), ""
-    return ("object" if "$ref" in schema or "properties" in schema else "any"), ""
+        is_text = all(isinstance(value, str) for value in cast("list[Any]", values))
+        return "string" if is_text else "any", ""
+    is_object = "$ref" in schema or "properties" in schema
+    return "object" if is_object else "any", ""
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

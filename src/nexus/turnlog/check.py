@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -16,7 +17,7 @@ from msgspec import Struct
 
 from nexus.errors import BadTurnLog, UnreadableFile
 from nexus.interop.json_lines import MAX_LINE_BYTES, open_as_utf8
-from nexus.providers.received import mapping
+from nexus.providers.received import items_of, mapping
 from nexus.turnlog import times
 from nexus.turnlog.entries import EXTRA, FIELDS, LOG_ROLES, POST, bare_content
 from nexus.turnlog.json_text import JsonItem, Members, items, members, string_of
@@ -66,10 +67,14 @@ class ReadEntry(Struct, frozen=True):
 class _Track(Struct):
     """State of the previous entries."""
 
-    index: int = -1  # the largest
-    turns: tuple[int, ...] = (0,)  # valid for the next entry: after a wrong one the expected and the actual turn
-    unanswered: bool = False  # after a user's entry
-    at_us: int | None = None  # the latest
+    index: int = -1
+    """The largest."""
+    turns: tuple[int, ...] = (0,)
+    """Valid for the next entry: after a wrong one the expected and the actual turn."""
+    unanswered: bool = False
+    """After a user's entry."""
+    at_us: int | None = None
+    """The latest."""
 
     def add(
         self, index: int | None, turn: int | None, at_us: int | None, role: str | None
@@ -84,8 +89,14 @@ class _Track(Struct):
         expected = tuple(number + rises for number in self.turns)
         if turn is not None and turn not in expected:
             yield 3, f"turn {turn} instead of {expected[0]}: it rises when an assistant follows a user"
-        self.index = max(self.index, index if index is not None else -1)
-        self.turns = expected if turn is None else (turn,) if turn in expected else (expected[0], turn)
+        if index is not None:
+            self.index = max(self.index, index)
+        if turn is None:
+            self.turns = expected
+        elif turn in expected:
+            self.turns = (turn,)
+        else:
+            self.turns = (expected[0], turn)
         self.unanswered = role == "user" or (self.unanswered and not rises)
         if at_us is not None:
             self.at_us = at_us if self.at_us is None else max(self.at_us, at_us)
@@ -116,11 +127,13 @@ def violations(text: str, *, damaged: bool = False) -> Iterator[Violation]:
     """Yield the violations in a turn log's text, in its order. `damaged`: bytes of the file were not UTF-8."""
     if damaged:
         yield Violation(-1, None, 1, 0, "error", "the file is not UTF-8")
-    last, line = -1, 1
+    last = -1
+    line = 1
     try:
         for entry in read_entries(text):
             yield from entry.violations
-            last, line = entry.position, entry.line
+            last = entry.position
+            line = entry.line
     except BadTurnLog as error:
         yield Violation(last + 1 if last >= 0 else -1, None, line, 0, "error", str(error))
         return
@@ -138,8 +151,10 @@ def read_entries(text: str) -> Iterator[ReadEntry]:
             yield ReadEntry(position, item.line, item.text, violations=(violation,))
             continue
         fields = dict(pairs)
-        index, turn = _number(fields.get("index", "")), _number(fields.get("turn", ""))
-        timestamp, role = string_of(fields.get("timestamp", "")), string_of(fields.get("role", ""))
+        index = _number(fields.get("index", ""))
+        turn = _number(fields.get("turn", ""))
+        timestamp = string_of(fields.get("timestamp", ""))
+        role = string_of(fields.get("role", ""))
         at_us = times.parse_time(timestamp) if timestamp is not None else None
         content = bare_content(fields["content"]) if "content" in fields else None
         extra = fields.get(EXTRA, "")
@@ -164,10 +179,11 @@ def _fields(
     pairs: Members, index: int | None, turn: int | None, timestamp: str | None, role: str | None
 ) -> Iterator[tuple[int, str]]:
     """Yield missing and repeated fields and those of a wrong type."""
-    names = [name for name, _ in pairs]
     fields = dict(pairs)
-    for name in sorted({name for name in names if names.count(name) > 1}) if len(fields) < len(names) else ():
-        yield 2, f"field {_short(name)} repeated"
+    counts = Counter(name for name, _ in pairs)
+    for name in sorted(counts):
+        if counts[name] > 1:
+            yield 2, f"field {_short(name)} repeated"
     values = {"index": index, "turn": turn, "timestamp": timestamp, "role": role}
     kinds = {"index": "a whole number from 0 on", "turn": "a whole number from 0 on"}
     for name in FIELDS:
@@ -183,11 +199,15 @@ def _content(role: str | None, text: str, content: str | Members | None, extra: 
     """Yield violations in the content for a role."""
     if not text or role not in LOG_ROLES:
         return
-    if content is None or isinstance(content, str):
-        if content is None or role == "user":
-            kinds = "an object" if role == "user" else "text or an object"
-            yield 2, f"the `content` of an entry of role {role} is {kinds}, not {_short(text)}"
-        return
+    if content is None or (role == "user" and isinstance(content, str)):
+        kinds = "an object" if role == "user" else "text or an object"
+        yield 2, f"the `content` of an entry of role {role} is {kinds}, not {_short(text)}"
+    elif not isinstance(content, str):
+        yield from _content_members(role, content, extra)
+
+
+def _content_members(role: str, content: Members, extra: str) -> Iterator[tuple[int, str]]:
+    """Yield violations in a content that is an object."""
     fields = dict(content)
     if len(fields) < len(content):
         yield 2, "name repeated in `content`"
@@ -202,13 +222,16 @@ def _content(role: str | None, text: str, content: str | Members | None, extra: 
             yield 2, f"`{name}` in `content` is {_short(fields[name])}, not text"
     if tool == "":
         yield 2, "`toolCall` is empty"
-    key = object_of(extra)
-    parts = key["parts"] if isinstance(key.get("parts"), list) else [{"type": "tool_call"}]
-    kinds = [mapping(part).get("type") for part in parts]
-    unexplained = tool is not None and fields.get("reasoning", '""') == '""'
-    # A text shown as a call, or a call made together with the previous one, needs no reasoning.
-    if unexplained and "tool_call" in kinds and key.get("more") is not True:
-        yield 7, f"call of {_short(tool or '')} without reasoning"
+    if tool is not None and fields.get("reasoning", '""') == '""' and _needs_reasoning(object_of(extra)):
+        yield 7, f"call of {_short(tool)} without reasoning"
+
+
+def _needs_reasoning(extra: dict[str, Any]) -> bool:
+    """Return False for a text that is shown as a call, and for a call that was made together with the previous one."""
+    if extra.get("more") is True:
+        return False
+    parts = extra.get("parts")
+    return not isinstance(parts, list) or any(part.get("type") == "tool_call" for part in map(mapping, items_of(parts)))
 
 
 _REQUIRED = {"user": ("userid", "text"), POST: ("text",)}
@@ -226,8 +249,10 @@ def object_of(text: str) -> dict[str, Any]:
 
 def _number(text: str) -> int | None:
     # The length is checked first: Python refuses to parse integers of more than 4,300 digits.
-    is_number = text.isascii() and text.isdigit() and len(text) <= len(str(MOST_INDEX))
-    return int(text) if is_number and int(text) <= MOST_INDEX else None
+    if not text.isascii() or not text.isdigit() or len(text) > len(str(MOST_INDEX)):
+        return None
+    number = int(text)
+    return number if number <= MOST_INDEX else None
 
 
 def _short(text: str) -> str:

@@ -7,7 +7,7 @@ text is indented or begins with `> `, so that no text can imitate an entry.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 
@@ -94,24 +94,29 @@ class _Display:
     def unit(self, unit: Unit, entries: list[LogEntry]) -> Iterator[str]:
         if unit.kind == "compaction":
             yield from quoted_lines(unit.summary)
-        parts = slices(unit.message) if unit.message else []
-        owners = {part.id: number for number, group in enumerate(parts) for part in group if isinstance(part, ToolCall)}
-        last = max(len(parts) - 1, 0)
-        # Checkpoints, and results without a preceding message, have results only.
-        for number, entry in enumerate(entries if unit.message else [None]):
+        message = unit.message
+        if message is None:  # checkpoints, and results without a preceding message, have results only
+            yield from self._results(unit, lambda _: True)
+            return
+        groups = slices(message)
+        last = max(len(groups) - 1, 0)
+        owners: dict[str, int] = {}
+        for number, group in enumerate(groups):
+            owners.update((part.id, number) for part in group if isinstance(part, ToolCall))
+        for number, entry in enumerate(entries):
             if number:
                 yield ""
-            if entry is not None:
-                yield from self._entry(unit, entry)
-            if number == last and unit.message and unit.message.role != "user":
-                for part in unit.message.parts:
-                    # An entry shows texts, calls and readable thinking already.
-                    if not isinstance(part, (Text, ToolCall)) and not (isinstance(part, Thinking) and part.text):
-                        yield from part_lines(part)
-            for message, place in zip(unit.results, unit.result_places, strict=True):
-                for part in message.parts:
-                    if owners.get(part.call_id if isinstance(part, ToolResult) else "", last) == number:
-                        yield from self._result(part, place)
+            yield from self._entry(unit, entry)
+            if number == last and message.role != "user":
+                yield from chain.from_iterable(part_lines(part) for part in message.parts if not _is_in_entry(part))
+            yield from self._results(unit, lambda call_id, number=number: owners.get(call_id, last) == number)
+
+    def _results(self, unit: Unit, is_shown: Callable[[str], bool]) -> Iterator[str]:
+        """Yield the parts of a unit's results whose call, empty for parts of other kinds, is shown here."""
+        for message, place in zip(unit.results, unit.result_places, strict=True):
+            for part in message.parts:
+                if is_shown(part.call_id if isinstance(part, ToolResult) else ""):
+                    yield from self._result(part, place)
 
     def _result(self, part: Part, place: MessageRef) -> Iterator[str]:
         if not isinstance(part, ToolResult):
@@ -126,26 +131,24 @@ class _Display:
         if entry.role == "system":
             yield from self._system(bare.text, f" [{place}]" if place else "")
             return
-        fields = dict(() if isinstance(entry.content, str) else entry.content)
-        if entry.role == "assistant" and not bare.tool:  # text without a call, from another program
-            fields = {name: json_string(text) for name, text in (("text", bare.text), ("reasoning", bare.reasoning))}
-            fields["toolCall"] = json_string(POST)
-        turn = f"[Turn {entry.turn}{f', {place}' if place else ''}]"
+        fields = {} if isinstance(entry.content, str) else dict(entry.content)
+        turn = f"[Turn {entry.turn}, {place}]" if place else f"[Turn {entry.turn}]"
         if entry.role == "user":
-            yield f"{signs.user}User {printable(string_of(fields.get('userid', '')) or '')} {turn}"
+            user = string_of(fields.get("userid", "")) or ""
+            yield f"{signs.user}User {printable(user)} {turn}"
         else:
             yield f"{signs.assistant}Assistant {turn}"
         if at_ms := (unit.message.at_ms if unit.message else 0) or unit.at_ms:
-            valid = times.FIRST_US <= at_ms * 1_000 <= times.LAST_US
-            yield f"{signs.time}{entry.timestamp if valid else f'[no time: {at_ms}]'}"
-        if entry.role == "assistant":
-            yield from self._call(fields)
+            is_valid = times.FIRST_US <= at_ms * 1_000 <= times.LAST_US
+            time = entry.timestamp if is_valid else f"[no time: {at_ms}]"
+            yield f"{signs.time}{time}"
+        if entry.role == "user":
+            yield from _word_lines(unit)
             return
-        # A note is not the user's words, which are the first lines below the time.
-        parts = unit.message.parts if unit.message else ()
-        for part in sorted(parts, key=lambda part: isinstance(part, Note)):
-            notes = part.text.splitlines() if isinstance(part, Note) else None
-            yield from part_lines(part) if notes is None else (f"  ({line})" for line in notes)
+        if not bare.tool:  # text without a call, from another program
+            fields = {"text": json_string(bare.text), "reasoning": json_string(bare.reasoning)}
+            fields["toolCall"] = json_string(POST)
+        yield from self._call(fields)
 
     def _system(self, text: str, place: str) -> Iterator[str]:
         """Yield a system text; unless `full`, its first sentence without the full stop, then `...`."""
@@ -155,27 +158,47 @@ class _Display:
             short = text[:SYSTEM_CHARS]
             if end is not None and end.start() <= SYSTEM_CHARS:
                 short = text[: end.end() if end[0] in "!?！？" else end.start()]
-            text = text if short == text else f"{short}..."
+            if short != text:
+                text = f"{short}..."
         first, *more = text.splitlines() or [""]
         yield f"{self.signs.system}System{place}: {first}"
         yield from (f"   {line}" for line in more)
 
     def _call(self, fields: Mapping[str, str]) -> Iterator[str]:
         """Yield a call: its tool and parameters, the text of a post on its own line, and the reason."""
-        signs, tool = self.signs, string_of(fields.get("toolCall", "")) or ""
-        post = tool == POST
-        sign = signs.post if post else signs.finish if tool == FINISH else signs.tool
-        hidden = {"toolCall", "reasoning", *(("text",) if post else ())}
+        signs = self.signs
+        tool = string_of(fields.get("toolCall", "")) or ""
+        sign = {POST: signs.post, FINISH: signs.finish}.get(tool, signs.tool)
+        hidden = {"toolCall", "reasoning"}
+        if tool == POST:
+            hidden.add("text")
         shown = ((printable(name), raw) for name, raw in fields.items() if name not in hidden)
-        parameters = parameter_list(shown, dots=signs.dots, full=self.full)
-        yield f"{sign}{printable(tool)}{parameters}{':' if post else ''}"
-        if post:
+        call = f"{sign}{printable(tool)}{parameter_list(shown, dots=signs.dots, full=self.full)}"
+        if tool == POST:
+            yield f"{call}:"
             text = string_of(fields.get("text", "")) or ""
             yield from (f"   {line}" for line in f'"{text}"'.splitlines())
+        else:
+            yield call
         if reasoning := string_of(fields.get("reasoning", "")):
             first, *more = reasoning.splitlines() or [""]
             yield f"   {signs.branch} Reason: {first}"
             yield from (f"      {line}" for line in more)
+
+
+def _is_in_entry(part: Part) -> bool:
+    """Return True for a part that an entry shows: texts, calls and readable thinking."""
+    return isinstance(part, (Text, ToolCall)) or (isinstance(part, Thinking) and bool(part.text))
+
+
+def _word_lines(unit: Unit) -> Iterator[str]:
+    """Yield a user's words, then the notes that were sent with them, which are not the user's words."""
+    parts = unit.message.parts if unit.message else ()
+    for part in sorted(parts, key=lambda part: isinstance(part, Note)):
+        if isinstance(part, Note):
+            yield from (f"  ({line})" for line in part.text.splitlines())
+        else:
+            yield from part_lines(part)
 
 
 def _start(entries: Iterator[Entry]) -> tuple[Position, Iterator[Entry]]:

@@ -43,10 +43,15 @@ def context_entries(ctx: AssembledContext) -> Iterator[LogEntry]:
     is_log = ctx.provenance.manifest.message_format == "turnlog"
     for message, results in _with_results(ctx.messages):
         # Other formats do not show which tools an earlier call had: those of this call count.
-        unit = Unit(message=message, turn=1, posting=posting)
-        *before, last = _shown_units(message) if is_log else [(unit, None)]
-        for unit, entry in (*before, (replace(last[0], results=results), last[1])):
-            new, at = entries_for(replace(unit, at_ms=first_ms), at if entry is None else _position_of(entry, at))
+        units: list[tuple[Unit, LogEntry | None]] = [(Unit(message=message, turn=1, posting=posting), None)]
+        if is_log:
+            units = _shown_units(message)
+        last_unit, last_entry = units[-1]
+        units[-1] = (replace(last_unit, results=results), last_entry)
+        for unit, entry in units:
+            if entry is not None:
+                at = _position_of(entry, at)
+            new, at = entries_for(replace(unit, at_ms=first_ms), at)
             mark = entry.extra if entry is not None else {}
             yield from (replace(new_entry, extra={**new_entry.extra, **mark}) for new_entry in new)
 
@@ -75,35 +80,43 @@ def _position_of(entry: LogEntry, at: Position) -> Position:
 def _shown_units(message: Message) -> list[tuple[Unit, LogEntry | None]]:
     """Return the units that the lines of a message show, each with its first entry."""
     if message.role == "assistant":
-        entries = reply_entries(message)
-        if len(entries) == 1 and not any(message.calls()):
-            bare = parse_bare("assistant", entries[0].content)
-            if bare.tool == FINISH:
-                facts = {**_facts(entries[0]), UNPOSTED: True}
-                return [(Unit(message=with_parts(message, (Text(bare.reasoning),)), facts=facts), entries[0])]
-        names = {call.name for call in message.calls()}
-        parts = parts_of_entries(message, entries, names.__contains__, "call")
-        if not entries or not parts:
-            return [(Unit(message=message), None)]
-        return [(Unit(message=with_parts(message, parts), facts=_facts(entries[0])), entries[0])]
+        return [_shown_reply(message)]
     units: list[tuple[Unit, LogEntry | None]] = []
     notes: list[Part] = []
     for line in _lines(message):
-        entry, note = _entry_with_mark(line), parse_note_line(line)
+        entry = _entry_with_mark(line)
+        note = parse_note_line(line)
         if entry is not None:
-            text = Text(parse_entry_text(line) or "")
-            parts = (text,) if entry.role == "system" else (*notes, text)
-            unit_message = with_parts(message, parts, role=entry.role)
-            units.append((Unit(message=unit_message, facts=_facts(entry)), entry))
-            notes = notes if entry.role == "system" else []
+            parts: list[Part] = [Text(parse_entry_text(line) or "")]
+            if entry.role != "system":
+                parts = [*notes, *parts]
+                notes = []
+            units.append((Unit(message=with_parts(message, parts, role=entry.role), facts=_facts(entry)), entry))
         elif note is not None and note[0] in ("moment", "memory"):
             notes.append(Note(note[0], note[1]))
+    if not units:
+        return [(Unit(message=message), None)]
     images = tuple(part for part in message.parts if isinstance(part, Image))
-    if units and images:
+    if images:
         unit, entry = units[-1]
         last = unit.message or message
         units[-1] = replace(unit, message=with_parts(last, (*last.parts, *images))), entry
-    return units or [(Unit(message=message), None)]
+    return units
+
+
+def _shown_reply(message: Message) -> tuple[Unit, LogEntry | None]:
+    """Return the unit that the entries of an assistant's message show, with the first of them."""
+    entries = reply_entries(message)
+    if len(entries) == 1 and not any(message.calls()):
+        bare = parse_bare("assistant", entries[0].content)
+        if bare.tool == FINISH:
+            facts = {**_facts(entries[0]), UNPOSTED: True}
+            return Unit(message=with_parts(message, (Text(bare.reasoning),)), facts=facts), entries[0]
+    names = {call.name for call in message.calls()}
+    parts = parts_of_entries(message, entries, names.__contains__, "call")
+    if not entries or not parts:
+        return Unit(message=message), None
+    return Unit(message=with_parts(message, parts), facts=_facts(entries[0])), entries[0]
 
 
 def _lines(message: Message) -> Iterator[str]:
@@ -114,8 +127,11 @@ def _lines(message: Message) -> Iterator[str]:
 
 def _entry_with_mark(line: str) -> LogEntry | None:
     entry = parse_entry_line(line)
-    mark = dict(members(dict(members(line) or ()).get(EXTRA, "")) or ()).get("mark", "")
-    return replace(entry, extra={"mark": string_of(mark)}) if entry is not None and mark else entry
+    if entry is None:
+        return None
+    extra = dict(members(line) or ()).get(EXTRA, "")
+    mark = dict(members(extra) or ()).get("mark", "")
+    return replace(entry, extra={"mark": string_of(mark)}) if mark else entry
 
 
 def _facts(entry: LogEntry) -> dict[str, Any]:

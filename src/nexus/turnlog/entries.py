@@ -1,3 +1,4 @@
+# Over 500 lines: the printed form and the extra key, in both directions, and the lines of a conversation.
 r"""Entries of a turn log: the printed form, the extra key `nexus`, and the messages between which they translate.
 
 The printed form shows text, reasoning, and one tool call with its arguments. The extra key contains everything else of a
@@ -94,8 +95,10 @@ class LogEntry(Struct, frozen=True):
     turn: int
     timestamp: str
     role: LogRole
-    content: str | Members  # a system text, or the members of the printed object as JSON texts
-    extra: dict[str, Any] = {}  # the object under the key `nexus`
+    content: str | Members
+    """A system text, or the members of the printed object as JSON texts."""
+    extra: dict[str, Any] = {}
+    """The object under the key `nexus`."""
     written: str = ""
     """JSON text of an imported entry that another program formatted differently; it is shown unchanged."""
 
@@ -105,28 +108,39 @@ class Position(Struct, frozen=True):
 
     index: int = 0
     turn: int = 0
-    role: str = ""  # role of the previous entry that is not a system entry
-    at_us: int | None = None  # time of the previous entry in microseconds since 1970
-    instructions: str | None = None  # system text at the beginning of the log; None before the first entry
-    first: int = 0  # first index that is still shown: after a clear, or where the last compaction stopped
-    posting: tuple[int, bool] = (0, False)  # a turn of the ledger, and whether its last call offered to post
+    role: str = ""
+    """Role of the previous entry that is not a system entry."""
+    at_us: int | None = None
+    """Time of the previous entry in microseconds since 1970."""
+    instructions: str | None = None
+    """System text at the beginning of the log; None before the first entry."""
+    first: int = 0
+    """First index that is still shown: after a clear, or where the last compaction stopped."""
+    posting: tuple[int, bool] = (0, False)
+    """A turn of the ledger, and whether its last call offered to post."""
 
 
 class Unit(Struct, frozen=True):
     """A message, or a compaction or clear, with the tool results that follow it."""
 
     kind: Literal["message", "results", "compaction", "clear"] = "message"
-    message: Message | None = None  # None for checkpoints and for results without a preceding message
+    message: Message | None = None
+    """None for checkpoints and for results without a preceding message."""
     results: tuple[Message, ...] = ()
-    at_ms: int = 0  # time of the ledger entry, for messages without one
+    at_ms: int = 0
+    """Time of the ledger entry, for messages without one."""
     facts: dict[str, Any] = {}
     """Details of an imported entry without a place in a message (see `nexus.turnlog.reader`)."""
-    turn: int = 0  # turn of the ledger entry
-    posting: bool | None = None  # whether posting was offered, None if the entry names no tools
+    turn: int = 0
+    """Turn of the ledger entry."""
+    posting: bool | None = None
+    """Whether posting was offered, None if the entry names no tools."""
     principal: str = ""
     summary: str = ""
-    about: dict[str, Any] = {}  # trigger and token count of a compaction
-    kept_ref: MessageRef | None = None  # first message that a compaction kept, and its index in the log
+    about: dict[str, Any] = {}
+    """Trigger and token count of a compaction."""
+    kept_ref: MessageRef | None = None
+    """First message that a compaction kept, and its index in the log."""
     kept_from: int | None = None
     place: MessageRef = MessageRef(0, 0)
     result_places: tuple[MessageRef, ...] = ()
@@ -180,7 +194,8 @@ def content_of(
     kinds = (Text, Thinking) if call or unposted else (Thinking,)
     texts = [part.text for part in parts if isinstance(part, kinds) and part.text]
     content: Members = (("toolCall", json_string(POST)), ("text", json_string(text)))
-    content = (("toolCall", json_string(FINISH)),) if unposted else content
+    if unposted:
+        content = (("toolCall", json_string(FINISH)),)
     if call:
         arguments = shallow_members(call.arguments)
         parameter = "" if older else reasoning_parameter(call)
@@ -188,7 +203,9 @@ def content_of(
             texts.append(parameter)
             arguments = tuple(member for member in arguments if member[0] != "reasoning")
         content = _call_content(call, arguments)
-    return (*content, ("reasoning", json_string("\n".join(texts)))) if texts else content
+    if texts:
+        return (*content, ("reasoning", json_string("\n".join(texts))))
+    return content
 
 
 def reasoning_parameter(call: ToolCall) -> str:
@@ -227,18 +244,23 @@ def parse_bare(role: LogRole, content: str | Members) -> BareEntry:
     text, reasoning = (string_of(fields.get(name, "")) or "" for name in ("text", "reasoning"))
     if role != "assistant":
         return BareEntry(text)
-    tool, nested = string_of(fields.get("toolCall", "")) or "", fields.get("arguments", "")
+    tool = string_of(fields.get("toolCall", "")) or ""
+    nested = fields.get("arguments", "")
     if not tool:
         others = tuple(member for member in content if member[0] != "reasoning")
-        return BareEntry(object_text(others) if others and "text" not in fields else text, reasoning)
+        if others and "text" not in fields:
+            text = object_text(others)
+        return BareEntry(text, reasoning)
     arguments = string_of(nested)
     if arguments is None:
         # The parameters, then the members of `arguments`: names that the printed form reserves, or another type.
-        more = shallow_members(nested) if nested else ()
         shown = {name: value for name, value in fields.items() if name not in ("toolCall", "reasoning", "arguments")}
+        more = shallow_members(nested) if nested else ()
         if more is None:
             shown["arguments"] = nested
-        arguments = object_text((*shown.items(), *(member for member in more or () if member[0] not in shown)))
+        for name, value in more or ():
+            shown.setdefault(name, value)
+        arguments = object_text(tuple(shown.items()))
     return BareEntry(text, reasoning, tool, arguments)
 
 
@@ -260,8 +282,9 @@ def message_of(role: LogRole, bare: BareEntry, index: int, at_ms: int) -> Messag
         words = bare.text[moment.end() :].removeprefix("\n\n")
         return Message(role, (Note("moment", moment[0]), Text(words)), at_ms=at_ms)
     thinking = (Thinking(bare.reasoning),) if bare.reasoning else ()
-    content = ToolCall(f"call_{index}", bare.tool, bare.arguments) if bare.tool else Text(bare.text)
-    return Message(role, (*thinking, content), at_ms=at_ms)
+    if bare.tool:
+        return Message(role, (*thinking, ToolCall(f"call_{index}", bare.tool, bare.arguments)), at_ms=at_ms)
+    return Message(role, (*thinking, Text(bare.text)), at_ms=at_ms)
 
 
 # The extra key ----------------------------------------------------------------------------------------------------
@@ -365,13 +388,17 @@ def results_with(extra: Extra) -> tuple[Message, ...] | None:
         messages = tuple(msgspec.convert(_with_names(value, decode_text), Message) for value in values)
     except (ValueError, RecursionError, TypeError):
         return None
-    return messages if all(message.role == "tool" and is_time(message.at_ms) for message in messages) else None
+    if not all(message.role == "tool" and is_time(message.at_ms) for message in messages):
+        return None
+    return messages
 
 
 def _with_names(value: dict[str, Any], convert: Callable[[str], str]) -> dict[str, Any]:
-    return {
-        name: convert(field) if name in _NAMES and isinstance(field, str) else field for name, field in value.items()
-    }
+    named = {**value}
+    for name in _NAMES:
+        if isinstance(named.get(name), str):
+            named[name] = convert(named[name])
+    return named
 
 
 def omitted_details(extra: Extra) -> Counter[str]:
@@ -411,7 +438,10 @@ def parse_note_line(line: str) -> tuple[str, str] | None:
     pairs = members(line)
     if pairs is None or [name for name, _ in pairs] != [EXTRA]:
         return None
-    notes = [(kind, text) for kind, value in members(pairs[0][1]) or () if (text := string_of(value)) is not None]
+    notes: list[tuple[str, str]] = []
+    for kind, value in members(pairs[0][1]) or ():
+        if (text := string_of(value)) is not None:
+            notes.append((kind, text))
     return notes[0] if len(notes) == 1 else None
 
 
@@ -419,7 +449,8 @@ def parse_entry_line(line: str) -> LogEntry | None:
     """Return the entry of a line without its extra key; None for any other line."""
     fields = dict(members(line) or ())
     content = bare_content(fields.get("content", ""))
-    role, time = string_of(fields.get("role", "")), string_of(fields.get("timestamp", ""))
+    role = string_of(fields.get("role", ""))
+    time = string_of(fields.get("timestamp", ""))
     numbers = [fields.get(name, "") for name in ("index", "turn")]
     if tuple(fields)[: len(FIELDS)] != FIELDS or content is None or time is None:
         return None
@@ -435,7 +466,9 @@ def parse_entry_text(line: str) -> str | None:
         return None
     if entry.role == "system":
         return parse_bare("system", entry.content).text
-    return entry.content if isinstance(entry.content, str) else string_of(dict(entry.content).get("text", '""'))
+    if isinstance(entry.content, str):
+        return entry.content
+    return string_of(dict(entry.content).get("text", '""'))
 
 
 def with_entry_text(line: str, text: str) -> str:
@@ -464,7 +497,8 @@ def _without_tags(line: str) -> str:
         more = len(run[0]) - (len(old[0]) if old else 0)
         if more:
             pieces += (line[end : start - 1], _json_escape(line[start - 1]) * more)
-            end, added = start, added + more
+            end = start
+            added += more
     return "".join((*pieces, line[end:]))
 
 

@@ -48,7 +48,9 @@ def items(text: str) -> Iterator[JsonItem]:
 
     Raises BadTurnLog with the position if the text is not JSON or not an array, possibly after some items.
     """
-    at, line, counted_to = _after_space(text, 0), 1, 0
+    at = _after_space(text, 0)
+    line = 1
+    counted_to = 0
     if text[at : at + 1] != "[":
         _parse_value(text, at)
         raise BadTurnLog("not a JSON array of entries")
@@ -58,7 +60,8 @@ def items(text: str) -> Iterator[JsonItem]:
         at += 1
     while sign != "]":
         _, end = _parse_value(text, at)
-        line, counted_to = line + text.count("\n", counted_to, at), at
+        line += text.count("\n", counted_to, at)
+        counted_to = at
         yield JsonItem(text[at:end], line, end)
         at = _after_space(text, end)
         sign = text[at : at + 1]
@@ -108,8 +111,12 @@ def shallow_members(text: str) -> Members | None:
         for token in _TOKEN.finditer(text):
             level += {"[": 1, "{": 1, "]": -1, "}": -1}.get(token[0], 0)
             deepest = max(deepest, level)
-    pairs = members(text) if deepest <= MOST_LEVELS else None
-    return pairs if pairs is not None and len(dict(pairs)) == len(pairs) else None
+    if deepest > MOST_LEVELS:
+        return None
+    pairs = members(text)
+    if pairs is None or len(dict(pairs)) < len(pairs):
+        return None
+    return pairs
 
 
 def minified(text: str) -> str:
@@ -150,7 +157,8 @@ def escape_surrogates(text: str) -> str:
 
 def indent(text: str, level: int = 0) -> Iterator[str]:
     """Yield the lines of a JSON text as the document prints them: two spaces a level, empty arrays on one line."""
-    line, before = "  " * level, ""
+    line = "  " * level
+    before = ""
     for sign in _TOKEN.findall(text):
         if sign in "}]":
             level -= 1

@@ -25,16 +25,7 @@ from nexus.models import ModelClient, ModelReply, StreamItem
 from nexus.render.console import Signs
 from nexus.turnlog import times
 from nexus.turnlog.console import EMOJI, checkpoint_line, unit_lines
-from nexus.turnlog.entries import (
-    CLEARED,
-    SUMMARY,
-    LogEntry,
-    Position,
-    Unit,
-    entry_text,
-    parse_bare,
-    parse_entry_line,
-)
+from nexus.turnlog.entries import CLEARED, SUMMARY, LogEntry, Position, Unit, entry_text, parse_bare, parse_entry_line
 from nexus.turnlog.json_text import JsonItem, canonical, indent, items
 from nexus.turnlog.write import entries_for, log_units, strict_entries
 from nexus.types.ledger_entries import Entry
@@ -89,13 +80,18 @@ class TurnLog:
         signs: Signs = EMOJI,
         full: bool = False,
     ) -> None:
-        self.session, self.file = session, Path(file) if file is not None else None
+        self.session = session
+        self.file = Path(file) if file is not None else None
         self.error = ""
-        self._nx, self._show, self._signs, self._full = nx, show, signs, full
+        self._nx = nx
+        self._show = show
+        self._signs = signs
+        self._full = full
         self._opened_ms = nx.clock_ms()
         self._is_watching = self._has_shown = False
         self._silent_until = self._head()
-        self._end, self._size = 0, 0
+        self._end = 0
+        self._size = 0
         self._place = self._aligned()
 
     def __call__(self, event: StreamEvent) -> None:
@@ -136,7 +132,9 @@ class TurnLog:
             self._follow(thread)
         except (OSError, UnreadableFile) as error:
             self.error = str(error)
-        place, entries, lines = replace(self._place, thread=thread), list[LogEntry](), list[str]()
+        place = replace(self._place, thread=thread)
+        entries = list[LogEntry]()
+        lines = list[str]()
         first = prompt or old_prompt  # the file may have been deleted
         if first and place.at.instructions is None:
             place = self._with_prompt(place, first, entries, lines if first != old_prompt else [])
@@ -151,7 +149,8 @@ class TurnLog:
         try:
             self._write(entries)
         except OSError as error:
-            self.error, self._size = f"{self.file} not written: {error.strerror or error}", -1
+            self.error = f"{self.file} not written: {error.strerror or error}"
+            self._size = -1
 
     def _follow(self, thread: int) -> None:
         """Find the place again after a rewind of the session, or a change of the file that was not made here."""
@@ -171,8 +170,11 @@ class TurnLog:
 
     def _with_prompt(self, place: _Place, prompt: str, entries: list[LogEntry], lines: list[str]) -> _Place:
         first = next(self._nx.ledger.iter_entries(self.session, 0, 1), None)
-        first_ms = min((row.message.at_ms or first.at_ms for row in first.rows), default=first.at_ms) if first else 0
-        unit = Unit(message=Message("system", (Text(prompt),)), at_ms=min(self._opened_ms, first_ms or self._opened_ms))
+        at_ms = self._opened_ms
+        if first is not None:
+            first_ms = min((row.message.at_ms or first.at_ms for row in first.rows), default=first.at_ms)
+            at_ms = min(at_ms, first_ms or at_ms)
+        unit = Unit(message=Message("system", (Text(prompt),)), at_ms=at_ms)
         new, at = entries_for(unit, place.at)
         entries += strict_entries(new, Counter())
         lines += self._lines(unit_lines(unit, new, signs=self._signs, full=self._full))
@@ -209,7 +211,8 @@ class TurnLog:
 
         Without a file it is the end of the ledger, or the entry `until`.
         """
-        text, place = self._file_text(), _Place()
+        text = self._file_text()
+        place = _Place()
         logged = _complete_items(text) if text is not None else None
         with suppress(NoSuchSession):
             place = replace(place, thread=self._nx.ledger.thread(self.session))
@@ -247,7 +250,8 @@ class TurnLog:
     def _close_after(self, text: str, end: int) -> None:
         """End the file's array behind an offset of its text."""
         remaining = text[:end].encode("utf-8", "surrogateescape")
-        self._end, self._size = len(remaining), len(text.encode("utf-8", "surrogateescape"))
+        self._end = len(remaining)
+        self._size = len(text.encode("utf-8", "surrogateescape"))
         close = END if end else "[]\n"
         if text[end:] != close:
             self._replace_end(close)
@@ -284,7 +288,8 @@ class _WatchedModels:
     """A model client that shows a log the context of each call."""
 
     def __init__(self, log: TurnLog, models: ModelClient) -> None:
-        self._log, self._models = log, models
+        self._log = log
+        self._models = models
 
     async def stream(self, ctx: AssembledContext) -> AsyncGenerator[StreamItem, None]:
         self._log.add_prompt(ctx)
@@ -346,7 +351,8 @@ def _prompt_entry(item: JsonItem) -> LogEntry | None:
 
 
 def _behind_prompt(place: _Place, entry: LogEntry) -> _Place:
-    text, at = parse_bare("system", entry.content).text, place.at
+    text = parse_bare("system", entry.content).text
+    at = place.at
     at = replace(
         at,
         index=entry.index + 1,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
 
 from msgspec.structs import replace
 
@@ -118,17 +117,18 @@ class Log(PathFormat):
     def rendered(self, entries: Iterable[Entry]) -> Iterator[Entry]:
         """Yield entries of the path with their messages as log entries, recounted."""
         for entry in entries:
-            units, rows = {unit.place: unit for unit in self._units(entry)}, list[StoredMessage]()
+            units = {unit.place: unit for unit in self._units(entry)}
+            rows = list[StoredMessage]()
             for row in entry.rows:
                 unit = units.get(row.ref)
                 if row.message.role == "tool" or unit is None:
                     message = _with_note_lines(row.message)
                 else:
                     message = as_entries(unit, row.message, self.position_at(row.ref), older=self._is_older)
-                is_stored = message is row.message
-                rows.append(
-                    row if is_stored else StoredMessage(row.ref, message, message_tokens(message, self._counter))
-                )
+                if message is row.message:
+                    rows.append(row)
+                else:
+                    rows.append(StoredMessage(row.ref, message, message_tokens(message, self._counter)))
             yield replace(entry, rows=tuple(rows))
 
     def _units(self, entry: Entry) -> Iterator[Unit]:
@@ -148,11 +148,10 @@ class Log(PathFormat):
     def notice(self, text: str, kind: NoticeKind, before: MessageRef, visible: Iterable[StoredMessage], /) -> str:
         """Return a system entry at the index of the last hidden entry before a position."""
         at = self.position_at(before)
-        spans = (
-            range(self.position_at(place).index, self.position_at(MessageRef(place.seq, place.ord + 1)).index)
-            for place in (row.ref for row in visible if row.ref < before)
-        )
-        shown_indexes = set(chain.from_iterable(spans))
+        shown_indexes: set[int] = set()
+        for place in (row.ref for row in visible if row.ref < before):
+            following = MessageRef(place.seq, place.ord + 1)
+            shown_indexes.update(range(self.position_at(place).index, self.position_at(following).index))
         index = at.index - 1
         while index in shown_indexes:
             index -= 1
@@ -187,7 +186,8 @@ def as_entries(unit: Unit, message: Message, at: Position, *, older: bool) -> Me
     Thinking with a signature stays a part of its own: it returns to the model that wrote it, as in any format. Other
     thinking becomes the reasoning of an entry.
     """
-    message = with_unsendable_as_notes(message) if message.role != "assistant" else message
+    if message.role != "assistant":
+        message = with_unsendable_as_notes(message)
     if not _is_visible(message):
         return message
     signed = tuple(part for part in message.parts if isinstance(part, Thinking) and (part.signature or part.redacted))

@@ -66,8 +66,8 @@ class _Log:
     at: Position = field(default_factory=Position)
     steps: list[Step] = field(default_factory=list[Step])
     problems: list[Problem] = field(default_factory=list[Problem])
-    # key of the step with the entry of an index
     keys: dict[int, str] = field(default_factory=dict[int, str])
+    """Key of the step with the entry of an index."""
 
 
 def read(path: Path, on_read: OnRead | None = None) -> Iterator[Transcript]:
@@ -166,14 +166,18 @@ def _add(log: _Log, unit: Unit, group: list[ReadEntry]) -> None:
         texts.append(canonical(object_text(printed)) + (value_text(extra) if extra else ""))
     key = f"{log.name}/{group[0].position}/{_hash(*texts)}"
     at_ms = _at_ms(group[-1])
-    step = Step(pieces=(Piece(key),), at_ms=at_ms, facts={FACTS: unit.facts} if unit.facts else {})
+    facts = {FACTS: unit.facts} if unit.facts else {}
+    step = Step(pieces=(Piece(key),), at_ms=at_ms, facts=facts)
     if unit.kind == "compaction":
-        trigger, tokens = unit.about["trigger"], unit.about.get("tokens_before", 0)
-        kept_from = "" if unit.kept_from is None else log.keys[unit.kept_from]
-        step = replace(
-            step, kind="compaction", summary=unit.summary, trigger=trigger, tokens_before=tokens, kept_from=kept_from
+        compaction = replace(
+            step,
+            kind="compaction",
+            summary=unit.summary,
+            trigger=unit.about["trigger"],
+            tokens_before=unit.about.get("tokens_before", 0),
+            kept_from="" if unit.kept_from is None else log.keys[unit.kept_from],
         )
-        log.steps.append(step)
+        log.steps.append(compaction)
     elif unit.kind == "clear":
         log.steps.append(replace(step, kind="clear"))
     elif unit.message is not None:
@@ -194,27 +198,34 @@ def _unit(group: list[ReadEntry], log: _Log) -> Unit | None:
     """Return the unit described by the extra keys of a group; None without a valid key."""
     first, *more = group
     extra = object_of(first.extra)
-    results: tuple[Message, ...] | None = ()
+    if not extra or any(entry.has_error for entry in group):
+        return None
+    results: tuple[Message, ...] = ()
     for entry in group:
         more_results = results_with(object_of(entry.extra))
-        results = None if more_results is None or results is None else (*results, *more_results)
-    if not extra or results is None or any(entry.has_error for entry in group):
-        return None
+        if more_results is None:
+            return None
+        results += more_results
     if extra.get("made") is True:
         if more:
             return _message_unit(more, results, replace(log.at, index=log.at.index + 1, instructions=NO_SYSTEM))
-        at_ms = (results[0].at_ms if results else 0) or _at_ms(first)
-        return Unit("results", results=results, at_ms=at_ms, facts=_facts(first, log.at)) if results else None
+        if not results:
+            return None
+        at_ms = results[0].at_ms or _at_ms(first)
+        return Unit("results", results=results, at_ms=at_ms, facts=_facts(first, log.at))
     if "mark" in extra:
         return None if more else _checkpoint(first, extra, results, log)
     return _message_unit(group, results, log.at)
 
 
 def _checkpoint(entry: ReadEntry, extra: dict[str, Any], results: tuple[Message, ...], log: _Log) -> Unit | None:
-    facts, at_ms = _facts(entry, log.at), _at_ms(entry)
+    facts = _facts(entry, log.at)
+    at_ms = _at_ms(entry)
     if extra.get("mark") == "clear":
         return Unit("clear", results=results, at_ms=at_ms, facts=facts)
-    trigger, tokens, kept_from = extra.get("trigger"), extra.get("tokens_before", 1), extra.get("kept_from")
+    trigger = extra.get("trigger")
+    tokens = extra.get("tokens_before", 1)
+    kept_from = extra.get("kept_from")
     is_valid = extra.get("mark") == "compaction" and isinstance(trigger, str) and type(tokens) is int
     if not is_valid or not isinstance(entry.content, str) or (kept_from is not None and kept_from not in log.keys):
         return None
@@ -225,8 +236,11 @@ def _checkpoint(entry: ReadEntry, extra: dict[str, Any], results: tuple[Message,
 
 def _message_unit(group: list[ReadEntry], results: tuple[Message, ...], at: Position) -> Unit | None:
     """Return the message of a group with the parts of all its entries."""
-    first, parts = group[0], list[Part]()
-    role, index, at_ms = first.role, _index(first, at.index), _at_ms(first)
+    first = group[0]
+    parts = list[Part]()
+    role = first.role
+    index = _index(first, at.index)
+    at_ms = _at_ms(first)
     plain: Message | None = None
     for number, entry in enumerate(group):
         if role not in LOG_ROLES or entry.content is None or entry.role != role:
@@ -241,22 +255,27 @@ def _message_unit(group: list[ReadEntry], results: tuple[Message, ...], at: Posi
     message = message_with(object_of(first.extra), plain, tuple(parts)) if plain else None
     if message is None:
         return None
-    is_unposted = role == "assistant" and not any(message.calls()) and _tool(first) == FINISH
-    facts = {**_facts(first, at), **({UNPOSTED: True} if is_unposted else {})}
+    facts = _facts(first, at)
+    if role == "assistant" and not any(message.calls()) and _tool(first) == FINISH:
+        facts[UNPOSTED] = True
     return Unit(message=message, results=results, at_ms=at_ms, facts=facts)
 
 
 def _tool(entry: ReadEntry) -> str:
-    return parse_bare("assistant", entry.content).tool if entry.content is not None else ""
+    if entry.content is None:
+        return ""
+    return parse_bare("assistant", entry.content).tool
 
 
 def _take_bare(log: _Log, entry: ReadEntry) -> None:
     """Add an entry as printed; its errors become problems."""
     for violation in entry.violations:
         if violation.level == "error":
-            kind, text = f"requirement {violation.requirement}", f"entry {entry.position}: {violation.reason}"
+            kind = f"requirement {violation.requirement}"
+            text = f"entry {entry.position}: {violation.reason}"
             log.problems.append(Problem(entry.line, kind, text))
-    role, content = entry.role, entry.content
+    role = entry.role
+    content = entry.content
     if role not in LOG_ROLES or content is None:
         return
     index = log.at.index
@@ -291,7 +310,9 @@ def _facts(entry: ReadEntry, at: Position) -> dict[str, Any]:
 
 
 def _index(entry: ReadEntry, expected: int) -> int:
-    return entry.index if entry.index is not None and entry.index >= expected else expected
+    if entry.index is None:
+        return expected
+    return max(entry.index, expected)
 
 
 def _at_ms(entry: ReadEntry) -> int:

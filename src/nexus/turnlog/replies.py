@@ -9,19 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, cast
 
 from nexus.errors import BadTurnLog
 from nexus.turnlog import times
-from nexus.turnlog.entries import (
-    FIELDS,
-    POST,
-    BareEntry,
-    LogEntry,
-    parse_bare,
-    parse_entry_line,
-    reasoning_parameter,
-)
+from nexus.turnlog.entries import FIELDS, POST, BareEntry, LogEntry, parse_bare, parse_entry_line, reasoning_parameter
 from nexus.turnlog.json_text import items, members, string_of
 from nexus.types.message import Message, Part, Text, Thinking, ToolCall, with_parts
 from nexus.types.sanitize import sanitize_text
@@ -48,26 +41,35 @@ def reply_entries(message: Message) -> list[LogEntry]:
     if message.role != "assistant" or not all(isinstance(part, kinds) for part in message.parts):
         return []
     text = message.text().strip()
-    entries = [_reply_entry(entry) for entry in _entry_texts(text)] if text[:1] in ("{", "[") else []
-    complete = [entry for entry in entries if entry is not None]
-    return complete if len(complete) == len(entries) else []
+    if text[:1] not in ("{", "["):
+        return []
+    entries: list[LogEntry] = []
+    for entry_text in _entry_texts(text):
+        entry = _reply_entry(entry_text)
+        if entry is None:
+            return []
+        entries.append(entry)
+    return entries
 
 
 def _entry_texts(text: str) -> Iterator[str]:
-    if not text.startswith("["):
-        # A single entry may be on several lines.
-        yield from [text] if members(text) is not None else text.split("\n")
-        return
-    try:
-        yield from [item.text for item in items(text)]
-    except BadTurnLog:
+    if text.startswith("["):
+        try:
+            yield from [item.text for item in items(text)]
+        except BadTurnLog:
+            yield text
+    elif members(text) is not None:  # a single entry may be on several lines
         yield text
+    else:
+        yield from text.split("\n")
 
 
 def _reply_entry(text: str) -> LogEntry | None:
     """Return the entry of a text that has the documented fields of an assistant's entry alone."""
     pairs = members(text)
-    entry = parse_entry_line(text) if pairs is not None and tuple(name for name, _ in pairs) == FIELDS else None
+    if pairs is None or tuple(name for name, _ in pairs) != FIELDS:
+        return None
+    entry = parse_entry_line(text)
     if entry is None or entry.role != "assistant" or times.parse_time(entry.timestamp) is None:
         return None
     if isinstance(entry.content, str):
@@ -93,23 +95,28 @@ def parts_of_entries(
             call = next(remaining, None) if real else _new_call(bare, is_offered, f"{calls}_{number}")
             if call is None or call.name != bare.tool:
                 return ()
-        reasoning, parameter = bare.reasoning, reasoning_parameter(call) if call else ""
+        reasoning = bare.reasoning
+        parameter = reasoning_parameter(call) if call else ""
         if parameter and reasoning.endswith(parameter):  # shown after the message's own
             reasoning = reasoning.removesuffix(parameter).removesuffix("\n")
         if reasoning:
             parts.append(Thinking(sanitize_text(reasoning)))
         parts.append(call or Text(sanitize_text(bare.text)))
-    return () if next(remaining, None) is not None else tuple(parts)
+    if next(remaining, None) is not None:
+        return ()
+    return tuple(parts)
 
 
 def _new_call(bare: BareEntry, is_offered: Callable[[str], bool], call_id: str) -> ToolCall | None:
-    return ToolCall(call_id, bare.tool, bare.arguments) if is_offered(bare.tool) else None
+    if not is_offered(bare.tool):
+        return None
+    return ToolCall(call_id, bare.tool, bare.arguments)
 
 
 def _meta_with(meta: str, text: str) -> str:
-    try:
+    previous: dict[str, Any] = {"meta": meta}
+    with suppress(ValueError, RecursionError):
         fields: object = json.loads(meta or "{}")
-    except (ValueError, RecursionError):
-        fields = None
-    previous = cast("dict[str, Any]", fields) if isinstance(fields, dict) else {"meta": meta}
+        if isinstance(fields, dict):
+            previous = cast("dict[str, Any]", fields)
     return json.dumps({**previous, RAW_REPLY: text}, ensure_ascii=False)

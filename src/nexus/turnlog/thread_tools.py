@@ -67,6 +67,6 @@ def thread_tools(nx: Engine, session: str, post: Callable[[str], Any]) -> ToolRe
 
 
 def _is_message(entry: LogEntry) -> bool:
-    return entry.role == "user" or (
-        entry.role == "assistant" and parse_bare("assistant", entry.content).tool in ("", POST)
-    )
+    if entry.role != "assistant":
+        return entry.role == "user"
+    return parse_bare("assistant", entry.content).tool in ("", POST)

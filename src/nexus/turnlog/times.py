@@ -26,8 +26,13 @@ def format_time(at_us: int) -> str:
     `at_us` is in microseconds since 1970; times outside four-digit years become the first or last one.
     """
     time = _EPOCH + timedelta(microseconds=min(max(at_us, FIRST_US), LAST_US))
-    fraction = "" if not time.microsecond else "milliseconds" if not time.microsecond % 1_000 else "microseconds"
-    return time.isoformat(timespec=fraction or "seconds").replace("+00:00", "Z")
+    if not time.microsecond:
+        precision = "seconds"
+    elif time.microsecond % 1_000:
+        precision = "microseconds"
+    else:
+        precision = "milliseconds"
+    return time.isoformat(timespec=precision).replace("+00:00", "Z")
 
 
 def parse_time(text: str) -> int | None:
@@ -40,27 +45,49 @@ def parse_time(text: str) -> int | None:
     if match["second"] and re.split("[.,]", clock)[0].count(":") == 1:
         return None
     hour, minute, second = (int(match[name] or 0) for name in ("hour", "minute", "second"))
-    if minute > 59 or second > 60 or hour > 24 or (hour == 24 and (minute or second or int(match["fraction"] or 0))):
+    if minute > 59 or second > 60 or hour > 24:
         return None
-    unit = timedelta(seconds=1) if match["second"] else timedelta(minutes=1) if match["minute"] else timedelta(hours=1)
-    digits = (match["fraction"] or "0")[:18]
+    digits = match["fraction"] or "0"
+    if hour == 24 and (minute or second or int(digits)):
+        return None
+    if match["second"]:
+        unit = timedelta(seconds=1)
+    elif match["minute"]:
+        unit = timedelta(minutes=1)
+    else:
+        unit = timedelta(hours=1)
+    digits = digits[:18]
     fraction = timedelta(microseconds=(unit // _MICROSECOND) * int(digits) // 10 ** len(digits))
-    date, zone = match["date"].replace("-", ""), (match["zone"] or "Z").replace(":", "").ljust(5, "0")
     try:
-        if len(date) == 7 and "W" not in date:  # datetime parses no ordinal dates
-            day = datetime(int(date[:4]), 1, 1, tzinfo=UTC) + timedelta(days=int(date[4:]) - 1)
-            if date[4:] == "000" or day.year != int(date[:4]):
-                return None
-        else:
-            day = datetime.fromisoformat(date)
-        offset = timedelta()
-        if zone[0] != "Z":
-            if int(zone[1:3]) > 23 or int(zone[3:]) > 59:
-                return None
-            offset = timedelta(hours=int(zone[1:3]), minutes=int(zone[3:])) * (-1 if zone[0] == "-" else 1)
-        day = day.replace(tzinfo=timezone(offset))
+        day = _parse_date(match["date"].replace("-", "")).replace(tzinfo=_parse_zone(match["zone"] or "Z"))
         since_epoch = day - _EPOCH + timedelta(hours=hour, minutes=minute, seconds=second) + fraction
     except (ValueError, OverflowError):
         return None
     at_us = since_epoch // _MICROSECOND
     return at_us if FIRST_US <= at_us <= LAST_US else None
+
+
+def _parse_date(date: str) -> datetime:
+    """Return the beginning of a day, of a date without dashes. Raises ValueError or OverflowError."""
+    if len(date) != 7 or "W" in date:
+        return datetime.fromisoformat(date)
+    # datetime parses no ordinal dates.
+    year = int(date[:4])
+    number = int(date[4:])
+    day = datetime(year, 1, 1, tzinfo=UTC) + timedelta(days=number - 1)
+    if number == 0 or day.year != year:
+        raise ValueError(f"year {year} has no day {number}")
+    return day
+
+
+def _parse_zone(zone: str) -> timezone:
+    """Return the time zone of `Z` or an offset. Raises ValueError."""
+    if zone == "Z":
+        return UTC
+    digits = zone[1:].replace(":", "").ljust(4, "0")
+    hours = int(digits[:2])
+    minutes = int(digits[2:])
+    if hours > 23 or minutes > 59:
+        raise ValueError(f"{zone} is no time zone")
+    offset = timedelta(hours=hours, minutes=minutes)
+    return timezone(-offset if zone[0] == "-" else offset)

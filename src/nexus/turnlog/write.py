@@ -84,20 +84,20 @@ def log_units(
                 continue
             if unit is not None:
                 yield _with_more_results(unit, results, places)
-                results, places = [], []
+                results = []
+                places = []
+            message = row.message
+            if message.source == UNANSWERED:  # the mark is ours, not the log's
+                message = replace(message, source="")
             principal = entry.body.get("principal")
-            principal = principal if isinstance(principal, str) else ""
-            # Details of an imported entry are those of its first message.
-            facts = _facts(entry) if row.ref.ord == 0 else {}
-            is_from_log = row.message.source == UNANSWERED  # the mark is ours, not the log's
-            message = replace(row.message, source="") if is_from_log else row.message
             unit = Unit(
                 message=message,
                 at_ms=entry.at_ms,
-                facts=facts,
+                # Details of an imported entry are those of its first message.
+                facts=_facts(entry) if row.ref.ord == 0 else {},
                 turn=entry.turn,
                 posting=posting,
-                principal=principal,
+                principal=principal if isinstance(principal, str) else "",
                 place=row.ref,
             )
         if unit is not None:
@@ -109,7 +109,9 @@ def log_units(
 def _posting(entry: Entry) -> bool | None:
     """Return whether a call's entry names the tools that post and finish; None if it names no tools."""
     tools: object = entry.body.get("tools")
-    return POST in tools and FINISH in tools if isinstance(tools, list) else None
+    if not isinstance(tools, list):
+        return None
+    return POST in tools and FINISH in tools
 
 
 def _with_more_results(unit: Unit, results: list[Message], places: list[MessageRef]) -> Unit:
@@ -120,12 +122,14 @@ def _with_more_results(unit: Unit, results: list[Message], places: list[MessageR
 
 def _checkpoint_unit(entry: Entry, undone: Collection[int]) -> Unit | None:
     """Return the unit of a compaction or clear; None for all other entries."""
-    place, body = MessageRef(entry.seq, 0), entry.body
+    place = MessageRef(entry.seq, 0)
+    body = entry.body
     if entry.kind == "clear":
         return Unit("clear", at_ms=entry.at_ms, facts=_facts(entry), place=place)
     if entry.kind != "compaction" or entry.seq in undone:
         return None
     first = body.get("first_kept", 0)
+    kept_ref = MessageRef(first, body.get("kept_ord", 0)) if 0 < first <= entry.seq else None
     tokens = body.get("tokens_before")
     about: dict[str, Any] = {"trigger": str(body.get("trigger") or "manual")}
     if type(tokens) is int and tokens:
@@ -136,7 +140,7 @@ def _checkpoint_unit(entry: Entry, undone: Collection[int]) -> Unit | None:
         facts=_facts(entry),
         summary=str(body.get("summary", "")),
         about=about,
-        kept_ref=MessageRef(first, body.get("kept_ord", 0)) if 0 < first <= entry.seq else None,
+        kept_ref=kept_ref,
         place=place,
     )
 
@@ -157,13 +161,17 @@ def log_entries(entries: Iterable[Entry], undone: Collection[int] = ()) -> Itera
     for unit in log_units(entries, undone):
         if isinstance(unit, Entry):
             continue
-        first_kept = bisect_left(places, unit.kept_ref) if unit.kept_ref is not None else len(places)
-        kept_from = indexes[first_kept] if first_kept < len(places) else unit.kept_from
+        kept_from = unit.kept_from
+        if unit.kept_ref is not None:
+            first_kept = bisect_left(places, unit.kept_ref)
+            if first_kept < len(places):
+                kept_from = indexes[first_kept]
         new, at = entries_for(replace(unit, kept_from=kept_from), at)
         if unit.kind != "results":
             places.append(unit.place)
             # A generated system entry precedes the unit's own.
-            indexes.append(new[1 if new[0].extra.get("made") else 0].index)
+            own = new[1] if new[0].extra.get("made") else new[0]
+            indexes.append(own.index)
         yield from new
 
 
@@ -171,7 +179,8 @@ def strict_entries(entries: Iterable[LogEntry], omitted: Counter[str]) -> Iterat
     """Yield the entries in the printed form alone, and count the omitted details in `omitted`."""
     for entry in entries:
         # Text of another program stays, unless it contains the extra key.
-        printed = replace(entry, extra={}, written="" if f'"{EXTRA}"' in entry.written else entry.written)
+        written = "" if f'"{EXTRA}"' in entry.written else entry.written
+        printed = replace(entry, extra={}, written=written)
         omitted += omitted_details(entry.extra)
         if entry.written != printed.written:
             omitted["fields of another program outside the printed form"] += 1
@@ -202,16 +211,23 @@ def entries_for(unit: Unit, at: Position) -> tuple[list[LogEntry], Position]:
         at = replace(at, index=at.index + 1, instructions=NO_SYSTEM)
     new = _entries(unit, replace(at, index=_index(unit, at), at_us=at_us), timestamp)
     if new:
-        last, marked = new[-1], "mark" in new[-1].extra
-        text = last.content if isinstance(last.content, str) and not marked else NO_SYSTEM
-        at = Position(
-            last.index + 1,
-            last.turn,
-            at.role if last.role == "system" else last.role,
-            instructions=text if at.instructions is None else at.instructions,
-            first=last.extra.get("kept_from", last.index + 1) if marked else at.first,
-        )
+        at = _position_after_entry(new[-1], at)
     return _with_results(leading + new, unit, len(leading)), replace(at, at_us=at_us, posting=posting)
+
+
+def _position_after_entry(entry: LogEntry, at: Position) -> Position:
+    """Return the position after an entry without its time, and without whether posting was offered."""
+    is_marked = "mark" in entry.extra
+    instructions = at.instructions
+    if instructions is None:
+        instructions = entry.content if isinstance(entry.content, str) and not is_marked else NO_SYSTEM
+    return Position(
+        entry.index + 1,
+        entry.turn,
+        at.role if entry.role == "system" else entry.role,
+        instructions=instructions,
+        first=entry.extra.get("kept_from", entry.index + 1) if is_marked else at.first,
+    )
 
 
 def position_after(unit: Unit, at: Position) -> Position:
@@ -228,7 +244,8 @@ def position_after(unit: Unit, at: Position) -> Position:
         return replace(at, index=index, instructions=NO_SYSTEM if started else None, at_us=at_us)
     role = message.role if message is not None else "system"
     turn = at.turn + (role == "assistant" and at.role == "user")
-    index = _index(unit, replace(at, index=index)) + (len(slices(message)) if message else 1)
+    index = _index(unit, replace(at, index=index))
+    index += len(slices(message)) if message is not None else 1
     role = at.role if role == "system" else role
     return replace(at, index=index, turn=turn, role=role, instructions=NO_SYSTEM, at_us=at_us)
 
@@ -240,7 +257,9 @@ def _posting_after(unit: Unit, at: Position) -> tuple[int, bool]:
     """
     if not unit.turn:
         return at.posting
-    return unit.turn, at.posting == (unit.turn, True) if unit.posting is None else unit.posting
+    if unit.posting is None:
+        return unit.turn, at.posting == (unit.turn, True)
+    return unit.turn, unit.posting
 
 
 def _is_unposted(unit: Unit, at: Position) -> bool:
@@ -252,8 +271,10 @@ def _is_unposted(unit: Unit, at: Position) -> bool:
 
 
 def _needs_system(unit: Unit, at: Position) -> bool:
-    is_system = unit.kind in ("compaction", "clear") or (unit.message is not None and unit.message.role == "system")
-    return at.instructions is None and not is_system and unit.facts.get("made") is not False
+    if at.instructions is not None or unit.kind in ("compaction", "clear"):
+        return False
+    is_system = unit.message is not None and unit.message.role == "system"
+    return not is_system and unit.facts.get("made") is not False
 
 
 def _index(unit: Unit, at: Position) -> int:
@@ -277,23 +298,28 @@ def _time_us(unit: Unit, at: Position) -> tuple[int, str]:
 def _entries(unit: Unit, at: Position, timestamp: str) -> list[LogEntry]:
     message = unit.message
     if unit.kind == "compaction":
-        kept_from = at.index if unit.kept_from is None else max(unit.kept_from, at.first)
-        extra = {"mark": "compaction", **unit.about, **({"kept_from": kept_from} if kept_from < at.index else {})}
+        extra = {"mark": "compaction", **unit.about}
+        if unit.kept_from is not None and (kept_from := max(unit.kept_from, at.first)) < at.index:
+            extra["kept_from"] = kept_from
         return [LogEntry(at.index, at.turn, timestamp, "system", f"{SUMMARY}\n{unit.summary}", extra)]
     if unit.kind == "clear":
-        text = at.instructions if at.instructions not in (None, NO_SYSTEM) else CLEARED
-        return [LogEntry(at.index, at.turn, timestamp, "system", text or CLEARED, {"mark": "clear"})]
+        text = at.instructions
+        if not text or text == NO_SYSTEM:
+            text = CLEARED
+        return [LogEntry(at.index, at.turn, timestamp, "system", text, {"mark": "clear"})]
     if message is None:
         return []
     if imported := _imported_entry(unit, message, at):
         return [imported]
     role = cast("LogRole", message.role)
     turn = at.turn + (role == "assistant" and at.role == "user")
-    userid = unit.facts.get("userid")
-    user = userid if isinstance(userid, str) else f"<@{unit.principal}>" if unit.principal else NO_USER
+    user = unit.facts.get("userid")
+    if not isinstance(user, str):
+        user = f"<@{unit.principal}>" if unit.principal else NO_USER
+    older = unit.facts.get(OLDER) is True
+    unposted = _is_unposted(unit, at)
     entries: list[LogEntry] = []
     for number, parts in enumerate(slices(message)):
-        older, unposted = unit.facts.get(OLDER) is True, _is_unposted(unit, at)
         content = content_of(role, parts, user, older=older, unposted=unposted)
         bare = parse_bare(role, content)
         plain = message_of(role, bare, at.index + number, (at.at_us or 0) // 1_000)
@@ -319,12 +345,9 @@ def _imported_entry(unit: Unit, message: Message, at: Position) -> LogEntry | No
     without_note = with_parts(plain, (Text(bare.text),)) if log_role == "user" else plain
     log_turn = at.turn + (log_role == "assistant" and at.role == "user")
     timestamp = string_of(fields.get("timestamp", ""))
-    if (
-        message not in (plain, without_note)
-        or turn != str(log_turn)
-        or timestamp is None
-        or times.parse_time(timestamp) != at.at_us
-    ):
+    if message not in (plain, without_note) or turn != str(log_turn):
+        return None
+    if timestamp is None or times.parse_time(timestamp) != at.at_us:
         return None
     return LogEntry(at.index, log_turn, timestamp, log_role, content, written=written)
 
@@ -337,14 +360,18 @@ def _with_results(entries: list[LogEntry], unit: Unit, leading: int) -> list[Log
     for number, parts in enumerate(slices(unit.message) if unit.message else [], leading):
         for call in Message("assistant", parts).calls():
             calls.setdefault(call.id, number)
-    answered = [{calls.get(result.call_id, -1) for result in message.results()} for message in unit.results]
-    # -1: a message of tools answers no call of this unit, or calls of several entries.
-    owners = [next(iter(numbers)) if len(numbers) == 1 else -1 for numbers in answered]
+    owners: list[int] = []
+    for message in unit.results:
+        numbers = {calls.get(result.call_id, -1) for result in message.results()}
+        # -1: a message of tools answers no call of this unit, or calls of several entries.
+        owners.append(numbers.pop() if len(numbers) == 1 else -1)
     if -1 in owners or owners != sorted(owners):
         owners = [len(entries) - 1] * len(owners)
     complete: list[LogEntry] = []
     for number, entry in enumerate(entries):
         results = [result for result, owner in zip(unit.results, owners, strict=True) if owner == number]
-        extra = {**entry.extra, "results": results_extra(results)} if results else entry.extra
-        complete.append(replace(entry, extra=extra))
+        if results:
+            complete.append(replace(entry, extra={**entry.extra, "results": results_extra(results)}))
+        else:
+            complete.append(entry)
     return complete

@@ -16,8 +16,10 @@ class InstructionsConfig(Struct, frozen=True, forbid_unknown_fields=True):
     names: tuple[str, ...] = ("NEXUS.md", "AGENTS.md", "CLAUDE.md")
     file_chars: Annotated[int, Meta(ge=1_000)] = 20_000
     total_chars: Annotated[int, Meta(ge=1_000)] = 60_000
-    caps: Literal["report", "error"] = "report"  # Whether text over a cap is truncated with a warning, or an error
-    include_depth: Annotated[int, Meta(ge=0, le=20)] = 5  # Nesting limit of `@file` lines; 0 leaves them as text
+    caps: Literal["report", "error"] = "report"
+    """Whether text over a cap is truncated with a warning, or an error."""
+    include_depth: Annotated[int, Meta(ge=0, le=20)] = 5
+    """Nesting limit of `@file` lines; 0 leaves them as text."""
 
 
 class ImagesConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -25,8 +27,10 @@ class ImagesConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
     max_bytes: int = 20_000_000
     max_pixels: int = 40_000_000
-    longest_edge: int = 0  # In pixels; 0 is the model's own limit
-    keep_turns: int = 0  # Images older than this number of turns become notes; 0 keeps all
+    longest_edge: int = 0
+    """In pixels; 0 is the model's own limit."""
+    keep_turns: int = 0
+    """Images older than this number of turns become notes; 0 keeps all."""
 
 
 class HooksConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -49,11 +53,13 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     images: ImagesConfig = ImagesConfig()
     hooks: HooksConfig = HooksConfig()
     files: FilesConfig = FilesConfig()
-    persona: str = ""  # Folder `personas/NAME` for calls that name no persona
+    persona: str = ""
+    """Folder `personas/NAME` for calls that name no persona."""
     timezone: str = ""
     model: str = ""
     consolidate: Literal["off", "propose", "add"] = "off"
     """Whether facts are proposed for memory, or added to it, when a session is compacted or a chat ends."""
     trusted: tuple[str, ...] = ()
     """Folders whose workspaces may choose the model: who gets the data, and at which price."""
-    summarizer: str = ""  # Model that writes summaries, or `extractive`
+    summarizer: str = ""
+    """Model that writes summaries, or `extractive`."""

@@ -30,10 +30,13 @@ class Capability(Struct, frozen=True):
     name: str
     category: str
     state: CapabilityState
-    needs: str = ""  # The missing requirements in a few words, e.g. `needs API key`.
+    needs: str = ""
+    """The missing requirements in a few words, e.g. `needs API key`."""
     skill: str = ""
-    why: tuple[str, ...] = ()  # One sentence for each missing or broken requirement
-    credentials: tuple[str, ...] = ()  # The configured credentials that it uses
+    why: tuple[str, ...] = ()
+    """One sentence for each missing or broken requirement."""
+    credentials: tuple[str, ...] = ()
+    """The configured credentials that it uses."""
 
 
 class Group(Struct, frozen=True):
@@ -49,9 +52,11 @@ class Environment(Struct, frozen=True):
     """Capabilities sorted by category and name, and the configured credentials."""
 
     capabilities: tuple[Capability, ...] = ()
-    credentials: int = 0  # Number of configured credentials, broken ones included
+    credentials: int = 0
+    """Number of configured credentials, broken ones included."""
     broken: tuple[str, ...] = ()
-    at_ms: int = 0  # Time of the survey
+    at_ms: int = 0
+    """Time of the survey."""
     warnings: tuple[ContextWarning, ...] = ()
 
     def groups(self) -> tuple[Group, ...]:

@@ -24,18 +24,23 @@ calls recorded before there was a choice: their commands contain the word SESSIO
 class Memory(Struct, frozen=True):
     """The blocks that report earlier turns, in a message format that shows only the open turn as messages."""
 
-    name: str  # Noun for reports
-    source: str  # Source of the blocks
+    name: str
+    """Noun for reports."""
+    source: str
+    """Source of the blocks."""
 
 
 class PreviousTurns(Struct, frozen=True):
     """The messages before the open turn that blocks may report."""
 
-    rows: Sequence[tuple[int, StoredMessage]] = ()  # Newest messages, oldest first, each with the number of its turn
-    summary: str = ""  # Summary of the messages before them
+    rows: Sequence[tuple[int, StoredMessage]] = ()
+    """Newest messages, oldest first, each with the number of its turn."""
+    summary: str = ""
+    """Summary of the messages before them."""
     pinned: Sequence[tuple[int, StoredMessage]] = ()
     """Verbatim pins with their groups, each group with a number of its own."""
-    max_entries: int = 20  # Maximum entries that a block may show. A smaller budget allows fewer.
+    max_entries: int = 20
+    """Maximum entries that a block may show. A smaller budget allows fewer."""
 
 
 SUMMARY_MARKER = "[Previous conversation summary]"
@@ -67,7 +72,8 @@ UNANSWERED = "nexus:turn-log"
 class HistoryHeader(Struct, frozen=True):
     """Fixed texts of a session's history."""
 
-    started: str = ""  # First message, on the session's start; empty if there is none
+    started: str = ""
+    """First message, on the session's start; empty if there is none."""
     summary_heading: str = f"{SUMMARY_MARKER}\n"
 
 
@@ -110,7 +116,9 @@ class History(Sequence[Message]):
         index -= len(self.opening)
         if index < 0:
             return self.opening[index]
-        return self.shared[index] if index < self.end else self.closing[index - self.end]
+        if index < self.end:
+            return self.shared[index]
+        return self.closing[index - self.end]
 
     @classmethod
     def of(cls, messages: list[Message], tokens: int = 0) -> History:

@@ -50,11 +50,13 @@ class Entry(Struct, frozen=True, gc=False):  # a long session has thousands, and
 
     seq: int
     kind: EntryKind
-    turn: int  # Number of the turn it belongs to
+    turn: int
+    """Number of the turn it belongs to."""
     at_ms: int
     body: dict[str, Any]
     rows: tuple[StoredMessage, ...]
-    hash: bytes  # Chain value over this entry and all entries before it
+    hash: bytes
+    """Chain value over this entry and all entries before it."""
 
 
 class NewEntry(Struct, frozen=True):
@@ -65,9 +67,11 @@ class NewEntry(Struct, frozen=True):
     body: dict[str, Any] = {}
     """Fields of `Compaction` for a `compaction`; `of` (seq of a compaction or undo) for an `undone`; `seq`, `ord` and
     `reason` for a `pin` and `unpin`."""
-    at_ms: int = 0  # Milliseconds since 1970; 0 is the store's clock
+    at_ms: int = 0
+    """Milliseconds since 1970; 0 is the store's clock."""
     starts_turn: bool = False
-    keys: tuple[str, ...] = ()  # Idempotency keys, each of which works once
+    keys: tuple[str, ...] = ()
+    """Idempotency keys, each of which works once."""
 
 
 class Compaction(Struct, frozen=True):
@@ -75,7 +79,8 @@ class Compaction(Struct, frozen=True):
 
     covers_from: int
     covers_to: int
-    first_kept: int  # Seq of the entry in which the kept messages begin
+    first_kept: int
+    """Seq of the entry in which the kept messages begin."""
     summary: str
     type: str = "summary"
     trigger: str = "manual"
@@ -86,21 +91,29 @@ class Compaction(Struct, frozen=True):
     summary_tokens: int = 0
     call_tokens: int = 0
     duration_ms: int = 0
-    kept_ord: int = 0  # Order of the first kept message in its entry. Earlier ones of that entry are covered too.
+    kept_ord: int = 0
+    """Order of the first kept message in its entry. Earlier ones of that entry are covered too."""
     pending_request_ref: MessageRef | None = field(default=None, name="asked")
     """User message that the kept messages still answer, if the summary covers it."""
-    excerpts: tuple[MessageRef, ...] = ()  # Covered messages that are shown in part behind the summary
-    excerpt_tokens: int = 0  # Base tokens of each excerpt, at most
-    unshown_turns: int | None = None  # Covered user turns that are neither excerpts nor pins; None for none
-    withheld_turns: tuple[MessageRef, ...] | None = None  # The newest of these, which are shown when there is room
-    instructions: tuple[MessageRef, ...] | None = None  # Covered instructions of the client's list, shown whole
-    call_output_tokens: int | None = None  # The part of `call_tokens` that models wrote; None without such calls
+    excerpts: tuple[MessageRef, ...] = ()
+    """Covered messages that are shown in part behind the summary."""
+    excerpt_tokens: int = 0
+    """Base tokens of each excerpt, at most."""
+    unshown_turns: int | None = None
+    """Covered user turns that are neither excerpts nor pins; None for none."""
+    withheld_turns: tuple[MessageRef, ...] | None = None
+    """The newest of these, which are shown when there is room."""
+    instructions: tuple[MessageRef, ...] | None = None
+    """Covered instructions of the client's list, shown whole."""
+    call_output_tokens: int | None = None
+    """The part of `call_tokens` that models wrote; None without such calls."""
 
 
 class DigestChunk(Struct, frozen=True):
     """Lines about earlier tool calls, as a cut stored them."""
 
-    place: MessageRef  # Position of the first of these calls
+    place: MessageRef
+    """Position of the first of these calls."""
     text: str
 
 
@@ -108,7 +121,8 @@ class Cut(Struct, frozen=True):
     """A view's decision to omit everything before `first`, stored with the turn whose context needed it."""
 
     view: str
-    number: int  # Count of the view's decisions, from 1
+    number: int
+    """Count of the view's decisions, from 1."""
     at_seq: int
     first: MessageRef
     omission_notice: str = field(name="marker")
@@ -120,24 +134,34 @@ class Cut(Struct, frozen=True):
     keeps_summary: bool = True
     reason: Literal["over budget", "old images", "older entries"] = "over budget"
     """`old images` decides about images only, `older entries` about a block's report of earlier turns."""
-    truncate_until_seq: int = field(default=0, name="clip_until")  # Seq up to which tool results are truncated
-    max_result_tokens: int = field(default=0, name="clip_tokens")  # Base tokens of each truncated tool result, at most
+    truncate_until_seq: int = field(default=0, name="clip_until")
+    """Seq up to which tool results are truncated."""
+    max_result_tokens: int = field(default=0, name="clip_tokens")
+    """Base tokens of each truncated tool result, at most."""
     pending_request_ref: MessageRef | None = field(default=None, name="asked")
     """User message that the kept messages still answer, if it is omitted itself."""
-    head: MessageRef | None = None  # Messages before this one are shown before the omission notice
+    head: MessageRef | None = None
+    """Messages before this one are shown before the omission notice."""
     shows_first_message: bool = field(default=True, name="task")
     """False if there is no room for the session's first user message."""
     shows_pending_request: bool = field(default=True, name="request")
     """False if there is no room for the message that `asked` names."""
     preceding_messages: int = field(default=0, name="passed")
     """Number of messages before `first` that are neither cleared nor summarized, pins and the head included."""
-    images_until_seq: int = field(default=0, name="images_until")  # Seq up to which images are shown as placeholders
-    excerpts: tuple[MessageRef, ...] = ()  # Messages before `first` that are shown in part before the omission notice
-    excerpt_tokens: int = 0  # Base tokens of each excerpt, at most
-    unshown_turns: int = 0  # User turns before `first` that are neither excerpts nor pins
-    withheld_turns: tuple[MessageRef, ...] = ()  # The newest of these, which later cuts show when there is room
-    instructions: tuple[MessageRef, ...] = ()  # Instructions of the client's list before `first`, shown whole
-    digest: tuple[DigestChunk, ...] = ()  # Lines about omitted tool calls, shown before the omission notice
+    images_until_seq: int = field(default=0, name="images_until")
+    """Seq up to which images are shown as placeholders."""
+    excerpts: tuple[MessageRef, ...] = ()
+    """Messages before `first` that are shown in part before the omission notice."""
+    excerpt_tokens: int = 0
+    """Base tokens of each excerpt, at most."""
+    unshown_turns: int = 0
+    """User turns before `first` that are neither excerpts nor pins."""
+    withheld_turns: tuple[MessageRef, ...] = ()
+    """The newest of these, which later cuts show when there is room."""
+    instructions: tuple[MessageRef, ...] = ()
+    """Instructions of the client's list before `first`, shown whole."""
+    digest: tuple[DigestChunk, ...] = ()
+    """Lines about omitted tool calls, shown before the omission notice."""
 
 
 class AssemblyRow(Struct, frozen=True):
@@ -152,9 +176,11 @@ class AssemblyRow(Struct, frozen=True):
 class TurnPosition(Struct, frozen=True):
     """A turn, by one of its entries."""
 
-    thread: int  # Thread on whose path the entry is; forks of it behind the entry have it too
+    thread: int
+    """Thread on whose path the entry is; forks of it behind the entry have it too."""
     seq: int
-    turn: int  # Number of the turn
+    turn: int
+    """Number of the turn."""
 
 
 class Commit(Struct, frozen=True):
@@ -170,7 +196,8 @@ class Commit(Struct, frozen=True):
     """Thread and seq that the session continues, which must be new; thread 0 is none: a session of its own."""
     leaves: tuple[int, int] | None = None
     """Thread and newest seq that the session must have, and leaves for the thread that continues `base`."""
-    expected_head: int | None = None  # Seq that the session's newest entry must have
+    expected_head: int | None = None
+    """Seq that the session's newest entry must have."""
     follows: tuple[int, bytes] | None = None
     """Seq and hash of an entry that the session must have: the newest one when the context was assembled."""
     expected_checkpoint: int | None = None
@@ -190,15 +217,19 @@ class Committed(Struct, frozen=True):
     """Result of a commit."""
 
     thread: int
-    head: int  # Seq of the session's newest entry afterwards
-    added: int  # Number of new entries; 0 when all keys were known
+    head: int
+    """Seq of the session's newest entry afterwards."""
+    added: int
+    """Number of new entries; 0 when all keys were known."""
     turn: int
-    fence: int = 0  # Fencing token with which it was written
+    fence: int = 0
+    """Fencing token with which it was written."""
 
 
 class StoredCalibration(Struct, frozen=True):
     """Ratio between a provider's own counts of a model's prompts and ours."""
 
-    factor_64: int  # The factor in 64ths
+    factor_64: int
+    """The factor in 64ths."""
     samples: int
     at_ms: int = 0

@@ -26,7 +26,8 @@ class TokenSize(Struct, frozen=True, gc=False):
     openai: int
     anthropic: int
     gemini: int
-    optional: int = 0  # Tokens of thinking and memory notes, which only some calls send; not part of the other three
+    optional: int = 0
+    """Tokens of thinking and memory notes, which only some calls send; not part of the other three."""
 
     @property
     def tokens(self) -> int:
@@ -248,7 +249,9 @@ def returnable_reasoning(part: Thinking) -> dict[str, Any] | None:
         item = _item.decode(sanitize_text(part.signature))
     except msgspec.MsgspecError:
         return None
-    item_id, sealed, summary = item.get("id"), item.get("encrypted_content"), item.get("summary")
+    item_id = item.get("id")
+    sealed = item.get("encrypted_content")
+    summary = item.get("summary")
     if not (isinstance(item_id, str) and item_id and isinstance(sealed, str) and sealed):
         return None
     texts = [{"type": "summary_text", "text": text} for text in summary_texts(summary)]

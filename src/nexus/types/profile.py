@@ -28,7 +28,8 @@ class Share(Struct, frozen=True):
     """Lower and upper bound of a layer's part of the available tokens."""
 
     layer: Layer
-    floor: float = 0.0  # Session only: share of the tokens that system prompt and event leave which a cut keeps
+    floor: float = 0.0
+    """Session only: share of the tokens that system prompt and event leave which a cut keeps."""
     ceiling: float = 1.0
     """Largest blocks of Workspace, Persona or Memory are truncated above it; the Session's history is cut."""
 

@@ -127,7 +127,8 @@ def checked_request(request: Request) -> tuple[Request, tuple[ContextWarning, ..
         raise BadSetting(f"request is {type(request).__name__}, not a Request (make one: nexus.Request(event))")
     try:
         event = checked(replace(request.event, hook_data={}, metadata={}), Event)
-        hook_data, metadata = dict(request.event.hook_data), dict(request.event.metadata)
+        hook_data = dict(request.event.hook_data)
+        metadata = dict(request.event.metadata)
     except (TypeError, ValueError) as error:
         raise BadEvent(f"event invalid: {error} (pass a text, a nexus.Event, or results as nexus.tool(…))") from error
     try:
@@ -208,12 +209,14 @@ def meta_of_user(event: Event, at_ms: int) -> str:
     `hookCount` is the number of hooks and callers that added data. A file that is attached as a whole has no `lines`; one
     that is attached from a line to its end has null as the second.
     """
+    attachments: list[dict[str, Any]] = []
+    for file in event.attachments:
+        attachments.append({"path": file.path})
+        if file.first_line:
+            attachments[-1]["lines"] = [file.first_line, file.last_line or None]
     record = {
         "event": {"platform": event.platform or None, "hookCount": len(event.hook_data)},
-        "attachments": [
-            {"path": file.path, **({"lines": [file.first_line, file.last_line or None]} if file.first_line else {})}
-            for file in event.attachments
-        ],
+        "attachments": attachments,
         "injectedAt": at_ms,
     }
     return json.dumps({"context_json": record}, separators=(",", ":"))
@@ -232,21 +235,25 @@ def system_record(
     version = int(workspace.get("version", 0))
     if not version or workspace.get("agentsMdHash") != rules:
         version += 1
-    return {
-        "workspace": {"agentsMdHash": rules, "version": version},
-        "persona": {"id": persona or None, "soulHash": _hash_of(blocks, "SOUL.md")},
-        "nexusEnv": None
-        if environment is None
-        else {
+    snapshot: dict[str, Any] | None = None
+    if environment is not None:
+        snapshot = {
             "capabilityCount": len(environment.capabilities),
             "snapshotAt": environment.at_ms,
             "snapshotHash": _hash_of(blocks, ORIGIN),
-        },
+        }
+    return {
+        "workspace": {"agentsMdHash": rules, "version": version},
+        "persona": {"id": persona or None, "soulHash": _hash_of(blocks, "SOUL.md")},
+        "nexusEnv": snapshot,
         "memory": [block.source for block in blocks if block.layer == "Memory"] or None,
     }
 
 
 def _hash_of(blocks: Sequence[Block], name: str) -> str | None:
     """Return the hash of the file with this name, or of the block's text if it is not from a file."""
-    block = next((block for block in reversed(blocks) if block.source.rsplit("/", 1)[-1] == name), None)
-    return (block.files[0] if block.files else block.hash)[:HASH_CHARS] if block is not None else None
+    for block in reversed(blocks):
+        if block.source.rsplit("/", 1)[-1] == name:
+            full_hash = block.files[0] if block.files else block.hash
+            return full_hash[:HASH_CHARS]
+    return None

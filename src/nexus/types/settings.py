@@ -260,13 +260,12 @@ def with_output_limit(config: Mapping[str, Any], tokens: int) -> dict[str, Any]:
 def output_limit(config: Mapping[str, Any]) -> int | None:
     """Return the maximum tokens of a reply among a request's settings, None without one."""
     extra = extra_settings(config)
+    limits: list[Any] = [*map(extra.get, _OUTPUT_NAMES)]
     generation = extra.get("generationConfig")
-    inner = cast("Mapping[str, Any]", generation).get("maxOutputTokens") if isinstance(generation, Mapping) else None
-    limits = [
-        *(extra.get(name) for name in _OUTPUT_NAMES),
-        inner,
-        config.get("max_tokens") if is_neutral(config) else None,
-    ]
+    if isinstance(generation, Mapping):
+        limits.append(cast("Mapping[str, Any]", generation).get("maxOutputTokens"))
+    if is_neutral(config):
+        limits.append(config.get("max_tokens"))
     return next((tokens for tokens in limits if isinstance(tokens, int)), None)
 
 
@@ -305,7 +304,9 @@ def _is_valid(name: str, value: Any) -> bool:
         case "max_tokens":
             return type(value) is int and value > 0
         case "thinking":
-            return value in get_args(Effort) if isinstance(value, str) else isinstance(value, int) and value >= 0
+            if isinstance(value, str):
+                return value in get_args(Effort)
+            return isinstance(value, int) and value >= 0
         case "stop":
             texts = stop_texts(value)
             return bool(texts) and all(isinstance(text, str) and bool(text.strip()) for text in texts)

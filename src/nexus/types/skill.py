@@ -18,7 +18,8 @@ class Requires(Struct, frozen=True):
     bins: tuple[str, ...] = ()
     env: tuple[str, ...] = ()
     credentials: tuple[str, ...] = ()
-    any_bins: tuple[str, ...] = ()  # Programs of which one is enough
+    any_bins: tuple[str, ...] = ()
+    """Programs of which one is enough."""
 
 
 class Skill(Struct, frozen=True):
@@ -26,9 +27,11 @@ class Skill(Struct, frozen=True):
 
     name: str
     description: str
-    origin: str  # Its SKILL.md: relative to the workspace, or `~/.nexus/…`, or `nexus:…` for a packaged one
+    origin: str
+    """Its SKILL.md: relative to the workspace, or `~/.nexus/…`, or `nexus:…` for a packaged one."""
     place: SkillPlace = "workspace"
-    always: bool = False  # Include the full text in every context
+    always: bool = False
+    """Include the full text in every context."""
     requires: Requires = Requires()
     provides: tuple[str, ...] = ()
     """Capabilities, listed under `category`. A skill that names none provides its own name."""
@@ -46,8 +49,10 @@ class SkillInstructions(Struct, frozen=True):
     text: str
     body_at: int = 0
     omitted_chars: int = 0
-    truncation: str = ""  # Warning about the omitted characters, "" if there are none
-    chars: int = 0  # Size of the whole file
+    truncation: str = ""
+    """Warning about the omitted characters, "" if there are none."""
+    chars: int = 0
+    """Size of the whole file."""
 
     @property
     def body(self) -> str:
@@ -60,5 +65,7 @@ class SkillCatalog(Struct, frozen=True):
 
     skills: tuple[Skill, ...] = ()
     warnings: tuple[ContextWarning, ...] = ()
-    instructions: dict[str, SkillInstructions] = {}  # The skills with their texts, by name
-    unread: int = 0  # Number of folders that were not read because there are too many
+    instructions: dict[str, SkillInstructions] = {}
+    """The skills with their texts, by name."""
+    unread: int = 0
+    """Number of folders that were not read because there are too many."""

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from nexus.errors import BadTool
 from nexus.types.sanitize import sanitize_text
-from nexus.types.tool_forms import SCHEMA_KEYS, OwnForm, ToolProvider, own_form, split_tools
+from nexus.types.tool_forms import SCHEMA_KEYS, OwnForm, ToolProvider, mapping, own_form, split_tools
 from nexus.types.tool_schemas import usable_schema
 from nexus.types.validation import check_json, has_lone_surrogates, json_copy
 
@@ -80,10 +80,13 @@ def usable_definitions(definitions: Iterable[object]) -> tuple[tuple[dict[str, A
     if problems and not usable:
         raise BadTool(problems[0] if len(problems) == 1 else f"no usable tool definition: {'; '.join(problems[:3])}")
     last = {_key(definition): index for index, definition in enumerate(usable)}
-    repeated = [definition for index, definition in enumerate(usable) if last[_key(definition)] != index]
-    problems += [f"tool {definition_name(definition)!r} is defined again further on" for definition in repeated]
-    usable = [definition for index, definition in enumerate(usable) if last[_key(definition)] == index]
-    return tuple(usable), [*(f"omitted: {problem}" for problem in problems), *changes]
+    distinct: list[dict[str, Any]] = []
+    for index, definition in enumerate(usable):
+        if last[_key(definition)] == index:
+            distinct.append(definition)
+        else:
+            problems.append(f"tool {definition_name(definition)!r} is defined again further on")
+    return tuple(distinct), [*(f"omitted: {problem}" for problem in problems), *changes]
 
 
 def _key(definition: Mapping[str, Any]) -> str:
@@ -103,7 +106,8 @@ def _problems_of_json(definitions: bytes) -> bool:
     keys = set[str]()
     try:
         for definition in single_definitions(msgspec.json.decode(definitions)):
-            keys_before, key = len(keys), _key(_checked_definition(definition))
+            keys_before = len(keys)
+            key = _key(_checked_definition(definition))
             keys.add(key)
             if len(keys) == keys_before:
                 return True
@@ -136,10 +140,13 @@ def _checked_definition(definition: object) -> dict[str, Any]:
 
 def definition_name(definition: object) -> str:
     """Return the name in a definition of one tool, shortened; empty if it has none."""
-    fields = cast("Mapping[str, object]", definition if isinstance(definition, Mapping) else {})
-    inner = fields.get("function")
-    name = cast("Mapping[str, object]", inner if isinstance(inner, Mapping) else fields).get("name")
-    return sanitize_text(name[:80]) if isinstance(name, str) else own_form(fields).type_name
+    fields = mapping(definition)
+    function = fields.get("function")
+    inner = cast("Mapping[str, Any]", function) if isinstance(function, Mapping) else fields
+    name = inner.get("name")
+    if isinstance(name, str):
+        return sanitize_text(name[:80])
+    return own_form(fields).type_name
 
 
 def read_definition(definition: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
@@ -218,7 +225,8 @@ class ToolMetadata(Struct, frozen=True):
 
     name: str
     category: str = ""
-    roles: tuple[str, ...] = ()  # The agents' roles that may have the tool; empty for all
+    roles: tuple[str, ...] = ()
+    """The agents' roles that may have the tool; empty for all."""
 
 
 def iter_definitions(definitions: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
@@ -246,16 +254,16 @@ def tool_metadata(definition: Mapping[str, Any]) -> ToolMetadata | None:
     if not isinstance(name, str):
         return None
     values: dict[str, object] = {}
-    for level in (
-        (definition,) if function is definition or not isinstance(function, Mapping) else (definition, function)
-    ):
-        for fields in (level, level.get(METADATA_KEY)):
-            if isinstance(fields, Mapping):
-                items = cast("Mapping[str, object]", fields)
-                values.update({key: items[key] for key in _METADATA_FIELDS if key in items})
+    levels = [definition]
+    if isinstance(function, Mapping) and function is not definition:
+        levels.append(function)
+    for level in levels:
+        for fields in (level, mapping(level.get(METADATA_KEY))):
+            values.update({key: fields[key] for key in _METADATA_FIELDS if key in fields})
     if not values:
         return ToolMetadata(name)
-    category, roles = values.get("category"), values.get("roles")
+    category = values.get("category")
+    roles = values.get("roles")
     names: Iterable[object] = () if roles is None else (roles,)
     if isinstance(roles, (list, tuple)):
         names = cast("Iterable[object]", roles)
@@ -263,23 +271,8 @@ def tool_metadata(definition: Mapping[str, Any]) -> ToolMetadata | None:
 
 
 _SHELL_NAMES = frozenset(
-    (
-        "bash",
-        "sh",
-        "shell",
-        "zsh",
-        "powershell",
-        "terminal",
-        "exec",
-        "execute",
-        "run_shell",
-        "run_command",
-        "run_terminal_cmd",
-        "execute_command",
-        "exec_command",
-        "shell_command",
-        "local_shell",
-    )
+    {"bash", "sh", "shell", "zsh", "powershell", "terminal", "exec", "execute", "run_shell", "run_command"}
+    | {"run_terminal_cmd", "execute_command", "exec_command", "shell_command", "local_shell"}
 )
 _READER_NAMES = frozenset(
     ("read", "read_file", "readfile", "read_text_file", "get_file_contents", "view", "view_file", "open_file", "cat")
@@ -312,10 +305,8 @@ def offers_shell(definitions: Iterable[Mapping[str, Any]]) -> bool:
         function = function_schema(definition)
         schemas = (function.get(key) for key in SCHEMA_KEYS)
         for schema in schemas:
-            properties = cast("Mapping[str, Any]", schema).get("properties") if isinstance(schema, Mapping) else None
-            if isinstance(properties, Mapping) and not _COMMAND_PARAMETERS.isdisjoint(
-                cast("Mapping[str, Any]", properties)
-            ):
+            properties = mapping(mapping(schema).get("properties"))
+            if not _COMMAND_PARAMETERS.isdisjoint(properties):
                 return True
     return False
 
@@ -346,9 +337,11 @@ class ToolSpec(Struct, frozen=True, order=True, omit_defaults=True):
         """Return the definition in a form that says everything: its own, or the longest one, which is the counted one."""
         if self.is_typed:
             return self.provider_fields
-        name, key = {"name": self.name, "description": self.description}, "parameters_json_schema"
+        name = {"name": self.name, "description": self.description}
+        key = "parameters_json_schema"
         if self.provider == "openai":
-            name, key = {"type": "function", **name}, "parameters"
+            name = {"type": "function", **name}
+            key = "parameters"
         elif self.provider == "anthropic":
             key = "input_schema"
         return {**name, key: self.schema, **self.provider_fields}

@@ -28,15 +28,9 @@ FUNCTION_FIELDS: dict[ToolProvider, tuple[str, ...]] = {
 
 _DECLARATIONS = ("function_declarations", "functionDeclarations")
 _GEMINI_TOOLS = frozenset(
-    {
-        "google_search",
-        "google_search_retrieval",
-        "google_maps",
-        "enterprise_web_search",
-        "url_context",
-        "code_execution",
-    }
-    | {"computer_use", "file_search", "retrieval", "mcp_servers", "parallel_ai_search", "exa_ai_search"}
+    {"google_search", "google_search_retrieval", "google_maps", "enterprise_web_search", "url_context"}
+    | {"code_execution", "computer_use", "file_search", "retrieval", "mcp_servers"}
+    | {"parallel_ai_search", "exa_ai_search"}
 )
 _ANTHROPIC_TYPE = re.compile(r".+_20\d{6}\Z|mcp_toolset\Z")
 _FUNCTION_TYPES = ("function", "custom", "object", "tool")
@@ -54,14 +48,21 @@ class OwnForm(Struct, frozen=True):
     """Name of a typed tool: its own, or its type and label; empty for a function."""
 
 
+def mapping(value: object) -> Mapping[str, Any]:
+    """Return the value if it is a mapping, else an empty one."""
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
 def split_tools(definition: Mapping[str, Any]) -> Iterator[object]:
     """Yield the tools of one definition. A definition in Gemini's form may have several declared and typed tools."""
-    declared = next((definition[key] for key in _DECLARATIONS if definition.get(key)), None)
+    declared = next(filter(None, map(definition.get, _DECLARATIONS)), None)
     if declared is None and not (len(definition) > 1 and all(_snake(key) in _GEMINI_TOOLS for key in definition)):
         yield definition
         return
-    if declared is not None:
-        yield from cast("list[object]", declared) if isinstance(declared, (list, tuple)) else (declared,)
+    if isinstance(declared, (list, tuple)):
+        yield from cast("list[object]", declared)
+    elif declared is not None:
+        yield declared
     for key, value in definition.items():
         if _snake(key) in _GEMINI_TOOLS:
             yield {key: value}
@@ -70,25 +71,35 @@ def split_tools(definition: Mapping[str, Any]) -> Iterator[object]:
 def own_form(definition: Mapping[str, Any]) -> OwnForm:
     """Return the part of one tool's definition that only its provider takes."""
     fields = {key: value for key, value in definition.items() if key != "cache_control"}
+    if (typed := _typed_form(fields)) is not None:
+        return typed
     kind = fields.get("type")
-    if isinstance(kind, str) and kind and kind not in _FUNCTION_TYPES and not _is_function(fields):
-        return OwnForm("anthropic" if _ANTHROPIC_TYPE.match(kind) else "openai", fields, _typed_name(fields))
-    if isinstance(custom := fields.get("custom"), Mapping) and kind == "custom":
-        fields = {"type": "custom", **_flat_custom(cast("Mapping[str, Any]", custom))}
-        return OwnForm("openai", fields, _typed_name(fields))
-    if kind == "custom" and not _is_function(fields):
-        return OwnForm("openai", fields, _typed_name(fields))
-    if "name" not in fields and len(fields) == 1 and (key := _snake(next(iter(fields)))) in _GEMINI_TOOLS:
-        return OwnForm("gemini", {key: fields[next(iter(fields))]}, key)
     function = fields.get("function")
-    inner = cast("Mapping[str, Any]", function if isinstance(function, Mapping) else fields)
     provider: ToolProvider = "gemini"
     if kind == "function" or function is not None:
         provider = "openai"
     elif "input_schema" in fields or kind == "custom":
         provider = "anthropic"
+    inner = cast("Mapping[str, Any]", function) if isinstance(function, Mapping) else fields
     more = {key: inner[key] for key in FUNCTION_FIELDS[provider] if inner.get(key) not in (None, False, [])}
     return OwnForm(provider, more) if more else OwnForm()
+
+
+def _typed_form(fields: dict[str, Any]) -> OwnForm | None:
+    """Return a typed tool's definition under its name; None for a function."""
+    kind = fields.get("type")
+    if isinstance(kind, str) and kind and kind not in _FUNCTION_TYPES and not _is_function(fields):
+        return OwnForm("anthropic" if _ANTHROPIC_TYPE.match(kind) else "openai", fields, _typed_name(fields))
+    if kind == "custom" and isinstance(custom := fields.get("custom"), Mapping):
+        fields = {"type": "custom", **_flat_custom(cast("Mapping[str, Any]", custom))}
+        return OwnForm("openai", fields, _typed_name(fields))
+    if kind == "custom" and not _is_function(fields):
+        return OwnForm("openai", fields, _typed_name(fields))
+    if "name" in fields or len(fields) != 1:
+        return None
+    ((key, value),) = fields.items()
+    name = _snake(key)
+    return OwnForm("gemini", {name: value}, name) if name in _GEMINI_TOOLS else None
 
 
 def _is_function(fields: Mapping[str, Any]) -> bool:
@@ -98,19 +109,18 @@ def _is_function(fields: Mapping[str, Any]) -> bool:
 
 def _typed_name(fields: Mapping[str, Any]) -> str:
     """Return a typed tool's name: its own, or its type, with the label of a server."""
-    function = fields.get("function")
-    inner = cast("Mapping[str, Any]", function if isinstance(function, Mapping) else {})
-    name = fields.get("name") or inner.get("name")
-    label = fields.get("server_label") or fields.get("mcp_server_name") or ""
-    text = name if isinstance(name, str) else "_".join(filter(None, (str(fields["type"]), str(label))))
-    return _UNSAFE.sub("_", text)[:64]
+    name = fields.get("name") or mapping(fields.get("function")).get("name")
+    if not isinstance(name, str):
+        label = fields.get("server_label") or fields.get("mcp_server_name") or ""
+        name = "_".join(filter(None, (str(fields["type"]), str(label))))
+    return _UNSAFE.sub("_", name)[:64]
 
 
 def _flat_custom(custom: Mapping[str, Any]) -> dict[str, Any]:
     """Return a custom tool of chat completions in the form of the Responses API, where the grammar is not nested."""
     flat = dict(custom)
-    form = flat.get("format")
-    if isinstance(form, Mapping) and isinstance(grammar := cast("Mapping[str, Any]", form).get("grammar"), Mapping):
+    grammar = mapping(flat.get("format")).get("grammar")
+    if isinstance(grammar, Mapping):
         flat["format"] = {"type": "grammar", **cast("Mapping[str, Any]", grammar)}
     return flat
 

@@ -106,7 +106,9 @@ def has_lone_surrogates(value: object) -> bool:
 
 
 def _plain_container(value: object) -> object:
-    return dict(cast("Mapping[Any, Any]", value)) if isinstance(value, Mapping) else _plain_scalar(value)
+    if isinstance(value, Mapping):
+        return dict(cast("Mapping[Any, Any]", value))
+    return _plain_scalar(value)
 
 
 def is_json(value: object) -> bool:
@@ -130,7 +132,8 @@ def is_json(value: object) -> bool:
 
 def check_json(value: object, max_levels: int = MAX_LEVELS, max_integer: int = 10**MAX_DIGITS) -> None:
     """Check the depth and the integers of a value of dicts and lists. Raises ValueError."""
-    levels, layer = 0, [cast("Any", value)]
+    levels = 0
+    layer = [cast("Any", value)]
     while layer:
         inner: list[Any] = []
         containers = 0
@@ -142,11 +145,13 @@ def check_json(value: object, max_levels: int = MAX_LEVELS, max_integer: int = 1
                     raise ValueError(f"integer of {item.bit_length()} bits, too large")
             elif isinstance(item, (dict, list, tuple)):
                 containers += 1
-                values = cast("dict[Any, Any]", item).values() if isinstance(item, dict) else cast("list[Any]", item)
-                inner.extend(values)
+                inner.extend(
+                    cast("dict[Any, Any]", item).values() if isinstance(item, dict) else cast("list[Any]", item)
+                )
         if levels > max_levels and containers:
             raise ValueError(f"nested more than {max_levels} levels deep")
-        levels, layer = levels + 1, inner
+        levels += 1
+        layer = inner
 
 
 def _clean(value: Any) -> Any:

@@ -30,17 +30,22 @@ class OverflowVerdict(Struct, frozen=True):
     """A provider's answer to a request, classified. Numbers are tokens, 0 if not reported."""
 
     kind: Kind
-    source: str  # The rule that matched: `code:…`, `text:…` or `status:…`
+    source: str
+    """The rule that matched: `code:…`, `text:…` or `status:…`."""
     part: TooMuch = ""
     """Part of an overflow to make smaller: `input`; `output`, if the input fits and the requested answer does not; or
     `bytes`, if the body was rejected before tokens were counted."""
-    limit: int = 0  # Upper bound of `limit_of`. A rate limit has one too: a larger request never succeeds by waiting.
+    limit: int = 0
+    """Upper bound of `limit_of`. A rate limit has one too: a larger request never succeeds by waiting."""
     limit_of: Literal["", "window", "input"] = ""
-    requested: int = 0  # Everything that the request would have used: `input_tokens` and `output_tokens`
+    requested: int = 0
+    """Everything that the request would have used: `input_tokens` and `output_tokens`."""
     input_tokens: int = 0
     output_tokens: int = 0
-    at_least: bool = False  # The provider stopped counting: `requested` and `input_tokens` are lower bounds
-    text: str = ""  # The provider's text, truncated
+    at_least: bool = False
+    """The provider stopped counting: `requested` and `input_tokens` are lower bounds."""
+    text: str = ""
+    """The provider's text, truncated."""
 
 
 def learned_window(verdict: OverflowVerdict) -> int | None:
@@ -98,15 +103,21 @@ def detect_silent_overflow(
     elif reason in LENGTH and (output <= 0 or text_empty) and 0 < window * FULL_PERCENT <= used * 100:
         source = "usage:empty answer at the limit"
     elif 0 < window == used:
-        source, limit, requested = "usage:exactly the window", window, max(sent_tokens, used)
+        source = "usage:exactly the window"
+        limit = window
+        requested = max(sent_tokens, used)
     # Ollama cuts a prompt to its configured window without an error; such windows are multiples of 1,024.
     elif used > 0 and used * 100 <= sent_tokens * _CUT_PERCENT and used % _BLOCK == 0:
-        source, limit, requested = "usage:cut to a full block", used, sent_tokens
+        source = "usage:cut to a full block"
+        limit = used
+        requested = sent_tokens
     elif 0 < used * 2 < sent_tokens:
-        source, requested = "usage:less than was sent", sent_tokens
+        source = "usage:less than was sent"
+        requested = sent_tokens
     else:
         return None
-    total, limit_of = requested or used + output, "window" if limit else ""
+    total = requested or used + output
+    limit_of = "window" if limit else ""
     return OverflowVerdict("overflow", source[:120], "input", limit, limit_of, total, requested or used, output)
 
 
@@ -167,7 +178,9 @@ def error_text(error: object) -> str:
 def _by_code(details: ErrorDetails, plain: list[str], company: str, window: int) -> OverflowVerdict | None:
     """Return the verdict of codes, types, class names and status 429."""
     codes = error_rules().codes
-    too_long = codes.too_long | {ZHIPU_TOO_LONG} if company in ZHIPU else codes.too_long
+    too_long = codes.too_long
+    if company in ZHIPU:
+        too_long |= {ZHIPU_TOO_LONG}
     # First: the text of OpenAI's `string_above_max_length` can read like an overflow.
     if source := _code_of(details, codes.unrelated):
         return OverflowVerdict("other", source, text=_truncated("".join(details.texts[:1])))
@@ -186,7 +199,8 @@ def _by_code(details: ErrorDetails, plain: list[str], company: str, window: int)
 
 def _by_text(details: ErrorDetails, plain: list[str], company: str, window: int) -> OverflowVerdict | None:
     """Return the verdict of the texts, or else of the status alone; texts on other subjects are checked first."""
-    rules, status = error_rules(), details.status
+    rules = error_rules()
+    status = details.status
     if status in NOT_ABOUT_SIZE:
         return None
     if unrelated := _first_match(rules.unrelated, plain):
@@ -197,17 +211,23 @@ def _by_text(details: ErrorDetails, plain: list[str], company: str, window: int)
     if _first_match(rules.overflow, plain):
         return _overflow(details, plain, "", window, "input")
     text = _truncated("".join(details.texts[:1]))
-    if status in (400, 413) and company in EMPTY_IS_OVERFLOW and all(_NO_WORDS.match(words) for words in plain):
+    if status in (400, 413) and company in EMPTY_IS_OVERFLOW and all(map(_NO_WORDS.match, plain)):
         return OverflowVerdict("overflow", f"status:{status} without a body", "input", text=text)
-    return OverflowVerdict("overflow", "status:413", "bytes", text=text) if status == 413 else None
+    if status == 413:
+        return OverflowVerdict("overflow", "status:413", "bytes", text=text)
+    return None
 
 
 def _overflow(details: ErrorDetails, plain: list[str], source: str, window: int, part: TooMuch) -> OverflowVerdict:
     """Return an overflow with the numbers in the texts; `part` is the part to shrink if no text tells."""
-    numbers, limit_of, index = TokenNumbers(), "window", 0
+    numbers = TokenNumbers()
+    limit_of = "window"
+    index = 0
     if matched := _first_match(error_rules().overflow, plain):
         rule, match, index = matched
-        source, part, limit_of = source or f"text:{rule.name}", rule.part, rule.limit_of
+        source = source or f"text:{rule.name}"
+        part = rule.part
+        limit_of = rule.limit_of
         numbers = parse_token_numbers(match, window)
         limit = numbers.limit or window
         if limit and numbers.input_tokens and numbers.output_tokens:
@@ -232,7 +252,8 @@ def _rate_limit(details: ErrorDetails, plain: list[str], source: str) -> Overflo
     """Return a rate limit, with its limit and the request if they are reported."""
     for index, text in enumerate(plain):
         if match := RATE_NUMBERS.search(text):
-            limit, requested = parse_number(match["limit"]), parse_number(match["requested"])
+            limit = parse_number(match["limit"])
+            requested = parse_number(match["requested"])
             shown = _truncated(details.texts[index])
             return OverflowVerdict("rate_limit", source, limit=limit, requested=requested, text=shown)
     return OverflowVerdict("rate_limit", source, text=_truncated("".join(details.texts[:1])))
@@ -255,4 +276,6 @@ def _code_of(details: ErrorDetails, codes: frozenset[str]) -> str:
 
 def _truncated(text: str) -> str:
     clean = " ".join(sanitize_text(text[: 4 * SHOWN_CHARS]).split())
-    return clean if len(clean) <= SHOWN_CHARS else f"{clean[: SHOWN_CHARS - 1]}…"
+    if len(clean) <= SHOWN_CHARS:
+        return clean
+    return f"{clean[: SHOWN_CHARS - 1]}…"

@@ -17,11 +17,16 @@ from typing import Any, cast
 
 import msgspec
 
-HEAD_CHARS, TAIL_CHARS = 4_500, 1_500
-"""Parts of a longer text that are read."""
+HEAD_CHARS = 4_500
+"""Part at the beginning of a longer text that is read."""
+TAIL_CHARS = 1_500
+"""Part at its end that is read."""
 
 _MAX_JSON_CHARS = 65_536
-_MAX_VALUES, _MAX_LEVELS, _MAX_TEXTS, _MAX_ERRORS = 200, 8, 12, 16
+_MAX_VALUES = 200
+_MAX_LEVELS = 8
+_MAX_TEXTS = 12
+_MAX_ERRORS = 16
 
 # Names of fields in lower case, without underscores and dashes.
 _STATUS = frozenset({"statuscode", "status", "httpstatus", "httpstatuscode", "code", "errorcode"})
@@ -56,9 +61,11 @@ class ErrorDetails(msgspec.Struct, frozen=True):
     """Contents of one error."""
 
     status: int
-    codes: tuple[tuple[str, str], ...]  # Pairs of field and value
+    codes: tuple[tuple[str, str], ...]
+    """Pairs of field and value."""
     texts: tuple[str, ...]
-    limit: int = 0  # In llama.cpp's own field, as `requested`
+    limit: int = 0
+    """In llama.cpp's own field, as `requested`."""
     requested: int = 0
 
 
@@ -120,7 +127,8 @@ class _ErrorReader:
             for name, digits in _NUMBER_IN_TEXT.findall(text)[:4]:
                 self.numbers.setdefault(name.replace("_", ""), int(digits))
         numbers = self.numbers
-        limit, requested = numbers.get("nctx", 0), numbers.get("nprompttokens", 0)
+        limit = numbers.get("nctx", 0)
+        requested = numbers.get("nprompttokens", 0)
         return ErrorDetails(self.status, tuple(dict.fromkeys(self.codes)), tuple(self.texts), limit, requested)
 
     def read_exception(self, error: object) -> None:
@@ -142,7 +150,10 @@ class _ErrorReader:
         """Read a status, a text, a body, or a pair of a status and one of the others."""
         if issubclass(type(value), tuple):
             for item in cast("tuple[object, ...]", value)[:2]:
-                self.read_value(item) if not issubclass(type(item), tuple) else self._take("body", item)
+                if issubclass(type(item), tuple):
+                    self._take("body", item)
+                else:
+                    self.read_value(item)
         elif issubclass(type(value), int):
             self._take("status_code", value)
         else:
@@ -220,7 +231,9 @@ def _is_known(field: str) -> bool:
 
 def _decoded(data: bytes | bytearray) -> str:
     """Return bytes as text; of many bytes only both ends."""
-    view, half = memoryview(data), _MAX_JSON_CHARS // 2
-    fits = view.nbytes <= _MAX_JSON_CHARS
-    ends = view.tobytes() if fits else view[:half].tobytes() + b" " + view[-half:].tobytes()
+    view = memoryview(data)
+    half = _MAX_JSON_CHARS // 2
+    if view.nbytes <= _MAX_JSON_CHARS:
+        return view.tobytes().decode("utf-8", "replace")
+    ends = view[:half].tobytes() + b" " + view[-half:].tobytes()
     return ends.decode("utf-8", "replace")

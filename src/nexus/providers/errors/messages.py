@@ -105,8 +105,10 @@ class TokenNumbers(Struct, frozen=True):
 def parse_token_numbers(match: re.Match[str], window: int) -> TokenNumbers:
     """Return the numbers of a matched message: those in the rule's groups, else those around the match."""
     groups = {name: parse_number(digits) for name, digits in match.groupdict().items()}
-    limit, requested = groups.get("limit", 0), groups.get("requested", 0)
-    inputs, outputs = groups.get("input", 0), groups.get("output", 0)
+    limit = groups.get("limit", 0)
+    requested = groups.get("requested", 0)
+    inputs = groups.get("input", 0)
+    outputs = groups.get("output", 0)
     if groups.get("over") and window:
         requested = window + groups["over"]  # Ollama reports only the excess
     if requested or inputs or outputs:

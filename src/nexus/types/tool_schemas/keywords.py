@@ -25,20 +25,8 @@ ANNOTATIONS = frozenset(
 """Keywords that do not restrict values."""
 
 SCHEMA_KEYWORDS = frozenset(
-    (
-        "additionalProperties",
-        "additionalItems",
-        "contains",
-        "contentSchema",
-        "else",
-        "if",
-        "items",
-        "not",
-        "propertyNames",
-        "then",
-        "unevaluatedItems",
-        "unevaluatedProperties",
-    )
+    {"additionalProperties", "additionalItems", "contains", "contentSchema", "else", "if", "items", "not"}
+    | {"propertyNames", "then", "unevaluatedItems", "unevaluatedProperties"}
 )
 LIST_KEYWORDS = frozenset(("anyOf", "oneOf", "prefixItems"))
 MAP_KEYWORDS = frozenset(("properties", "patternProperties", "dependentSchemas"))
@@ -191,7 +179,9 @@ def _convert_older_drafts(schema: Schema) -> None:
     if "divisibleBy" in schema:
         schema.setdefault("multipleOf", schema.pop("divisibleBy"))
     dependencies: object = schema.pop("dependencies", None)
-    for name, value in cast("Schema", dependencies).items() if isinstance(dependencies, dict) else ():
+    if not isinstance(dependencies, dict):
+        return
+    for name, value in cast("Schema", dependencies).items():
         keyword = "dependentSchemas" if isinstance(value, dict) else "dependentRequired"
         if isinstance(schema.setdefault(keyword, {}), dict):
             schema[keyword] = {**schema[keyword], name: value}
@@ -222,7 +212,8 @@ def _number(value: object) -> object:
             value = float(value)
         except ValueError:
             return _INVALID
-        value = int(value) if value.is_integer() else value
+        if value.is_integer():
+            value = int(value)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         return _INVALID
     return value
@@ -235,7 +226,9 @@ def _positive(value: object) -> object:
 
 def _count(value: object) -> object:
     number = _number(value)
-    return int(number) if isinstance(number, (int, float)) and number >= 0 and number == int(number) else _INVALID
+    if isinstance(number, (int, float)) and number >= 0 and number == int(number):
+        return int(number)
+    return _INVALID
 
 
 def _boolean(value: object) -> object:
@@ -252,7 +245,9 @@ def _text(value: object) -> object:
 
 def _pattern(value: object) -> object:
     """Return a pattern that compiles in Python: OpenAI checks patterns with it, and refuses others."""
-    return value if isinstance(value, str) and _compiles(value) else _INVALID
+    if isinstance(value, str) and _compiles(value):
+        return value
+    return _INVALID
 
 
 def _compiles(pattern: str) -> bool:
@@ -364,36 +359,50 @@ def merge_schemas(first: Schema, second: Schema) -> Schema:
 
 
 def _merge_keyword(merged: Schema, key: str, value: Any) -> None:
-    mine: Any = merged[key]
-    if key in MAP_KEYWORDS and isinstance(mine, dict) and isinstance(value, dict):
-        merged[key] = _merge_maps(cast("Schema", mine), cast("Schema", value))
-    elif key == "required" and isinstance(mine, list) and isinstance(value, list):
-        merged[key] = [*cast("list[Any]", mine), *cast("list[Any]", value)]
-    elif key == "enum" and isinstance(mine, list) and isinstance(value, list):
-        both = [item for item in cast("list[Any]", mine) if item in value]
-        merged[key] = both or mine
-    elif key == "type":
-        both = [name for name in json_types(cast("object", mine))[0] if name in json_types(value)[0]]
-        merged[key] = both[0] if len(both) == 1 else both or mine
-    elif key in _LOWER_BOUNDS | _UPPER_BOUNDS and isinstance(mine, (int, float)) and isinstance(value, (int, float)):
-        merged[key] = max(mine, value) if key in _LOWER_BOUNDS else min(mine, value)
-    elif key in ("items", "additionalProperties") and isinstance(mine, dict) and isinstance(value, dict):
-        merged[key] = merge_schemas(cast("Schema", mine), cast("Schema", value))
-    else:
+    joined = _joined(key, merged[key], value)
+    if joined is None:
         add_note(merged, f"also {key}: {short_json(value)}")
+    else:
+        merged[key] = joined
+
+
+def _joined(key: str, mine: Any, value: Any) -> Any:
+    """Return the value of a keyword that means two values of it; None if it cannot say so."""
+    if key == "type":
+        both = [name for name in json_types(mine)[0] if name in json_types(value)[0]]
+        return both[0] if len(both) == 1 else both or mine
+    if isinstance(mine, list) and isinstance(value, list):
+        items = cast("list[Any]", mine)
+        if key == "required":
+            return [*items, *cast("list[Any]", value)]
+        if key == "enum":
+            return [item for item in items if item in value] or items
+    if isinstance(mine, dict) and isinstance(value, dict):
+        if key in MAP_KEYWORDS:
+            return _merge_maps(cast("Schema", mine), cast("Schema", value))
+        if key in ("items", "additionalProperties"):
+            return merge_schemas(cast("Schema", mine), cast("Schema", value))
+    if key in _STRICTER and isinstance(mine, (int, float)) and isinstance(value, (int, float)):
+        return _STRICTER[key](mine, value)
+    return None
 
 
 def _merge_maps(first: Schema, second: Schema) -> Schema:
     merged = dict(first)
     for name, value in second.items():
         mine = merged.get(name)
-        are_schemas = isinstance(mine, dict) and isinstance(value, dict)
-        merged[name] = merge_schemas(cast("Schema", mine), cast("Schema", value)) if are_schemas else mine or value
+        if isinstance(mine, dict) and isinstance(value, dict):
+            merged[name] = merge_schemas(cast("Schema", mine), cast("Schema", value))
+        else:
+            merged[name] = mine or value
     return merged
 
 
-_LOWER_BOUNDS = frozenset(("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"))
-_UPPER_BOUNDS = frozenset(("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"))
+_STRICTER: dict[str, Callable[[float, float], float]] = {
+    **dict.fromkeys(("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"), max),
+    **dict.fromkeys(("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"), min),
+}
+"""The function that selects the stricter one of two bounds."""
 
 
 def is_object(schema: Mapping[str, Any]) -> bool:

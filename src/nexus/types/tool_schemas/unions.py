@@ -95,8 +95,9 @@ def _either(variants: list[Any]) -> Any:
         return {"anyOf": distinct}
     choices = [value for group in values for value in group]
     kinds = {variant.get("type") for variant in distinct}
-    kind = kinds.pop() if len(kinds) == 1 else None
-    return {**({"type": kind} if kind else {}), "enum": choices}
+    if len(kinds) == 1 and (kind := kinds.pop()):
+        return {"type": kind, "enum": choices}
+    return {"enum": choices}
 
 
 def _values(schema: object) -> list[Any]:
@@ -104,7 +105,9 @@ def _values(schema: object) -> list[Any]:
     if not isinstance(schema, dict) or set(cast("Schema", schema)) - ANNOTATIONS - {"type", "enum", "const"}:
         return []
     fields = cast("Schema", schema)
-    return [fields["const"]] if "const" in fields else list(fields.get("enum") or [])
+    if "const" in fields:
+        return [fields["const"]]
+    return list(fields.get("enum") or [])
 
 
 def requires_only(schema: object) -> bool:
@@ -135,9 +138,8 @@ def _describe(branch: Schema, base: Schema) -> str:
     needed = [key for key in _required(branch) if key not in fixed and key not in _required(base)]
     if needed:
         parts.append(f"{', '.join(needed)} required")
-    optional = [
-        key for key in _properties(branch) if key not in (*fixed, *_required(branch)) and key not in base_properties
-    ]
+    named = {*fixed, *_required(branch), *base_properties}
+    optional = [key for key in _properties(branch) if key not in named]
     if optional:
         parts.append(f"{', '.join(optional)} optional")
     ignored = ANNOTATIONS | {"type", "properties", "required", "additionalProperties", NOTES}
@@ -145,7 +147,9 @@ def _describe(branch: Schema, base: Schema) -> str:
         parts.append(short_json(rest))
     parts.extend(cast("list[str]", branch.get(NOTES, [])))
     text = ", ".join(parts) or "no parameter required"
-    return f"{name}: {text}" if isinstance(name, str) and len(name) <= 80 else text
+    if isinstance(name, str) and len(name) <= 80:
+        return f"{name}: {text}"
+    return text
 
 
 def clean_schema(schema: Schema) -> Schema:
