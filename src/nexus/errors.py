@@ -1,4 +1,4 @@
-# Over 400 lines: one class for each error, in one tree.
+# Over 600 lines: one class for each error, in one tree.
 """The error tree: each class is named for what happened; its message adds what to do.
 
 NexusError

@@ -1,4 +1,3 @@
-# Over 500 lines: a function as a tool, and the registry that offers, checks and calls it.
 """Python functions as typed tools, and the registry that calls them."""
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import re
 
 from contracts.modules import Module, modules
 
-MODULE_LINES = 500
+MODULE_LINES = 600
 FUNCTION_LINES = 80
 
 DOCUMENTED = {
@@ -21,7 +21,7 @@ DOCUMENTED = {
 EMPTY_WORDS = frozenset({"Manager", "Helper", "Helpers", "Utils", "Util", "Handler", "Common", "Base", "Misc"})
 
 
-def test_a_module_has_at_most_500_lines_or_gives_its_reason_on_line_1() -> None:
+def test_a_module_has_at_most_600_lines_or_gives_its_reason_on_line_1() -> None:
     too_long = {
         name: lines
         for name, module in modules().items()

@@ -1,4 +1,4 @@
-# Over 400 lines: one handle with a method for each operation of the library; the work is done in other rooms.
+# Over 600 lines: one handle with a method for each operation of the library; the work is done in other rooms.
 """The engine that `nexus.open` returns: ledger, caches and clock. It connects the rooms and contains no rules."""
 
 from __future__ import annotations
@@ -507,8 +507,7 @@ class Engine:
         sources = SourceContext(request, shared, request.event.at_ms or self.clock_ms(), zone, clock_ms=self.clock_ms)
         with self.store.snapshot():
             calibration = self._calibration(model, self.counter.name) if settings.calibrate else None
-            factor = calibration_factor(model, calibration)
-            factor, correction = provisional_factor(model, factor)
+            factor, correction = provisional_factor(model, calibration_factor(model, calibration))
             view = replace(
                 view,
                 pin_first_message=settings.pin_first_message,

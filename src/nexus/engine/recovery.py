@@ -1,4 +1,3 @@
-# Over 500 lines: the steps of one request, and their drivers for callers that block and callers that await.
 """Sending with overflow recovery: compact proactively, then shrink and retry when the provider rejects a call.
 
 A request takes at most three calls. Each retry is smaller than the call before it by our own count. Once a retry

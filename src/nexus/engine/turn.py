@@ -1,4 +1,3 @@
-# Over 500 lines: one turn, from its event to its end, and the functions that begin or continue one.
 """A turn of a session: the event is stored before any call, then each reply and each result as it arrives."""
 
 from __future__ import annotations

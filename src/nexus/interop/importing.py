@@ -1,4 +1,3 @@
-# Over 500 lines: one import, from the name of its session to the entries of its forks.
 """Import of transcripts into the ledger: each piece once, however often its file is read and however much it grew.
 
 A path of a transcript is one transaction. A name that another conversation has gets a number. Forks become the sessions

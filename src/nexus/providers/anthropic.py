@@ -1,4 +1,3 @@
-# Over 500 lines: the requests and replies of one format, and what makes received blocks valid in it.
 """Anthropic Messages API: request bodies, and messages and replies read back.
 
 Requests: tools, system, messages; user and assistant alternate; at most four cache breakpoints. They are at the end of

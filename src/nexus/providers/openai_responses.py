@@ -1,4 +1,3 @@
-# Over 500 lines: the requests and replies of one format, and the items that programs send in it.
 """OpenAI Responses API: request bodies, and responses read back.
 
 Requests: a flat list of items, the system slot as `instructions`, nothing that relies on a server's storage. Each part of

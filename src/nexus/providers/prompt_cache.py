@@ -1,4 +1,3 @@
-# Over 500 lines: rules, simulator and the arithmetic of cuts, which share rates and prices.
 """Prompt caches of providers: their rules and prices, a simulator, and the arithmetic of cuts.
 
 Smallest prefix, breakpoints, look-back, lifetimes and factors are from `tokens/data/providers.json` (as of its date, with

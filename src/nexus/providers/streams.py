@@ -1,4 +1,3 @@
-# Over 500 lines: the reader, and the events of four formats that it joins.
 """Replies that arrive as a stream of events, of all four formats, joined into the same result as the reply without a stream.
 
 Each format's events build the body of its complete reply, which the format's own reader reads. So the result is equal,

@@ -1,4 +1,4 @@
-# Over 500 lines: one short function for each promise of the port.
+# Over 600 lines: one short function for each promise of the port.
 """Conformance suite for buses: short checks of each promise of `nexus.bus.Bus`.
 
 Pass your own bus as a `Backend`: an empty place for messages, and a way to connect to it. With pytest:

@@ -1,4 +1,3 @@
-# Over 500 lines: the printed form and the extra key, in both directions, and the lines of a conversation.
 r"""Entries of a turn log: the printed form, the extra key `nexus`, and the messages between which they translate.
 
 The printed form shows text, reasoning, and one tool call with its arguments. The extra key contains everything else of a

@@ -1,4 +1,3 @@
-# Over 500 lines: one decision with everything that it weighs, and the choices that it tries.
 """Cuts: how a history that exceeds the budget is truncated, in one decision.
 
 A cut first shortens tool results, then omits the oldest groups. It fires when the budget is full and goes down to 40 %

@@ -1,4 +1,4 @@
-# Over 500 lines: everything that is inserted is inserted here, in one transaction.
+# Over 600 lines: everything that is inserted is inserted here, in one transaction.
 """Writes to an SQL ledger, inside a write transaction. Only this module inserts entries and pointers."""
 
 from __future__ import annotations
