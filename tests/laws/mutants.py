@@ -176,7 +176,7 @@ MUTANTS = (
     ),
     Mutant(
         "an excerpt is not counted among what stays",
-        "nexus.assembly.fit.cut:_Cutter._cut", "*((request,) if request else ()), *note.pins, *digest_pins", "*((request,) if request else ()), *digest_pins",
+        "nexus.assembly.fit.cut:_Cutter._cut", "[*note.pins, *digest_pins", "[*digest_pins",
         ("marker counts",),
         Script("gpt-4o", 1_600, "keep_user_turns", None, 0, (*[ASK] * 8, Step("work"), ASK)),
     ),

@@ -42,18 +42,25 @@ class CompactionOutcome(Struct, frozen=True):
     The JSON keys of `nexus compact --json` stay as they are: `by`, `why` and `tries`.
     """
 
-    entry: int = 0  # ledger entry of the compaction; 0 if nothing was stored
-    method: str = ""  # name of the summarizer that wrote the summary
+    entry: int = 0
+    """Ledger entry of the compaction; 0 if nothing was stored."""
+    method: str = ""
+    """Name of the summarizer that wrote the summary."""
     summary: str = ""
-    reason: str = ""  # why nothing was stored
+    reason: str = ""
+    """Why nothing was stored."""
     messages: int = 0
-    tokens_before: int = 0  # of the complete prompt, as `tokens_after`
+    tokens_before: int = 0
+    """Tokens of the complete prompt, as `tokens_after`."""
     tokens_after: int = 0
     summary_tokens: int = 0
-    call_tokens: int = 0  # of the calls to a model, accepted or not
+    call_tokens: int = 0
+    """Tokens of the calls to a model, accepted or not."""
     duration_ms: int = 0
-    attempts: tuple[Attempt, ...] = ()  # rejected attempts, in order
-    memory: str = ""  # what consolidation did, one line; empty if it is off or found nothing
+    attempts: tuple[Attempt, ...] = ()
+    """Rejected attempts, in order."""
+    memory: str = ""
+    """What consolidation did, one line; empty if it is off or found nothing."""
 
     def __bool__(self) -> bool:
         return self.entry > 0
@@ -99,8 +106,9 @@ def run_compaction(
     if not result.text or after >= plan.tokens_before:
         reason = "the summary is not smaller than its source; the next call truncates the history instead"
         return replace(outcome, reason=reason)
-    sizes = (plan.tokens_before, after, counter.count(result.text))
-    tokens_before, tokens_after, summary_tokens = (math.ceil(size * plan.factor) for size in sizes)
+    tokens_before = math.ceil(plan.tokens_before * plan.factor)
+    tokens_after = math.ceil(after * plan.factor)
+    summary_tokens = math.ceil(counter.count(result.text) * plan.factor)
     compaction = Compaction(
         plan.covers_from,
         plan.covers_to,

@@ -72,33 +72,51 @@ def check_summary(
     text = sanitize_text(summary)
     lines = text.split("\n")
     body = "\n".join(line for line in lines if not line.startswith("#")).strip()
-    if not any(letter.isalnum() for letter in body):
+    if not any(map(str.isalnum, body)):
         faults["empty"] = "it says nothing"
     limit = source_tokens - source_tokens * MARGIN_PERCENT // 100
     if tokens > limit:
         faults["not smaller"] = f"it has {tokens:,} tokens; to be worth it, {limit:,} of {source_tokens:,} at most"
-    if TASK not in (line.strip() for line in lines):
+    if TASK not in map(str.strip, lines):
         faults["heading missing"] = f"without {TASK}"
     names = set(identifiers)
-    share = sum(name in summary for name in names) / len(names) if names else 1.0
-    if share < _KEPT_SHARE:
-        faults["identifiers lost"] = f"{share:.0%} of the identifiers are in it, {_KEPT_SHARE:.0%} are asked for"
-    # Replies and refusals show in the first line, which may follow a heading. A list item there is a finding.
-    first, second = [*(line for line in lines if line.strip()), "", ""][:2]
-    is_opening_below = first.startswith("#") and second and not second.lstrip().startswith((">", "-", "*", "+"))
-    opening = second if is_opening_below else first
+    if names:
+        share = sum(name in summary for name in names) / len(names)
+        if share < _KEPT_SHARE:
+            faults["identifiers lost"] = f"{share:.0%} of the identifiers are in it, {_KEPT_SHARE:.0%} are asked for"
+    opening = _opening_line(lines)
     for fault, form in _PATTERNS.items():
-        if hit := form.search(opening if fault in ("a refusal", "a reply") else text):
-            faults[fault] = f"it has {hit[0].strip()[:60]!r}"
+        match = form.search(opening if fault in ("a refusal", "a reply") else text)
+        if match:
+            faults[fault] = f"it has {match[0].strip()[:60]!r}"
     # A list item or a quotation may well be a question.
     last = body.rsplit("\n", 1)[-1].strip()
     if last.endswith(("?", "？")) and not last.startswith(tuple("-*+>123456789")):
         faults["a question"] = "it ends by asking for something"
-    # Lines with exact names look alike anyway: only a run of six words that occurred six times before is a repeat.
-    words = [match.lower() for match in _WORDS.findall(body)]
-    runs = Counter(zip(*(words[at:] for at in range(_NGRAM)), strict=False))
-    if runs.total() >= _NGRAM * _MAX_REPEATS:
-        repeated = sum(max(count - _MAX_REPEATS, 0) for count in runs.values()) / runs.total()
-        if repeated > _MAX_REPEATED_SHARE:
-            faults["looping"] = f"{repeated:.0%} of its words are repeats"
+    repeated_share = _repeated_share(body)
+    if repeated_share > _MAX_REPEATED_SHARE:
+        faults["looping"] = f"{repeated_share:.0%} of its words are repeats"
     return faults
+
+
+def _opening_line(lines: Sequence[str]) -> str:
+    """Return the line where replies and refusals show: the first, or the one below a heading.
+
+    A list item below a heading is a finding.
+    """
+    first, second = [*(line for line in lines if line.strip()), "", ""][:2]
+    if first.startswith("#") and second and not second.lstrip().startswith((">", "-", "*", "+")):
+        return second
+    return first
+
+
+def _repeated_share(text: str) -> float:
+    """Return the share of runs of six words that occurred six times before, 0 for a short text.
+
+    Lines with exact names look alike anyway, so fewer repeats do not count.
+    """
+    words = [match.lower() for match in _WORDS.findall(text)]
+    runs = Counter(zip(*(words[at:] for at in range(_NGRAM)), strict=False))
+    if runs.total() < _NGRAM * _MAX_REPEATS:
+        return 0.0
+    return sum(max(count - _MAX_REPEATS, 0) for count in runs.values()) / runs.total()

@@ -78,7 +78,9 @@ class SummaryClient(Protocol):
 class _Accepted(Struct, frozen=True):
     """Settings that a server accepts."""
 
-    limit_field: str = ""  # by default the model's
+    limit_field: str = ""
+    """By default the model's."""
+
     temperature: float | None = None
 
 
@@ -154,7 +156,8 @@ class ModelSummarizer:
             )
         self.name: str = model
         self.call_tokens: int = limit and limit - thinking
-        self._thinking_tokens, self._thinks = thinking, bool(thinking_tokens)
+        self._thinking_tokens = thinking
+        self._thinks = bool(thinking_tokens)
         self._limits = (Timeouts(total_s=timeout_s), RetryPolicy(max_retries=max_retries))
         self._connect = connect or (lambda: self._open(base_url, format, api_key, credentials))
         self._extra = dict(extra or {})
@@ -229,7 +232,8 @@ class ModelSummarizer:
             await client.aclose()
 
     def _settings(self, answer_tokens: int) -> dict[str, Any]:
-        accepted, extra = self._accepted, dict(self._extra)
+        accepted = self._accepted
+        extra = dict(self._extra)
         settings: dict[str, Any] = {} if self._thinks else {"thinking": False}
         if accepted.temperature is not None:
             settings["temperature"] = accepted.temperature

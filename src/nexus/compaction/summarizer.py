@@ -44,11 +44,16 @@ class SummaryRequest(Struct, frozen=True):
     """Messages to summarize and the limits of the summary."""
 
     rows: tuple[StoredMessage, ...]
-    most_tokens: int  # limit of the summary in base tokens
-    previous: str = ""  # previous summary to update with the rows
-    focus: str = ""  # subjects that the user wants kept
-    stricter: bool = False  # true on the second attempt
-    refused_because: str = ""  # why the first attempt was rejected
+    most_tokens: int
+    """Limit of the summary in base tokens."""
+    previous: str = ""
+    """Previous summary to update with the rows."""
+    focus: str = ""
+    """Subjects that the user wants kept."""
+    stricter: bool = False
+    """True on the second attempt."""
+    refused_because: str = ""
+    """Why the first attempt was rejected."""
     abandoned: threading.Event = struct_field(default_factory=threading.Event)
     """Set once nobody waits for the answer: it came too late, or the compaction was canceled."""
 
@@ -93,12 +98,15 @@ class SummaryResult(Struct, frozen=True):
 
     text: str
     by: str
-    model: str = ""  # empty for a purely extractive summary
+    model: str = ""
+    """Empty for a purely extractive summary."""
     provider: str = ""
     call_tokens: int = 0
-    output_tokens: int = 0  # the part of `call_tokens` that models wrote
+    output_tokens: int = 0
+    """The part of `call_tokens` that models wrote."""
     attempts: tuple[Attempt, ...] = ()
-    rejected_model: str = ""  # the model of the calls, if all its replies were rejected
+    rejected_model: str = ""
+    """The model of the calls, if all its replies were rejected."""
 
 
 @dataclass(slots=True)
@@ -135,7 +143,7 @@ class FallbackSummarizer:
         if model.call_tokens:
             # The prompt contains the summary so far, and the answer counts too.
             reserve = _ASK_TOKENS + most_tokens + max(self.counter.count(previous), int(most_tokens * _OVER))
-            parts = [*prompt.split_chunks(rows, max(model.call_tokens - reserve, 1), self.counter)]
+            parts = list(prompt.split_chunks(rows, max(model.call_tokens - reserve, 1), self.counter))
         older = [row for part in parts[:-MOST_PARTS] for row in part]
         parts = parts[-MOST_PARTS:]
         text = run.ask_extractive(older, previous) if older else previous
@@ -162,7 +170,9 @@ class _Run:
     model: str = ""
     provider: str = ""
     output_tokens: int = 0
-    replied_model: str = ""  # of replies that were accepted or not
+
+    replied_model: str = ""
+    """Model of the replies, accepted or not."""
 
     def ask_model(self, summarizer: Summarizer, rows: Sequence[StoredMessage], previous: str) -> str:
         """Return the model's summary of a part; empty if no attempt is accepted."""
@@ -192,7 +202,8 @@ class _Run:
                 reason = f"it has {tokens:,} tokens, {self.limit_tokens:,} are allowed"
             if not reason:
                 self.owner.failures = 0
-                self.model, self.provider = reply.model or summarizer.name, reply.provider
+                self.model = self.replied_model
+                self.provider = reply.provider
                 return text
             self._reject(summarizer, reason)
         return ""
@@ -202,7 +213,8 @@ class _Run:
         self.attempts.append(Attempt(summarizer.name, reason))
         self.owner.failures += 1
         if self.owner.failures >= FAILURES:
-            self.owner.failures, self.owner.paused = 0, PAUSE
+            self.owner.failures = 0
+            self.owner.paused = PAUSE
 
     def ask_extractive(self, rows: Sequence[StoredMessage], previous: str) -> str:
         """Return the extractive summary; the previous one if nothing fits."""
@@ -272,22 +284,34 @@ def run_with_timeout(
     if not isinstance(reply, SummaryReply) or not isinstance(reply.text, str):
         raise TypeError(f"not a SummaryReply with text: {type(reply).__name__}")
     # Wrong names and counts do not cost a good summary.
-    names: tuple[object, object] = (reply.model, reply.provider)
-    counts: tuple[object, object] = (reply.input_tokens, reply.output_tokens)
-    model, provider = (sanitize_text(name) if isinstance(name, str) else "" for name in names)
     return SummaryReply(
-        reply.text, model, provider, *(count if isinstance(count, int) and count > 0 else 0 for count in counts)
+        reply.text,
+        _name(reply.model),
+        _name(reply.provider),
+        _token_count(reply.input_tokens),
+        _token_count(reply.output_tokens),
     )
+
+
+def _name(value: object) -> str:
+    return sanitize_text(value) if isinstance(value, str) else ""
+
+
+def _token_count(value: object) -> int:
+    return value if isinstance(value, int) and value > 0 else 0
 
 
 def with_required_findings(text: str, extracted: Extract, limit_tokens: int, counter: TokenCounter) -> str:
     """Return the summary with the constraints, decisions and exact names that the model dropped, while they fit."""
     task, lines = summary.parse_summary(text)
     normalized = " ".join(text.lower().split())
-    firm = [f for f in extracted.findings if f.weight >= _FIRM and f.kind in ("constraint", "preference", "decision")]
-    missing = [finding for finding in firm if " ".join(finding.text.lower().split()) not in normalized]
-    names = [name for name in exact_identifiers(extracted) if name not in text]
-    missing += [ExtractedLine("identifier", name, MessageRef(0, 0), 0) for name in names]
+    missing: list[ExtractedLine] = []
+    for finding in extracted.findings:
+        is_firm = finding.weight >= _FIRM and finding.kind in ("constraint", "preference", "decision")
+        if is_firm and " ".join(finding.text.lower().split()) not in normalized:
+            missing.append(finding)
+    names = (name for name in exact_identifiers(extracted) if name not in text)
+    missing.extend(ExtractedLine("identifier", name, MessageRef(0, 0), 0) for name in names)
 
     def rendered(size: int) -> str:
         return summary.render_summary(task or extracted.task, [*lines, *missing[:size]])

@@ -11,10 +11,9 @@ System prompt, tools, current event, last group and pins are never cut.
 
 from __future__ import annotations
 
-import itertools
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from msgspec import Struct, structs
@@ -24,6 +23,7 @@ from nexus.assembly.fit.cut_pins import (
     lasting_pins,
     opening_pins_tokens,
     pending_request,
+    pin_places,
     request_at,
     reserved_places,
 )
@@ -38,17 +38,17 @@ from nexus.assembly.fit.excerpts import (
     lost_turns,
     turn_places,
 )
-from nexus.assembly.fit.instructions import has_tools, is_instruction
 from nexus.assembly.fit.omission_notice import omission_notice, omission_notice_tokens
-from nexus.assembly.fit.pins import merge_pins
+from nexus.assembly.fit.pins import Pinned, merge_pins
 from nexus.assembly.fit.request_images import request_images
-from nexus.assembly.fit.result import FitResult, FixedTokens, total_tokens, with_event
+from nexus.assembly.fit.result import FitResult, FixedTokens, fixed_parts, total_tokens, with_event
 from nexus.assembly.fit.token_sums import (
     CutEstimates,
     first_group_within,
     group_before,
     image_eviction_pays_off,
     image_notes_until,
+    last_aged_seq,
     projected_sums,
     recent_turns_start,
     strip_thinking_until_seq,
@@ -58,7 +58,6 @@ from nexus.assembly.fit.window import Window
 from nexus.errors import BudgetTooSmall
 from nexus.ledger.replay import visible_start
 from nexus.tokens.counter import TokenCounter
-from nexus.tokens.measure import message_tokens
 from nexus.types.ledger_entries import Cut, DigestChunk, Entry, MessageRef
 from nexus.types.message import Message
 from nexus.types.settings import Strategy
@@ -100,6 +99,10 @@ DIGEST_SHARE = 0.20
 
 HEAD = 0.30
 """Share of the available tokens that `middle_out` keeps in front of the omission notice."""
+
+
+_NO_CUT = Cut("", 0, 0, MessageRef(0, 0), "", 0, 0, 0)
+"""Stands for the cut of a window without one: it omits nothing."""
 
 
 class CutContext(Struct, frozen=True):
@@ -144,26 +147,32 @@ def fit(
 
     If everything fits, old images may still become notes, by a cut that omits no message. Raises BudgetTooSmall.
     """
-    result, window = uncut_result, uncut_result.window
-    total = total_tokens(result, fixed)
-    history = window.tokens + result.closing_tokens
+    window = uncut_result.window
+    total = total_tokens(uncut_result, fixed)
+    history = window.tokens + uncut_result.closing_tokens
     limit = total - history + int(context.ceiling * available)
+
+    def cutter(limit_tokens: int) -> _Cutter:
+        return _Cutter(uncut_result, limit_tokens, fixed, context, counter, event)
+
+    result = uncut_result
     if total > min(available, limit):
         try:
-            result = _Cutter(result, min(available, limit), fixed, context, counter, event).fit()
+            result = cutter(min(available, limit)).fit()
         except BudgetTooSmall:
             if limit >= available:
                 raise
             # The parts that are never cut take precedence over a ceiling.
             if total > available:
-                result = _Cutter(result, available, fixed, context, counter, event).fit()
+                result = cutter(available).fit()
     elif not context.keeps_fitting:
         until = image_notes_until(window, context.image_turns)
         if until > window.rules.limits.images and image_eviction_pays_off(
             window, until, available, rewrites_prefix=context.rewrites_prefix
         ):
-            noted = _Cutter(result, available, fixed, context, counter, event).with_image_notes(until)
-            result = noted if total_tokens(noted, fixed) < total else result
+            noted = cutter(available).with_image_notes(until)
+            if total_tokens(noted, fixed) < total:
+                result = noted
     return structs.replace(result, whole_tokens=total, images=request_images(result.window, result.visible))
 
 
@@ -183,75 +192,62 @@ class _Cutter:
         """The window before the cut."""
         return self.before.window
 
+    @property
+    def previous(self) -> Cut:
+        """The window's current cut, or one that omits nothing."""
+        return self.window.cut or _NO_CUT
+
+    @property
+    def _answers_calls(self) -> bool:
+        return any(message.role == "tool" for message in self.event)
+
+    @property
+    def _has_summary(self) -> bool:
+        return self.context.mark is not None and bool(self.context.mark.body)
+
+    @property
+    def _has_excerpts(self) -> bool:
+        return self.context.strategy in KEEP_USER_TURNS
+
     def fit(self) -> FitResult:
         """Return the result of the first choice that fits, from the usual one to the last resort.
 
         Raises BudgetTooSmall.
         """
-        result, cuts = self.before, self._choices()
-        if self.fixed.total + result.current_tokens > self.available and not any(m.role == "tool" for m in self.event):
-            cuts = deque(
-                cuts, maxlen=1
-            )  # no cut makes room for the user's words: the last one has the least besides them
+        result = self.before
+        cuts = self._choices()
+        if not self._answers_calls and self.fixed.total + result.current_tokens > self.available:
+            # No cut makes room for the user's words: the last one has the least besides them.
+            cuts = deque(cuts, maxlen=1)
         for cut in cuts:
             result = self._after(cut)
             if total_tokens(result, self.fixed) <= self.available:
                 return result
-        parts = self._fixed_parts(result)
+        parts = fixed_parts(result, self.fixed, self.counter)
         raise BudgetTooSmall(self.available, sum(parts.values()), parts)
-
-    def _fixed_parts(self, result: FitResult) -> dict[str, int]:
-        """Return the base tokens of the parts that no cut omits, by name."""
-        window, opening, fixed = result.window, result.window.opening, self.fixed
-        hidden = [pin for pin in window.hidden_pins() if pin.kind == "instruction"]
-        heads = {"tools in the list": 0, "instructions in the list": 0}
-        for message, tokens in (
-            *((pin.rows[0].message, pin.tokens(window.rules.wire, window.rules.images)) for pin in hidden),
-            *((each, message_tokens(each, self.counter).on(window.rules.wire)) for each in result.event),
-        ):
-            if is_instruction(message):
-                heads["tools in the list" if has_tools(message) else "instructions in the list"] += tokens
-        in_opening = min(
-            sum(pin.tokens(window.rules.wire, window.rules.images) for pin in hidden), opening.pinned_tokens
-        )
-        in_event = min(sum(heads.values()) - in_opening, result.current_tokens)
-        parts = {
-            "system": fixed.system,
-            "tools": fixed.tools,
-            **{name: tokens for name, tokens in heads.items() if tokens},
-            "current event": result.current_tokens - in_event,
-            **({"blocks before the conversation": fixed.preamble} if fixed.preamble else {}),
-            "last group": window.sums[-1] + result.closing_tokens,
-            "omission notice": opening.tokens - opening.pinned_tokens,
-        }
-        if opening.pinned_tokens > in_opening:
-            parts["pinned messages"] = opening.pinned_tokens - in_opening
-        return parts
 
     def with_image_notes(self, until: int) -> FitResult:
         """Return the result when images up to entry `until` are notes and the current cut stays the same otherwise."""
-        window, context = self.window, self.context
-        excerpts = [pin for pin in window.opening.pins if pin.kind == "excerpt"]
-        current = window.cut or Cut(  # a compaction's request and excerpts stay
-            context.view,
-            0,
-            0,
-            window.first,
-            "",
-            0,
-            0,
-            0,
-            pending_request_ref=window.opening.pending_request,
-            excerpts=tuple(pin.place for pin in excerpts),
-            excerpt_tokens=excerpts[0].limit if excerpts else 0,
-            unshown_turns=window.opening.unshown_turns,
-            withheld_turns=tuple(pin.place for pin in window.opening.pins if pin.kind == "withheld"),
-            instructions=tuple(pin.place for pin in window.opening.pins if pin.kind == "instruction"),
-        )
+        window = self.window
+        current = window.cut
+        if current is None:  # a compaction's request and excerpts stay
+            pins = window.opening.pins
+            excerpt_limits = [pin.limit for pin in pins if pin.kind == "excerpt"]
+            current = structs.replace(
+                _NO_CUT,
+                view=self.context.view,
+                first=window.first,
+                pending_request_ref=window.opening.pending_request,
+                excerpts=pin_places(pins, "excerpt"),
+                excerpt_tokens=excerpt_limits[0] if excerpt_limits else 0,
+                unshown_turns=window.opening.unshown_turns,
+                withheld_turns=pin_places(pins, "withheld"),
+                instructions=pin_places(pins, "instruction"),
+            )
         return self._after(
             structs.replace(
                 current,
-                number=context.number,
+                number=self.context.number,
                 at_seq=window.head,
                 images_until_seq=until,
                 reason="old images",
@@ -260,14 +256,13 @@ class _Cutter:
         )
 
     def _plain_until(self) -> int:
-        return strip_thinking_until_seq(self.window, answers=any(message.role == "tool" for message in self.event))
+        return strip_thinking_until_seq(self.window, answers=self._answers_calls)
 
     def _after(self, cut: Cut) -> FitResult:
         request = request_at(self.window, cut.pending_request_ref)
         excerpts = [*excerpt_pins(self.window, cut), *digest_pins(cut.digest, self.counter)]
-        window = self.window.after_cut(
-            cut, self.context.mark, self.counter, merge_pins(*lasting_pins(self.window), *request, *excerpts)
-        )
+        pins = merge_pins(*lasting_pins(self.window), *request, *excerpts)
+        window = self.window.after_cut(cut, self.context.mark, self.counter, pins)
         return with_event(window, self.event, self.counter, cut)
 
     def _choices(self) -> Iterator[Cut]:
@@ -277,17 +272,18 @@ class _Cutter:
         does not answer it; without the pending request, without the first user message, without both; the event with the
         first user message; the event alone.
         """
+        window = self.window
         estimates = self._estimates()
-        window, limits, last = self.window, self.window.rules.limits, estimates.last_group
+        last = estimates.last_group
         index, head, keeps_summary, estimates = self._usual(estimates)
         yield self._cut(estimates, index, head=head, keeps_summary=keeps_summary)
         yield self._cut(estimates, last)
-        limit = estimates.clip_tokens if estimates.clip_until > window.head else limits.max_tokens
+        limit = window.rules.limits.max_tokens
+        if estimates.clip_until > window.head:
+            limit = estimates.clip_tokens
         for part in (1, 2):  # the smallest excerpts of all turns, then of the newest
-            smallest = replace(
-                estimates, turn_tokens=0, most_turn_tokens=estimates.most_turn_tokens // part, closing_tokens=0
-            )
-            yield self._cut(smallest, last)
+            most = estimates.most_turn_tokens // part
+            yield self._cut(replace(estimates, turn_tokens=0, most_turn_tokens=most, closing_tokens=0), last)
         estimates = replace(estimates, turn_tokens=0, most_turn_tokens=0, closing_tokens=0, digest_tokens=0)
         yield self._cut(estimates, last)
         while limit > LEAST_TOKENS or (limit and estimates.clip_until <= window.head):
@@ -295,7 +291,7 @@ class _Cutter:
             estimates = replace(estimates, clip_until=window.head + 1, clip_tokens=limit)
             yield self._cut(estimates, last)
         after_last = len(window.messages)
-        may_go = not window.fold.waiting and not any(message.role == "tool" for message in self.event)
+        may_go = not window.fold.waiting and not self._answers_calls
         if may_go:  # a last answer that is too large becomes an excerpt
             for tokens in EXCERPT_TOKENS[:3]:
                 yield self._cut(replace(estimates, turn_tokens=tokens), after_last)
@@ -308,53 +304,56 @@ class _Cutter:
 
     def _estimates(self) -> CutEstimates:
         """Choose the results to truncate, and estimate what every message then takes."""
-        window, rules, available = self.window, self.window.rules, self.available
-        limits, plain_until = rules.limits, self._plain_until()
+        window = self.window
+        limits = window.rules.limits
+        available = self.available
+        plain_until = self._plain_until()
         images_until = image_notes_until(window, self.context.image_turns)
-        clip_until, clip_tokens = limits.until, limits.tokens
-        current = sums = projected_sums(window, clip_until, clip_tokens, plain_until, images_until)
-        fresh_index = first_group_within(window, current, int(NEWEST_RESULTS * available))
-        fresh_seq = window.row_at(fresh_index).ref.seq if fresh_index < len(window.messages) else window.head + 1
+        clip_until = limits.until
+        clip_tokens = limits.tokens
+        sums = projected_sums(window, clip_until, clip_tokens, plain_until, images_until)
+        fresh_index = first_group_within(window, sums, int(NEWEST_RESULTS * available))
+        fresh_seq = window.head + 1
+        if fresh_index < len(window.messages):
+            fresh_seq = window.row_at(fresh_index).ref.seq
         if limits.whole_new:
-            clip_until, clip_tokens = self._last_aged_seq(fresh_index, fresh_seq), limits.max_tokens
-            current = sums = projected_sums(window, clip_until, clip_tokens, plain_until, images_until)
+            clip_until = last_aged_seq(window, fresh_index, fresh_seq)
+            clip_tokens = limits.max_tokens
+            sums = projected_sums(window, clip_until, clip_tokens, plain_until, images_until)
         rest = total_tokens(self.before, self.fixed) - window.sums[-1]
-        notes_are_enough = images_until > limits.images and rest + current[-1] <= ENOUGH * available
-        for part in AGED_PARTS if limits.max_tokens and not (notes_are_enough or limits.whole_new) else ():
-            limit = max(limits.max_tokens // part, LEAST_TOKENS)
-            shorter = projected_sums(window, fresh_seq - 1, limit, plain_until, images_until)
-            if current[-1] - shorter[-1] >= LEAST_GAIN * available:
-                clip_until, clip_tokens, sums = fresh_seq - 1, limit, shorter
-                if rest + shorter[-1] <= ENOUGH * available:
-                    break
+        notes_are_enough = images_until > limits.images and rest + sums[-1] <= ENOUGH * available
+        if limits.max_tokens and not (notes_are_enough or limits.whole_new):
+            unaged = sums[-1]
+            for part in AGED_PARTS:
+                limit = max(limits.max_tokens // part, LEAST_TOKENS)
+                shorter = projected_sums(window, fresh_seq - 1, limit, plain_until, images_until)
+                if unaged - shorter[-1] >= LEAST_GAIN * available:
+                    clip_until = fresh_seq - 1
+                    clip_tokens = limit
+                    sums = shorter
+                    if rest + shorter[-1] <= ENOUGH * available:
+                        break
         estimates = CutEstimates(
             clip_until,
             clip_tokens,
             plain_until,
             sums,
-            window.groups[-1] if window.groups else 0,
-            self._notice_tokens() + rules.path_format.framing_tokens,
-            images_until,
-            self.before.current_tokens,
-            sum(self._result_sizes()),
+            last_group=window.groups[-1] if window.groups else 0,
+            notice_tokens=self._notice_tokens() + window.rules.path_format.framing_tokens,
+            images_until=images_until,
+            current_tokens=self.before.current_tokens,
+            result_tokens=sum(self._result_sizes()),
         )
         return self._with_event_limit(estimates) if limits.whole_new else estimates
 
-    def _last_aged_seq(self, fresh_index: int, fresh_seq: int) -> int:
-        """Return the seq of the last entry whose results are not fresh: a reply is stored in the entry of results before it."""
-        rows = itertools.takewhile(
-            lambda row: row.ref.seq == fresh_seq, map(self.window.row_at, range(fresh_index, len(self.window.messages)))
-        )
-        return fresh_seq - any(any(row.message.results()) for row in rows)
-
     def _notice_tokens(self) -> int:
         """Return an upper bound of the base tokens of the cut's omission notice."""
-        window, current = self.window, self.window.cut
+        window = self.window
         return omission_notice_tokens(
             self.context.session,
-            len(window.rows) + len(window.opening.lead) + (current.preceding_messages if current else 0),
-            window.sums[-1] + window.opening.tokens + (current.omitted_tokens if current else 0),
-            summary=self.context.mark is not None and bool(self.context.mark.body),
+            len(window.rows) + len(window.opening.lead) + self.previous.preceding_messages,
+            window.sums[-1] + window.opening.tokens + self.previous.omitted_tokens,
+            summary=self._has_summary,
             lookup=window.rules.lookup,
             wire=window.rules.wire,
             counter=self.counter,
@@ -365,8 +364,9 @@ class _Cutter:
 
         The room grows with the budget, and a result that is one token too large still shows more than half of it.
         """
-        window, current, results = self.window, self.before.current_tokens, self._result_sizes()
-        rest = max(current - sum(results), 0)
+        window = self.window
+        results = self._result_sizes()
+        rest = max(self.before.current_tokens - sum(results), 0)
         free = self.available - self.fixed.total - rest - window.opening.header_tokens
         last_tokens = estimates.sums[-1] - estimates.sums[estimates.last_group] + self.before.closing_tokens
         excerpts = choose_user_turns(
@@ -391,44 +391,43 @@ class _Cutter:
     def _result_sizes(self) -> list[int]:
         return [tokens for message in self.event for tokens in result_tokens(message, self.counter)]
 
-    @property
-    def _has_excerpts(self) -> bool:
-        return self.context.strategy in KEEP_USER_TURNS
-
     def _usual(self, estimates: CutEstimates) -> tuple[int, int, bool, CutEstimates]:
         """Return the first message to keep (a group's start), the end of the head, and whether the summary stays.
 
         Last come the estimates, with the room for excerpts.
         """
-        window, opening, sums = self.window, self.window.opening, estimates.sums
-        available, closing = self.available, self.before.closing_tokens
+        window = self.window
+        opening = window.opening
+        sums = estimates.sums
+        available = self.available
+        closing = self.before.closing_tokens
         base = self.fixed.total + estimates.current_tokens + opening.header_tokens
-        summary = opening.summary_tokens if window.cut is None or window.cut.keeps_summary else 0
+        summary = opening.summary_tokens if self.previous.keeps_summary else 0
         visible = base + summary + opening.lead_tokens + opening.pinned_tokens + sums[-1] + closing
-        if visible + (estimates.notice_tokens if window.cut else 0) <= ENOUGH * available:
+        if window.cut:
+            visible += estimates.notice_tokens
+        if visible <= ENOUGH * available:
             return 0, 0, True, replace(estimates, turn_tokens=available)
         head = self._head(estimates)
-        lead_tokens = opening.lead_tokens + sums[head]
-        never_cut = (
-            base + estimates.notice_tokens + lead_tokens + opening_pins_tokens(window, estimates.last_group, head)
-        )
+        never_cut = base + estimates.notice_tokens + opening.lead_tokens + sums[head]
+        never_cut += opening_pins_tokens(window, estimates.last_group, head)
         last_tokens = sums[-1] - sums[estimates.last_group] + closing
         if head and never_cut + last_tokens > available:
-            head, never_cut = 0, never_cut - sums[head]
+            never_cut -= sums[head]
+            head = 0
         keeps_summary = bool(summary) and never_cut + summary + last_tokens <= available
-        spent = never_cut + (summary if keeps_summary else 0)
+        spent = never_cut + summary if keeps_summary else never_cut
         free = available - spent
-        target, reach = int(LOW_MARK * available) - spent, int(REACH * available) - spent
-        target = max(target, int(self.context.floor * free))
+        target = max(int(LOW_MARK * available) - spent, int(self.context.floor * free))
+        reach = int(REACH * available) - spent
         turn_tokens = 0
         if self._has_excerpts:
             highest = max(int(HIGH_MARK * available) - spent, free // 2, target)
             room = max(min((available - base) // 2, highest - last_tokens), 0)
             most = max(min((available - base + estimates.result_tokens) // 2, free - last_tokens), 0)
             reserved = reserved_places(window, estimates.last_group)
-            turn_tokens = choose_user_turns(
-                window, estimates.last_group, room, reserved, self.counter, most=most
-            ).tokens
+            excerpts = choose_user_turns(window, estimates.last_group, room, reserved, self.counter, most=most)
+            turn_tokens = excerpts.tokens
             estimates = replace(estimates, turn_tokens=room, most_turn_tokens=most)
             target = min(target, highest - turn_tokens)
             reach = min(int(TAIL_REACH * available) - spent, highest - turn_tokens)
@@ -439,13 +438,11 @@ class _Cutter:
         if self._has_excerpts:
             index = min(index, estimates.last_group)
             spare = int(LOW_MARK * available) - spent - turn_tokens - (sums[-1] - sums[index] + closing)
-            digest_tokens = min(int(DIGEST_SHARE * available), free // 4) if self.context.strategy == "digest" else 0
-            return (
-                index,
-                0,
-                keeps_summary,
-                replace(estimates, closing_tokens=max(spare, 0), digest_tokens=digest_tokens),
-            )
+            digest_tokens = 0
+            if self.context.strategy == "digest":
+                digest_tokens = min(int(DIGEST_SHARE * available), free // 4)
+            estimates = replace(estimates, closing_tokens=max(spare, 0), digest_tokens=digest_tokens)
+            return index, 0, keeps_summary, estimates
         recent = recent_turns_start(window)
         if sums[-1] - sums[recent] + closing <= free // 2:
             index = min(index, recent)
@@ -454,7 +451,7 @@ class _Cutter:
 
     def _head(self, estimates: CutEstimates) -> int:
         """Return the end of the head that stays in front. It is chosen once, by the first cut, and never changes."""
-        if self.context.strategy != "middle_out" or self.window.cut or (self.context.mark and self.context.mark.body):
+        if self.context.strategy != "middle_out" or self.window.cut or self._has_summary:
             return 0
         end = bisect_right(estimates.sums, int(HEAD * self.available)) - 1
         return group_before(self.window, end + 1)
@@ -470,59 +467,56 @@ class _Cutter:
         shows_task: bool = True,
     ) -> Cut:
         """Return the cut that keeps everything from message `index` on, and everything before message `head`."""
-        window, opening, current, context = self.window, self.window.opening, self.window.cut, self.context
-        begin = window.row_of[index] if 0 < index < len(window.messages) else len(window.rows) if index else 0
-        first = window.first
-        if index:
-            first = window.rows[begin].ref if begin < len(window.rows) else MessageRef(window.head + 1, 0)
-        head_end = window.row_at(head).ref if head else current.head if current else None
-        request, lead = pending_request(window, index), opening.lead
+        window = self.window
+        context = self.context
+        opening = window.opening
+        previous = self.previous
+        begin, first = self._start(index)
+        head_end = window.row_at(head).ref if head else previous.head
+        request = pending_request(window, index)
         note = self._excerpts(index, estimates, shows_request=shows_request, shows_task=shows_task)
         chunks = self._digest(index, estimates, note.tokens)
-        lead_start = lead[0].ref if lead else window.first
-        omitted_kinds = {kind for kind, is_shown in (("asked", shows_request), ("task", shows_task)) if not is_shown}
-        hidden = [
-            pin
-            for pin in merge_pins(
-                *lasting_pins(window), *((request,) if request else ()), *note.pins, *digest_pins(chunks, self.counter)
-            )
-            if pin.place < first
-            and pin.kind not in omitted_kinds
-            and not (head_end is not None and lead_start <= pin.place < head_end)
-        ]
-        passed = begin + (current.preceding_messages if current else 0)
-        stored = [row for pin in hidden if pin.kind != "digest" for row in pin.rows]
-        hidden_turns = note.hidden_turns({row.ref for row in stored})
+        pins = lasting_pins(window)
+        if request is not None:
+            pins.append(request)
+        pins += [*note.pins, *digest_pins(chunks, self.counter)]
+        shows = {"asked": shows_request, "task": shows_task}
+        hidden = [pin for pin in self._hidden_pins(pins, first, head_end) if shows.get(pin.kind, True)]
+
+        stored_rows = [row for pin in hidden if pin.kind != "digest" for row in pin.rows]
+        hidden_turns = note.hidden_turns({row.ref for row in stored_rows})
         unshown = lost_turns(window) + len(hidden_turns)
-        pinned = sum(visible_start(context.mark) <= row.ref < first for row in stored)
+        passed = begin + previous.preceding_messages
+        visible_from = visible_start(context.mark)
+        pinned = sum(visible_from <= row.ref < first for row in stored_rows)
         omitted = passed - pinned - (window.row_of[head] if head else len(opening.lead))
-        tokens = window.sums[index] - window.sums[head] + opening.pinned_tokens
-        tokens += current.omitted_tokens if current else 0
-        tokens = max(tokens - sum(pin.tokens(window.rules.wire, window.rules.images) for pin in hidden), 0)
+        tokens = window.sums[index] - window.sums[head] + opening.pinned_tokens + previous.omitted_tokens
+        tokens -= sum(pin.tokens(window.rules.wire, window.rules.images) for pin in hidden)
+        tokens = max(tokens, 0)
         notice = omission_notice(
             context.session,
             max(omitted, 0),
             tokens,
             lookup=window.rules.lookup,
-            summary=bool(context.mark and context.mark.body) and not keeps_summary,
+            summary=self._has_summary and not keeps_summary,
             pins=bool(hidden),
-            excerpts=any(row.message.role == "user" for pin in note.pins for row in pin.rows),
+            excerpts=note.has_user_turns(),
             unshown=unshown,
         )
-        stays = (keeps_summary or not opening.summary_tokens, shows_request, shows_task)
-        if index == 0 and stays == self._shows_now() and omitted == (current.omitted_messages if current else 0):
+        shows_after = (keeps_summary or not opening.summary_tokens, shows_request, shows_task)
+        if index == 0 and shows_after == self._shows_now() and omitted == previous.omitted_messages:
             # Nothing more is omitted than before, so the old notice stays and the prefix with it.
-            notice = current.omission_notice if current else ""
+            notice = previous.omission_notice
         return Cut(
             context.view,
             context.number,
-            window.head,
-            first,
-            notice,
-            max(omitted, 0),
-            tokens,
-            estimates.plain_until,
-            keeps_summary,
+            at_seq=window.head,
+            first=first,
+            omission_notice=notice,
+            omitted_messages=max(omitted, 0),
+            omitted_tokens=tokens,
+            strip_thinking_until_seq=estimates.plain_until,
+            keeps_summary=keeps_summary,
             truncate_until_seq=estimates.clip_until,
             max_result_tokens=estimates.clip_tokens,
             pending_request_ref=request.place if request else None,
@@ -531,13 +525,32 @@ class _Cutter:
             shows_pending_request=shows_request,
             preceding_messages=passed,
             images_until_seq=estimates.images_until,
-            excerpts=tuple(pin.place for pin in note.pins),
+            excerpts=pin_places(note.pins, "excerpt"),
             excerpt_tokens=note.limit,
             unshown_turns=unshown,
             withheld_turns=hidden_turns[-MOST_WITHHELD:],
-            instructions=tuple(pin.place for pin in hidden if pin.kind == "instruction"),
+            instructions=pin_places(hidden, "instruction"),
             digest=chunks,
         )
+
+    def _start(self, index: int) -> tuple[int, MessageRef]:
+        """Return the index and the position of the first row that a cut at message `index` keeps."""
+        window = self.window
+        if index == 0:
+            return 0, window.first
+        if index == len(window.messages):
+            return len(window.rows), MessageRef(window.head + 1, 0)
+        begin = window.row_of[index]
+        return begin, window.rows[begin].ref
+
+    def _hidden_pins(self, pins: Iterable[Pinned], first: MessageRef, head_end: MessageRef | None) -> Iterator[Pinned]:
+        """Yield the pins before the first row that stays, without those in the head, each group once."""
+        lead = self.window.opening.lead
+        head_start = lead[0].ref if lead else self.window.first
+        for pin in merge_pins(*pins):
+            is_in_head = head_end is not None and head_start <= pin.place < head_end
+            if pin.place < first and not is_in_head:
+                yield pin
 
     def _digest(self, index: int, estimates: CutEstimates, excerpt_tokens: int) -> tuple[DigestChunk, ...]:
         """Return the digest of a cut at message `index`, in the tokens that the excerpts leave of their limit."""
@@ -545,7 +558,7 @@ class _Cutter:
         if self.context.strategy != "digest" or not estimates.digest_tokens or index == len(window.messages):
             return ()
         if index == 0:
-            return window.cut.digest if window.cut is not None else ()
+            return self.previous.digest
         reserved = {row.ref for pin in lasting_pins(window) for row in pin.rows}
         limit = max(estimates.digest_tokens - excerpt_tokens, 0)
         escape = window.rules.path_format.late_text
@@ -553,27 +566,25 @@ class _Cutter:
 
     def _shows_now(self) -> tuple[bool, bool, bool]:
         """Return whether summary, pending request and first message are shown before the cut."""
-        current = self.window.cut
-        if current is None:
-            return True, True, True
-        keeps_summary = current.keeps_summary or not self.window.opening.summary_tokens
-        return keeps_summary, current.shows_pending_request, current.shows_first_message
+        previous = self.previous
+        keeps_summary = previous.keeps_summary or not self.window.opening.summary_tokens
+        return keeps_summary, previous.shows_pending_request, previous.shows_first_message
 
     def _excerpts(self, index: int, estimates: CutEstimates, *, shows_request: bool, shows_task: bool) -> Excerpts:
         """Return the excerpts of a cut at message `index`: the current ones where it omits nothing more."""
         window = self.window
+        omits_all = index == len(window.messages)
         if not self._has_excerpts:
-            is_last = index == len(window.messages)
-            excerpts = (
-                last_excerpt(window, estimates.turn_tokens, reserved_places(window, index)) if is_last else Excerpts()
-            )
+            if not omits_all:
+                return Excerpts()
+            excerpts = last_excerpt(window, estimates.turn_tokens, reserved_places(window, index))
             return structs.replace(excerpts, turns=frozenset())
         if index == 0 and (estimates.turn_tokens or estimates.most_turn_tokens):
             pins = tuple(pin for pin in window.opening.pins if pin.kind == "excerpt")
             tokens = sum(pin.tokens(window.rules.wire) for pin in pins)
             return Excerpts(pins, pins[0].limit if pins else 0, tokens, turn_places(window, 0))
         reserved = reserved_places(window, index, shows_request=shows_request, shows_task=shows_task)
-        if index == len(window.messages):
+        if omits_all:
             return last_excerpt(window, estimates.turn_tokens, reserved)
         excerpts = choose_user_turns(
             window, index, estimates.turn_tokens, reserved, self.counter, most=estimates.most_turn_tokens

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable
 
 from msgspec import structs
 
 from nexus.assembly.fit.instructions import instruction_pin, instruction_pins
-from nexus.assembly.fit.pins import Pinned, excerpt_pin, merge_pins, withheld_pin
+from nexus.assembly.fit.pins import PinKind, Pinned, excerpt_pin, merge_pins, withheld_pin
 from nexus.assembly.fit.window import Window
 from nexus.types.ledger_entries import Cut, MessageRef, StoredMessage
 
@@ -16,16 +17,18 @@ def pending_request(window: Window, index: int) -> Pinned | None:
     """Return the user message that the messages from `index` on answer, None if they begin with it."""
     if index >= len(window.messages):
         return None
+    limit = window.rules.limits.max_tokens
     turn = bisect_right(window.turns, index) - 1
     row = window.row_at(window.turns[turn]) if turn >= 0 else None
     # The message that opens a conversation which an assistant begins is not a request.
     if row is None or row.message.role == "assistant":
-        opening = window.opening
-        pin = next((pin for pin in opening.pins if pin.place == opening.pending_request), None)
-        return structs.replace(pin, limit=window.rules.limits.max_tokens, kind="asked") if pin is not None else None
+        for pin in window.opening.pins:
+            if pin.place == window.opening.pending_request:
+                return structs.replace(pin, limit=limit, kind="asked")
+        return None
     if window.turns[turn] == index or row.message.role != "user":
         return None
-    return Pinned(row.ref, (row,), window.rules.limits.max_tokens, "asked")
+    return Pinned(row.ref, (row,), limit, "asked")
 
 
 def lasting_pins(window: Window) -> list[Pinned]:
@@ -35,10 +38,18 @@ def lasting_pins(window: Window) -> list[Pinned]:
     return [*pins, *instruction_pins((*rows, *window.instructions))]
 
 
+def pin_places(pins: Iterable[Pinned], kind: PinKind) -> tuple[MessageRef, ...]:
+    """Return the positions of the pins of a kind."""
+    return tuple(pin.place for pin in pins if pin.kind == kind)
+
+
 def opening_pins(window: Window, index: int) -> tuple[Pinned, ...]:
     """Return the pins of a cut at message `index`, without excerpts: the lasting ones and the pending request."""
+    pins = lasting_pins(window)
     request = pending_request(window, index)
-    return merge_pins(*lasting_pins(window), *((request,) if request else ()))
+    if request is not None:
+        pins.append(request)
+    return merge_pins(*pins)
 
 
 def reserved_places(
@@ -53,16 +64,15 @@ def reserved_places(
 def opening_pins_tokens(window: Window, index: int, head: int = 0) -> int:
     """Return the tokens of the pins that the opening of a cut at message `index` shows, without excerpts."""
     rules = window.rules
-    place = window.rows[max(window.row_of[index], 0)].ref if index < len(window.messages) else None
-    head_end = window.row_at(head).ref if head else None
-    lead = {row.ref for row in window.opening.lead}
-    return sum(
-        pin.tokens(rules.wire, rules.images)
-        for pin in opening_pins(window, index)
-        if (place is None or pin.place < place)
-        and pin.place not in lead
-        and not (head_end is not None and window.first <= pin.place < head_end)
-    )
+    pins = opening_pins(window, index)
+    if index < len(window.messages):
+        place = window.rows[max(window.row_of[index], 0)].ref
+        pins = [pin for pin in pins if pin.place < place]
+    if head:
+        head_end = window.row_at(head).ref
+        pins = [pin for pin in pins if not window.first <= pin.place < head_end]
+    lead_places = {row.ref for row in window.opening.lead}
+    return sum(pin.tokens(rules.wire, rules.images) for pin in pins if pin.place not in lead_places)
 
 
 def excerpt_pins(window: Window, cut: Cut) -> list[Pinned]:

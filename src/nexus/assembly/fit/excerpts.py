@@ -60,6 +60,10 @@ class Excerpts(Struct, frozen=True):
     turns: frozenset[MessageRef] = frozenset()
     """Positions of all user turns that it could show."""
 
+    def has_user_turns(self) -> bool:
+        """Return True if a user speaks in the note."""
+        return any(row.message.role == "user" for pin in self.pins for row in pin.rows)
+
     def hidden_turns(self, shown_places: Collection[MessageRef]) -> tuple[MessageRef, ...]:
         """Return the positions of the turns that are neither excerpts nor shown otherwise, in order."""
         return tuple(sorted(self.turns - {pin.place for pin in self.pins} - set(shown_places)))

@@ -10,6 +10,7 @@ from msgspec import Struct
 from nexus.assembly.fit import repair
 from nexus.assembly.fit.client_ids import copy_of_ids, with_client_ids
 from nexus.assembly.fit.images import with_sendable_images
+from nexus.assembly.fit.instructions import has_tools, is_instruction
 from nexus.assembly.fit.request_images import RequestImages
 from nexus.assembly.fit.truncate import truncate_results
 from nexus.assembly.fit.window import Window
@@ -71,20 +72,23 @@ class FitResult(Struct, frozen=True):
 def with_event(window: Window, event: tuple[Message, ...], counter: TokenCounter, cut: Cut | None) -> FitResult:
     """Return the result with the event as this window's history will show it, counted in that form."""
     window = _with_client_ids(window, event, counter)
+    rules = window.rules
     changes = Counter[str]()
-    event = tuple(with_sendable_images(message, window.rules.image_limits, changes) for message in event)
-    seq, limits, render = window.head + 1, window.rules.limits, window.rules.render
-    limit, keeps_images = limits.limit(seq), not limits.aged(seq)
+    event = tuple(with_sendable_images(message, rules.image_limits, changes) for message in event)
+    seq = window.head + 1
+    limit = rules.limits.limit(seq)
     truncated = event
     if limit:
-        truncated = tuple(
-            message
-            if render >= 7 and message_tokens(message, counter).tokens <= limit  # as the history will show it
-            else truncate_results(
-                message, limit, counter, keeps_images=keeps_images, lookup=window.rules.lookup, render=render
+        keeps_images = not rules.limits.aged(seq)
+
+        def truncate(message: Message) -> Message:
+            if rules.render >= 7 and message_tokens(message, counter).tokens <= limit:  # as the history will show it
+                return message
+            return truncate_results(
+                message, limit, counter, keeps_images=keeps_images, lookup=rules.lookup, render=rules.render
             )
-            for message in event
-        )
+
+        truncated = tuple(map(truncate, event))
     verbatim: tuple[int, ...] = ()
     if window.pin_waits():
         verbatim = tuple(at for at in repair.with_answers(window.fold, event) if truncated[at] is not event[at])
@@ -93,7 +97,7 @@ def with_event(window: Window, event: tuple[Message, ...], counter: TokenCounter
     answers = any(message.role == "tool" for message in event)
     closing_count = 0 if answers else len(repair.closing_messages(window.fold))
     sizes = [message_tokens(message, counter) for message in visible]
-    tokens = [window.rules.weight(message, size) + size.optional for message, size in zip(visible, sizes, strict=True)]
+    tokens = [rules.weight(message, size) + size.optional for message, size in zip(visible, sizes, strict=True)]
     return FitResult(
         window,
         tuple(visible),
@@ -121,3 +125,39 @@ def _with_client_ids(window: Window, event: tuple[Message, ...], counter: TokenC
 def total_tokens(result: FitResult, fixed: FixedTokens) -> int:
     """Return the base tokens of the whole prompt."""
     return fixed.total + result.window.tokens + result.closing_tokens + result.current_tokens
+
+
+def fixed_parts(result: FitResult, fixed: FixedTokens, counter: TokenCounter) -> dict[str, int]:
+    """Return the base tokens of the parts that no cut omits, by name."""
+    window = result.window
+    opening = window.opening
+    wire = window.rules.wire
+    list_heads = {"tools in the list": 0, "instructions in the list": 0}
+
+    def add_head(message: Message, tokens: int) -> None:
+        if not is_instruction(message):
+            return
+        name = "tools in the list" if has_tools(message) else "instructions in the list"
+        list_heads[name] += tokens
+
+    in_opening = 0
+    for pin in window.hidden_pins():
+        if pin.kind == "instruction":
+            tokens = pin.tokens(wire, window.rules.images)
+            in_opening += tokens
+            add_head(pin.rows[0].message, tokens)
+    for message in result.event:
+        add_head(message, message_tokens(message, counter).on(wire))
+    in_opening = min(in_opening, opening.pinned_tokens)
+    in_event = min(sum(list_heads.values()) - in_opening, result.current_tokens)
+
+    parts = {"system": fixed.system, "tools": fixed.tools}
+    parts.update((name, tokens) for name, tokens in list_heads.items() if tokens)
+    parts["current event"] = result.current_tokens - in_event
+    if fixed.preamble:
+        parts["blocks before the conversation"] = fixed.preamble
+    parts["last group"] = window.sums[-1] + result.closing_tokens
+    parts["omission notice"] = opening.tokens - opening.pinned_tokens
+    if opening.pinned_tokens > in_opening:
+        parts["pinned messages"] = opening.pinned_tokens - in_opening
+    return parts

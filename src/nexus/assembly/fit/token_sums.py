@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 
 from nexus.assembly.fit.pins import FRAME_TOKENS
 from nexus.assembly.fit.truncate import freed_tokens
@@ -79,9 +78,12 @@ def projected_sums(window: Window, until: int, tokens: int, plain_until: int, im
     Results in entries up to `until` are limited to `tokens`. Thinking and memory notes go in entries up to `plain_until`.
     Images in entries up to `images` count as notes, all others as images, whatever the current cut made of them.
     """
-    sums, total = [0], 0
-    rules, reductions = window.rules, window.reductions
-    max_tokens, new_tokens = rules.limits.max_tokens, rules.limits.new_tokens
+    sums = [0]
+    total = 0
+    rules = window.rules
+    reductions = window.reductions
+    max_tokens = rules.limits.max_tokens
+    new_tokens = rules.limits.new_tokens
     for index, message in enumerate(window.messages):
         size = window.sums[index + 1] - window.sums[index]
         if window.row_of[index] < 0:
@@ -89,7 +91,8 @@ def projected_sums(window: Window, until: int, tokens: int, plain_until: int, im
             sums.append(total)
             continue
         row = window.rows[window.row_of[index]]
-        place, seq = row.ref, row.ref.seq
+        place = row.ref
+        seq = place.seq
         if window.optional_tokens[index] and seq <= plain_until:
             size -= window.optional_tokens[index]
         has_notes = seq <= rules.limits.images and place not in rules.keeps_images
@@ -130,17 +133,19 @@ def image_eviction_pays_off(window: Window, until: int, available: int, *, rewri
     a tenth of the available tokens, and at least as many tokens as the provider then processes again: with cached tokens
     at a tenth of the price and cache writes at five quarters, a dozen calls pay that back.
     """
-    savings = [
-        *takewhile(
-            lambda saving: window.rows[window.row_of[saving[0]]].ref.seq <= until, window.reductions.image_savings
-        )
-    ]
-    gain = sum(tokens for _, tokens in savings)
-    if rewrites_prefix or gain < max(LEAST_IMAGES * available, 1):
-        return rewrites_prefix and gain > 0
-    first = savings[0][0]
+    savings = window.reductions.image_savings
+    gain = 0
+    for index, tokens in savings:
+        if window.rows[window.row_of[index]].ref.seq > until:
+            break
+        gain += tokens
+    if rewrites_prefix:
+        return gain > 0
+    if gain < max(LEAST_IMAGES * available, 1):
+        return False
+    first_image, _ = savings[0]
     # A cut removes thinking and memory notes too, so the prefix may change before the first image.
-    changed = next((index for index, tokens in enumerate(window.optional_tokens[:first]) if tokens), first)
+    changed = next((index for index, tokens in enumerate(window.optional_tokens[:first_image]) if tokens), first_image)
     return gain >= window.sums[-1] - window.sums[changed] - gain
 
 
@@ -151,6 +156,17 @@ def first_group_within(window: Window, sums: Sequence[int], tokens: int) -> int:
     earliest = bisect_left(sums, sums[-1] - tokens)
     position = bisect_left(window.groups, earliest)
     return window.groups[position] if position < len(window.groups) else len(window.messages)
+
+
+def last_aged_seq(window: Window, fresh_index: int, fresh_seq: int) -> int:
+    """Return the seq of the last entry whose results are not fresh: a reply is stored in the entry of results before it."""
+    for index in range(fresh_index, len(window.messages)):
+        row = window.row_at(index)
+        if row.ref.seq != fresh_seq:
+            break
+        if any(row.message.results()):
+            return fresh_seq - 1
+    return fresh_seq
 
 
 def group_before(window: Window, index: int) -> int:

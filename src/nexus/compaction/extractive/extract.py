@@ -31,6 +31,7 @@ _TYPED_CHARS = 1_200  # of a longer message only sentences with a cue or a value
 _TYPED_LINES = 6  # of more lines only sentences count: the others are output, lists of steps and tables
 _REQUEST_CHARS = 300
 _NAME_LETTERS = 3
+_LEAST_LETTERS = 6  # of a statement
 _COMPARED = 200  # open tasks and reports that are compared with each other: bounds the time
 _DONE_SHARE = 0.6  # of the words of an open task, in a later report: it is done
 _BOLD = re.compile(r"\*\*([^*]{1,300})\*\*")
@@ -44,8 +45,11 @@ _COMPARABLE = frozenset({"constraint", "preference", "fact", "decision", "open",
 class Extract(Struct, frozen=True):
     """Result of extraction."""
 
-    task: str  # the user's first request, at most _TASK_CHARS characters
-    findings: tuple[ExtractedLine, ...]  # in the order of their messages; identifiers last
+    task: str
+    """The user's first request, at most `_TASK_CHARS` characters."""
+
+    findings: tuple[ExtractedLine, ...]
+    """In the order of their messages; identifiers last."""
 
 
 def extract(rows: Iterable[StoredMessage], previous: Sequence[ExtractedLine] = (), task: str = "") -> Extract:
@@ -57,23 +61,49 @@ def extract(rows: Iterable[StoredMessage], previous: Sequence[ExtractedLine] = (
         task: First request in the previous summary; by default the first text of a user in these rows.
     """
     rows = list(rows)
+    texts = _spoken_texts(rows)
+    user_texts = [text for row, text in texts if row.message.role == "user" and text]
+    first_request = task or next(iter(user_texts), "")
+    is_answered = _is_answered(rows)
+    # The first request, and the newest if its line contains all of it, are in the summary anyway.
+    repeated = first_request
+    if user_texts and not is_answered and len(user_texts[-1]) <= _REQUEST_CHARS:
+        repeated += f" {user_texts[-1]}"
+    findings = _stated_findings(texts, " ".join(repeated.split()))
+    findings += _newest(texts, task, is_answered=is_answered)
+    previous_activity = [line for line in previous if line.kind in _ACTIVITY]
+    findings += _without_settled(tool_activity(rows, previous_activity), rows)
+    findings += tool_statements(rows)
+    findings.sort(key=lambda finding: finding.place)
+    previous_statements = [line for line in previous if line.kind not in _ACTIVITY]
+    live = _without_done(_without_superseded([*previous_statements, *findings]))
+    task = _without_replaced(task or first_request[:_TASK_CHARS], live)
+    return Extract(task, (*live, *_identifiers(texts, live)))
+
+
+def _spoken_texts(rows: Iterable[StoredMessage]) -> list[tuple[StoredMessage, str]]:
+    """Return the messages of all but tools with what they say, without commands, markup and secrets."""
     texts: list[tuple[StoredMessage, str]] = []
     for row in rows:
-        if row.message.role != "tool" and not (row.message.role == "user" and is_injected(row.message)):
-            by_user = row.message.role == "user"
-            text = statements.limit_length(typed_text(row.message) if by_user else row.message.text())
-            text = statements.strip_markup(text) if by_user else text
-            if by_user and patterns.SLASH_COMMAND.match(text):
+        message = row.message
+        if message.role == "tool":
+            continue
+        if message.role == "user":
+            if is_injected(message):
                 continue
-            texts.append((row, redact(text).text.strip()))
-    by_user = [text for row, text in texts if row.message.role == "user" and text]
-    first = task or next(iter(by_user), "")
-    # The first request, and the newest if its line contains all of it, are in the summary anyway.
-    is_answered = _is_answered(rows)
-    newest = [text for text in by_user[-1:] if len(text) <= _REQUEST_CHARS and not is_answered]
-    repeated = " ".join(" ".join([first, *newest]).split())
-    findings: list[ExtractedLine] = []
+            text = statements.strip_markup(statements.limit_length(typed_text(message)))
+            if patterns.SLASH_COMMAND.match(text):
+                continue
+        else:
+            text = statements.limit_length(message.text())
+        texts.append((row, redact(text).text.strip()))
+    return texts
+
+
+def _stated_findings(texts: Sequence[tuple[StoredMessage, str]], repeated: str) -> list[ExtractedLine]:
+    """Return the statements of the messages, without what a summary has anyway: `repeated`."""
     newest_answer = next((row.ref for row, text in reversed(texts) if row.message.role == "assistant" and text), None)
+    findings: list[ExtractedLine] = []
     for row, text in texts:
         for line in _statements(row, text):
             if line.text.startswith(LEFT_OPEN) and row.ref != newest_answer:
@@ -81,76 +111,89 @@ def extract(rows: Iterable[StoredMessage], previous: Sequence[ExtractedLine] = (
             is_uncued = line.kind == "fact" and line.weight in (statements.EXACT, statements.PLAIN)
             if not (is_uncued and line.text in repeated):
                 findings.append(line)
-    activity = [line for line in previous if line.kind in _ACTIVITY]
-    findings += [
-        *_newest(texts, task, is_answered=is_answered),
-        *_without_settled(tool_activity(rows, activity), rows),
-        *tool_statements(rows),
-    ]
-    findings.sort(key=lambda finding: finding.place)
-    live = _without_superseded([*(line for line in previous if line.kind not in _ACTIVITY), *findings])
-    live = _without_done(live)
-    task = task or first[:_TASK_CHARS]
-    stated = list(sentences(task))
-    later = [_statement_text(finding) for finding in live if _is_comparable(finding) and finding.by_user]
-    for at in superseded_sentences([*stated, *later]):
-        if at < len(stated):
-            task = task.replace(stated[at], "[replaced later]")
-    return Extract(task, (*live, *_identifiers(texts, live)))
+    return findings
+
+
+def _without_replaced(task: str, findings: Iterable[ExtractedLine]) -> str:
+    """Return the task with a note in place of each sentence that a statement of the user replaces."""
+    task_sentences = list(sentences(task))
+    later_sentences = [_statement_text(line) for line in findings if line.by_user and _is_comparable(line)]
+    for at in superseded_sentences([*task_sentences, *later_sentences]):
+        if at < len(task_sentences):
+            task = task.replace(task_sentences[at], "[replaced later]")
+    return task
 
 
 def _statements(row: StoredMessage, text: str) -> list[ExtractedLine]:
     """Return the sentences of a message that have a cue, and those of a user that state something."""
-    by_user = row.message.role in ("user", "system")
+    role = row.message.role
+    by_user = role in ("user", "system")
+    line_count = sum(bool(line.strip()) for line in text.split("\n"))
     findings: list[ExtractedLine] = []
-    line_count = len([line for line in text.split("\n") if line.strip()])
-    is_single, is_long = line_count == 1, line_count > _TYPED_LINES
     for sentence in sentences(text):
         plain = _BOLD.sub(r"\1", sentence)
         if sentence.startswith("#") or plain.endswith((":", "：")):  # a heading, or the beginning of a list
             continue
-        label, bare = patterns.parse_label(plain)
+        label, statement = patterns.parse_label(plain)
         kind = label if by_user else None
         if kind in (None, "fact", "open"):
-            cue = cued_kind(bare, by_user=by_user)
-            kind = cue if kind is None or cue in ("constraint", "preference") else kind
+            cue = cued_kind(statement, by_user=by_user)
+            if kind is None or cue in ("constraint", "preference"):
+                kind = cue
         uncued_weight = 0
         if kind is None and by_user:
-            typed = row.message.role == "user" and len(text) <= _TYPED_CHARS
-            uncued_weight = statements.weight_of(bare) if typed or statements.states_value(bare) else 0
-            # In a list or output only sentences count, and lines with a value in a short one.
-            is_loose = uncued_weight == statements.VALUE and not is_long
-            if uncued_weight and (is_single or is_loose or statements.is_full_sentence(bare)):
-                kind = "fact"
-        if _is_description(kind, bare, by_user=by_user, is_long=is_long) and not label:
-            kind = None
-        line = _LEAD.sub("", bare).strip()
-        if kind is None or sum(letter.isalnum() for letter in line) < 6:
+            is_typed = role == "user" and len(text) <= _TYPED_CHARS
+            uncued_weight = _uncued_weight(statement, line_count, is_typed=is_typed)
+            kind = "fact" if uncued_weight else None
+        is_description = not label and _is_description(kind, statement, by_user=by_user, line_count=line_count)
+        line = _LEAD.sub("", statement).strip()
+        if kind is None or is_description or sum(map(str.isalnum, line)) < _LEAST_LETTERS:
             continue
-        if not by_user:
-            left = LEFT_OPEN if kind == "open" else ""
-            weight = _ASSISTANT_WEIGHTS.get(kind, 30)
-            findings.append(ExtractedLine(kind, left + line, row.ref, weight, pending=kind == "open"))
-            continue
-        weight = uncued_weight or _WEIGHTS[kind] + (5 if label else 0)
-        if row.message.role == "system":
-            weight = 60
-        elif not label and patterns.is_soft(bare):
-            weight = 35
-        elif len(text) > _PASTED_CHARS:
-            weight -= 30
-        findings.append(ExtractedLine(kind, line, row.ref, min(weight, 100), by_user=row.message.role == "user"))
+        if by_user:
+            weight = _user_weight(row, text, statement, label, uncued_weight or _WEIGHTS[kind])
+            findings.append(ExtractedLine(kind, line, row.ref, weight, by_user=role == "user"))
+        elif kind == "open":
+            findings.append(ExtractedLine("open", LEFT_OPEN + line, row.ref, _ASSISTANT_WEIGHTS["open"], pending=True))
+        else:
+            findings.append(ExtractedLine(kind, line, row.ref, _ASSISTANT_WEIGHTS.get(kind, 30)))
     return findings
 
 
-def _is_description(kind: Kind | None, sentence: str, *, by_user: bool, is_long: bool) -> bool:
+def _user_weight(row: StoredMessage, text: str, statement: str, label: Kind | None, weight: int) -> int:
+    """Return the weight of a user's statement: more with a label, less for small talk and in pasted material."""
+    if row.message.role == "system":
+        return 60
+    if not label and patterns.is_soft(statement):
+        return 35
+    if label:
+        weight += 5
+    if len(text) > _PASTED_CHARS:
+        weight -= 30
+    return min(weight, 100)
+
+
+def _uncued_weight(statement: str, line_count: int, *, is_typed: bool) -> int:
+    """Return the weight of a user's sentence without a cue; 0 if it states nothing.
+
+    In a list or output only sentences count, and lines with a value in a short one.
+    """
+    if not is_typed and not statements.states_value(statement):
+        return 0
+    weight = statements.weight_of(statement)
+    is_loose_value = weight == statements.VALUE and line_count <= _TYPED_LINES
+    if line_count == 1 or is_loose_value or statements.is_full_sentence(statement):
+        return weight
+    return 0
+
+
+def _is_description(kind: Kind | None, sentence: str, *, by_user: bool, line_count: int) -> bool:
     """Return true for a sentence with the cue of a task or rule that reports a state."""
     if kind == "open" and by_user:
         return patterns.is_volatile(sentence) and "[ ]" not in sentence
     if kind == "open":
         return patterns.refers_back(sentence)
     # In a plan or report, "no user content" is a property.
-    return kind == "constraint" and is_long and sentence.lower().startswith("no ")
+    return kind == "constraint" and line_count > _TYPED_LINES and sentence.lower().startswith("no ")
 
 
 def _without_settled(activity: Sequence[ExtractedLine], rows: Sequence[StoredMessage]) -> list[ExtractedLine]:
@@ -171,15 +214,16 @@ def _without_done(findings: Sequence[ExtractedLine]) -> list[ExtractedLine]:
     """Return the findings without open tasks that a later report names, and reports on files that were removed."""
     removed = {line.text.rsplit("/", 1)[-1] for line in findings if line.text.startswith("removed ")}
     tasks = [at for at, line in enumerate(findings) if line.kind == "open" and not line.text.startswith(REQUEST)]
-    reports = [(at, statements.subject_words(line.text)) for at, line in enumerate(findings) if line.kind == "done"][
-        -_COMPARED:
-    ]
+    reports = [at for at, line in enumerate(findings) if line.kind == "done"][-_COMPARED:]
+    done_words = {at: statements.subject_words(findings[at].text) for at in reports}
     stale: set[int] = set()
     for at in tasks[-_COMPARED:]:
         words = statements.subject_words(_statement_text(findings[at]))
-        if any(after > at and len(words & done) >= max(len(words) * _DONE_SHARE, 1) for after, done in reports):
+        least_shared = max(len(words) * _DONE_SHARE, 1)
+        later_reports = (report for report in reports if report > at)
+        if any(len(words & done_words[report]) >= least_shared for report in later_reports):
             stale.add(at)
-    for at, _ in reports:
+    for at in reports:
         if any(name.rsplit("/", 1)[-1] in removed for name, _, _ in find_identifiers(findings[at].text)):
             stale.add(at)
     return [line for at, line in enumerate(findings) if at not in stale]
@@ -208,10 +252,11 @@ def _newest(texts: Sequence[tuple[StoredMessage, str]], task: str, *, is_answere
         questions = [sentence for sentence in sentences(text) if sentence.endswith(("?", "？"))]
         findings += [ExtractedLine("open", QUESTION + text, row.ref, 80, pending=True) for text in questions[-2:]]
     recent = [(row, text) for row, text in texts if row.message.role != "system"][-8:]
-    for remaining, (row, text) in zip(range(len(recent), 0, -1), recent, strict=True):
-        line = f"{row.message.role.capitalize()}: {truncate_line(' '.join(statements.lines(text)), _RECENT_CHARS)}"
-        by_user = row.message.role == "user"
-        findings.append(ExtractedLine("recent", line, row.ref, 50 if remaining <= 2 else 22, by_user=by_user))
+    for at, (row, text) in enumerate(recent):
+        role = row.message.role
+        line = f"{role.capitalize()}: {truncate_line(' '.join(statements.lines(text)), _RECENT_CHARS)}"
+        weight = 50 if at >= len(recent) - 2 else 22
+        findings.append(ExtractedLine("recent", line, row.ref, weight, by_user=role == "user"))
     return findings
 
 
@@ -224,12 +269,15 @@ def _without_superseded(findings: Sequence[ExtractedLine]) -> list[ExtractedLine
         last[group, " ".join(finding.text.lower().split()).rstrip(".!。")] = index
     single = [findings[index] for index in sorted(last.values())]
     comparable = [index for index, finding in enumerate(single) if _is_comparable(finding)]
-    of_user = [index for index in comparable if single[index].by_user]
+    user_statements = [index for index in comparable if single[index].by_user]
     superseded: dict[int, str] = {}
-    for indexes in (comparable, of_user):
+    # Only a user's statement replaces what a user said.
+    for indexes, by_user in ((comparable, False), (user_statements, True)):
         rests = superseded_sentences([_statement_text(single[index]) for index in indexes])
-        same = {indexes[at]: rest for at, rest in rests.items() if single[indexes[at]].by_user == (indexes is of_user)}
-        superseded |= same
+        for at, rest in rests.items():
+            index = indexes[at]
+            if single[index].by_user == by_user:
+                superseded[index] = rest
     live: list[ExtractedLine] = []
     for index, finding in enumerate(single):
         if index not in superseded:
@@ -245,7 +293,8 @@ def _is_comparable(finding: ExtractedLine) -> bool:
 
 
 def _statement_text(finding: ExtractedLine) -> str:
-    return finding.text.partition(": ")[2] if finding.kind == "recent" or finding.pending else finding.text
+    has_label = finding.kind == "recent" or finding.pending
+    return finding.text.partition(": ")[2] if has_label else finding.text
 
 
 def _identifiers(texts: Sequence[tuple[StoredMessage, str]], live: Sequence[ExtractedLine]) -> list[ExtractedLine]:
@@ -268,7 +317,8 @@ def _identifiers(texts: Sequence[tuple[StoredMessage, str]], live: Sequence[Extr
 
 
 def _values(sentence: str) -> frozenset[str]:
-    return frozenset(value for clause in parse_clauses(sentence) for hits in clause.values.values() for value in hits)
+    by_kind = (values for clause in parse_clauses(sentence) for values in clause.values.values())
+    return frozenset[str]().union(*by_kind)
 
 
 def exact_identifiers(extracted: Extract, limit: int = 20) -> tuple[str, ...]:

@@ -28,11 +28,14 @@ class ExtractedLine(Struct, frozen=True):
 
     kind: Kind
     text: str
-    place: MessageRef  # source message; `seq` is 0 for a line of the previous summary
-    weight: int  # importance from 0 to 100
+    place: MessageRef
+    """Source message; `seq` is 0 for a line of the previous summary."""
+    weight: int
+    """Importance from 0 to 100."""
     pending: bool = False
     """The newest request or an unanswered question: the next summary looks for them again."""
-    by_user: bool = False  # only a user's statement replaces what a user said
+    by_user: bool = False
+    """Only a user's statement replaces what a user said."""
 
 
 # Only this much of a longer text is searched: the middle of a megabyte is pasted data.
@@ -186,22 +189,25 @@ def weight_of(sentence: str) -> int:
         return 0
     if has_figure(sentence) or _JOINED.search(sentence) or next(find_identifiers(sentence), None) is not None:
         return EXACT
-    courtesy = (
-        word_count(sentence) < MIN_WORDS or patterns.THANKS.match(sentence) is not None or patterns.is_soft(sentence)
-    )
-    return PLAIN if is_prose(sentence) and not courtesy else 0
+    if word_count(sentence) < MIN_WORDS or patterns.THANKS.match(sentence) or patterns.is_soft(sentence):
+        return 0
+    return PLAIN if is_prose(sentence) else 0
 
 
 def word_count(sentence: str) -> int:
     """Return the number of words; two Chinese, Japanese or Korean characters count as one."""
-    return len(sentence.split()) + (0 if sentence.isascii() else len(_WIDE.findall(sentence)) // 2)
+    return len(sentence.split()) + _wide_count(sentence) // 2
 
 
 def is_prose(sentence: str) -> bool:
     """Return true if most characters are letters, unlike in code, paths, tables or output."""
-    wide = 0 if sentence.isascii() else len(_WIDE.findall(sentence))
-    letters = sum(map(str.isalpha, sentence)) + sentence.count(" ") + wide
-    return letters >= _LETTER_SHARE * (len(sentence) + wide)
+    wide_count = _wide_count(sentence)
+    letters = sum(map(str.isalpha, sentence)) + sentence.count(" ") + wide_count
+    return letters >= _LETTER_SHARE * (len(sentence) + wide_count)
+
+
+def _wide_count(text: str) -> int:
+    return 0 if text.isascii() else len(_WIDE.findall(text))
 
 
 def ends_sentence(line: str) -> bool:
@@ -271,8 +277,9 @@ def _parse_clause(text: str, *, change: bool) -> Clause | None:
             continue
         # Tone and length share words ("terse" is both), so they are searched in the whole clause.
         source = text if kind in ("length", "tone") else bare
-        if hits := frozenset(re.sub(r"[\s,]+", "", hit[0].lower()).rstrip(".") for hit in form.finditer(source)):
-            values[kind] = hits
+        matches = frozenset(re.sub(r"[\s,]+", "", hit[0].lower()).rstrip(".") for hit in form.finditer(source))
+        if matches:
+            values[kind] = matches
             bare = form.sub(" ", bare)
     if not values:
         return None
@@ -306,17 +313,16 @@ def _replaces(later: Clause, old: Clause) -> bool:
     forbidding = _FORBIDS.search(later.text) is not None and _FORBIDS.search(old.text) is not None
     if forbidding and not later.change and _NAMES.issuperset(kinds):
         return False
-    ours, theirs = later.words, old.words
-    singleton = not _SINGLETONS.isdisjoint(kinds)
-    if ours == theirs:
-        return bool(ours) or later.change or singleton
-    if not ours or not theirs:
-        return singleton
+    has_one_value = not _SINGLETONS.isdisjoint(kinds)
+    if later.words == old.words:
+        return bool(later.words) or later.change or has_one_value
+    if not later.words or not old.words:
+        return has_one_value
     # A conversation has one style at a time, whatever words surround it.
     if not {"tone", "units", "length", "indent"}.isdisjoint(kinds):
         return True
-    if ours <= theirs or theirs <= ours:
-        return later.change or "progress" in kinds or min(len(ours), len(theirs)) > 1
+    if later.words <= old.words or old.words <= later.words:
+        return later.change or "progress" in kinds or min(len(later.words), len(old.words)) > 1
     return later.change and not {"branch", "zone"}.isdisjoint(kinds)
 
 
@@ -327,15 +333,20 @@ def superseded_sentences(sentences: Sequence[str]) -> dict[int, str]:
     for index, sentence in enumerate(sentences):
         for clause in parse_clauses(sentence):
             for kind in clause.values:
-                older = live.setdefault(kind, [])
-                stale = [(at, old) for at, old in older if at < index and _replaces(clause, old)]
-                for at, old in stale:
-                    parts = (part.strip() for part in _CLAUSE.split(rests.get(at, sentences[at])) if part != old.text)
-                    rest = " … ".join(part for part in parts if part)
-                    # Without the replaced clause, only a constraint still means something by itself.
-                    constrains = len(rest.split()) >= 3 and cued_kind(rest, by_user=True) == "constraint"
-                    rests[at] = rest if constrains else ""
-                if stale:
-                    live[kind] = [entry for entry in older if entry not in stale]
-                live[kind] = [*live[kind][-(_LIVE_CLAUSES - 1) :], (index, clause)]
+                older_clauses = live.get(kind, [])
+                live_clauses: list[tuple[int, Clause]] = []
+                for at, old in older_clauses:
+                    if at < index and _replaces(clause, old):
+                        rests[at] = _rest_without(old, rests.get(at, sentences[at]))
+                    else:
+                        live_clauses.append((at, old))
+                live[kind] = [*live_clauses[-(_LIVE_CLAUSES - 1) :], (index, clause)]
     return rests
+
+
+def _rest_without(clause: Clause, sentence: str) -> str:
+    """Return a sentence without a clause; empty unless a constraint is left, which alone means something by itself."""
+    parts = (part.strip() for part in _CLAUSE.split(sentence) if part != clause.text)
+    rest = " … ".join(part for part in parts if part)
+    constrains = len(rest.split()) >= 3 and cued_kind(rest, by_user=True) == "constraint"
+    return rest if constrains else ""

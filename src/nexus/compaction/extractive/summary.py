@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from nexus.compaction.extractive.extract import LEFT_OPEN, QUESTION, REQUEST, extract
 from nexus.compaction.extractive.patterns import Kind
 from nexus.compaction.extractive.statements import PLAIN, ExtractedLine, truncate_line, weight_of
-from nexus.compaction.extractive.tool_activity import USED_WEIGHT, VALUE_WEIGHT, is_quoted
+from nexus.compaction.extractive.tool_activity import USED_WEIGHT, VALUE_WEIGHT, is_quoted, is_solved
 from nexus.tokens.counter import TokenCounter
 from nexus.types.ledger_entries import MessageRef, StoredMessage
 from nexus.types.message import Text, ToolCall, ToolResult
@@ -21,10 +21,14 @@ _FIRM = 50
 
 class _KindRules(Struct, frozen=True):
     heading: str
-    weight: int  # of a line that is read back from a summary
-    share: int  # percent of the budget for the section in the first round; 0: firm lines may take all
-    titles: str = ""  # words in headings that models write instead of the fixed ones
-    focus: str = ""  # beginnings of the words that name the kind in a focus
+    weight: int
+    """Weight of a line that is read back from a summary."""
+    share: int
+    """Percent of the budget for the section in the first round; 0: firm lines may take all."""
+    titles: str = ""
+    """Words in headings that models write instead of the fixed ones."""
+    focus: str = ""
+    """Beginnings of the words that name the kind in a focus."""
 
 
 _RULES: dict[Kind, _KindRules] = {
@@ -125,11 +129,12 @@ def _parse_line(line: str, kind: Kind, place: MessageRef) -> list[ExtractedLine]
     weight = _RULES[kind].weight
     if kind == "file" and text.startswith("changed "):
         weight = 60
-    elif kind == "error" and "— solved" in text:
+    elif kind == "error" and is_solved(text):
         weight = 40
+    elif kind == "fact" and is_quoted(text):
+        weight = VALUE_WEIGHT if text.endswith("”") else USED_WEIGHT
     elif kind == "fact":
-        quoted_weight = VALUE_WEIGHT if text.endswith("”") else USED_WEIGHT
-        weight = quoted_weight if is_quoted(text) else weight_of(text) or PLAIN
+        weight = weight_of(text) or PLAIN
     pending = kind == "open" and text.startswith((REQUEST, QUESTION, LEFT_OPEN))
     return [ExtractedLine(kind, text, place, weight, pending, by_user=kind not in ("done", "command", "file", "error"))]
 
@@ -190,31 +195,41 @@ def largest_fit(limit: int, fits: Callable[[int], bool]) -> int:
     low, high = 0, limit
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+        if fits(middle):
+            low = middle
+        else:
+            high = middle - 1
     return low
 
 
 def _fitting_task(task: str, limit: int, counter: TokenCounter) -> str:
     """Return the beginning of the first request that fits the task's share of the budget."""
-    full = "\n".join(line for line in (truncate_line(line, 1_000) for line in task.split("\n")) if line)
+    full = "\n".join(filter(None, (truncate_line(line, 1_000) for line in task.split("\n"))))
     budget = max(limit * _TASK_PERCENT // 100, min(limit // 2, 24))
     chars = largest_fit(len(full), lambda size: counter.count(render_summary(full[:size], ())) <= budget)
     if chars == len(full):
         return full
-    cut = full[: max(chars - 2, 0)]
-    return f"{cut[: cut.rfind(' ')] if ' ' in cut[len(cut) // 2 :] else cut} …".lstrip()
+    beginning = full[: max(chars - 2, 0)]
+    if " " in beginning[len(beginning) // 2 :]:
+        beginning = beginning[: beginning.rfind(" ")]
+    return f"{beginning} …".lstrip()
 
 
 def _with_focus(findings: Iterable[ExtractedLine], focus: str) -> list[ExtractedLine]:
     """Return the findings with more weight where the focus names their kind or shares a word of four letters."""
     words = {token for token in _WORDS.findall(focus.lower()) if len(token) > 3 or not token.isascii()}
-    kinds = {kind for kind, rules in _RULES.items() for token in words if token.startswith(tuple(rules.focus.split()))}
-    return [
-        replace(finding, weight=min(finding.weight + _FOCUS_GAIN, 100))
-        if finding.kind in kinds or any(token in finding.text.lower() for token in words)
-        else finding
-        for finding in findings
-    ]
+    kinds: set[Kind] = set()
+    for kind, rules in _RULES.items():
+        beginnings = tuple(rules.focus.split())
+        if any(token.startswith(beginnings) for token in words):
+            kinds.add(kind)
+    weighed: list[ExtractedLine] = []
+    for finding in findings:
+        text = finding.text.lower()
+        if finding.kind in kinds or any(token in text for token in words):
+            finding = replace(finding, weight=min(finding.weight + _FOCUS_GAIN, 100))  # noqa: PLW2901 - the same finding
+        weighed.append(finding)
+    return weighed
 
 
 def _chosen(findings: Sequence[ExtractedLine], budget: int, counter: TokenCounter) -> list[ExtractedLine]:
@@ -233,14 +248,19 @@ def _chosen(findings: Sequence[ExtractedLine], budget: int, counter: TokenCounte
         for at in order:
             finding = findings[at]
             rules = _RULES[finding.kind]
-            # Quotations of tool output share one limit, so that a long page cannot displace what was said.
-            quoted = is_quoted(finding.text)
-            group = "quoted" if quoted else rules.heading
-            cost = costs[at] + (0 if rules.heading in headings else counter.count(f"\n\n{rules.heading}"))
-            share = 100
-            if with_shares and not finding.pending:
-                share = rules.share or (100 if finding.weight >= _FIRM else 25)
-            limit = quote_limit if quoted else budget * share // 100
+            cost = costs[at]
+            if rules.heading not in headings:
+                cost += counter.count(f"\n\n{rules.heading}")
+            if is_quoted(finding.text):
+                # Quotations of tool output share one limit, so that a long page cannot displace what was said.
+                group = "quoted"
+                limit = quote_limit
+            else:
+                share = 100
+                if with_shares and not finding.pending:
+                    share = rules.share or (100 if finding.weight >= _FIRM else 25)
+                group = rules.heading
+                limit = budget * share // 100
             if at in chosen or cost > remaining or spent.get(group, 0) + cost > limit:
                 continue
             chosen[at] = finding

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -16,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from nexus.compaction.extractive import patterns, statements
-from nexus.compaction.extractive.patterns import TOOL_WORDS, Kind
+from nexus.compaction.extractive.patterns import TOOL_WORDS
 from nexus.compaction.extractive.statements import ExtractedLine, ends_sentence, limit_length, sentences, truncate_line
 from nexus.text.message_text import typed_text
 from nexus.text.redact import redact
@@ -64,7 +65,8 @@ def tool_statements(rows: Iterable[StoredMessage]) -> list[ExtractedLine]:
     def use(text: str) -> None:
         for token in map(_without_stop, _TOKEN.findall(limit_length(text))):
             seen.add(token)
-            if (origin := waiting.pop(token, None)) is not None:
+            origin = waiting.pop(token, None)
+            if origin is not None:
                 name, source, place = origin
                 line = redact(f"{name} = {token} ({source})").text
                 used[token] = ExtractedLine("fact", line, place, USED_WEIGHT)
@@ -75,16 +77,14 @@ def tool_statements(rows: Iterable[StoredMessage]) -> list[ExtractedLine]:
         for part in row.message.parts:
             if isinstance(part, ToolCall):
                 calls[part.id] = part
-                # What a call writes into a file uses no value.
-                use(_path(_arguments(part)) if _bare_name(part) in _WRITE_TOOLS else part.arguments)
+                writes = _bare_name(part) in _WRITE_TOOLS
+                use(_path(_arguments(part)) if writes else part.arguments)  # what is written uses no value
             elif isinstance(part, ToolResult):
                 call = calls.get(part.call_id)
-                source = truncate_line(_source_of(call) if call is not None else "a result", _SOURCE_CHARS)
+                source = truncate_line(_source_of(call), _SOURCE_CHARS)
                 text = _result_text(part)
-                for name, value in _PAIR.findall(text):
-                    value = _without_stop(value)  # noqa: PLW2901 - the same value
-                    is_id = _PLAIN_VALUE.match(value) is None and _CHANGING_NAME.search(name) is None
-                    if is_id and value not in seen:
+                for name, value in _identifying_values(text):
+                    if value not in seen:
                         waiting[value] = (name, source, row.ref)
                 # What an error and a writing tool say at the beginning and end is about the call.
                 about_call = part.is_error or (call is not None and _bare_name(call) in _WRITE_TOOLS)
@@ -97,6 +97,14 @@ def tool_statements(rows: Iterable[StoredMessage]) -> list[ExtractedLine]:
 
 def _without_stop(token: str) -> str:
     return token.rstrip(".-+")
+
+
+def _identifying_values(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the values in a text that identify something, each behind its name."""
+    for name, raw_value in _PAIR.findall(text):
+        value = _without_stop(raw_value)
+        if _PLAIN_VALUE.match(value) is None and _CHANGING_NAME.search(name) is None:
+            yield name, value
 
 
 def _result_text(result: ToolResult) -> str:
@@ -116,20 +124,23 @@ def _lone_sentences(text: str, *, between_data: bool) -> list[tuple[str, int]]:
         text: Text of a result; if it is JSON, its strings are searched.
         between_data: Ignore the first and last line.
     """
-    found: list[tuple[str, int]] = []
+    weighed: list[tuple[str, int]] = []
     for piece in _strings(text):
         lines = [line for line in piece.split("\n") if line.strip()]
         for at, line in enumerate(lines):
             if not (_is_prose_line(line) and ends_sentence(line)) or line.rstrip().endswith("..."):
                 continue
-            split = [*sentences(line)]
-            if len(found) + len(split) > LONE:
+            line_sentences = list(sentences(line))
+            if len(weighed) + len(line_sentences) > LONE:
                 return []
-            around = [*lines[max(at - 1, 0) : at], *lines[at + 1 : at + 2]]
-            is_alone = not any(_is_prose_line(other) and not ends_sentence(other) for other in around)
-            is_alone = is_alone and (len(around) == 2 or not between_data)
-            found += [(sentence, _lone_weight(sentence) if is_alone else 0) for sentence in split]
-    return [(sentence, weight) for sentence, weight in found if weight]
+            neighbors = [*lines[max(at - 1, 0) : at], *lines[at + 1 : at + 2]]
+            is_alone = len(neighbors) == 2 or not between_data
+            if any(_is_prose_line(other) and not ends_sentence(other) for other in neighbors):
+                is_alone = False
+            for sentence in line_sentences:
+                weight = _lone_weight(sentence) if is_alone else 0
+                weighed.append((sentence, weight))
+    return [(sentence, weight) for sentence, weight in weighed if weight]
 
 
 def _lone_weight(sentence: str) -> int:
@@ -158,10 +169,10 @@ def _is_prose_line(line: str) -> bool:
 
 def _strings(text: str) -> Iterator[str]:
     """Yield the strings of a JSON object or array; any other text as it is."""
-    try:
-        values: list[Any] = [json.loads(text)] if text.lstrip()[:1] in ("{", "[") else [text]
-    except (ValueError, RecursionError):
-        values = [text]
+    values: list[Any] = [text]
+    if text.lstrip().startswith(("{", "[")):
+        with suppress(ValueError, RecursionError):
+            values = [json.loads(text)]
     while values:
         value = values.pop()
         if isinstance(value, str):
@@ -172,10 +183,13 @@ def _strings(text: str) -> Iterator[str]:
             values.extend(cast("dict[str, Any]", value).values())
 
 
-def _source_of(call: ToolCall) -> str:
+def _source_of(call: ToolCall | None) -> str:
     """Return the source of a call's result in a few words: the tool with a file name, or the command."""
+    if call is None:
+        return "a result"
     arguments = _arguments(call)
-    if path := _path(arguments):
+    path = _path(arguments)
+    if path:
         return redact(f"{truncate_line(call.name, 30)} {path.rsplit('/', 1)[-1]}").text
     command = _command(arguments)
     return _label(call, command) if command else truncate_line(call.name, 60)
@@ -223,9 +237,15 @@ _HEREDOC = re.compile(r"<<-?\s*['\"]?(\w+)")
 
 
 class _PendingCall(Struct, frozen=True):
-    call: ToolCall
-    command: str  # of a shell
-    files: tuple[tuple[str, str], ...]  # what the call does with which path
+    label: str
+    command: str
+    """Command of a shell; empty for other tools."""
+    reads: bool
+    """True if the result is the content of a file, a page or the like."""
+    has_outcome: bool
+    """False for tools and commands that read or write files: what they print says nothing new."""
+    files: tuple[tuple[str, str], ...]
+    """What the call does with which path."""
     place: MessageRef
 
 
@@ -233,18 +253,20 @@ class _PendingCall(Struct, frozen=True):
 class _Activity:
     """State of one pass over the tool calls; it begins with the lines of the previous summary."""
 
-    # call id: the call until its result
     waiting: dict[str, _PendingCall] = field(default_factory=dict[str, "_PendingCall"])
-    # path: what was last done with it, and where
+    """Calls without a result, by id."""
     files: dict[str, tuple[str, MessageRef]] = field(default_factory=dict[str, tuple[str, MessageRef]])
-    # unsolved errors by what was tried, and the files changed since
+    """What was last done with each path, and where."""
     errors: dict[str, tuple[ExtractedLine, list[str]]] = field(
         default_factory=dict[str, tuple[ExtractedLine, list[str]]]
     )
+    """Unsolved errors by what was tried, and the files changed since."""
     solved: dict[str, ExtractedLine] = field(default_factory=dict[str, ExtractedLine])
-    # file name: the newest path that ends with it
+    """Solved errors by what was tried."""
     paths: dict[str, str] = field(default_factory=dict[str, str])
+    """The newest path that ends with a file name."""
     commands: dict[str, ExtractedLine] = field(default_factory=dict[str, ExtractedLine])
+    """Outcomes of commands and other tools, by label."""
 
 
 def tool_activity(rows: Iterable[StoredMessage], previous: Iterable[ExtractedLine] = ()) -> list[ExtractedLine]:
@@ -263,23 +285,26 @@ def tool_activity(rows: Iterable[StoredMessage], previous: Iterable[ExtractedLin
                 _add_result(state, part, row.ref)
     for pending in state.waiting.values():  # calls without results
         _add_files(state, pending)
-    files = [
-        ExtractedLine("file", f"{fate} {path}", place, 25 if fate == "read" else 60)
-        for path, (fate, place) in state.files.items()
-    ]
+    files: list[ExtractedLine] = []
+    for path, (fate, place) in state.files.items():
+        weight = 25 if fate == "read" else 60
+        files.append(ExtractedLine("file", f"{fate} {path}", place, weight))
     errors = (error for error, _ in state.errors.values())
     return [*files, *state.commands.values(), *state.solved.values(), *errors]
 
 
 def _add_previous(state: _Activity, line: ExtractedLine) -> None:
+    if line.kind == "error":
+        key = _key(_LABEL_END.split(line.text, maxsplit=1)[0])
+        if is_solved(line.text):
+            state.solved[key] = line
+        else:
+            state.errors[key] = (line, [])
+        return
     fate, _, path = line.text.partition(" ")
     if line.kind == "file" and fate in _FATES:
         state.files[path] = (fate, line.place)
         state.paths[path.rsplit("/", 1)[-1]] = path
-    elif line.kind == "error" and not is_solved(line.text):
-        state.errors[_key(_LABEL_END.split(line.text, maxsplit=1)[0])] = line, []
-    elif line.kind == "error":
-        state.solved[_key(_LABEL_END.split(line.text, maxsplit=1)[0])] = line
     else:
         state.commands[line.text.partition(" → ")[0]] = line
 
@@ -288,27 +313,39 @@ def _add_call(state: _Activity, call: ToolCall, place: MessageRef) -> None:
     """Keep a call, with the files that it reads, changes or removes, until its result."""
     arguments = _arguments(call)
     name = _bare_name(call)
-    command = _command(arguments) if name in _SHELL_TOOLS or "command" in arguments else ""
+    command = ""
+    if name in _SHELL_TOOLS or "command" in arguments:
+        command = _command(arguments)
     files: list[tuple[str, str]] = []
     if name in _READ_TOOLS or arguments.get("command") == "view":
-        files = [("read", _path(arguments))]
+        files.append(("read", _path(arguments)))
     elif name in _WRITE_TOOLS:
-        text = next((text for text in arguments.values() if isinstance(text, str)), call.arguments)
-        files = [("changed", path) for path in (_path(arguments), *_PATCHED.findall(limit_length(text)))]
+        patch = next((text for text in arguments.values() if isinstance(text, str)), call.arguments)
+        files.append(("changed", _path(arguments)))
+        files += [("changed", path) for path in _PATCHED.findall(limit_length(patch))]
     else:
-        # The lines after a heredoc's first are content: a ">" in them redirects nothing.
-        heredoc = _HEREDOC.search(command)
-        script = (
-            command[: command.find("\n", heredoc.end())] if heredoc and "\n" in command[heredoc.end() :] else command
-        )
+        script = _without_heredoc(command)[:8000]
         for fate, form in (("changed", _WRITES), ("read", _READS), ("removed", _REMOVES)):
-            paths = (next(filter(None, hit.groups()), "") for hit in form.finditer(script[:8000]))
-            files += [(fate, path) for path in paths if not path.startswith("-")]
-    pending = _PendingCall(call, command, tuple(files), place)
+            for match in form.finditer(script):
+                path = next(filter(None, match.groups()), "")
+                if not path.startswith("-"):
+                    files.append((fate, path))
+    reads = name in _READ_TOOLS or name.startswith(TOOL_WORDS["quiet"])
+    has_outcome = not (reads or name in _WRITE_TOOLS or _only_looks(command))
+    pending = _PendingCall(_label(call, command), command, reads, has_outcome, tuple(files), place)
     if call.id:
         state.waiting[call.id] = pending
     else:
         _add_files(state, pending)
+
+
+def _without_heredoc(command: str) -> str:
+    """Return a command without the lines of its heredoc: they are content, and a ">" in them redirects nothing."""
+    heredoc = _HEREDOC.search(command)
+    if heredoc is None:
+        return command
+    end = command.find("\n", heredoc.end())
+    return command[:end] if end >= 0 else command
 
 
 def _add_files(state: _Activity, pending: _PendingCall) -> None:
@@ -320,70 +357,103 @@ def _add_files(state: _Activity, pending: _PendingCall) -> None:
         name = path.rsplit("/", 1)[-1]
         if fate == "removed":
             # A command may name a file by the end of its path.
-            known = state.paths.get(name, "")
-            if not known.endswith(path) or ("changed", argument) in pending.files:
+            full_path = state.paths.get(name, "")
+            if not full_path.endswith(path) or ("changed", argument) in pending.files:
                 continue
-            path = known
-        before = state.files.pop(path, ("", pending.place))[0]
-        state.files[path] = ("changed" if fate == "read" and before == "changed" else fate, pending.place)
+            path = full_path
+        previous_fate, _ = state.files.pop(path, ("", pending.place))
+        stays_changed = fate == "read" and previous_fate == "changed"
+        state.files[path] = ("changed" if stays_changed else fate, pending.place)
         state.paths[name] = path
-        for _, changed in state.errors.values():
-            if fate == "changed" and path not in changed:
-                changed.append(path)
+        if fate == "changed":
+            for _, changed_paths in state.errors.values():
+                if path not in changed_paths:
+                    changed_paths.append(path)
 
 
 def _add_result(state: _Activity, result: ToolResult, place: MessageRef) -> None:
     """Add the outcome of a call: an error, the solution of an earlier one, or what a command printed last."""
     pending = state.waiting.pop(result.call_id)
-    call, command = pending.call, pending.command
-    name = _bare_name(call)
-    label = _label(call, command)
-    key = _key(label)
-    reads = name in _READ_TOOLS or name.startswith(TOOL_WORDS["quiet"])
-    only_looks = _LOOKS.match(_CHANGES_FOLDER.sub("", command)) is not None
-    failed = result.is_error
-    text = "" if reads and not failed else _ERROR_TAG.sub("", _result_text(result))
+    label = pending.label
+    command = pending.command
+    text = ""
+    if result.is_error or not pending.reads:
+        text = _ERROR_TAG.sub("", _result_text(result))
     lines = [line.strip() for line in text.split("\n") if line.strip()]
-    denial = _DENIED.match(text) if failed else None
-    if not failed or (command and denial is None):  # a failed command may have changed files before
+    denial = _DENIED.match(text) if result.is_error else None
+    if not result.is_error or (command and denial is None):  # a failed command may have changed files before
         _add_files(state, pending)
-    if command and not reads and not failed:
-        # Many shell tools report a failing command as a successful call.
-        failed = _says_that_it_failed(lines, text, shows_content=only_looks or _FILTERS.search(command) is not None)
+
+    key = _key(label)
+    # Many shell tools report a failing command as a successful call.
+    failed = result.is_error or (not pending.reads and _says_that_it_failed(command, lines, text))
     if failed:
-        causes = [line for line in lines if _EXIT.match(line) is None] or lines or ["failed"]
-        # "Traceback (most recent call last)" is followed by the error itself.
-        errors = [line for line in causes[-200:] if _FAILED.match(line) and "Traceback" not in line]
-        errors = [line for line in errors if " " in line.strip()] or errors  # a reason before a mere "FAIL"
-        # A program prints its error last, a tool says first what is wrong.
-        error = redact((errors or causes)[-1] if command else causes[0]).text
-        if denial is not None:
-            error = "denied by the user" + (f": {redact(denial[1]).text}" if denial[1] else "")
-        line = f"{label}: {truncate_line(error, 180)}"
-        state.errors[key] = ExtractedLine("error", truncate_line(line, 300), place, 75 if command else 60), []
+        reason = _failure_reason(lines, denial, is_command=bool(command))
+        line = truncate_line(f"{label}: {truncate_line(reason, 180)}", 300)
+        state.errors[key] = (ExtractedLine("error", line, place, 75 if command else 60), [])
         state.solved.pop(key, None)
     elif key in state.errors:
-        error, changed = state.errors.pop(key)
-        how = f"{_SOLVED} after changing {', '.join(changed[-3:])}" if changed else f"{_SOLVED}: a later try passed"
-        line = f"{truncate_line(error.text, 200)} {truncate_line(how, 160)}"
+        error, changed_paths = state.errors.pop(key)
         if command:  # how a tool is to be called is no lesson for later
+            line = f"{truncate_line(error.text, 200)} {truncate_line(_solution(changed_paths), 160)}"
             state.solved[key] = ExtractedLine("error", line, place, 40)
+
     state.commands.pop(label, None)
-    if not reads and name not in _WRITE_TOOLS and not failed and not only_looks:
-        kind: Kind = "command" if command else "done"
-        printed = [line for line in lines[-40:] if any(map(str.isalnum, line)) and not _NO_OUTPUT.match(line)]
-        line = truncate_line(f"{label} → {truncate_line(redact(printed[-1]).text, 110)}" if printed else label, 220)
-        state.commands[label] = ExtractedLine(kind, line, place, 45 if command else 55)
+    if failed or not pending.has_outcome:
+        return
+    printed = _last_output(lines)
+    outcome = f"{label} → {truncate_line(redact(printed).text, 110)}" if printed else label
+    line = truncate_line(outcome, 220)
+    if command:
+        state.commands[label] = ExtractedLine("command", line, place, 45)
+    else:
+        state.commands[label] = ExtractedLine("done", line, place, 55)
 
 
-def _says_that_it_failed(lines: Sequence[str], text: str, *, shows_content: bool) -> bool:
+def _only_looks(command: str) -> bool:
+    """Return true for a command that only shows files or the state of a repository."""
+    return _LOOKS.match(_CHANGES_FOLDER.sub("", command)) is not None
+
+
+def _last_output(lines: Sequence[str]) -> str:
+    """Return the last line that says something; empty if there is none."""
+    for line in reversed(lines[-40:]):
+        if any(map(str.isalnum, line)) and not _NO_OUTPUT.match(line):
+            return line
+    return ""
+
+
+def _failure_reason(lines: list[str], denial: re.Match[str] | None, *, is_command: bool) -> str:
+    """Return why a call failed: a program prints its error last, a tool says first what is wrong."""
+    if denial is not None:
+        return f"denied by the user: {redact(denial[1]).text}" if denial[1] else "denied by the user"
+    causes = [line for line in lines if _EXIT.match(line) is None] or lines or ["failed"]
+    if not is_command:
+        return redact(causes[0]).text
+    # "Traceback (most recent call last)" is followed by the error itself.
+    errors = [line for line in causes[-200:] if _FAILED.match(line) and "Traceback" not in line]
+    explained_errors = [line for line in errors if " " in line]  # unlike a mere "FAIL"
+    return redact((explained_errors or errors or causes)[-1]).text
+
+
+def _solution(changed_paths: Sequence[str]) -> str:
+    if changed_paths:
+        return f"{_SOLVED} after changing {', '.join(changed_paths[-3:])}"
+    return f"{_SOLVED}: a later try passed"
+
+
+def _says_that_it_failed(command: str, lines: Sequence[str], text: str) -> bool:
     """Return true if the exit status, the first lines or the last line of a command's output report a failure.
 
     Anything else is content: of a file, a diff, a page, a list of past errors.
     """
+    if not command:
+        return False
     if _EXIT_FIELD.match(text) or any(_EXIT.match(line) for line in (*lines[:1], *lines[-1:])):
         return True
-    return not shows_content and any(_FAILED.match(line) for line in (*lines[:_STATUS_LINES], *lines[-1:]))
+    if _only_looks(command) or _FILTERS.search(command):
+        return False
+    return any(_FAILED.match(line) for line in (*lines[:_STATUS_LINES], *lines[-1:]))
 
 
 def _key(label: str) -> str:
@@ -404,14 +474,16 @@ def is_solved(error: str) -> bool:
 def _label(call: ToolCall, command: str) -> str:
     if command:
         steps = (line for line in command.split("\n") if line.strip() and not line.lstrip().startswith("#"))
-        return f"`{redact(truncate_line(next(steps, command), 100)).text.replace('`', chr(39))}`"
+        step = redact(truncate_line(next(steps, command), 100)).text
+        return f"`{step.replace('`', chr(39))}`"
     arguments = _arguments(call)
-    if path := _path(arguments):
+    path = _path(arguments)
+    if path:
         return redact(f"{truncate_line(call.name, 60)}({truncate_line(path, 200)})").text
-    texts = (
-        f"{key}={truncate_line(value if isinstance(value, str) else msgspec.json.encode(value).decode(errors='replace'), 60)}"
-        for key, value in arguments.items()
-    )
+    texts: list[str] = []
+    for key, value in arguments.items():
+        text = value if isinstance(value, str) else msgspec.json.encode(value).decode(errors="replace")
+        texts.append(f"{key}={truncate_line(text, 60)}")
     return redact(truncate_line(f"{call.name}({', '.join(texts)})", 140)).text
 
 
@@ -441,5 +513,8 @@ def _command(arguments: dict[str, Any]) -> str:
 
 def _path(arguments: dict[str, Any]) -> str:
     """Return the first argument that is a path; empty if there is none."""
-    values = (arguments.get(name) for name in TOOL_WORDS["path_arguments"])
-    return next((path.strip() for path in values if isinstance(path, str) and path.strip() and "\n" not in path), "")
+    for name in TOOL_WORDS["path_arguments"]:
+        path = arguments.get(name)
+        if isinstance(path, str) and path.strip() and "\n" not in path:
+            return path.strip()
+    return ""
