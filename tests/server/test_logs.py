@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -66,6 +67,14 @@ def test_failed_model_is_in_the_error_log_without_its_text(tmp_path: Path) -> No
     assert WORDS not in errors and KEY not in errors
 
 
+def wait_for_lines(log: Path, number: int) -> None:
+    """Wait until a log has so many lines: a server writes the line of a request behind its answer."""
+    until = time.monotonic() + 60
+    while len(lines(log)) < number and time.monotonic() < until:
+        time.sleep(0.01)
+    assert len(lines(log)) == number
+
+
 def test_two_servers_write_to_one_file_and_a_moved_file_is_opened_again(tmp_path: Path) -> None:
     log = tmp_path / "access.log"
     options = ("--model", "gpt-4o", "--access-log", str(log), "--error-log", str(tmp_path / "error.log"))
@@ -76,13 +85,13 @@ def test_two_servers_write_to_one_file_and_a_moved_file_is_opened_again(tmp_path
 
     with process(tmp_path, *options) as one, process(tmp_path, *options) as other, ThreadPoolExecutor(2) as pool:
         list(pool.map(ask, (one, other)))
-        assert len(lines(log)) == 100
+        wait_for_lines(log, 100)
         log.rename(tmp_path / "access.log.1")
         ask(one)
-        assert len(lines(log)) == 50
+        wait_for_lines(log, 50)
         one.process.kill()  # and the file is whole
         ask(other)
-        assert len(lines(log)) == 100
+        wait_for_lines(log, 100)
 
 
 def test_log_that_cannot_be_written_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
