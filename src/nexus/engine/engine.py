@@ -163,6 +163,7 @@ class Engine:
     ) -> None:
         valid = {
             "ledger": hasattr(ledger, "commit"),
+            "settings": settings is None or isinstance(settings, Settings),
             "models": models is None or (isinstance(models, Mapping) and all(isinstance(key, str) for key in models)),
             "clock_ms": clock_ms is None or callable(clock_ms),
             "counter": counter is None or (hasattr(counter, "count") and hasattr(counter, "name")),
@@ -173,8 +174,8 @@ class Engine:
         }
         if wrong := next((name for name, is_valid in valid.items() if not is_valid), ""):
             raise BadSetting(f"{wrong} of nexus.open has a wrong type or value (see its documentation)")
-        settings = Settings() if settings is None else settings
-        settings = checked_settings(settings.with_changes(changes))
+        settings = (Settings() if settings is None else settings).with_changes(changes)
+        checked_settings(settings)  # raises for wrong types; each call may still change those of the model one by one
         home = home if home is None else local_path(home, "home")
         policy = policy if policy is None or isinstance(policy, Policy) else local_path(policy, "policy")
         self.workspace, self.store, self.ledger = workspace, ledger, Ledger(ledger)
