@@ -42,7 +42,7 @@ def json_lines(path: Path, count: int) -> Path:
 def test_a_file_becomes_a_session_and_the_output_says_how_much_was_in_it(empty: Path, talk: Path) -> None:
     ran = run("import", talk, "--session", "index", folder=empty)
     assert ran.code == 0
-    assert "index (openai): added 5 steps: 5 messages, 1 calls, 1 results" in ran.out
+    assert "index (openai): added 5 steps: 5 messages, 1 call, 1 result" in ran.out
     (one,) = run("sessions", "--json", folder=empty).json
     assert (one["label"], one["messages"]) == ("index", 5)
 

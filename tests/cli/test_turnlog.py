@@ -132,7 +132,7 @@ def test_finish_request_has_its_own_sign(logged: Path) -> None:
     """Document 001, "Tool Call Emojis": "✅ `finishRequest`"."""
     more = {**LOG[3], "index": 4, "content": {"toolCall": "finishRequest", "reasoning": "Done"}}
     (logged / "log.json").write_text(json.dumps([*LOG, more]), "utf-8")
-    assert "added 1 steps" in run("import", "log.json", folder=logged).out
+    assert "added 1 step" in run("import", "log.json", folder=logged).out
     assert on_a_terminal("history", "log", "--as", "console", folder=logged).endswith(
         "✅ finishRequest\n   └─ Reason: Done\n"
     )
@@ -208,7 +208,7 @@ def test_each_violation_is_shown_with_index_and_reason(empty: Path) -> None:
             "warning: entry 0, index 1, line 2: requirement 4: the first entry is not a system entry",
             "error: entry 1, index 0, line 12: requirement 1: index 0 after index 1",
             "error: entry 2, index 3, line 23: requirement 5: role tool\\x1b is not one of system, user and assistant",
-            "log.json is not a valid turn log: 2 errors, 1 warnings",
+            "log.json is not a valid turn log: 2 errors, 1 warning",
         ],
     )
     told = run("turnlog", "validate", "log.json", "--json", folder=empty)
@@ -237,6 +237,6 @@ def test_a_file_that_is_not_there_is_unreadable(empty: Path) -> None:
 def test_of_another_format_it_is_said_what_the_file_holds(empty: Path, talk: Path) -> None:
     done = run("turnlog", "validate", talk, folder=empty)
     assert done.code == 0
-    assert done.out == f"{talk} is not a turn log but openai: 1 conversations, 5 messages, 0 problems\n"
+    assert done.out == f"{talk} is not a turn log but openai: 1 conversation, 5 messages, 0 problems\n"
     assert run("turnlog", "validate", talk, "--format", "turnlog", folder=empty).code == 1
     assert not (empty / ".nexus" / "ledger.db").exists()
