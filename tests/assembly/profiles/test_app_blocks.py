@@ -169,7 +169,8 @@ def test_stable_sources_are_equal_for_every_message_of_session(name: str, tmp_pa
         attachments=(Attachment("a.txt", "text"),),
     )
     before = SourceContext(request, around, 1_772_807_400_123, "")
-    later = replace(request, event=event, blocks={"mood": "calm", "constraints": "short"})
+    changed = replace(settings, blocks={"mood": "calm", "constraints": "short"})
+    later = replace(request, event=event, settings=changed)
     said = StoredMessage(MessageRef(1, 0), user("hi"), TokenSize(1, 1, 1))
     # The memory in parts grows with each turn too, at its end: what stood there stays.
     earlier = PreviousTurns([(1, said)]) if name != "shared_memory_parts" else PreviousTurns()
