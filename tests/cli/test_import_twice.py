@@ -147,7 +147,7 @@ def test_import_into_deleted_session_adds_nothing_and_reports_it(
     before = rows_of(empty)
     ran = run("import", path, *options, folder=empty)
     assert ran.code == 2
-    assert "not imported: s: 6 steps are new in the file, but the session was deleted" in ran.err
+    assert "not imported: s: the file has 6 new steps, but the session was deleted" in ran.err
     assert "nexus session restore" in ran.err
     assert rows_of(empty) == before
     (one,) = run("import", path, *options, "--json", folder=empty).json["imported"]

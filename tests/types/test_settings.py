@@ -66,6 +66,27 @@ def test_settings_of_the_engine_hold_for_each_call_and_may_be_changed_in_one() -
         assert nx.mirror([{"role": "user", "content": "Hello"}], model="gpt-4o").token_budget.available == 9_000
 
 
+def test_lists_of_two_principals_are_two_sessions_however_the_principal_is_passed() -> None:
+    messages = [
+        {"role": "user", "content": "My code is 4711."},
+        {"role": "assistant", "content": "Noted."},
+        {"role": "user", "content": "Go on."},
+    ]
+    with nexus.open(ledger=":memory:", principal="ann") as nx:
+        contexts = [
+            nx.mirror(messages),
+            nx.mirror(messages, principal="bob"),
+            nx.mirror(messages, settings=Settings(principal="eve")),
+            nx.mirror(messages, principal=None),
+        ]
+        for ctx in contexts:
+            nx.record(ctx, nexus.AgentResult((nexus.assistant("Done."),)))
+        assert len({ctx.session_label for ctx in contexts}) == 4
+        assert [ctx.provenance.settings.principal for ctx in contexts] == ["ann", "bob", "eve", ""]
+        longer = [*messages, {"role": "assistant", "content": "Done."}, {"role": "user", "content": "And now?"}]
+        assert nx.mirror(longer).session_label == contexts[0].session_label
+
+
 def test_strategy_and_limit_of_results_may_be_those_of_one_call() -> None:
     with nexus.open(ledger=":memory:") as nx:
         views = {

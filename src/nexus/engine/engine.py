@@ -349,8 +349,9 @@ class Engine:
         if not all(type(index) is int and 0 <= index < len(messages) for index in pins):
             raise BadSetting(f"pins {[*pins]} are no indexes of the list, which has {len(messages)} messages")
         self.check_trusted()
-        model = options.get("model") or self.model
-        list_scope = ListScope(scope, options.get("principal") or "", conversation)
+        request = self.request(Event(), "main", options)
+        model = request.settings.model or self.model
+        list_scope = ListScope(scope, request.settings.principal, conversation)
         is_anthropic = self.resolve(model).provider_format == "anthropic"
         plain_format: ReceivedFormat = "anthropic" if is_anthropic else "openai"
         now_ms = self.clock_ms()
@@ -364,19 +365,19 @@ class Engine:
             pins=pins,
         )
         placed = place(messages, list_scope)
-        ctx = self._assemble_list(placed, reserve, options)
+        ctx = self._assemble_list(placed, reserve, request)
         side_scope = self._mirror.side_scope(placed, ctx)
-        return ctx if side_scope is None else self._assemble_list(place(messages, side_scope), reserve, options)
+        return ctx if side_scope is None else self._assemble_list(place(messages, side_scope), reserve, request)
 
-    def _assemble_list(self, placed: PlacedList, reserve: int, options: CallArguments) -> AssembledContext:
+    def _assemble_list(self, placed: PlacedList, reserve: int, request: Request) -> AssembledContext:
         """Return the context of a placed list."""
         client = placed.client
         event = event_of(placed.event, Event(), self.clock_ms())
-        request = self.request(event, placed.session, options)
         settings = request.settings
         system = "\n\n".join(text for text in (settings.system, client.system) if text)
         profile = settings.profile or MIRROR_PROFILE
-        request = replace(request, settings=replace(settings, profile=profile, system=system))
+        settings = replace(settings, profile=profile, system=system)
+        request = replace(request, event=event, session=placed.session, settings=settings)
         if reserve:
             available = plan_budget(
                 self._with_learned_limit(request), self.resolve(request.settings.model or self.model)
