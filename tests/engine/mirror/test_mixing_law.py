@@ -213,12 +213,12 @@ MUTANTS = (
     ),
     Mutant(
         "principal is left out of the key",
-        "nexus.engine.engine:Engine.mirror", 'request.settings.principal', '""',
+        "nexus.engine.engine:Engine.mirror", "request.settings.principal", '""',
         ("two owners",), (Step("new", 1, 0, 0), Step("new", 2, 0, 0)),
     ),
     Mutant(
         "conversation is left out of the key",
-        "nexus.engine.engine:Engine.mirror", 'principal, conversation)', 'principal, "")',
+        "nexus.engine.engine:Engine.mirror", "principal, conversation)", 'principal, "")',
         ("two owners",), (Step("new", 6, 0, 0), Step("new", 7, 0, 0)),
     ),
     Mutant(
