@@ -71,7 +71,7 @@ def clock() -> Clock:
 
 
 def opened(root: Path, now: Clock, **options: Any) -> Engine:
-    given: dict[str, Any] = {"timezone": "Europe/Berlin", "mode": "repl", "model": "gpt-4o"}
+    given: dict[str, Any] = {"timezone": "Europe/Berlin", "run_mode": "repl", "model": "gpt-4o"}
     return nexus.open(root, clock_ms=now, **{**given, **options})
 
 
@@ -356,7 +356,7 @@ def test_the_clock_in_the_system_prompt_is_there_for_who_asks_for_it(root: Path,
     assert "14:52" in loop.system_prompt
 
 
-@pytest.mark.parametrize("setting", ["mode", "clock"])
+@pytest.mark.parametrize("setting", ["run_mode", "clock"])
 def test_a_mode_or_clock_that_there_is_not_is_refused(root: Path, clock: Clock, setting: str) -> None:
     with pytest.raises(BadSetting, match=f"{setting} is one of .*, not 'sundial'"):
         opened(root, clock, **{setting: "sundial"})

@@ -156,7 +156,7 @@ def command(
 
     Example: nexus assemble --session main --turn 7 --budget 8000
     """
-    engine: dict[str, Any] = {"mode": fields.pop("mode"), "clock": fields.pop("clock"), "strategy": strategy}
+    engine: dict[str, Any] = {"run_mode": fields.pop("mode"), "clock": fields.pop("clock"), "strategy": strategy}
     event = _event(fields)
     if turn is None:
         if message is None:

@@ -18,7 +18,7 @@ from nexus.errors import BadEvent, BadSetting
 from nexus.types.block import Block, ContextWarning
 from nexus.types.environment import ORIGIN, Environment
 from nexus.types.message import Message, Part, ToolCall, ToolResult
-from nexus.types.settings import CallArguments, Settings, SettingsChanges, check_settings
+from nexus.types.settings import CHOICES, CallArguments, Settings, SettingsChanges, check_settings
 from nexus.types.tool_calls import ToolCallRecord, tool_call_records
 from nexus.types.tool_definition import tool_definitions, usable_definitions
 from nexus.types.validation import MAX_DIGITS, check_json, checked
@@ -102,6 +102,10 @@ def checked_settings(settings: Settings) -> Settings:
     """
     if not isinstance(settings, Settings):
         raise BadSetting(f"settings are {type(settings).__name__}, not Settings (make them: nexus.Settings(model=…))")
+    for name, allowed in CHOICES.items():
+        value = getattr(settings, name)
+        if value not in allowed:
+            raise BadSetting(f"{name} is one of {', '.join(map(repr, allowed))}, not {repr(value)[:80]}")
     try:
         plain = replace(settings, user_profile={}, blocks={}).with_model_settings({})
         valid = checked(plain, Settings, 10**MAX_DIGITS)

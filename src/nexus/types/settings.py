@@ -204,6 +204,14 @@ class Settings(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unk
         )
 
 
+CHOICES: dict[str, tuple[str, ...]] = {
+    "role": get_args(AgentRole),
+    "strategy": get_args(Strategy),
+    "run_mode": get_args(RunMode),
+    "clock": get_args(Clock),
+}
+"""Values of the settings that have a few."""
+
 _TUPLES = {"permissions", "skills", "capabilities"}
 _MAPPINGS = {"user_profile", "blocks", "model_config"}
 
