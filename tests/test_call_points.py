@@ -279,7 +279,8 @@ def request_of(walk: Walk, ctx: AssembledContext) -> nexus.Request:
     notes = tuple(part for message in ctx.event for part in message.parts if not isinstance(part, Note))
     results = ctx.event if ctx.event[0].role == "tool" else ()
     event = nexus.Event(content=() if results else notes, results=results)
-    return nexus.Request(event, "s", nexus.Settings(model=walk.model, budget=walk.budget))
+    settings = walk.nx.settings.with_changes({"model": walk.model, "budget": walk.budget})
+    return nexus.Request(event, "s", settings)
 
 
 def event_texts(point: CallPoint) -> list[str]:
