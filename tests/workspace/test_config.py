@@ -103,13 +103,13 @@ def test_variables_override_files_and_arguments_override_all(
     assert read(root, home, NEXUS_MODEL="").config.model == "gpt-4o", "an empty one is none"
     monkeypatch.setenv("NEXUS_MODEL", "gpt-5")
     with nexus.open(root, ledger=":memory:", home=home) as nx:
-        assert (nx.model, nx.timezone) == ("gpt-5", "Asia/Shanghai")
+        assert (nx.model, nx.settings.timezone) == ("gpt-5", "Asia/Shanghai")
         assert nx.assemble("hi").model == "gpt-5"
         assert "Timezone: Asia/Shanghai" in str(nx.assemble("hi").to_openai()["messages"])
     with nexus.open(root, ledger=":memory:", home=home, model="gpt-4.1", timezone="UTC") as nx:
-        assert (nx.model, nx.timezone) == ("gpt-4.1", "UTC")
+        assert (nx.model, nx.settings.timezone) == ("gpt-4.1", "UTC")
     with nexus.open(root, ledger=":memory:", home=home, config=Config()) as nx:
-        assert (nx.model, nx.timezone) == ("claude-sonnet-5-5", "")
+        assert (nx.model, nx.settings.timezone) == ("claude-sonnet-5-5", "")
 
 
 def test_configured_persona_applies_when_call_names_none(root: Path, home: Path) -> None:
