@@ -168,7 +168,9 @@ def too_small(scene: Scene, event: Any, error: BudgetTooSmall) -> None:
     The session itself is then not stuck: an engine that has learned nothing assembles it.
     """
     learned = scene.nx.available(model=scene.model)
-    fresh = Engine(None, scene.nx.store, model=scene.model, models=scene.nx.models, calibrate=scene.nx.settings.calibrate)
+    fresh = Engine(
+        None, scene.nx.store, model=scene.model, models=scene.nx.models, calibrate=scene.nx.settings.calibrate
+    )
     try:
         fresh.assemble(event, session=scene.session, **scene.request)
     except BudgetTooSmall:
