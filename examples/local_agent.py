@@ -5,9 +5,8 @@ import time
 
 import nexus
 from nexus.agents import Agent
-from nexus.models import Models
-from nexus.models.local import LocalServer
-from nexus.types.stream_events import StreamEnd, StreamError, Token
+from nexus.models import LocalServer, Models
+from nexus.types import StreamEnd, StreamError, Token
 
 
 async def main(server: LocalServer) -> None:

@@ -17,7 +17,7 @@ from nexus.assembly.fit.omission_notice import omission_notice, omission_notice_
 from nexus.assembly.fit.repair import NO_RESULT
 from nexus.assembly.fit.truncate import LEAST_TOKENS, truncate_results
 from nexus.context import AssembledContext
-from nexus.errors import BudgetTooSmall, EmptyEvent
+from nexus.errors import BadEvent, BudgetTooSmall
 from nexus.interop.detect import read
 from nexus.interop.transcript import Transcript
 from nexus.tokens.counter import get_counter
@@ -161,7 +161,7 @@ class Walk:
         self.figures[f"call points at {self.budget:>7,}"] += 1
         try:
             whole = self.nx.assemble(event, session="s", model=self.model, budget=10_000_000)
-        except EmptyEvent:
+        except BadEvent:
             self.figures["events without anything to show"] += 1
             assert event.results, "only results without a call may be empty"
             record(self.nx, "s", point, BudgetTooSmall(0, 0, {}))

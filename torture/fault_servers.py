@@ -15,7 +15,7 @@ from typing import Final
 import nexus
 from nexus.errors import ServerCallFailed
 from nexus.server.client import Client
-from nexus.testing.model_server import ModelServer, hang, model_server
+from nexus.testing.scripted_server import ModelServer, hang, model_server
 from torture.figures import lost, require
 from torture.processes import answer
 from torture.server_process import MODEL, ModelScript, ServerProcess, reply_text
@@ -91,7 +91,7 @@ def _check(client: Client) -> None:
     try:
         client.create_agent(CHILD, permissions=["write"], parent_agent_id=AGENT)
     except ServerCallFailed as error:
-        require(error.kind == "NotAllowed", f"agent {CHILD}: {error}")
+        require(error.code == "not_allowed", f"agent {CHILD}: {error}")
     else:
         lost(f"agent {AGENT} has more permissions than before")
 

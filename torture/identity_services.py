@@ -26,7 +26,7 @@ from nexus.ledger.sqlite import SqliteLedger
 from nexus.services import Run, RunClient, RunMetadata, Topics
 from nexus.services.messages import BuildRequest, StoredCall
 from nexus.services.orchestrator import RunState
-from nexus.services.serve import serve
+from nexus.services.processes import serve
 from nexus.types.stream_events import Token
 from torture.identity_brokers import CALL_ID, LOOK_S, PATIENCE_S, PROGRAMS, look
 from torture.identity_judge import IDS, Ask, Judge, Spoken, Talk, about, exchanges, first_missing, spoken
@@ -121,7 +121,7 @@ class Services:
         try:
             await RunClient(self.bus).accept(run, METADATA, timeout_s=PATIENCE_S)
         except BusRequestFailed as refused:
-            is_taken = refused.kind == "IdempotencyConflict" and ask.text != run.current_input
+            is_taken = refused.error_code == "idempotency_conflict" and ask.text != run.current_input
             self.judge.require(is_taken, f"{what} was refused: {refused}")
             self.judge.counts["runs refused: the id was used for another text"] += 1
             return False

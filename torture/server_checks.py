@@ -62,7 +62,7 @@ def _check_agent(client: Client, agent: AgentRecord, state: State) -> None:
     try:
         messages = client.agent(agent.agent_id).get_messages(limit=MAX_MESSAGES).messages
     except ServerCallFailed as error:
-        is_gone = state == "destroyed" and kind_of(error) == "NoSuchAgent"
+        is_gone = state == "destroyed" and kind_of(error) == "no_such_agent"
         is_expected = agent.changes != changes or state == "new" or is_gone
         require(is_expected, f"agent {agent.agent_id}, which is {state}: {kind_of(error)}: {error}")
         return

@@ -168,7 +168,7 @@ class _Client:
         )
         agent = self.load.add(AgentRecord(agent_id, settings))
         with agent.change("open"):
-            self.retry(lambda client: client.call("create_agent", settings, forms.AgentCreated), "BadSetting")
+            self.retry(lambda client: client.call("create_agent", settings, forms.AgentCreated), "bad_setting")
         if permissions is None and parent is not None:
             agent.settings = forms.CreateAgent(
                 **{name: getattr(settings, name) for name in settings.__struct_fields__ if name != "permissions"},
@@ -203,7 +203,7 @@ class _Client:
             result, repetitions = self.load.gate.call(send, gives_up=lambda: gives_up)
         except ServerCallFailed as error:
             is_closed = agent.changes % 2 or agent.state != "open"
-            is_refused = kind_of(error) in ("AgentClosed", "NoSuchAgent") and is_closed
+            is_refused = kind_of(error) in ("agent_closed", "no_such_agent") and is_closed
             require(is_refused, f"{request.name}: {kind_of(error)}: {error}")
             request.outcome = "refused"
             return
@@ -268,13 +268,13 @@ class _Sender(_Client):
         turn = self.dice.randint(1, turns) if turns and self.dice.random() < 0.5 else None
         fork = self.load.add(AgentRecord(new_id, agent.settings, agent, turns if turn is None else turn))
         with fork.change("open"):
-            self.retry(lambda client: client.agent(agent.agent_id).fork(new_id, turn), "BadSetting")
+            self.retry(lambda client: client.agent(agent.agent_id).fork(new_id, turn), "bad_setting")
         self._agents.append(fork)
 
     def _close(self, agent: AgentRecord) -> None:
         def close(_request: RequestRecord) -> bool:
             with agent.change("closed"):
-                return self.retry(lambda client: client.agent(agent.agent_id).shutdown(), "AgentClosed")
+                return self.retry(lambda client: client.agent(agent.agent_id).shutdown(), "agent_closed")
 
         self._during(agent, close)
 
@@ -296,7 +296,7 @@ class _Sender(_Client):
             settings = forms.CreateAgent(agent_id=agent.agent_id, system_prompt=prompt)
             agent.settings = settings
             with agent.change("open"):
-                self.retry(lambda client: client.call("create_agent", settings, forms.AgentCreated), "BadSetting")
+                self.retry(lambda client: client.call("create_agent", settings, forms.AgentCreated), "bad_setting")
 
 
 class _SharedSender(_Client):
@@ -316,7 +316,7 @@ class _SharedSender(_Client):
         try:
             self.call(lambda client: client.call("create_agent", settings, forms.AgentCreated))
         except ServerCallFailed as error:
-            require(error.kind == "BadSetting", f"{error}")
+            require(error.code == "bad_setting", f"{error}")
         agent.state = "open"
         return agent
 
@@ -403,6 +403,6 @@ class _LoopClient(_Client):
         try:
             return self.call(counted)[0]
         except ServerCallFailed as error:
-            if error.kind != "BadEvent" or repetitions < 2:
-                lost(f"{self.name}: {error.kind}: {error}")
+            if error.code != "bad_event" or repetitions < 2:
+                lost(f"{self.name}: {error.code}: {error}")
             return None

@@ -81,7 +81,7 @@ class LoadStopped(Exception):
 
 def kind_of(error: ServerCallFailed) -> str:
     """Return the kind of an error; a path without an agent is refused by HTTP."""
-    return "NoSuchAgent" if error.status == 404 else error.kind
+    return "no_such_agent" if error.status == 404 else error.code
 
 
 class ServerGate:
@@ -130,7 +130,7 @@ class ServerGate:
             try:
                 return action(client), repetitions
             except ServerCallFailed as error:
-                if error.kind != "connection":
+                if error.code != "connection":
                     raise
                 with self._changed:  # it is closed before a kill
                     is_killed = self._is_over or self._client is None or self._life != life

@@ -1,47 +1,21 @@
 # Over 600 lines: one class for each error, in one tree.
-"""The error tree: each class is named for what happened; its message adds what to do.
+"""The error tree: each class is something that a caller handles in a way of its own; `code` says what exactly happened.
 
 NexusError
-├── ToolCallFailed
-│   └── UnknownTool, BadArguments
-├── NotAllowed
-│   └── ToolNotAllowed
-├── UnreadableFile
-│   └── BadTurnLog
-├── BadFact
-│   └── SecretFound
+├── BudgetTooSmall, ContextOverflow, LimitReached, BadEvent, BadReply, ModelCallFailed
+├── PackageMissing, NotFound, BadSetting, BadConfig, OverCap, UnreadableFile, BadTool
+├── ToolCallFailed, NotAllowed, NotAccepted, AgentError, ServerCallFailed, SummarizerFailed
+├── BadFact, MemoryBusy
 ├── CredentialError
-│   └── BadCredential, NoCredential, CredentialsDamaged, CredentialsNotSaved, KeyringUnusable
-├── SummarizerFailed
-│   └── SummaryCallTooLarge
-├── BadSetting
-│   └── UnknownArgument
-├── BadReply
-│   └── IncompleteStream
-├── ModelCallFailed, LocalServerFailed
-├── NotAccepted
-│   └── AmbiguousEvent
-├── BusError
-│   ├── BadBusMessage
-│   │   └── BusMessageTooLarge, BusMessageTooNew
-│   ├── BusUnavailable
-│   │   └── BusClosed
-│   └── BusNoResponder, BusDeadlineExceeded, BusRequestFailed
+│   └── NoCredential
 ├── LedgerError
-│   ├── HeadMoved
-│   │   └── SessionMoved, DocumentChanged
-│   ├── LedgerUnavailable
-│   │   └── OutcomeUnknown
+│   ├── LedgerUnavailable, LedgerUnusable, LedgerDamaged, LedgerBusy, LedgerFull
+│   ├── HeadMoved, IdempotencyConflict, CompactionSuperseded, SessionBusy
 │   ├── TurnSuperseded
 │   │   └── LateReply
-│   └── LedgerDamaged, LedgerMissing, LedgerTooNew, NotALedger, LedgerBusy, LedgerFull, LedgerClosed,
-│       LedgerGone, LedgerNotTrusted, SessionBusy, IdempotencyConflict, CompactionSuperseded, BadEntry, BadReference,
-│       NoSuchSession, ForksDepend, EraseIncomplete, LedgerConflict, CannotReplay
-└── BudgetTooSmall, ContextOverflow, LimitReached, AgentProgramFailed, BadBudget, BadModelEntry,
-    AgentClosed, NoSuchAgent, ServerCallFailed, BadCall, EmptyEvent, BadEvent, BadContext,
-    PackageMissing, BadTool, BadPolicy, UnknownProfile, BadProfile, BadSessionKey, EmptyTask,
-    WorkspaceMissing, BadConfig, OverCap, UnknownFormat, BadImage, BadSkill, NoSuchSkill,
-    NoSuchFact, MemoryBusy, NotEditable
+│   └── BadReference, NoSuchSession, CannotReplay
+└── BusError
+    └── BadBusMessage, BusUnavailable, BusNoResponder, BusDeadlineExceeded, BusRequestFailed
 """
 
 from __future__ import annotations
@@ -50,9 +24,69 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+__all__ = [
+    "AgentError",
+    "BadBusMessage",
+    "BadConfig",
+    "BadEvent",
+    "BadFact",
+    "BadReference",
+    "BadReply",
+    "BadSetting",
+    "BadTool",
+    "BudgetTooSmall",
+    "BusDeadlineExceeded",
+    "BusError",
+    "BusNoResponder",
+    "BusRequestFailed",
+    "BusUnavailable",
+    "CannotReplay",
+    "CompactionSuperseded",
+    "ContextOverflow",
+    "CredentialError",
+    "HeadMoved",
+    "IdempotencyConflict",
+    "LateReply",
+    "LedgerBusy",
+    "LedgerDamaged",
+    "LedgerError",
+    "LedgerFull",
+    "LedgerUnavailable",
+    "LedgerUnusable",
+    "LimitReached",
+    "MemoryBusy",
+    "ModelCallFailed",
+    "NexusError",
+    "NoCredential",
+    "NoSuchSession",
+    "NotAccepted",
+    "NotAllowed",
+    "NotFound",
+    "OverCap",
+    "PackageMissing",
+    "ServerCallFailed",
+    "SessionBusy",
+    "SummarizerFailed",
+    "ToolCallFailed",
+    "TurnSuperseded",
+    "UnreadableFile",
+]
+
 
 class NexusError(Exception):
-    """Base of all errors of this package."""
+    """Base of all errors of this package.
+
+    Attributes:
+        code: A stable word for what happened, such as `budget_too_small`: what programs compare, also over the wire. A class
+            that covers several failures has a code for each (docs/errors.md lists them).
+    """
+
+    code: str = "error"
+
+    def __init__(self, *args: object, code: str = "") -> None:
+        super().__init__(*args)
+        if code:
+            self.code = code
 
 
 # Calls, tokens and providers
@@ -63,6 +97,8 @@ class BudgetTooSmall(NexusError):
 
     `is_lower_bound` is true if a message was so large that the other parts were not counted.
     """
+
+    code = "budget_too_small"
 
     def __init__(
         self, available_tokens: int, needed_tokens: int, parts: Mapping[str, int], *, is_lower_bound: bool = False
@@ -87,48 +123,10 @@ class BudgetTooSmall(NexusError):
         return BudgetTooSmall(available_tokens, sum(parts.values()), parts, is_lower_bound=self.is_lower_bound)
 
 
-class LimitReached(NexusError):
-    """A limit of an agent's turn was reached (`nexus.agents.Limits`). Everything up to there is stored."""
-
-
-class AgentClosed(NexusError):
-    """An agent was destroyed, or its pool closed. Nothing was stored."""
-
-
-class NoSuchAgent(NexusError):
-    """The server has no agent of that id, or the token's tenant has none."""
-
-
-class ServerCallFailed(NexusError):
-    """A client of the server got an error: `kind` is its class name, `code` JSON-RPC's, `status` HTTP's (0: no answer)."""
-
-    def __init__(self, text: str, *, kind: str = "", code: int = 0, status: int = 0) -> None:
-        self.kind, self.code, self.status = kind, code, status
-        super().__init__(text)
-
-
-class AgentProgramFailed(NexusError):
-    """A program that runs turns (`nexus.agents.AgentProgram`) failed. What it had said is stored with the turn."""
-
-
-class NotAccepted(NexusError):
-    """A broker did not accept or does not know an event, or a watcher missed events."""
-
-
-class AmbiguousEvent(NotAccepted):
-    """Several sessions or senders used an event's id. `candidates` has the session and principal of each."""
-
-    def __init__(self, event_id: str, candidates: Iterable[tuple[str, str]]) -> None:
-        self.event_id, self.candidates = event_id, tuple(candidates)
-        names = "; ".join(
-            f"session {session!r}{f', principal {principal!r}' if principal else ''}"
-            for session, principal in self.candidates
-        )
-        super().__init__(f"event id {event_id[:80]!r} was used {len(self.candidates)} times: {names} (say which one)")
-
-
 class ContextOverflow(NexusError):
     """A call and its smaller retries (`attempts`) did not fit. No reply was stored."""
+
+    code = "context_overflow"
 
     def __init__(self, attempts: Iterable[Any], why: str) -> None:
         self.attempts = tuple(attempts)
@@ -141,32 +139,25 @@ class ContextOverflow(NexusError):
         )
 
 
-class BadBudget(NexusError, ValueError):
-    """A budget or reserve is negative, zero, or takes the whole window."""
+class LimitReached(NexusError):
+    """A limit of an agent's turn was reached (`nexus.agents.Limits`). Everything up to there is stored."""
 
-
-class BadModelEntry(NexusError, ValueError):
-    """The user's entry for a model has an unknown field or an impossible value."""
-
-
-class BadCall(NexusError, ValueError):
-    """A call for the cache simulation has negative tokens, a wrong order, or breakpoints that the provider rejects."""
-
-
-class EmptyEvent(NexusError):
-    """The event has no text, image, attachment or result of an open call."""
+    code = "limit_reached"
 
 
 class BadEvent(NexusError, ValueError):
-    """An event is none, has a field of a wrong type, or messages that are unreadable or not tool results and a user's."""
+    """An event is none, is empty, has a field of a wrong type, or messages that no provider would take as new ones."""
+
+    code = "bad_event"
 
 
 class BadReply(NexusError):
-    """A reply is neither a provider's response nor a valid AgentResult."""
+    """A reply is neither a provider's response nor a valid AgentResult.
 
+    With the code `incomplete_stream` a stream broke off before the end of the reply; the same call may succeed.
+    """
 
-class IncompleteStream(BadReply):
-    """A stream broke off before the end of the reply; the same call may succeed."""
+    code = "bad_reply"
 
 
 MODEL_CALL_KINDS = {
@@ -194,6 +185,8 @@ class ModelCallFailed(NexusError):
     `status` is 0 and `retry_after_s` None if unknown. `reply` is the `nexus.models.ModelReply` that was withheld, if any.
     """
 
+    code = "model_call_failed"
+
     def __init__(
         self,
         text: str,
@@ -203,18 +196,120 @@ class ModelCallFailed(NexusError):
         status: int = 0,
         retry_after_s: float | None = None,
         reply: Any = None,
+        code: str = "",
     ) -> None:
-        self.failure_kind, self.kind = failure_kind, MODEL_CALL_KINDS.get(failure_kind, "unknown")
-        self.retryable, self.status, self.retry_after_s, self.reply = retryable, status, retry_after_s, reply
-        super().__init__(text)
+        self.failure_kind = failure_kind
+        self.kind = MODEL_CALL_KINDS.get(failure_kind, "unknown")
+        self.retryable = retryable
+        self.status = status
+        self.retry_after_s = retry_after_s
+        self.reply = reply
+        super().__init__(text, code=code)
 
 
-class LocalServerFailed(NexusError):
-    """The server of a local model did not start; the message has the end of its output."""
+class SummarizerFailed(NexusError):
+    """A summarizer gave no summary; the provider's error is the `__cause__`.
+
+    With the code `summary_call_too_large` its request and answer exceed one call: `needed_tokens` of `limit_tokens`, both 0
+    if the provider did not report them.
+    """
+
+    code = "summarizer_failed"
+
+    def __init__(self, text: str, needed_tokens: int = 0, limit_tokens: int = 0, *, code: str = "") -> None:
+        self.needed_tokens = needed_tokens
+        self.limit_tokens = limit_tokens
+        super().__init__(text, code=code)
 
 
-class BadContext(NexusError):
-    """A saved context, or a block that Nexus wrote, is damaged or of another version."""
+# Tools, roles and agents
+
+
+class BadTool(NexusError, ValueError):
+    """A tool definition is in none of the providers' formats, its schema is invalid, or it has no JSON form."""
+
+    code = "bad_tool"
+
+
+class ToolCallFailed(NexusError):
+    """A tool gave no result: it is unknown, got wrong arguments, cannot be called, or raised an error (the `__cause__`)."""
+
+    code = "tool_call_failed"
+
+
+class NotAllowed(NexusError):
+    """The policy denies the role, session, toolset or tool of a call. Nothing was made.
+
+    With the code `tool_not_allowed`, `tool` was called although it is denied to the `role` in the `toolset`: the `reason`.
+    """
+
+    code = "not_allowed"
+    tool: str = ""
+    toolset: str = ""
+    role: str = ""
+    reason: str = ""
+
+
+def tool_not_allowed(tool: str, toolset: str, role: str, reason: str) -> NotAllowed:
+    """Return the error for a call of a denied tool."""
+    applied = f"toolset {toolset!r}, role {role}" if toolset else f"role {role}"
+    error = NotAllowed(
+        f"tool {tool!r} is not allowed ({applied}): {reason}. Do not run it; answer the call with this error",
+        code="tool_not_allowed",
+    )
+    error.tool = tool
+    error.toolset = toolset
+    error.role = role
+    error.reason = reason
+    return error
+
+
+class AgentError(NexusError):
+    """An agent is closed, or the program that runs its turns (`nexus.agents.AgentProgram`) failed.
+
+    Nothing was stored by a closed one; what a program had said is stored with its turn.
+    """
+
+    code = "agent_closed"
+
+
+class NotAccepted(NexusError):
+    """A broker did not accept or does not know an event, or a watcher missed events.
+
+    With the code `ambiguous_event`, `candidates` has the session and principal of each event of that id.
+    """
+
+    code = "not_accepted"
+    candidates: tuple[tuple[str, str], ...] = ()
+
+
+def ambiguous_event(event_id: str, candidates: Iterable[tuple[str, str]]) -> NotAccepted:
+    """Return the error for an event's id that several sessions or senders used."""
+    found = tuple(candidates)
+    names: list[str] = []
+    for session, principal in found:
+        of_principal = f", principal {principal!r}" if principal else ""
+        names.append(f"session {session!r}{of_principal}")
+    error = NotAccepted(
+        f"event id {event_id[:80]!r} was used {len(found)} times: {'; '.join(names)} (say which one)",
+        code="ambiguous_event",
+    )
+    error.candidates = found
+    return error
+
+
+class ServerCallFailed(NexusError):
+    """A client of the server got an error: `code` is the server's, `rpc_code` JSON-RPC's, `status` HTTP's (0: no answer)."""
+
+    code = "server_call_failed"
+
+    def __init__(self, text: str, *, code: str = "", rpc_code: int = 0, status: int = 0) -> None:
+        self.rpc_code = rpc_code
+        self.status = status
+        super().__init__(text, code=code)
+
+
+# Settings and files
 
 
 def install_command(extra: str) -> str:
@@ -225,215 +320,123 @@ def install_command(extra: str) -> str:
 class PackageMissing(NexusError, ImportError):
     """An optional package is not installed; the message has the command that installs it."""
 
+    code = "package_missing"
+
     def __init__(self, package: str, needed_by: str, extra: str = "", *, command: str = "") -> None:
         self.package = package
         command = command or install_command(extra)
         super().__init__(f"package '{package}' not installed: {needed_by} needs it ({command})")
 
 
-# Tools
+class NotFound(NexusError, LookupError):
+    """No profile, agent, skill, fact or workspace has that name; the message says where they are listed.
 
+    `numbers` are the facts that match, if several do (`no_such_fact`). Nothing was changed.
+    """
 
-class BadTool(NexusError, ValueError):
-    """A tool definition is in none of the providers' formats, its schema is invalid, or it has no JSON form."""
+    code = "not_found"
 
-
-class ToolCallFailed(NexusError):
-    """A tool gave no result: it raised an error (the `__cause__`), or cannot be called."""
-
-
-class UnknownTool(ToolCallFailed):
-    """No tool of that name is registered; the message lists those that are."""
-
-
-class BadArguments(ToolCallFailed, ValueError):
-    """A call's arguments are not a JSON object or not the tool's. The tool was not called."""
-
-
-# Policy, profiles and sessions
-
-
-class BadPolicy(NexusError):
-    """A policy file is invalid: its `key` and the `expected` value. No context is made until it is fixed."""
-
-    def __init__(self, file: str, key: str, expected: str) -> None:
-        self.file, self.key, self.expected = file, key, expected
-        where = f"{file}: {key}" if key else file
-        super().__init__(f"{where}: expected {expected} (no context is made until the policy is fixed)")
-
-
-class NotAllowed(NexusError):
-    """The policy denies the role, session or toolset of a call. Nothing was made."""
-
-
-class ToolNotAllowed(NotAllowed):
-    """A denied tool was called: `tool`, the `toolset` and `role` of the context, and the `reason`."""
-
-    def __init__(self, tool: str, toolset: str, role: str, reason: str) -> None:
-        self.tool, self.toolset, self.role, self.reason = tool, toolset, role, reason
-        applied = f"toolset {toolset!r}, role {role}" if toolset else f"role {role}"
-        super().__init__(
-            f"tool {tool!r} is not allowed ({applied}): {reason}. Do not run it; answer the call with this error"
-        )
-
-
-class UnknownProfile(NexusError):
-    """No profile has that name; the message lists those that exist."""
-
-
-class BadProfile(NexusError, ValueError):
-    """A profile file is invalid: its `key` and the `expected` value."""
-
-    def __init__(self, file: str, key: str, expected: str) -> None:
-        self.file, self.key, self.expected = file, key, expected
-        where = f"{file}: {key}" if key else file
-        super().__init__(f"{where}: expected {expected}")
-
-
-class BadSessionKey(NexusError, ValueError):
-    """A session label has a known prefix and an invalid name, or does not admit the role."""
-
-
-class EmptyTask(NexusError, ValueError):
-    """A worker has no task."""
-
-
-# Workspace: configuration, files, skills, memory
-
-
-class WorkspaceMissing(NexusError):
-    """The workspace folder does not exist (`nexus init` creates one)."""
-
-
-class BadConfig(NexusError, ValueError):
-    """A configuration file is invalid; `key` is empty if it cannot be read at all."""
-
-    def __init__(self, file: str, key: str, expected: str) -> None:
-        self.file, self.key, self.expected = file, key, expected
-        super().__init__(f"{file}: {key}: {expected}" if key else f"{file}: {expected}")
+    def __init__(self, text: str, numbers: Iterable[int] = (), *, code: str = "") -> None:
+        self.numbers = tuple(numbers)
+        super().__init__(text, code=code)
 
 
 class BadSetting(NexusError, ValueError):
-    """An argument or setting has a wrong type or is not one of its possible values."""
+    """An argument or setting is unknown, has a wrong type or is not one of its possible values."""
+
+    code = "bad_setting"
 
 
-class NotEditable(NexusError):
-    """The configuration does not let users change a prompt. Nothing was stored."""
+class BadConfig(NexusError, ValueError):
+    """A configuration, profile or policy file is invalid; `key` is empty if it cannot be read at all."""
+
+    code = "bad_config"
+
+    def __init__(self, file: str, key: str, expected: str, *, text: str = "", code: str = "") -> None:
+        self.file = file
+        self.key = key
+        self.expected = expected
+        where = f"{file}: {key}" if key else file
+        super().__init__(f"{where}: {text or expected}", code=code)
 
 
-class UnknownArgument(BadSetting, TypeError):
-    """A function has no argument of that name; the message names the nearest one."""
+def bad_policy(file: str, key: str, expected: str) -> BadConfig:
+    """Return the error for an invalid policy file."""
+    text = f"expected {expected} (no context is made until the policy is fixed)"
+    return BadConfig(file, key, expected, text=text, code="bad_policy")
+
+
+def bad_profile(file: str, key: str, expected: str) -> BadConfig:
+    """Return the error for an invalid profile file."""
+    return BadConfig(file, key, expected, text=f"expected {expected}", code="bad_profile")
 
 
 class OverCap(NexusError):
     """A text is over its cap, in characters, and the configuration forbids truncation."""
 
+    code = "over_cap"
+
     def __init__(self, origin: str, chars: int, cap_chars: int) -> None:
-        self.origin, self.chars, self.cap_chars = origin, chars, cap_chars
+        self.origin = origin
+        self.chars = chars
+        self.cap_chars = cap_chars
         super().__init__(
             f"{origin} too long: {chars:,} characters, the cap is {cap_chars:,}, and instructions.caps is 'error' "
             "(shorten it, raise the cap, or set caps to 'report'; nothing was sent)"
         )
 
 
-class UnknownFormat(NexusError):
-    """A session file's format was not recognized; `--format` forces one."""
-
-
 class UnreadableFile(NexusError):
-    """A file cannot be opened or is not in its declared format."""
+    """A file, image or saved context cannot be opened, or is not in its declared format; `line` counts from 1, 0: unknown."""
 
+    code = "unreadable_file"
 
-class BadTurnLog(UnreadableFile):
-    """A turn log is not a JSON array of entries, or is nested too deeply; the message names the position."""
-
-
-class BadImage(NexusError):
-    """An image has a type, size or content that no provider accepts."""
-
-
-class BadSkill(NexusError):
-    """A skill file is invalid, or a skill cannot be created; `line` counts from 1."""
-
-    def __init__(self, text: str, line: int = 1) -> None:
+    def __init__(self, text: str = "", line: int = 0, *, code: str = "") -> None:
         self.line = line
-        super().__init__(text)
+        super().__init__(text, code=code)
 
 
-class NoSuchSkill(NexusError):
-    """No skill has that name (`nexus skill list` lists them)."""
+# Memory and credentials
 
 
 class BadFact(NexusError, ValueError):
-    """A text for memory is empty, too long or a duplicate. Nothing was written."""
+    """A text for memory is empty, too long, a duplicate, or seems to contain secrets (of `kinds`). Nothing was written."""
+
+    code = "bad_fact"
+    kinds: tuple[str, ...] = ()
 
 
-class SecretFound(BadFact):
-    """A text for memory seems to contain secrets, of the kinds in `kinds`. Nothing was written."""
-
-    def __init__(self, kinds: Iterable[str]) -> None:
-        self.kinds = tuple(kinds)
-        super().__init__(
-            f"text seems to contain a secret: {', '.join(self.kinds)}; memory is sent to the model unchanged (remove it, or "
-            "store it anyway: --force; nothing was written)"
-        )
-
-
-class NoSuchFact(NexusError, ValueError):
-    """No fact, proposal or change matches, or several facts do (`numbers`). Nothing was changed."""
-
-    def __init__(self, text: str, numbers: Iterable[int] = ()) -> None:
-        self.numbers = tuple(numbers)
-        super().__init__(text)
+def secret_found(kinds: Iterable[str]) -> BadFact:
+    """Return the error for a text for memory that seems to contain secrets of these kinds."""
+    found = tuple(kinds)
+    error = BadFact(
+        f"text seems to contain a secret: {', '.join(found)}; memory is sent to the model unchanged (remove it, or "
+        "store it anyway: --force; nothing was written)",
+        code="secret_found",
+    )
+    error.kinds = found
+    return error
 
 
 class MemoryBusy(NexusError):
     """Another program locked or kept changing the memory files. Nothing was written; try again."""
 
-
-# Credentials
+    code = "memory_busy"
 
 
 class CredentialError(NexusError):
-    """Base of errors about credentials; their messages never contain a value."""
+    """A credential is invalid, or its list or keyring cannot be used. The message never contains a value."""
 
-
-class BadCredential(CredentialError, ValueError):
-    """A credential's name, variable or value is invalid. Nothing was stored."""
+    code = "credential_error"
 
 
 class NoCredential(CredentialError):
     """A credential is not configured, or its store has no value. `variable` is the variable of a model's key, or empty."""
 
+    code = "no_credential"
+
     def __init__(self, text: str, *, variable: str = "") -> None:
         self.variable = variable
-        super().__init__(text)
-
-
-class CredentialsDamaged(CredentialError):
-    """The list of credentials is damaged. It was not changed; values are stored elsewhere."""
-
-
-class CredentialsNotSaved(CredentialError):
-    """The list of credentials could not be written: lock, full disk or permissions."""
-
-
-class KeyringUnusable(CredentialError):
-    """The system has no usable keyring, or it failed or timed out."""
-
-
-# Summarizers
-
-
-class SummarizerFailed(NexusError):
-    """A summarizer gave no summary; the provider's error is the `__cause__`."""
-
-
-class SummaryCallTooLarge(SummarizerFailed):
-    """A summarizer's request and answer exceed one call; both numbers are 0 if the provider did not report them."""
-
-    def __init__(self, text: str, needed_tokens: int, limit_tokens: int) -> None:
-        self.needed_tokens, self.limit_tokens = needed_tokens, limit_tokens
         super().__init__(text)
 
 
@@ -450,12 +453,14 @@ class LedgerError(NexusError):
         kept_in: The file that has this reply until the ledger can store it; empty if only the error has it.
     """
 
+    code = "ledger_error"
     reply: Any = None
     kept_in: str = ""
 
     def keep_reply(self, reply: object, kept_in: str) -> None:
         """Add a reply that could not be stored, and the file that has it, to the error and its text."""
-        self.reply, self.kept_in = reply, kept_in
+        self.reply = reply
+        self.kept_in = kept_in
         where = "reply saved in no file (record it again: `error.reply` has it)"
         if kept_in:
             where = (
@@ -470,32 +475,38 @@ class LedgerError(NexusError):
         return self.reply is not None
 
 
+class LedgerUnusable(LedgerError):
+    """The ledger is none, missing, closed, gone, of a newer version, or not trusted. It was not changed."""
+
+    code = "ledger_unusable"
+
+
 class LedgerDamaged(LedgerError):
     """Stored rows do not match their hash chain; they are reported, never skipped or returned."""
 
-
-class LedgerMissing(LedgerError):
-    """The PostgreSQL database has no ledger, and the program may not make one."""
-
-
-class LedgerTooNew(LedgerError):
-    """The ledger was written by a newer version of Nexus. It was not changed."""
-
-
-class NotALedger(LedgerError):
-    """The file is not a Nexus ledger. It was not changed."""
+    code = "ledger_damaged"
 
 
 class LedgerBusy(LedgerError):
     """Another process locked the ledger longer than the timeout. Nothing was written; try again."""
 
+    code = "ledger_busy"
+
 
 class LedgerFull(LedgerError):
     """The disk is full. The append is completely absent; earlier ones are safe."""
 
+    code = "ledger_full"
+
 
 class LedgerUnavailable(LedgerError):
-    """The ledger's server cannot be reached. Nothing was stored by this call; try again."""
+    """The ledger's server cannot be reached. Nothing was stored by this call; try again.
+
+    With the code `outcome_unknown` it went away while a write was committed: stored or not, as a whole; look before you
+    repeat it.
+    """
+
+    code = "ledger_unavailable"
 
     @property
     def leaves_turn_open(self) -> bool:
@@ -503,27 +514,14 @@ class LedgerUnavailable(LedgerError):
         return True
 
 
-class OutcomeUnknown(LedgerUnavailable):
-    """The server went away while a write was committed. It is stored or not, as a whole; look before you repeat it."""
-
-
-class LedgerClosed(LedgerError):
-    """The ledger was closed, or opened by the parent of this forked process."""
-
-
-class LedgerGone(LedgerError):
-    """The file at the ledger's path was replaced. Nothing was written; open it again."""
-
-
-class LedgerNotTrusted(LedgerError):
-    """The ledger came with its folder, or a link leads to it. It is read-only, and no model gets its content."""
-
-
 class IdempotencyConflict(LedgerError):
     """An idempotency key was used again with another payload or a new second key. Nothing was written."""
 
+    code = "idempotency_conflict"
+
     def __init__(self, session: str, key: str, *, alike: bool, text: str = "") -> None:
-        self.session, self.key = session, key
+        self.session = session
+        self.key = key
         other = "another payload: this context was recorded with another reply, or the key is not unique"
         why = "the same payload, but without the second key" if alike else other
         advice = "(assemble again and record that; nothing was stored)"
@@ -531,21 +529,48 @@ class IdempotencyConflict(LedgerError):
 
 
 class HeadMoved(LedgerError):
-    """The session's head is not the expected one. Nothing was written."""
+    """A session, or a document (`document_changed`), is not at the expected version. Nothing was written."""
 
-    def __init__(self, session: str, expected: int, actual: int) -> None:
-        self.session, self.expected, self.actual = session, expected, actual
-        super().__init__(
+    code = "head_moved"
+
+    def __init__(self, session: str, expected: int, actual: int, *, text: str = "", code: str = "") -> None:
+        self.session = session
+        self.expected = expected
+        self.actual = actual
+        text = text or (
             f"session {session!r} changed: it is at entry {actual}, this was made for entry {expected} of its history "
             "(assemble again, then record; nothing was stored)"
         )
+        super().__init__(text, code=code)
+
+
+def session_moved(session: str, expected: int, actual: int) -> HeadMoved:
+    """Return the error for a session that was renamed, rewound, archived or changed meanwhile."""
+    text = (
+        f"session {session!r} changed: it is at update {actual}, this was made for update {expected} (check it with "
+        "`nexus session reflog`, then repeat; nothing was changed)"
+    )
+    return HeadMoved(session, expected, actual, text=text, code="session_moved")
+
+
+def document_changed(kind: str, name: str, expected: int, actual: int) -> HeadMoved:
+    """Return the error for a document that has another version than the expected one."""
+    text = (
+        f"{kind} {name!r} changed: it is at version {actual}, this was made for version {expected} (read it again, "
+        "then change it; nothing was stored)"
+    )
+    return HeadMoved(name, expected, actual, text=text, code="document_changed")
 
 
 class TurnSuperseded(LedgerError):
     """A turn has ended, or another program continues its session. Nothing was written to the session."""
 
+    code = "turn_superseded"
+
     def __init__(self, session: str, turn: int, reason: str, stored: str = "nothing was stored") -> None:
-        self.session, self.turn, self.reason = session, turn, reason
+        self.session = session
+        self.turn = turn
+        self.reason = reason
         what = f"turn {turn} of session {session!r}" if turn else f"session {session!r}"
         super().__init__(f"{what} cannot be continued: {reason} ({stored}; begin another turn)")
 
@@ -558,10 +583,13 @@ class LateReply(TurnSuperseded):
         stored_as: Label of the session with the conversation up to this reply; empty if it could not be stored.
     """
 
+    code = "late_reply"
+
     def __init__(
         self, cause: TurnSuperseded | HeadMoved | IdempotencyConflict, turn: int, reply: object, stored_as: str
     ) -> None:
-        self.reply, self.stored_as = reply, stored_as
+        self.reply = reply
+        self.stored_as = stored_as
         reason = "the session changed"
         if isinstance(cause, TurnSuperseded):
             reason = cause.reason
@@ -579,68 +607,40 @@ class LateReply(TurnSuperseded):
 class SessionBusy(LedgerError):
     """Another call of the session is under way and did not end in time. Nothing was written."""
 
+    code = "session_busy"
+
     def __init__(self, session: str, holder: str, waited_s: float) -> None:
-        self.session, self.holder, self.waited_s = session, holder, waited_s
+        self.session = session
+        self.holder = holder
+        self.waited_s = waited_s
         super().__init__(
             f"session {session!r} is in use by {holder or 'another call of this program'} and was not free after "
             f"{waited_s:g} s (wait longer: wait=…, or use another session; nothing was stored)"
         )
 
 
-class SessionMoved(HeadMoved):
-    """The session was renamed, rewound, archived or changed meanwhile. Nothing was written."""
-
-    def __init__(self, session: str, expected: int, actual: int) -> None:
-        super().__init__(session, expected, actual)
-        text = (
-            f"session {session!r} changed: it is at update {actual}, this was made for update {expected} (check it with "
-            "`nexus session reflog`, then repeat; nothing was changed)"
-        )
-        self.args = (text,)
-
-
-class DocumentChanged(HeadMoved):
-    """A document has another version than the expected one. Nothing was written."""
-
-    def __init__(self, kind: str, name: str, expected: int, actual: int) -> None:
-        super().__init__(name, expected, actual)
-        text = (
-            f"{kind} {name!r} changed: it is at version {actual}, this was made for version {expected} (read it again, "
-            "then change it; nothing was stored)"
-        )
-        self.args = (text,)
-
-
 class CompactionSuperseded(LedgerError):
     """Another checkpoint landed after a compaction was planned. Nothing was stored; plan again."""
 
-
-class BadEntry(LedgerError, ValueError):
-    """An entry refers to positions that do not fit the session. Nothing was stored."""
+    code = "compaction_superseded"
 
 
 class BadReference(LedgerError, ValueError):
-    """A session, thread, turn, call or alias does not exist or leads back to itself. Nothing was stored."""
+    """A thread, turn, call, alias or position does not exist, does not fit, or leads back to itself. Nothing was stored."""
+
+    code = "bad_reference"
 
 
 class NoSuchSession(LedgerError):
     """No session has that label (`nexus sessions` lists them)."""
 
-
-class ForksDepend(LedgerError):
-    """Other sessions continue the history to be deleted; the message lists them. Nothing was deleted."""
-
-
-class EraseIncomplete(LedgerError):
-    """Rows were deleted, but the storage still contains pieces of their text."""
-
-
-class LedgerConflict(LedgerError):
-    """An import has a different row at an occupied position. Nothing was stored."""
+    code = "no_such_session"
 
 
 class CannotReplay(LedgerError):
     """A recorded call cannot be reproduced; `missing` lists missing parts and differences."""
+
+    code = "cannot_replay"
 
     def __init__(self, call: str, missing: Sequence[str]) -> None:
         self.missing = tuple(missing)
@@ -653,43 +653,47 @@ class CannotReplay(LedgerError):
 class BusError(NexusError):
     """Base of errors of the bus; also a dead letter that cannot be replayed."""
 
+    code = "bus_error"
+
 
 class BadBusMessage(BusError, ValueError):
-    """A message or topic is invalid, or a payload is not a message. Nothing was sent."""
+    """A message or topic is invalid, too large or of a newer envelope, or a payload is not a message. Nothing was sent.
+
+    With the code `bus_message_too_large` it has `size_bytes`, and the bus transports `max_bytes`; otherwise both are 0.
+    """
+
+    code = "bad_bus_message"
+    size_bytes: int = 0
+    max_bytes: int = 0
 
 
-class BusMessageTooLarge(BadBusMessage):
-    """A message is larger than the bus transports. Nothing was sent."""
-
-    def __init__(self, topic: str, size_bytes: int, max_bytes: int) -> None:
-        self.size_bytes, self.max_bytes = size_bytes, max_bytes
-        super().__init__(
-            f"message for {topic!r} too large: {size_bytes:,} bytes, the limit is {max_bytes:,} (store the content, for "
-            "example in the ledger, and send a reference to it)"
-        )
-
-
-class BusMessageTooNew(BadBusMessage):
-    """A message has a newer major version of the envelope. No function got it."""
-
-    def __init__(self, version: str, newest: str) -> None:
-        self.version = version
-        super().__init__(f"message has envelope version {version}, this program reads up to {newest} (update Nexus)")
+def bus_message_too_large(topic: str, size_bytes: int, max_bytes: int) -> BadBusMessage:
+    """Return the error for a message that is larger than the bus transports."""
+    error = BadBusMessage(
+        f"message for {topic!r} too large: {size_bytes:,} bytes, the limit is {max_bytes:,} (store the content, for "
+        "example in the ledger, and send a reference to it)",
+        code="bus_message_too_large",
+    )
+    error.size_bytes = size_bytes
+    error.max_bytes = max_bytes
+    return error
 
 
 class BusUnavailable(BusError):
-    """The bus has no connection, or could not store a durable message. Publishing again is safe with the same key."""
+    """The bus has no connection, was closed, or could not store a durable message. Publish again with the same key."""
+
+    code = "bus_unavailable"
 
 
-class BusClosed(BusUnavailable):
-    """The bus was closed."""
-
-    def __init__(self, text: str = "bus is closed (open another one)") -> None:
-        super().__init__(text)
+def bus_closed(text: str = "bus is closed (open another one)") -> BusUnavailable:
+    """Return the error for a call of a bus that was closed."""
+    return BusUnavailable(text, code="bus_closed")
 
 
 class BusNoResponder(BusError):
     """A request's topic has no subscription. It is reported at once."""
+
+    code = "bus_no_responder"
 
     def __init__(self, topic: str, text: str = "") -> None:
         self.topic = topic
@@ -699,14 +703,25 @@ class BusNoResponder(BusError):
 class BusDeadlineExceeded(BusError, TimeoutError):
     """A deadline passed before a message was sent or answered. The function may have run."""
 
+    code = "bus_deadline_exceeded"
+
 
 class BusRequestFailed(BusError):
-    """The function that got a request raised: `kind` is the error's class name, `text` its message.
+    """The function that got a request raised: `kind` is the error's class name, `text` its message, `error_code` its code.
 
-    `details` are further values that the function added (`nexus.bus.port.error_reply`). Printed, it is the text of an error
-    of Nexus, which is a sentence for people, and of another error its class too.
+    `error_code` is empty for an error of another package. `details` are further values that the function added
+    (`nexus.bus.port.error_reply`). Printed, it is the text of an error of Nexus, which is a sentence for people, and of
+    another error its class too.
     """
 
-    def __init__(self, topic: str, kind: str, text: str, details: Mapping[str, Any] | None = None) -> None:
-        self.topic, self.kind, self.text, self.details = topic, kind, text, dict(details or {})
-        super().__init__(text if text and kind in globals() else f"{kind}: {text}")
+    code = "bus_request_failed"
+
+    def __init__(
+        self, topic: str, kind: str, text: str, details: Mapping[str, Any] | None = None, *, error_code: str = ""
+    ) -> None:
+        self.topic = topic
+        self.kind = kind
+        self.text = text
+        self.error_code = error_code
+        self.details = dict(details or {})
+        super().__init__(text if text and error_code else f"{kind}: {text}")

@@ -15,11 +15,13 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nexus.errors import BadArguments, BadTool, ToolCallFailed, UnknownTool
+from nexus.errors import BadTool, ToolCallFailed
 from nexus.types.message import Message, Text, ToolCall, ToolResult
 from nexus.types.settings import AgentRole
 from nexus.types.tool_definition import METADATA_KEY, read_definition, usable_definitions
 from nexus.types.validation import check_options, json_copy
+
+__all__ = ["ResultValue", "Tool", "ToolOptions", "ToolRegistry"]
 
 
 class Tool(Struct, frozen=True):
@@ -285,13 +287,13 @@ class ToolRegistry:
         self._tools.update(other._tools)
 
     def unregister(self, name: str) -> Tool:
-        """Remove and return a tool. Raises UnknownTool."""
+        """Remove and return a tool. Raises ToolCallFailed."""
         removed = self.get(name)
         del self._tools[name]
         return removed
 
     def get(self, name: str) -> Tool:
-        """Return the tool of that name. Raises UnknownTool."""
+        """Return the tool of that name. Raises ToolCallFailed."""
         return self._entry(name)[0]
 
     def tools(self) -> tuple[Tool, ...]:
@@ -318,7 +320,7 @@ class ToolRegistry:
         """Call a tool with its arguments, as JSON text or by name, and return the result as text.
 
         Text is returned as it is, of a `ToolResult` its text, None as "", anything else as JSON. Async functions are run to completion. Raises
-        UnknownTool, BadArguments, and ToolCallFailed if the function raises.
+        ToolCallFailed, and ToolCallFailed if the function raises.
         """
         self._entry(name)
         with _wrap_errors(name):
@@ -370,13 +372,15 @@ class ToolRegistry:
         except ToolCallFailed as error:
             return Message("tool", (_failed(call, error),))
 
-    # `answer` sends the texts of ToolCallFailed, UnknownTool and BadArguments to the model: they keep their bytes.
+    # `answer` sends the texts of ToolCallFailed to the model: they keep their bytes.
 
     def _entry(self, name: str) -> tuple[Tool, type[Struct] | None]:
         entry = self._tools.get(name) if isinstance(name, str) else None
         if entry is None:
             label = repr(name) if isinstance(name, str) else f"of a name that is {type(name).__name__}"
-            raise UnknownTool(f"there is no tool {label}; there are: {', '.join(sorted(self._tools)) or 'none'}")
+            raise ToolCallFailed(
+                f"there is no tool {label}; there are: {', '.join(sorted(self._tools)) or 'none'}", code="unknown_tool"
+            )
         return entry
 
     def _start(self, name: str, arguments: str | Mapping[str, Any]) -> Any:
@@ -399,7 +403,7 @@ class ToolRegistry:
             return await value if inspect.isawaitable(value) else value
 
     def _prepare(self, name: str, arguments: str | Mapping[str, Any]) -> tuple[Callable[..., Any], dict[str, Any]]:
-        """Return the function and its decoded arguments. Raises UnknownTool, BadArguments, ToolCallFailed."""
+        """Return the function and its decoded arguments. Raises ToolCallFailed."""
         entry, kind = self._entry(name)
         if entry.function is None:
             raise ToolCallFailed(f"{name} cannot be called here: it was registered without a function")
@@ -407,7 +411,7 @@ class ToolRegistry:
 
 
 def _decode_arguments(entry: Tool, kind: type[Struct] | None, arguments: str | Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments by name. Raises BadArguments."""
+    """Return the arguments by name. Raises ToolCallFailed."""
     try:
         # Clients of some providers give the arguments as an object and not as text.
         text = arguments if isinstance(arguments, str) else msgspec.json.encode(json_copy(arguments))
@@ -418,10 +422,14 @@ def _decode_arguments(entry: Tool, kind: type[Struct] | None, arguments: str | M
             return {key: value for key, value in fields.items() if value is not msgspec.UNSET}
         values = _OBJECT.decode(text)
     except (ValueError, RecursionError) as error:
-        raise BadArguments(f"{entry.name} was not called, its arguments are not what it takes: {error}") from error
+        raise ToolCallFailed(
+            f"{entry.name} was not called, its arguments are not what it takes: {error}", code="bad_arguments"
+        ) from error
     required = cast("list[str]", entry.schema.get("required") or [])
     if missing := [key for key in required if key not in values]:
-        raise BadArguments(f"{entry.name} was not called: its argument {missing[0]!r} is missing")
+        raise ToolCallFailed(
+            f"{entry.name} was not called: its argument {missing[0]!r} is missing", code="bad_arguments"
+        )
     return values
 
 

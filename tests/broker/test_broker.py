@@ -17,7 +17,7 @@ from nexus.broker import (
     build_worker_system_prompt,
 )
 from nexus.engine import Engine
-from nexus.errors import EmptyEvent, EmptyTask, NoSuchSession, WorkspaceMissing
+from nexus.errors import BadEvent, BadSetting, NoSuchSession, NotFound
 from nexus.text.message_text import visible_parts
 from nexus.types.ledger_entries import Compaction
 from nexus.types.message import Text, assistant, tool
@@ -126,12 +126,12 @@ def test_one_line_values_cannot_break_lines_in_system_prompt(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("task", ["", " \n\t"])
 def test_worker_prompt_without_task_raises(root: Path, task: str) -> None:
-    with pytest.raises(EmptyTask):
+    with pytest.raises(BadSetting):
         build_worker_system_prompt(root, "", task)
 
 
 def test_missing_workspace_raises(tmp_path: Path) -> None:
-    with pytest.raises(WorkspaceMissing):
+    with pytest.raises(NotFound):
         build_system_prompt(tmp_path / "nowhere")
 
 
@@ -191,7 +191,7 @@ def test_broker_and_engine_build_the_same_current_message(tmp_path: Path) -> Non
 
 
 def test_tool_results_have_no_current_message() -> None:
-    with pytest.raises(EmptyEvent):
+    with pytest.raises(BadEvent):
         build_current_message(Event(results=(tool("c", "text"),)), "manager")
 
 

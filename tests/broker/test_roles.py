@@ -10,7 +10,7 @@ import pytest
 
 import nexus
 from nexus.engine import Engine
-from nexus.errors import BadSessionKey
+from nexus.errors import BadSetting
 from nexus.policy import Policy, Toolset
 from nexus.types.message import Text, assistant
 from nexus.types.settings import AgentRole, CallArguments
@@ -199,12 +199,12 @@ def test_row_session_history_worker_sees_own_session_only(nx: Engine) -> None:
 
 @pytest.mark.parametrize(("session", "role"), [("dm:ann", "worker"), ("group:x", "worker"), ("worker:x", "manager")])
 def test_role_in_unfit_session_is_rejected(nx: Engine, session: str, role: AgentRole) -> None:
-    with pytest.raises(BadSessionKey):
+    with pytest.raises(BadSetting):
         nx.assemble(EVENT, session=session, role=role, task="x")
 
 
 def test_worker_without_session_is_rejected(nx: Engine) -> None:
-    with pytest.raises(BadSessionKey, match="worker session missing"):
+    with pytest.raises(BadSetting, match="worker session missing"):
         nx.assemble(EVENT, role="worker", task="x")
 
 

@@ -14,7 +14,7 @@ from nexus.agents import Agent, WorkerLimits
 from nexus.broker import Broker
 from nexus.context import AssembledContext
 from nexus.engine.async_engine import AsyncEngine
-from nexus.errors import AmbiguousEvent, IdempotencyConflict, NotAccepted, NotAllowed
+from nexus.errors import IdempotencyConflict, NotAccepted, NotAllowed
 from nexus.policy import Policy
 from nexus.policy.values import Principal, Toolset
 from support.scripted_agent import Scenario, said
@@ -52,9 +52,9 @@ def test_id_means_one_event_in_each_session_and_of_each_sender() -> None:
             assert (ann.id, bob.id, named.id) == ("7", "7", "7")
             texts = [(await broker.result(row)).text for row in (ann, bob, named)]
             assert texts == ["Answer to of ann.", "Answer to of bob.", "Answer to of eve."]
-            with pytest.raises(AmbiguousEvent, match=r"'ann'; session 'bob'; session 'bob', principal 'eve'"):
+            with pytest.raises(NotAccepted, match=r"'ann'; session 'bob'; session 'bob', principal 'eve'"):
                 await broker.result("7")
-            with pytest.raises(AmbiguousEvent):
+            with pytest.raises(NotAccepted):
                 await broker.cancel("7", session="bob")
             assert (await broker.current("7", session="ann")).event.key == ann.key
             assert (await broker.result("7", session="bob", principal="eve")).event.key == named.key

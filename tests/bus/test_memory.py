@@ -193,7 +193,7 @@ def test_request_that_waits_when_the_bus_closes_gets_an_error() -> None:
         await bus.close(timeout_s=0)
         with pytest.raises(BusRequestFailed) as caught:
             await request
-        assert caught.value.kind == "BusClosed"
+        assert caught.value.error_code == "bus_closed"
 
     run(play)
 

@@ -249,7 +249,7 @@ def test_the_sizes_of_a_refusal_add_up_to_what_is_needed(example: Path) -> None:
 def test_a_refusal_is_json_too_when_json_is_asked_for(example: Path) -> None:
     ran = run("assemble", "Hello", "--budget", "50", "--json", folder=example)
     assert ran.code == 3
-    assert ran.json["error"]["type"] == "BudgetTooSmall"
+    assert ran.json["error"]["code"] == "budget_too_small"
     assert ran.json["error"]["message"] in ran.err
 
 

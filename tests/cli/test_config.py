@@ -74,7 +74,7 @@ def test_a_bad_file_and_a_missing_folder_are_one_line_and_an_exit_code(root: Pat
     ran = run("config", "show", folder=root)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == "nexus: .nexus/config.toml: instructions.file_chars: Expected `int` >= 1000\n"
-    assert run("config", "show", "--json", folder=root).json["error"]["type"] == "BadConfig"
+    assert run("config", "show", "--json", folder=root).json["error"]["code"] == "bad_config"
     assert run("assemble", "hi", folder=root).code == 2, "no command goes on with half a configuration"
     assert run("config", "show", "-w", root / "nowhere", folder=root).code == 4
 

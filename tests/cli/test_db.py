@@ -85,7 +85,7 @@ def test_wrong_input_is_one_line_with_an_exit_code(empty: Path, words: tuple[str
 def test_prompt_that_is_not_editable_is_exit_code_2(empty: Path) -> None:
     run("services", "db", "set-default", f"{PROFILE}.editable", "false", folder=empty)
     done = run("services", "db", "set", "ada", "friends_profile", "x", "--json", folder=empty)
-    assert (done.code, done.json["error"]["type"]) == (2, "NotEditable")
+    assert (done.code, done.json["error"]["code"]) == (2, "not_editable")
 
 
 def test_forgetting_a_profile_that_is_not_there_is_exit_code_2(empty: Path) -> None:

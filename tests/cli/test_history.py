@@ -144,7 +144,7 @@ def test_an_unknown_session_is_refused_with_what_to_do(example: Path) -> None:
         ran = run("history", "nope", "--as", form, folder=example)
         assert (ran.code, ran.out) == (2, "")
         assert "nexus sessions" in ran.err
-    assert run("history", "nope", "--json", folder=example).json["error"]["type"] == "NoSuchSession"
+    assert run("history", "nope", "--json", folder=example).json["error"]["code"] == "no_such_session"
 
 
 def test_commands_create_no_file_in_folder_without_ledger(tmp_path: Path) -> None:

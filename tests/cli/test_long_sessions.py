@@ -63,7 +63,7 @@ def test_damage_near_the_end_is_said_before_anything_is_shown(
     ran = run(*command, folder=example)
     assert ran.code == 5
     assert "entry 300 of thread 1" in ran.err
-    assert ran.out == "" or ran.json["error"]["type"] == "LedgerDamaged"
+    assert ran.out == "" or ran.json["error"]["code"] == "ledger_damaged"
 
 
 def test_a_session_without_messages_says_so(empty: Path) -> None:

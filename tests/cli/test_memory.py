@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cli.running import TRACEBACK, run
-from nexus.testing.model_server import fail, model_server, reply
+from nexus.testing.scripted_server import fail, model_server, reply
 
 
 def test_show_lists_facts_with_the_numbers_that_forget_takes(example: Path) -> None:
@@ -29,7 +29,7 @@ def test_add_makes_the_file_and_says_under_which_number_the_fact_is(empty: Path)
     done = run("memory", "add", "The", "index", "is GIN.", folder=empty)
     assert re.fullmatch(r"Fact 1 in memory/MEMORY.md: \d{4}-\d\d-\d\d The index is GIN.\n", done.out)
     again = run("memory", "add", "the INDEX is gin.", "--json", folder=empty)
-    assert (again.code, again.json["error"]["type"]) == (2, "BadFact")
+    assert (again.code, again.json["error"]["code"]) == (2, "bad_fact")
     piped = run("memory", "add", "-", "--under", "People", "--json", folder=empty, stdin=b"Ana\n# x")
     assert (piped.json["number"], piped.json["text"]) == (2, "Ana\n# x")
     facts = run("memory", "show", "--json", folder=empty).json["facts"]

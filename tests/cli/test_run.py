@@ -14,7 +14,7 @@ from PIL import Image as PillowImage
 
 import nexus
 from cli.running import Ran, environment, program
-from nexus.testing.model_server import ModelServer, Step, break_stream, fail, model_server, reply
+from nexus.testing.scripted_server import ModelServer, Step, break_stream, fail, model_server, reply
 from nexus.types.message import ToolCall
 
 MODEL = "gpt-4o"
@@ -122,7 +122,7 @@ def test_local_model_excludes_another_one(empty: Path, other: tuple[str, str]) -
 
 def test_missing_workspace_is_an_error_as_json(empty: Path, server: ModelServer) -> None:
     ran = task(empty, server, "Go", "--json", "-w", "nowhere")
-    assert (ran.code, ran.json["error"]["type"]) == (4, "WorkspaceMissing")
+    assert (ran.code, ran.json["error"]["code"]) == (4, "workspace_missing")
 
 
 def test_a_reply_that_breaks_off_is_noted_before_it_comes_again(empty: Path, server: ModelServer) -> None:

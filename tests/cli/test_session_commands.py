@@ -578,7 +578,7 @@ def test_an_unknown_name_is_refused_by_every_command_and_nothing_is_stored(folde
     for command in NAMED:
         refused(run(*named(command, "no\x1bpe"), folder=folder), "'no\\x1bpe'", "nexus sessions")
         error = run(*named(command, "nope"), "--json", folder=folder).json["error"]
-        assert error["type"] == "NoSuchSession", command
+        assert error["code"] == "no_such_session", command
     assert rows_of(folder) == before
 
 

@@ -100,10 +100,10 @@ def test_an_error_has_no_power_over_the_terminal_and_with_json_is_a_value(
     assert told
 
 
-def test_wrong_usage_with_json_names_its_kind_and_what_is_wrong(empty: Path) -> None:
+def test_wrong_usage_with_json_names_its_code_and_what_is_wrong(empty: Path) -> None:
     ran = run("explain", "--json", folder=empty)
     assert ran.code == 2
-    assert ran.json == {"error": {"type": "MissingParameter", "message": "Missing argument 'SESSION'."}}
+    assert ran.json == {"error": {"code": "usage", "message": "Missing argument 'SESSION'."}}
     assert "Usage: nexus explain" in ran.err
 
 
@@ -116,7 +116,7 @@ def test_spaces_and_joiners_that_languages_need_are_shown_as_they_are(empty: Pat
 
 def test_a_name_that_is_too_long_for_a_file_is_refused_by_name(empty: Path) -> None:
     ran = run("import", "n" * 5000, "--json", folder=empty)
-    assert (ran.code, ran.json["error"]["type"]) == (4, "OSError")
+    assert (ran.code, ran.json["error"]["code"]) == (4, "not_accessible")
     assert "too long" in ran.err
     assert "output" not in ran.err
 

@@ -231,7 +231,7 @@ def test_what_is_no_log_is_a_violation_and_no_traceback(empty: Path, data: bytes
 
 def test_a_file_that_is_not_there_is_unreadable(empty: Path) -> None:
     assert run("turnlog", "validate", "nope.json", folder=empty).code == 4
-    assert run("turnlog", "validate", ".", "--json", folder=empty).json["error"]["type"] == "UnreadableFile"
+    assert run("turnlog", "validate", ".", "--json", folder=empty).json["error"]["code"] == "unreadable_file"
 
 
 def test_of_another_format_it_is_said_what_the_file_holds(empty: Path, talk: Path) -> None:

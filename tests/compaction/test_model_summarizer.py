@@ -20,9 +20,9 @@ from nexus.compaction.check_summary import check_summary
 from nexus.compaction.model_summarizer import ModelSummarizer
 from nexus.compaction.prompt import build_summarize_prompt
 from nexus.compaction.summarizer import Summarizer, SummaryReply, SummaryRequest
-from nexus.errors import BadSetting, ModelCallFailed, NoCredential, SummarizerFailed, SummaryCallTooLarge
+from nexus.errors import BadSetting, ModelCallFailed, NoCredential, SummarizerFailed
 from nexus.models import ModelReply
-from nexus.testing.model_server import (
+from nexus.testing.scripted_server import (
     ModelServer,
     disconnect,
     fail,
@@ -114,7 +114,7 @@ def test_summary_prompt_is_not_written_to_anthropics_cache(server: ModelServer) 
 def test_overflow_in_every_format_is_a_call_too_large(server: ModelServer, format_: ReceivedFormat) -> None:
     server.script(overflow(4_096, 9_031))
     told = failure(summarizer_of(server, format_, max_retries=3))
-    assert isinstance(told, SummaryCallTooLarge)
+    assert isinstance(told, SummarizerFailed)
     assert told.limit_tokens == (0 if format_ == "responses" else 4_096), "the Responses API does not report it"
     assert len(server.bodies) == 1
 
@@ -423,9 +423,9 @@ def test_oversized_request_is_rejected_before_sending(server: ModelServer) -> No
     bound = partial(summarizer, server, thinking_tokens=0)
     assert bound(call_tokens=needed).summarize(REQUEST).text == GOOD
     told = failure(bound(call_tokens=needed - 1))
-    assert isinstance(told, SummaryCallTooLarge)
+    assert isinstance(told, SummarizerFailed)
     assert (told.needed_tokens, told.limit_tokens) == (needed, needed - 1)
-    assert isinstance(failure(summarizer(server, call_tokens=needed, thinking_tokens=1)), SummaryCallTooLarge)
+    assert isinstance(failure(summarizer(server, call_tokens=needed, thinking_tokens=1)), SummarizerFailed)
     assert len(server.bodies) == 1
 
 

@@ -20,7 +20,7 @@ PRINTED = {
     ],
     "turn-log.md": [
         "nexus.turnlog.reader.violations", "nexus.turnlog.live.TurnLog",
-        "nexus.turnlog.thread_tools.thread_tools",
+        "nexus.turnlog.threads.thread_tools",
     ],
     "roles.md": [
         "nexus.broker.build_system_prompt", "nexus.broker.build_worker_system_prompt",

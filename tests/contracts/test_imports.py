@@ -20,7 +20,7 @@ from nexus.workspace.sources.registry import SOURCES
 
 RULE = (
     "errors < types < text, ledger, bus, tools, tracing < tokens, policy < context < providers < render, models < compaction < workspace"
-    " < plugins < assembly < engine < interop < turnlog < agents < broker < services < compat < server < cli, testing"
+    " < plugins < assembly < engine < interop < turnlog < agents < broker < services < compat < server < cli, testing, extend"
     " < __main__"
 )
 """From the bottom up: a module imports from rooms further left and from its own room, never from a neighbor.
@@ -138,13 +138,10 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
 called, and nowhere else."""
 
 IMPORTED_BY_NAME = {
-    "nexus": "public names are imported when they are first used",
-    "bus": "public names are imported when they are first used",
     "cli": "a command is imported when it is called",
     "cli._options": "a subcommand of another module is imported when it is called",
     "assembly.profiles.user.python": "runs a profile that is a Python file",
-    "services": "public names are imported when they are first used",
-    "types.registry": "rooms above the core add rows by name; a row is imported when it is looked up",
+    "types.registry": "public names, and rows that rooms above the core add by name, are imported when they are used",
 }
 """Modules that may load code by its name: only downwards, or inside their own room. A registry imports upwards, but names
 no room: the rooms name themselves (`registration`)."""
@@ -349,7 +346,6 @@ WORDS_OF_GUESTS = re.compile(
 
 MAY_USE_WORDS_OF_GUESTS = {
     REGISTRATIONS: "lists the modules of registrations",
-    "errors": "the tree of all errors",
     "types.history": "a stored source of messages",
     "compaction.extractive.statements": "drops the words of frames from statements",
     "ledger.maintenance.doctor": "the shared memory of a log file",

@@ -1,4 +1,4 @@
-"""What `import nexus` gives: a small sorted list of names, each importable and explained, at no cost until used."""
+"""What a program may import: `nexus` and a few modules, each a sorted list of names, explained, at no cost until used."""
 
 from __future__ import annotations
 
@@ -6,11 +6,32 @@ import inspect
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from importlib import import_module
 from importlib.resources import files
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import nexus
+from contracts.modules import ROOT
+
+PUBLIC = (
+    "nexus",
+    "nexus.agents",
+    "nexus.errors",
+    "nexus.extend",
+    "nexus.models",
+    "nexus.server",
+    "nexus.testing",
+    "nexus.tools",
+    "nexus.types",
+)
+DOCUMENTS = ("nexus.broker", "nexus.bus", "nexus.compat", "nexus.services", "nexus.turnlog")
+"""Names of the five documents, and of the bus that they speak on."""
+
+MOST_NAMES = 60
 
 HEAVY = (
     "apsw",
@@ -28,14 +49,30 @@ HEAVY = (
 )
 
 
-def test_the_public_names_are_sorted_and_none_is_there_twice() -> None:
-    assert list(nexus.__all__) == sorted(set(nexus.__all__))
+def modules_of_the_face() -> list[ModuleType]:
+    return [import_module(name) for name in (*PUBLIC, *DOCUMENTS) if name != "nexus.compat"]
 
 
-def test_every_public_name_can_be_imported_and_has_a_docstring() -> None:
-    own = {name: (inspect.getdoc(getattr(nexus, name)) or "").strip() for name in nexus.__all__}
-    # A struct without a docstring gets its signature as one.
-    assert [name for name, text in own.items() if not text or text.startswith(f"{name}(")] == []
+@pytest.mark.parametrize("module", modules_of_the_face(), ids=lambda module: module.__name__)
+def test_public_names_are_sorted_importable_and_explained(module: ModuleType) -> None:
+    # As ruff sorts: constants, classes, functions.
+    assert list(module.__all__) == sorted(
+        set(module.__all__), key=lambda name: (not name.isupper(), name[0].islower(), name)
+    )
+    silent: list[str] = []
+    for name in module.__all__:
+        value = getattr(module, name)
+        if not inspect.isclass(value) and not inspect.isfunction(value):
+            continue  # a type alias or a constant
+        text = (inspect.getdoc(value) or "").strip()
+        if not text or text.startswith(f"{name}("):  # a struct without a docstring gets its signature as one
+            silent.append(name)
+    assert silent == []
+
+
+def test_the_root_has_a_small_list_of_names() -> None:
+    assert len(nexus.__all__) <= MOST_NAMES
+    assert set(dir(nexus)) == {*nexus.__all__, "__version__"}
 
 
 def test_every_public_method_of_a_public_class_has_a_docstring() -> None:
@@ -51,14 +88,11 @@ def test_every_public_method_of_a_public_class_has_a_docstring() -> None:
     assert silent == []
 
 
-def test_the_list_of_public_names_is_complete() -> None:
-    assert set(nexus.__all__) == set(nexus._MODULES)
-    assert set(dir(nexus)) == {*nexus.__all__, "__version__"}
-
-
-def test_a_name_that_is_not_public_is_an_attribute_error_that_names_it() -> None:
-    with pytest.raises(AttributeError, match="no_such_name"):
-        nexus.no_such_name  # noqa: B018 - reading it is the test
+@pytest.mark.parametrize("name", ["nexus", "nexus.types", "nexus.extend"])
+def test_a_name_that_is_not_public_is_an_attribute_error_that_names_it(name: str) -> None:
+    module = import_module(name)
+    with pytest.raises(AttributeError, match=f"module '{name}' has no attribute 'no_such_name'"):
+        module.no_such_name  # noqa: B018 - reading it is the test
 
 
 def test_every_error_is_a_nexus_error_and_in_the_drawn_tree() -> None:
@@ -67,22 +101,50 @@ def test_every_error_is_a_nexus_error_and_in_the_drawn_tree() -> None:
     raised = [value for value in vars(errors).values() if inspect.isclass(value) and issubclass(value, Exception)]
     kinds = [kind for kind in raised if issubclass(kind, nexus.NexusError)]
     assert kinds == raised
+    assert {kind.__name__ for kind in kinds} == set(errors.__all__)
     drawn = errors.__doc__ or ""
     assert [kind.__name__ for kind in kinds if kind.__name__ not in drawn] == [], "not in the drawn tree"
 
 
-def test_errors_that_public_functions_name_are_public() -> None:
-    from nexus import errors
-
-    public = [getattr(nexus, name) for name in nexus.__all__]
-    members = [member for one in public if inspect.isclass(one) for member in vars(one).values()]
-    texts = [inspect.getdoc(one) or "" for one in (*public, *members) if not isinstance(one, str)]
-    named = {word for text in texts for word in re.findall(r"[A-Z]\w+", text) if hasattr(errors, word)}
-    assert named - {*nexus.__all__, "Any", "Iterable", "Mapping", "Sequence"} == set()
+IMPORT = re.compile(r"^\s*(?:from (nexus[\w.]*) import |import (nexus\.[\w.]+))", re.MULTILINE)
 
 
-def test_importing_nexus_loads_nothing_heavy() -> None:
-    code = f"import sys, nexus; print(*[name for name in {HEAVY!r} if name in sys.modules])"
+def pages() -> Iterator[Path]:
+    yield ROOT / "README.md"
+    yield from (ROOT / "docs").glob("*.md")
+    yield from (ROOT / "examples").rglob("*.py")
+
+
+def imports_of(text: str) -> Iterator[str]:
+    for found in IMPORT.finditer(text):
+        yield found[1] or found[2]
+
+
+def is_public(module: str) -> bool:
+    return module in (*PUBLIC, *DOCUMENTS) or module.startswith("nexus.compat.")
+
+
+def test_pages_and_examples_import_public_modules_only() -> None:
+    wrong: list[str] = []
+    for page in pages():
+        for module in imports_of(page.read_text("utf-8")):
+            if not is_public(module):
+                wrong.append(f"{page.name}: {module}")
+    assert wrong == []
+
+
+def test_an_import_of_an_inner_module_in_a_page_is_found() -> None:
+    text = "```python\nfrom nexus.types import Text\n    from nexus.types.message import Text\nimport nexus.engine.turn\n```"
+    assert [module for module in imports_of(text) if not is_public(module)] == [
+        "nexus.types.message",
+        "nexus.engine.turn",
+    ]
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_importing_a_public_module_loads_nothing_heavy(name: str) -> None:
+    heavy = [package for package in HEAVY if package != "asyncio" or name == "nexus"]
+    code = f"import sys, {name}; print(*[name for name in {heavy!r} if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == ""
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import nexus
 from nexus.engine import Engine
-from nexus.errors import BadSetting, EmptyEvent, UnknownProfile
+from nexus.errors import BadEvent, BadSetting, NotFound
 from nexus.interop.detect import read
 from nexus.interop.importing import import_transcript
 from nexus.render.context_json import from_json
@@ -396,12 +396,12 @@ def test_token_breakdown_adds_up_to_the_used_budget(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("event", ["", "  \n", []])
 def test_empty_event_is_rejected(tmp_path: Path, event: Any) -> None:
-    with pytest.raises(EmptyEvent):
+    with pytest.raises(BadEvent):
         workspace(tmp_path).assemble(event)
 
 
 def test_unknown_profile_is_rejected_with_a_list(tmp_path: Path) -> None:
-    with pytest.raises(UnknownProfile, match="bare, layered"):
+    with pytest.raises(NotFound, match="bare, layered"):
         workspace(tmp_path).assemble("hi", profile="nope")
 
 

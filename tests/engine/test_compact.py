@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import nexus
 from nexus.compaction import SummaryReply, SummaryRequest
 from nexus.engine import Engine
-from nexus.errors import BadProfile, CompactionSuperseded, HeadMoved
+from nexus.errors import BadConfig, CompactionSuperseded, HeadMoved
 from nexus.ledger.replay import visible_start
 from nexus.types.ledger_entries import Compaction, MessageRef
 from nexus.types.message import Message, ToolCall, assistant, tool, user
@@ -153,7 +153,7 @@ def test_profile_sets_thresholds_of_compaction(tmp_path: Path) -> None:
         assert ctx.compaction_due and ctx.cut is None and plan is not None
         assert 0.4 * full / 0.9 < plan.kept_tokens + plan.summary_tokens <= 0.6 * full / 0.9
         (folder / "early.toml").write_text('extends = "bare"\ncompact_at = 0.5\ncompact_to = 0.6\n')
-        with pytest.raises(BadProfile, match="compact_to"):
+        with pytest.raises(BadConfig, match="compact_to"):
             nx.assemble(event, profile="early")
 
 

@@ -16,7 +16,7 @@ import nexus
 from nexus import AgentResult, Event, Text, ToolCall, assistant
 from nexus.engine import Engine
 from nexus.engine.turn import Turn
-from nexus.errors import BadEvent, BadReply, EmptyEvent, IdempotencyConflict, LateReply, LedgerError, TurnSuperseded
+from nexus.errors import BadEvent, BadReply, IdempotencyConflict, LateReply, LedgerError, TurnSuperseded
 from nexus.ledger.sql.write import Writing
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.types.history import SUMMARY_MARKER
@@ -183,7 +183,7 @@ class Actors:
         except LateReply as late:
             if not late.stored_as:
                 self.in_errors.add(number)
-        except (BadEvent, BadReply, EmptyEvent, LedgerError):
+        except (BadEvent, BadReply, LedgerError):
             pass
 
     def _run(self, nx: Engine, kind: str, number: int, turn: Turn | None) -> None:

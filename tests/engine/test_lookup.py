@@ -57,7 +57,7 @@ def replay_all(nx: nexus.Engine) -> None:
         while True:
             try:
                 nx.replay("log", turn, call=call)
-            except nexus.BadReference:
+            except nexus.errors.BadReference:
                 break
             call += 1
         assert call > 1

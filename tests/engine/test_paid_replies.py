@@ -23,17 +23,17 @@ from nexus.errors import (
     BadReply,
     LateReply,
     LedgerBusy,
-    LedgerClosed,
     LedgerDamaged,
     LedgerError,
     LedgerFull,
     LedgerUnavailable,
+    LedgerUnusable,
 )
 from nexus.ledger import unrecorded
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.unrecorded import RESERVED_BYTES, UnrecordedReplies, UnrecordedReply
 from nexus.models import Models, open_client
-from nexus.testing.model_server import model_server, reply
+from nexus.testing.scripted_server import model_server, reply
 from nexus.types.ledger_entries import Commit
 from support.paid_replies import CAUSES, PAID, refusing
 
@@ -156,7 +156,7 @@ def test_reply_that_waited_until_a_later_turn_began_is_late_and_not_under_it(nx:
 
 
 def test_every_error_of_the_storage_keeps_the_reply(nx: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number, error in enumerate((LedgerError, LedgerClosed, LedgerDamaged), 1):
+    for number, error in enumerate((LedgerError, LedgerUnusable, LedgerDamaged), 1):
         event = Event((Text("A question?"),), id=f"e{number}")
         with refusing(nx, error, monkeypatch), pytest.raises(error) as failed:
             nexus.call(nx, event, paid, session=f"s{number}")

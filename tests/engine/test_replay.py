@@ -22,7 +22,7 @@ from nexus.context import AssembledContext
 from nexus.engine import Engine
 from nexus.engine.analysis.explain import Explanation
 from nexus.engine.analysis.replay import ReplayOverrides
-from nexus.errors import BadEntry, BadReference, BudgetTooSmall, CannotReplay, EmptyEvent, NoSuchSession
+from nexus.errors import BadEvent, BadReference, BudgetTooSmall, CannotReplay, NoSuchSession
 from nexus.interop.detect import read
 from nexus.ledger.integrity import check
 from nexus.ledger.recorded_calls import recorded_call
@@ -79,7 +79,7 @@ class Walk:
         kind = self.chance.choices(self.kinds, (60, 6, 5, 4, 3, 5, 3, 4, 3, 2, 1)[: len(self.kinds)])[0]
         try:
             getattr(self, kind)(session)
-        except (BudgetTooSmall, EmptyEvent, BadEntry, NoSuchSession):
+        except (BudgetTooSmall, BadEvent, BadReference, NoSuchSession):
             return
 
     def say(self, session: str) -> None:
@@ -275,7 +275,7 @@ def test_calls_of_real_session_that_compacts_are_explained_completely(data: Path
                 mark(nx, "main", point)
                 continue
             append(nx, "main", *point.appended)
-            with suppress(EmptyEvent, BudgetTooSmall):
+            with suppress(BadEvent, BudgetTooSmall):
                 result = nexus.AgentResult(point.reply)
                 nexus.call(nx, point.event, lambda _, result=result: result, session="main", budget=12_000)
         stored_events = explained_calls(nx, "main")
@@ -296,7 +296,7 @@ def test_real_session_is_replayed_call_by_call(data: Path, tmp_path: Path) -> No
                 ctx = nx.assemble_request(
                     Request(point.event, settings=Settings(model="claude-sonnet-4-5", budget=12_000))
                 )
-            except (EmptyEvent, BudgetTooSmall):
+            except (BadEvent, BudgetTooSmall):
                 continue
             done = nx.record(ctx, nexus.AgentResult(point.reply))
             sent.append((done.turn, ctx.provenance.manifest.id, json.dumps(ctx.to_anthropic())))

@@ -8,7 +8,7 @@ import pytest
 
 import nexus
 from nexus.engine import Engine
-from nexus.errors import UnknownProfile
+from nexus.errors import NotFound
 from nexus.types.message import assistant
 from nexus.types.profile import Profile, Share
 
@@ -73,5 +73,5 @@ def test_session_floor_keeps_more_history_in_small_budget(tmp_path: Path) -> Non
 
 
 def test_unknown_profile_error_lists_profiles(tmp_path: Path) -> None:
-    with opened(tmp_path) as nx, pytest.raises(UnknownProfile, match="bare, layered, mine"):
+    with opened(tmp_path) as nx, pytest.raises(NotFound, match="bare, layered, mine"):
         nx.assemble("hi", profile="yours")

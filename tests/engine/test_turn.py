@@ -12,7 +12,7 @@ import pytest
 import nexus
 from nexus import AgentResult, Event, Text, ToolCall, assistant
 from nexus.engine import Engine
-from nexus.errors import BadContext, BadEvent, BadReply, HeadMoved, IdempotencyConflict, LateReply, SessionBusy
+from nexus.errors import BadEvent, BadReply, HeadMoved, IdempotencyConflict, LateReply, SessionBusy, UnreadableFile
 from nexus.ledger.lease import session_lease
 from nexus.ledger.sessions import SessionMetadata
 from nexus.ledger.sqlite import SqliteLedger
@@ -139,7 +139,7 @@ def test_context_of_another_process_is_recorded_as_the_turns_own(nx: Engine) -> 
     assert nx.replay("s", 2).body_hash == ctx.body_hash
     turn.result("a", "one")
     turn.result("b", "two")
-    with pytest.raises(BadContext, match="next call"):
+    with pytest.raises(UnreadableFile, match="next call"):
         turn.attach(ctx)
 
 

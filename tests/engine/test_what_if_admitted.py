@@ -11,7 +11,7 @@ import nexus
 from cli.running import run
 from nexus import hookimpl
 from nexus.engine.analysis.replay import ReplayOverrides
-from nexus.errors import NotAllowed, UnknownProfile
+from nexus.errors import NotAllowed, NotFound
 from nexus.policy import Default, Policy, Principal, Toolset
 from nexus.types.message import assistant
 from nexus.types.profile import Profile
@@ -104,7 +104,7 @@ def test_custom_profile_is_found_by_name(root: Path) -> None:
         recorded(nx)
         changed = nx.what_if("main", 1, ReplayOverrides(profile="own"))
         assert changed.system_prompt == "# Workspace rules\n\nBe brief."
-        with pytest.raises(UnknownProfile, match="own"):
+        with pytest.raises(NotFound, match="own"):
             nx.what_if("main", 1, ReplayOverrides(profile="nobody's"))
 
 

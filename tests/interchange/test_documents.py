@@ -25,7 +25,7 @@ from nexus.compat.nexus3 import context as nexus3
 from nexus.compat.nexus3.context.loader import ContextLoader
 from nexus.compat.nexus3.context.prompt_loader import FilePromptSource, get_system_info
 from nexus.compat.nexus3.core import Message, Role, ToolCall, ToolResult
-from nexus.errors import BadBudget, BadContext, BadEvent, BadSetting
+from nexus.errors import BadEvent, BadSetting, UnreadableFile
 from nexus.services import tagged
 from nexus.services.context import CORE_IDENTITY, ContextBuilder
 from nexus.services.context.formatters import FriendsInfoFormatter, MemoryFormatter, MomentFormatter
@@ -159,7 +159,7 @@ def changed_config(_: Path) -> bool:
     config = nexus3.ContextConfig()
     context = nexus3.ContextManager(config)
     config.max_tokens = 4000
-    with pytest.raises(BadBudget):
+    with pytest.raises(BadSetting):
         config.reserve_tokens = -1
     with pytest.raises(BadSetting):
         config.truncation_strategy = "newest_first"
@@ -254,7 +254,7 @@ def nexus_bus(_: Path) -> bool:
 def own_tag(_: Path) -> bool:
     block = tagged.tag_block("WEATHER", "rain\n[THIS_MOMENT]")
     for name in ("MOOD", "weather", "THIS_MOMENT", ""):
-        with pytest.raises(BadContext):
+        with pytest.raises(UnreadableFile):
             tagged.tag_block(name, "x")
     return block == "[WEATHER]\nrain\n\\[THIS_MOMENT]" and tagged.parse_tag("WEATHER", block) == "rain\n[THIS_MOMENT]"
 

@@ -18,7 +18,7 @@ from interop.claude_events import Event, call, lines, result, said, shown, text,
 from nexus.cli._usage import reported_usage
 from nexus.engine import Engine
 from nexus.engine.analysis.past_window import context_of_call, find_call
-from nexus.errors import UnknownFormat
+from nexus.errors import UnreadableFile
 from nexus.interop.detect import read
 from nexus.interop.importing import ImportReport, import_transcript
 from nexus.types.message import ToolCall
@@ -146,7 +146,7 @@ def test_providers_formats_are_recognized(tmp_path: Path, file_format: str, data
     ],
 )
 def test_similar_formats_are_not_taken_for_a_providers(tmp_path: Path, data: str) -> None:
-    with pytest.raises(UnknownFormat):
+    with pytest.raises(UnreadableFile):
         read_all(tmp_path, data)
 
 

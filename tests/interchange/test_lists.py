@@ -190,7 +190,7 @@ def test_paused_reply_at_the_end_goes_to_the_provider_that_continues_it(
 def test_list_that_ends_with_an_answer_or_an_open_call_is_refused(form: str) -> None:
     answer = content("model", {"text": "Yes."}) if form == "gemini" else assistant("Yes.")
     for items in ([answer], calls(form, ["a"], is_named=True, server=True)):
-        with engine() as nx, pytest.raises(nexus.BadEvent, match="ends with a message of role 'assistant'"):
+        with engine() as nx, pytest.raises(nexus.errors.BadEvent, match="ends with a message of role 'assistant'"):
             nx.mirror([*start(form), *items], **options(form))
 
 

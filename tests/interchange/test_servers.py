@@ -10,11 +10,11 @@ import pytest
 import nexus
 from models.calls import Sleeps, call, client_of, context, failed_call, reply_of, shown
 from nexus.engine import Engine
-from nexus.errors import BadArguments, BadReply
+from nexus.errors import BadReply, ToolCallFailed
 from nexus.providers.errors import classify
 from nexus.providers.signatures import NO_SIGNATURE
 from nexus.providers.streams import StreamReader
-from nexus.testing.model_server import Response, Step, model_server
+from nexus.testing.scripted_server import Response, Step, model_server
 from nexus.text.as_received import ReceivedFormat
 from nexus.tools import ToolRegistry
 from nexus.types.stream_events import Token
@@ -573,5 +573,5 @@ def test_number_without_a_fraction_is_an_integer() -> None:
 
     assert registry.call("add", '{"count":3.0,"more":[1.0,2]}') == "(3, [1, 2], 0.5)"
     assert registry.call("add", {"count": 3.0, "more": [], "share": 2}) == "(3, [], 2.0)"
-    with pytest.raises(BadArguments):
+    with pytest.raises(ToolCallFailed):
         registry.call("add", '{"count":3.5,"more":[]}')

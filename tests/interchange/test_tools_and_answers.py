@@ -667,7 +667,7 @@ def test_pinned_messages_of_a_list_stay_at_every_cut(name: Any) -> None:
 
 
 def test_pin_that_is_not_in_the_list_is_an_error() -> None:
-    with nexus.open(ledger=":memory:", model="gpt-5") as nx, pytest.raises(nexus.BadSetting, match="pins"):
+    with nexus.open(ledger=":memory:", model="gpt-5") as nx, pytest.raises(nexus.errors.BadSetting, match="pins"):
         nx.mirror([{"role": "user", "content": "a"}], pins=[1])
 
 

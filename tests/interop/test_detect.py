@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nexus.errors import UnknownFormat, UnreadableFile
+from nexus.errors import UnreadableFile
 from nexus.interop import detect
 
 EVENT = {"type": "user", "uuid": "u1", "parentUuid": None, "message": {"role": "user", "content": "go"}}
@@ -68,7 +68,7 @@ def test_format_is_detected_by_content(tmp_path: Path, data: str, name: str) -> 
 
 @pytest.mark.parametrize("data", [b"{}\n[]\n7\n", b'{"type": "user"}', b"null"])
 def test_other_json_is_an_unknown_format(tmp_path: Path, data: bytes) -> None:
-    with pytest.raises(UnknownFormat, match="--format"):
+    with pytest.raises(UnreadableFile, match="--format"):
         detect.detect(write(tmp_path, data))
 
 
@@ -87,7 +87,9 @@ def test_empty_missing_and_special_files_are_rejected(tmp_path: Path) -> None:
 def test_given_format_is_used_and_unknown_one_is_rejected(tmp_path: Path) -> None:
     file = write(tmp_path, json.dumps(PLAIN))
     assert [transcript.format for transcript in detect.read(file, "anthropic")] == ["anthropic"]
-    with pytest.raises(UnknownFormat, match=r"formats: anthropic, claude_code, dialogue, .*openai, responses, turnlog"):
+    with pytest.raises(
+        UnreadableFile, match=r"formats: anthropic, claude_code, dialogue, .*openai, responses, turnlog"
+    ):
         detect.read(file, "word")
 
 
@@ -141,7 +143,7 @@ def test_any_bytes_yield_transcripts_or_a_typed_error(
     for name in (None, *detect.READERS):
         try:
             found = list(detect.read(file, name))
-        except (UnknownFormat, UnreadableFile) as error:
+        except UnreadableFile as error:
             assert str(file) in str(error)
             continue
         assert found

@@ -21,6 +21,7 @@ import nexus
 from interop.claude_events import data_of, is_notice, queued, spoken_events
 from nexus.cli._usage import reported_usage
 from nexus.engine.analysis.cache_use import cached_calls, sum_calls
+from nexus.errors import UnreadableFile
 from nexus.interop import detect
 from nexus.interop.importing import import_transcript
 from nexus.interop.transcript import Step, Transcript
@@ -195,7 +196,7 @@ def test_imports_of_growing_file_add_up_to_the_complete_session(path: Path, tmp_
         piece.write_bytes(b"".join(raw[:cut]) + (raw[cut][:40] if cut < len(raw) else b""))
         try:
             part = one(piece)
-        except detect.UnknownFormat:
+        except UnreadableFile:
             continue
         keys = set(message_keys(part))
         assert keys <= set(message_keys(whole)), cut

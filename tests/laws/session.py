@@ -16,7 +16,7 @@ from laws.scripts import LINES, MODELS, PICTURE, Script, Step, calls_of, orphan,
 from laws.summarizers import Scripted, Watched
 from nexus.assembly.record import with_sizes
 from nexus.engine import Engine
-from nexus.errors import BadEntry, BudgetTooSmall, EmptyEvent
+from nexus.errors import BadEvent, BadReference, BudgetTooSmall
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.types.compaction_plan import CompactionPlan
 from nexus.types.config import Config, ImagesConfig
@@ -185,7 +185,7 @@ class Session:
             try:
                 getattr(self.nx.ledger, what)(self.label)
                 self.met[name] += 1
-            except BadEntry:
+            except BadReference:
                 self.met["nothing to undo or redo"] += 1
 
     def pin(self, step: Step) -> None:
@@ -261,7 +261,7 @@ class Session:
             if reply is not None:
                 self.append(*stored, reply, starts_turn=not event.results)
             return
-        except EmptyEvent:
+        except BadEvent:
             self._empty(event)
             return
         self.judged(ctx, event, budget, step)

@@ -11,7 +11,7 @@ from typing import Any
 import apsw
 
 from nexus.assembly.record import with_sizes
-from nexus.errors import LedgerClosed
+from nexus.errors import LedgerUnusable
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.tokens.counter import get_counter
 from nexus.types.ledger_entries import Commit, Committed, Entry, NewEntry
@@ -93,7 +93,7 @@ def in_a_fork(*calls: Callable[[], object]) -> str:
             try:
                 call()
                 said.append("done")
-            except LedgerClosed as error:
+            except LedgerUnusable as error:
                 said.append("told" if "fork" in str(error) else str(error))
             except Exception as error:  # noqa: BLE001 - it is the answer
                 said.append(repr(error))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ledger.files import dumped, names, sql
-from nexus.errors import LedgerDamaged, LedgerNotTrusted
+from nexus.errors import LedgerDamaged, LedgerUnusable
 from nexus.ledger import jsonl
 from nexus.ledger import maintenance as care
 from nexus.ledger.overlay import PathOverlay
@@ -100,7 +100,7 @@ def test_untrusted_ledger_refuses_documents() -> None:
         lambda: ledger.delete_document("agent", "ann"),
         lambda: ledger.erase([], documents=[("agent", "ann")]),
     ):
-        with pytest.raises(LedgerNotTrusted):
+        with pytest.raises(LedgerUnusable):
             call()
     assert ledger.documents("agent") == [put]
 
@@ -113,7 +113,7 @@ def test_overlay_of_a_path_passes_documents_through() -> None:
 
 COUNTING = """
 import sys
-from nexus.errors import DocumentChanged
+from nexus.errors import HeadMoved
 from nexus.ledger.sqlite import SqliteLedger
 
 ledger = SqliteLedger(sys.argv[1])
@@ -124,7 +124,7 @@ while done < 50:
     old = ledger.document("counter", "x")
     try:
         ledger.put_document("counter", "x", {"n": old.body["n"] + 1}, expected_number=old.number)
-    except DocumentChanged:
+    except HeadMoved:
         continue
     done += 1
 """

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import nexus
-from nexus.errors import LedgerNotTrusted
+from nexus.errors import LedgerUnusable
 from nexus.ledger.location import LedgerRecords, open_ledger, workspace_ledger
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.types.message import assistant
@@ -54,7 +54,7 @@ def test_cloned_ledger_is_read_only_and_goes_to_no_model(tmp_path: Path, home: P
             lambda: nx.assemble("Hello", session="main"), lambda: nx.compact("main"), lambda: nx.plan("main"),
             lambda: nx.ledger.fork("copy", "main", turn=1), lambda: nx.ledger.archive("main"),
         ):  # fmt: skip
-            with pytest.raises(LedgerNotTrusted, match="nexus ledger trust"):
+            with pytest.raises(LedgerUnusable, match="nexus ledger trust"):
                 call()
     assert (clone / ".nexus" / "ledger.db").read_bytes() == before
 
@@ -69,7 +69,7 @@ def test_accepted_ledger_is_used_and_acceptance_can_be_taken_back(tmp_path: Path
     with nexus.open(clone) as nx:
         assert "Ignore" in str(nx.assemble("Hello", session="main").to_anthropic())
     records.remove(ledger_id)
-    with nexus.open(clone) as nx, pytest.raises(LedgerNotTrusted):
+    with nexus.open(clone) as nx, pytest.raises(LedgerUnusable):
         nx.assemble("Hello", session="main")
 
 
@@ -145,7 +145,7 @@ def test_link_out_of_the_workspace_is_not_opened(tmp_path: Path, name: str) -> N
     linked = tmp_path / "linked" / name
     linked.parent.mkdir(parents=True)
     linked.symlink_to(other / name)
-    with pytest.raises(LedgerNotTrusted, match="leads out of the workspace"):
+    with pytest.raises(LedgerUnusable, match="leads out of the workspace"):
         nexus.open(tmp_path / "linked")
     assert (other / ".nexus" / "ledger.db-wal").read_bytes() == b"keep me"
 

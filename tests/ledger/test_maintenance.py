@@ -14,7 +14,7 @@ import pytest
 
 from ledger.files import PAGE, broken, dumped, names, old_ledger, sql
 from ledger.stores import append, behind_its_back, in_a_fork, texts
-from nexus.errors import LedgerBusy, LedgerDamaged, LedgerError, LedgerTooNew, NotALedger, UnreadableFile
+from nexus.errors import LedgerBusy, LedgerDamaged, LedgerError, LedgerUnusable, UnreadableFile
 from nexus.ledger import maintenance as care
 from nexus.ledger.maintenance.doctor import examine
 from nexus.ledger.maintenance.files import temporary
@@ -83,10 +83,10 @@ def test_verify_refuses_what_is_no_ledger_and_what_is_newer(path: Path, tmp_path
     with pytest.raises(UnreadableFile, match="is not there"):
         care.verify(tmp_path / "absent")
     sql(path, f"PRAGMA user_version={VERSION + 1}")
-    with pytest.raises(LedgerTooNew):
+    with pytest.raises(LedgerUnusable):
         care.verify(path)
     (tmp_path / "text").write_text("Dear diary " * 100)
-    with pytest.raises(NotALedger):
+    with pytest.raises(LedgerUnusable):
         care.verify(tmp_path / "text")
 
 
@@ -115,7 +115,7 @@ def test_an_empty_file_is_no_ledger_and_stays_empty(path: Path, tmp_path: Path) 
         lambda: care.stats(tmp_path / "empty"), lambda: care.backup(tmp_path / "empty", tmp_path / "b.db"),
         lambda: care.restore(tmp_path / "empty", path), lambda: care.repair(tmp_path / "empty", tmp_path / "b.db"),
     ):  # fmt: skip
-        with pytest.raises(NotALedger):
+        with pytest.raises(LedgerUnusable):
             call()
     assert (tmp_path / "empty").read_bytes() == b""
     assert path.read_bytes() == before
@@ -145,7 +145,7 @@ def test_a_ledger_of_a_newer_version_is_refused_and_not_touched(path: Path, tmp_
         lambda: care.repair(newer, tmp_path / "b.db"), lambda: care.migrate(newer), lambda: care.stats(newer),
         lambda: care.restore(path, newer),
     ):  # fmt: skip
-        with pytest.raises(LedgerTooNew, match="upgrade Nexus"):
+        with pytest.raises(LedgerUnusable, match="upgrade Nexus"):
             call()
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
@@ -254,7 +254,7 @@ def test_a_damaged_backup_changes_nothing(path: Path, tmp_path: Path) -> None:
     broken(Path(shutil.copy(path, tmp_path / "b.db")))
     (tmp_path / "text.db").write_text("no ledger " * 100)
     before = path.read_bytes()
-    for name, error in (("b.db", LedgerDamaged), ("text.db", NotALedger), ("absent.db", UnreadableFile)):
+    for name, error in (("b.db", LedgerDamaged), ("text.db", LedgerUnusable), ("absent.db", UnreadableFile)):
         with pytest.raises(error):
             care.restore(tmp_path / name, path)
     assert path.read_bytes() == before
@@ -303,7 +303,7 @@ def test_restore_folds_in_the_log_of_a_killed_process(path: Path, tmp_path: Path
 def test_forced_restore_moves_a_ledger_too_damaged_to_close(path: Path, tmp_path: Path) -> None:
     care.backup(path, tmp_path / "b.db")
     path.write_bytes(b"\0" * 9_000)
-    with pytest.raises(NotALedger):
+    with pytest.raises(LedgerUnusable):
         care.restore(tmp_path / "b.db", path)
     done = care.restore(tmp_path / "b.db", path, force=True)
     assert Path(done.previous_path).read_bytes() == b"\0" * 9_000

@@ -15,7 +15,7 @@ import pytest
 from ledger.everything import fill, picture, said
 from ledger.files import PAGE, broken, dumped, entries, names, old_ledger, sql
 from ledger.stores import append, filled, replay, texts
-from nexus.errors import LedgerBusy, LedgerDamaged, NotALedger, UnreadableFile
+from nexus.errors import LedgerBusy, LedgerDamaged, LedgerUnusable, UnreadableFile
 from nexus.ledger import maintenance as care
 from nexus.ledger.maintenance.entries import UNKNOWN
 from nexus.ledger.maintenance.pages import Pages
@@ -347,7 +347,7 @@ def test_a_file_that_holds_nothing_of_a_ledger_is_refused(tmp_path: Path) -> Non
     sql(tmp_path / "other.db", "CREATE TABLE notes (a TEXT, b INTEGER)", "INSERT INTO notes VALUES ('mine', 1)")
     (tmp_path / "junk").write_bytes(random.Random(1).randbytes(100_000))
     for name in ("text", "empty", "other.db", "junk"):
-        with pytest.raises(NotALedger, match="contains no provable row of a Nexus ledger"):
+        with pytest.raises(LedgerUnusable, match="contains no provable row of a Nexus ledger"):
             care.repair(tmp_path / name, tmp_path / "new.db")
     with pytest.raises(UnreadableFile, match="is not there"):
         care.repair(tmp_path / "absent", tmp_path / "new.db")

@@ -16,7 +16,7 @@ import pytest
 
 from ledger.stores import COUNTER, append, behind_its_back, in_a_fork, replay, texts
 from nexus.assembly.record import with_sizes
-from nexus.errors import BadEntry, LedgerClosed, LedgerError, LedgerGone, LedgerTooNew, NotALedger
+from nexus.errors import BadReference, LedgerError, LedgerUnusable
 from nexus.ledger.sqlite import SqliteLedger, open_ledgers
 from nexus.types.ledger_entries import Commit, NewEntry
 from nexus.types.message import user
@@ -66,7 +66,7 @@ def test_waiting_writes_commit_together_and_fail_alone(tmp_path: Path) -> None:
                     kind, with_sizes((user(f"{name}/{number}"),), COUNTER) if kind == "messages" else (), {"of": 1}
                 )
                 ledger.commit("main", Commit((entry,)))
-            except BadEntry as error:
+            except BadReference as error:
                 failed.append(error)
 
     threads = [threading.Thread(target=work, args=(name,)) for name in range(12)]
@@ -167,7 +167,7 @@ def test_replaced_file_is_neither_read_nor_written(tmp_path: Path, change: str) 
         other.close()
         (tmp_path / "other.db").replace(path)
     for call in (lambda: append(ledger, "main", user("two")), lambda: replay(ledger, "main"), ledger.sessions):
-        with pytest.raises(LedgerGone, match="open the ledger again"):
+        with pytest.raises(LedgerUnusable, match="open the ledger again"):
             call()
     ledger.close()
 
@@ -181,7 +181,7 @@ def test_a_pipe_in_the_place_of_a_ledger_is_refused_at_once(tmp_path: Path) -> N
 def test_an_empty_file_is_no_ledger_unless_one_is_to_be_made(tmp_path: Path) -> None:
     file = tmp_path / "l.db"
     file.touch()
-    with pytest.raises(NotALedger, match="empty"):
+    with pytest.raises(LedgerUnusable, match="empty"):
         SqliteLedger(str(file), create=False)
     assert file.stat().st_size == 0
     ledger = SqliteLedger(str(file))
@@ -194,7 +194,7 @@ def test_append_detects_a_deleted_log(tmp_path: Path) -> None:
     ledger = SqliteLedger(str(tmp_path / "l.db"))
     append(ledger, "main", user("one"))
     (tmp_path / "l.db-wal").unlink()
-    with pytest.raises(LedgerGone, match="log of"):
+    with pytest.raises(LedgerUnusable, match="log of"):
         append(ledger, "main", user("two"))
     ledger.close()
 
@@ -230,7 +230,7 @@ def test_closed_ledger_raises_and_closing_twice_is_allowed(tmp_path: Path) -> No
     ledger.close()
     ledger.close()
     for call in (lambda: append(ledger, "main", user("two")), ledger.sessions):
-        with pytest.raises(LedgerClosed, match="closed"):
+        with pytest.raises(LedgerUnusable, match="closed"):
             call()
 
 
@@ -297,7 +297,7 @@ def test_reading_a_file_keeps_the_locks_of_the_process(tmp_path: Path) -> None:
     again.close()
     with behind_its_back(path) as db:
         db.execute("PRAGMA user_version=99")
-        with pytest.raises(LedgerTooNew):
+        with pytest.raises(LedgerUnusable):
             SqliteLedger(str(path))
     assert locks > 0
     assert Path("/proc/locks").read_text("utf-8").count(f":{path.stat().st_ino} ") >= locks

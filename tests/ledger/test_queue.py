@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from ledger.everything import key
 from ledger.files import as_version_4, dumped, names, sql
 from ledger.stores import append, behind_its_back, in_a_fork
-from nexus.errors import LedgerDamaged, LedgerError, LedgerNotTrusted
+from nexus.errors import LedgerDamaged, LedgerError, LedgerUnusable
 from nexus.ledger import jsonl
 from nexus.ledger import maintenance as care
 from nexus.ledger.operations import Ledger
@@ -227,7 +227,7 @@ def test_untrusted_ledger_refuses_events() -> None:
         lambda: ledger.update_events([key("e")], "done", expected=["queued"]),
         lambda: ledger.delete_finished_events(0),
     ):
-        with pytest.raises(LedgerNotTrusted):
+        with pytest.raises(LedgerUnusable):
             call()
     assert [event.id for event in ledger.queued_events()] == ["e"]
 

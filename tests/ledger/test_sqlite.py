@@ -21,9 +21,8 @@ from nexus.errors import (
     IdempotencyConflict,
     LedgerBusy,
     LedgerError,
-    LedgerTooNew,
+    LedgerUnusable,
     NoSuchSession,
-    NotALedger,
 )
 from nexus.ledger.codec import decode_parts
 from nexus.ledger.sessions import Query, SessionMetadata
@@ -336,7 +335,7 @@ def test_a_ledger_of_a_newer_version_is_refused_and_left_as_it_is(tmp_path: Path
         db.execute(f"PRAGMA user_version={VERSION + 1}")
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     before = path.read_bytes()
-    with pytest.raises(LedgerTooNew, match="upgrade Nexus"):
+    with pytest.raises(LedgerUnusable, match="upgrade Nexus"):
         SqliteLedger(str(path))
     assert path.read_bytes() == before
 
@@ -346,7 +345,7 @@ def test_a_file_of_another_program_is_refused_and_left_as_it_is(tmp_path: Path) 
     with behind_its_back(path) as db:
         db.execute("CREATE TABLE notes (text TEXT)")
     before = path.read_bytes()
-    with pytest.raises(NotALedger, match="not touched"):
+    with pytest.raises(LedgerUnusable, match="not touched"):
         SqliteLedger(str(path))
     assert path.read_bytes() == before
 

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nexus.errors import BadEntry
+from nexus.errors import BadReference
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.types.ledger_entries import Commit, NewEntry, SizedMessage
 from nexus.types.message import Image, Message, Note, Text, Thinking, TokenSize, ToolCall, ToolResult, Unknown
@@ -62,7 +62,7 @@ def test_message_with_any_values_is_rejected_or_round_trips(message: Message) ->
     entry = NewEntry(messages=(SizedMessage(message, TokenSize(1, 1, 1)),))
     try:
         done = store.commit("main", Commit((entry,)))
-    except BadEntry:
+    except BadReference:
         assert list(store.dump()) == before
     else:
         (read,) = store.entries(done.thread, 1)

@@ -22,7 +22,7 @@ from benchmarks.cached_tokens import conversations, measure
 import nexus
 from models.calls import LOOK, shown
 from nexus.agents import Agent
-from nexus.errors import BadSetting, LocalServerFailed, ModelCallFailed, PackageMissing
+from nexus.errors import BadSetting, ModelCallFailed, PackageMissing
 from nexus.models import EndpointClient, ModelReply, StreamItem
 from nexus.models import local as local_models
 from nexus.models.local import LocalServer, open_local
@@ -235,7 +235,7 @@ def test_server_ends_with_the_program(end: str) -> None:
 def test_server_that_does_not_start_says_why(tmp_path: Path) -> None:
     weights = tmp_path / "damaged.gguf"
     weights.write_bytes(b"GGUF nonsense")
-    with pytest.raises(LocalServerFailed, match="did not start"):
+    with pytest.raises(ModelCallFailed, match="did not start"):
         LocalServer("damaged", weights=weights)
 
 

@@ -11,10 +11,10 @@ import pytest
 
 import nexus
 from models.calls import FORMATS, call, context, reply_of
-from nexus.errors import BadSetting, NoCredential, PackageMissing, UnknownArgument
+from nexus.errors import BadSetting, NoCredential, PackageMissing
 from nexus.models import Models, RetryPolicy, open_client
 from nexus.models import open as opening
-from nexus.testing.model_server import ModelServer, fail, model_server, reply
+from nexus.testing.scripted_server import ModelServer, fail, model_server, reply
 from nexus.text.as_received import ReceivedFormat
 
 VARIABLES = {
@@ -125,7 +125,7 @@ def test_impossible_arguments_are_rejected(arguments: dict[str, Any], message: s
 
 
 def test_misspelt_option_names_the_nearest() -> None:
-    with pytest.raises(UnknownArgument, match="did you mean 'retries'"):
+    with pytest.raises(BadSetting, match="did you mean 'retries'"):
         open_client(base_url="http://h/v1", retires=RetryPolicy())  # type: ignore[call-arg]
 
 

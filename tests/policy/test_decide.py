@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from nexus.errors import BadSessionKey, NotAllowed
+from nexus.errors import BadSetting, NotAllowed
 from nexus.policy import Default, Grant, Policy, Principal, RoleRule, Toolset, decide
 from nexus.types.request import Event, Request
 from nexus.types.settings import AgentRole
@@ -172,7 +172,7 @@ def test_requested_permissions_are_limited_by_policy() -> None:
 
 @pytest.mark.parametrize("principal", ["discord:7", "ann", "telegram:42 ", "TELEGRAM:42", "telegram:*", "telegram:4?"])
 def test_session_of_another_principal_is_rejected(principal: str) -> None:
-    with pytest.raises((NotAllowed, BadSessionKey)):
+    with pytest.raises((NotAllowed, BadSetting)):
         decide(HOUSE, asked(principal, "dm:ann"))
 
 
@@ -200,7 +200,7 @@ def test_group_and_free_labels_are_open_to_all_principals() -> None:
 
 @pytest.mark.parametrize("principal", ["a\nb", "a\x00", "x" * 5_000, " ", "a\u202eb", "\ud800"])
 def test_invalid_principal_raises_short_bad_session_key(principal: str) -> None:
-    with pytest.raises(BadSessionKey) as caught:
+    with pytest.raises(BadSetting) as caught:
         decide(HOUSE, asked(principal))
     assert len(str(caught.value)) < 300
     assert "\n" not in str(caught.value)
@@ -283,7 +283,7 @@ def decisions(policies: tuple[Policy, ...], request: Request) -> Iterator[Grant]
     """The decision, if there is one: a refusal grants nothing."""
     try:
         yield decide(policies, request)
-    except (NotAllowed, BadSessionKey):
+    except (NotAllowed, BadSetting):
         return
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import nexus
 from nexus.engine import Engine
-from nexus.errors import BadPolicy, NotAllowed, ToolNotAllowed
+from nexus.errors import BadConfig, NotAllowed
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.policy import Policy, RoleRule, Toolset
 from nexus.policy.link import link_principal
@@ -90,7 +90,7 @@ def test_changed_policy_file_applies_to_next_call(root: Path, home: Path) -> Non
     path.write_text(ALL)
     assert names(nx) == ["read_file", "run_command", "write_file"]
     path.write_text("[")
-    with pytest.raises(BadPolicy):
+    with pytest.raises(BadConfig):
         nx.assemble("hi")
     path.write_text(LOOK)
     assert names(nx) == ["read_file"]
@@ -132,7 +132,7 @@ def _circle(path: Path) -> None:
 def test_unreadable_policy_file_rejects_every_call(root: Path, home: Path, where: str, make: Any) -> None:
     make(home / "policy.toml" if where == "user" else root / ".nexus" / "policy.toml")
     nx = opened(root, home)
-    with pytest.raises(BadPolicy, match=r"policy\.toml: expected .*no context is made"):
+    with pytest.raises(BadConfig, match=r"policy\.toml: expected .*no context is made"):
         nx.assemble("hi", tools=TOOLS)
     assert nx.sessions() == []
 
@@ -144,7 +144,7 @@ def test_workspace_policy_link_outside_is_rejected(root: Path, home: Path) -> No
     nx = opened(root, home)
     assert names(nx) == ["read_file"]
     (root / ".nexus" / "policy.toml").symlink_to(outside)
-    with pytest.raises(BadPolicy, match="not a link out of it"):
+    with pytest.raises(BadConfig, match="not a link out of it"):
         nx.assemble("hi")
 
 
@@ -158,12 +158,12 @@ def test_policy_argument_replaces_policy_files(root: Path, home: Path, tmp_path:
     nx = opened(root, home, policy=file)
     assert names(nx) == ["read_file", "run_command", "write_file"]
     file.unlink()
-    with pytest.raises(BadPolicy, match=r"own\.toml"):
+    with pytest.raises(BadConfig, match=r"own\.toml"):
         nx.assemble("hi")
 
 
 def test_policy_argument_is_checked_when_engine_opens(root: Path) -> None:
-    with pytest.raises(BadPolicy, match="none is defined"):
+    with pytest.raises(BadConfig, match="none is defined"):
         nexus.open(root, policy=Policy(roles={"worker": RoleRule("nothing")}))
 
 
@@ -174,15 +174,13 @@ def test_call_of_denied_tool_raises_with_toolset_role_and_reason(root: Path, hom
     ctx = nx.assemble("hi", tools=TOOLS)
     assert (ctx.allows("read_file"), ctx.allows("run_command"), ctx.allows("READ_FILE")) == (True, False, False)
     nx.check_tool(ctx, "read_file")
-    with pytest.raises(
-        ToolNotAllowed, match=r"'run_command' is not allowed \(toolset 'look', role unified\)"
-    ) as caught:
+    with pytest.raises(NotAllowed, match=r"'run_command' is not allowed \(toolset 'look', role unified\)") as caught:
         nx.check_tool(ctx, "run_command")
     error = caught.value
     assert (error.tool, error.toolset, error.role, error.reason) == (
         "run_command", "look", "unified", "not in toolset 'look'",
     )  # fmt: skip
-    with pytest.raises(ToolNotAllowed, match="not offered with this context"):
+    with pytest.raises(NotAllowed, match="not offered with this context"):
         nx.check_tool(ctx, "invented")
 
 

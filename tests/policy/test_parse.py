@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nexus.errors import BadPolicy
+from nexus.errors import BadConfig
 from nexus.policy import Default, Policy, Principal, RoleRule, Toolset
 from nexus.policy.parse import merge_policies, parse_policy
 
@@ -83,7 +83,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("text", "key", "expected"), WRONG)
 def test_invalid_value_error_names_file_key_and_expectation(text: str, key: str, expected: str) -> None:
-    with pytest.raises(BadPolicy) as caught:
+    with pytest.raises(BadConfig) as caught:
         parse_policy(text, "policy.toml")
     assert (caught.value.file, caught.value.key) == ("policy.toml", key)
     assert expected.lower() in caught.value.expected.lower()
@@ -100,7 +100,7 @@ def test_invalid_value_error_names_file_key_and_expectation(text: str, key: str,
 )
 def test_reference_to_unknown_toolset_is_an_error(text: str, key: str) -> None:
     policy = parse_policy(f"[toolsets.full]\n{text}", "file")
-    with pytest.raises(BadPolicy, match="one of the toolsets full, not 'ful'") as caught:
+    with pytest.raises(BadConfig, match="one of the toolsets full, not 'ful'") as caught:
         merge_policies([policy])
     assert caught.value.key == key
 
@@ -108,7 +108,7 @@ def test_reference_to_unknown_toolset_is_an_error(text: str, key: str) -> None:
 def test_later_policy_may_use_toolsets_of_earlier_one_only() -> None:
     mine, theirs = parse_policy("[toolsets.look]", "user"), parse_policy("[default]\ntoolset = 'look'", "workspace")
     assert merge_policies([mine, theirs]) == (mine, theirs)
-    with pytest.raises(BadPolicy):
+    with pytest.raises(BadConfig):
         merge_policies([theirs, mine])
 
 
@@ -116,5 +116,5 @@ def test_later_policy_may_use_toolsets_of_earlier_one_only() -> None:
 def test_any_text_parses_or_raises_bad_policy(text: str) -> None:
     try:
         assert isinstance(parse_policy(text, "file"), Policy)
-    except BadPolicy as error:
+    except BadConfig as error:
         assert str(error).startswith("file")

@@ -253,7 +253,7 @@ def test_settings_of_a_context_can_be_passed_on() -> None:
     ],
 )
 def test_wrong_setting_is_rejected(settings: dict[str, Any], problem: str) -> None:
-    with pytest.raises(nexus.BadSetting, match=problem):
+    with pytest.raises(nexus.errors.BadSetting, match=problem):
         NX.assemble("Hi", **settings)
 
 

@@ -22,7 +22,7 @@ from nexus.server.agents import StoredAgents
 from nexus.server.client import AgentClient, Client
 from nexus.server.forms import NoParams, SendResult
 from nexus.server.methods import METHODS
-from nexus.testing.model_server import ModelRequest, Response, fail, hang, reply
+from nexus.testing.scripted_server import ModelRequest, Response, fail, hang, reply
 from server.running import MODEL, TOKEN, Running, running
 
 OTHER = "token-of-another-tenant"
@@ -99,9 +99,9 @@ def test_agents_of_an_earlier_version_are_there_with_their_settings(tmp_path: Pa
             assert agent.get_messages().total == 0
             assert agent.send("Hi").content == "Hello."
             assert SECRET in json.dumps(server.model.bodies[-1])
-        assert failure(lambda: client.agent("closed").send("Hi")).kind == "AgentClosed"
+        assert failure(lambda: client.agent("closed").send("Hi")).code == "agent_closed"
         for name in ("destroyed", "talk"):
-            assert failure(lambda name=name: client.agent(name).send("Hi")).kind == "NoSuchAgent"
+            assert failure(lambda name=name: client.agent(name).send("Hi")).code == "no_such_agent"
     with running(tmp_path) as server:
         assert server.client().agent("mine").get_messages().total == 2
 
@@ -124,7 +124,7 @@ def test_settings_of_an_earlier_version_are_no_agent_and_no_messages(tmp_path: P
             lambda: next(agent.events()),
         )
         for call in calls:
-            assert failure(call).kind == "NoSuchAgent"
+            assert failure(call).code == "no_such_agent"
         assert not client.destroy_agent(name)
         created = client.create_agent(name)
         assert created.get_messages().total == 0
@@ -153,7 +153,7 @@ def test_agent_of_another_tenant_does_not_exist_for_any_method(server: Running, 
     server.client().create_agent("mine").send(SECRET, "r1")
     params = {"agent_id": "mine", **PARAMS.get(method, {})}
     error = server.rpc(method, params, Authorization=f"Bearer {OTHER}")
-    assert error["data"] == {"type": "NoSuchAgent"} and "4711" not in error["message"]
+    assert error["data"] == {"code": "no_such_agent"} and "4711" not in error["message"]
     assert server.client().agent("mine").get_messages().total == 2
     assert server.client(OTHER).list_agents() == ()
 
@@ -183,7 +183,7 @@ def test_context_of_another_tenant_or_agent_is_not_known(server: Running, client
     context_id = mine.assemble().context_id
     for token, name in ((OTHER, "mine"), (TOKEN, "second")):
         agent = server.client(token).create_agent(name)
-        assert failure(lambda agent=agent: agent.record("x", context_id)).kind == "BadEvent"
+        assert failure(lambda agent=agent: agent.record("x", context_id)).code == "bad_event"
         agent.begin("Hi")
         recorded = agent.record("Hello.", context_id)
         assert recorded.session == name and len(recorded.warnings) == 1
@@ -222,7 +222,7 @@ def test_child_of_a_parent_created_again_with_fewer_rights_has_fewer(client: Cli
         assert rights_of(tmp_path, name) == (["read"], "small", "ann")
     for parent in ("parent", "child", "grandchild"):
         error = failure(lambda parent=parent: client.create_agent("x", permissions=["write"], parent_agent_id=parent))
-        assert error.kind == "NotAllowed"
+        assert error.code == "not_allowed"
     client.agent("child").fork("copy")
     assert rights_of(tmp_path, "copy") == (["read"], "small", "ann")
 
@@ -233,7 +233,7 @@ def test_child_without_a_common_permission_is_stopped(client: Client) -> None:
     client.destroy_agent("parent")
     client.create_agent("parent", permissions=["read"])
     for call in (lambda: child.send("Hi"), child.get_tokens, lambda: child.fork("copy"), lambda: child.begin("Hi")):
-        assert failure(call).kind == "NotAllowed"
+        assert failure(call).code == "not_allowed"
     assert client.destroy_agent("child")
 
 
@@ -242,14 +242,14 @@ def test_empty_permissions_are_refused(client: Client) -> None:
     client.create_agent("parent", permissions=["read"], principal="ann")
     for parent in (None, "parent"):
         error = failure(lambda parent=parent: client.create_agent("x", permissions=[], parent_agent_id=parent))
-        assert error.kind == "BadSetting"
+        assert error.code == "bad_setting"
 
 
 def test_child_of_an_agent_without_a_principal_has_none(client: Client, tmp_path: Path) -> None:
     """A policy may give calls without a principal fewer rights than those of a principal that the child names."""
     client.create_agent("parent")
     error = failure(lambda: client.create_agent("child", principal="root", parent_agent_id="parent"))
-    assert error.kind == "NotAllowed" and "has none" in str(error)
+    assert error.code == "not_allowed" and "has none" in str(error)
     client.create_agent("child", parent_agent_id="parent")
     assert rights_of(tmp_path, "child") == (None, None, None)
 
@@ -270,7 +270,7 @@ def test_child_created_again_or_continued_has_no_more_than_its_parent(client: Cl
     more = ({"permissions": ["root"]}, {"principal": "bob"}, {"toolset": "all"}, {"permissions": ["read", "root"]})
     for settings in more:
         error = failure(lambda settings=settings: client.create_agent("child", parent_agent_id="parent", **settings))
-        assert error.kind == "NotAllowed"
+        assert error.code == "not_allowed"
     assert [info.agent_id for info in client.list_agents()] == ["parent"]
 
 
@@ -279,13 +279,13 @@ def test_destroyed_or_closed_parent_gives_no_rights(client: Client) -> None:
     client.destroy_agent("destroyed")
     client.create_agent("closed", permissions=["root"]).shutdown()
     kinds = [
-        failure(lambda name=name: client.create_agent("x", parent_agent_id=name)).kind
+        failure(lambda name=name: client.create_agent("x", parent_agent_id=name)).code
         for name in ("destroyed", "closed")
     ]
-    assert kinds == ["NoSuchAgent", "AgentClosed"]
-    assert [failure(lambda name=name: client.agent(name).fork("x")).kind for name in ("destroyed", "closed")][
+    assert kinds == ["no_such_agent", "agent_closed"]
+    assert [failure(lambda name=name: client.agent(name).fork("x")).code for name in ("destroyed", "closed")][
         1
-    ] == "AgentClosed"
+    ] == "agent_closed"
 
 
 # the same request again ----------------------------------------------------------------------------------------------
@@ -306,7 +306,7 @@ def test_50_different_requests_with_one_id_are_one_turn(server: Running, client:
         try:
             return agent.send(f"Hi {number}", "r1").content or ""
         except ServerCallFailed as error:
-            assert error.code == -32602
+            assert error.rpc_code == -32602
             return "refused"
 
     with ThreadPoolExecutor(50) as pool:
@@ -340,7 +340,7 @@ def test_request_that_comes_again_while_it_runs_gets_the_same_answer(tmp_path: P
         first = pool.submit(agent.send, "Work", "r1")
         called.wait()
         second = pool.submit(agent.send, "Work", "r1")
-        assert failure(lambda: agent.send("Other work", "r1")).code == -32602
+        assert failure(lambda: agent.send("Other work", "r1")).rpc_code == -32602
         third = pool.submit(other.send, "Work", "r1")
         go_on.set()
         assert first.result() == second.result() == third.result() == SendResult("r1", "Done.")
@@ -357,7 +357,7 @@ def test_canceled_request_that_comes_again_stays_canceled(server: Running, clien
         assert agent.cancel("r1").cancelled and not agent.cancel("r2").cancelled
         assert sending.result().cancelled
     assert agent.send("Work", "r1").cancelled
-    assert failure(lambda: agent.send("Other work", "r1")).code == -32602
+    assert failure(lambda: agent.send("Other work", "r1")).rpc_code == -32602
     assert len(server.model.bodies) == 1
     assert agent.send("Work", "r2").content == "Done."
 
@@ -365,8 +365,8 @@ def test_canceled_request_that_comes_again_stays_canceled(server: Running, clien
 def test_failed_request_that_comes_again_fails_again_without_a_call(server: Running, client: Client) -> None:
     server.model.script(fail(400, "no"), reply("Done."))
     agent = client.create_agent("a")
-    kinds = {failure(lambda: agent.send("Work", "r1")).kind for _ in range(3)}
-    assert kinds == {"ModelCallFailed"} and len(server.model.bodies) == 1
+    kinds = {failure(lambda: agent.send("Work", "r1")).code for _ in range(3)}
+    assert kinds == {"model_call_failed"} and len(server.model.bodies) == 1
 
 
 def test_request_that_comes_again_after_a_restart_is_answered_once(tmp_path: Path) -> None:
@@ -376,7 +376,7 @@ def test_request_that_comes_again_after_a_restart_is_answered_once(tmp_path: Pat
         agent: AgentClient = server.client().agent("a")
         results = set(pool.map(lambda _: agent.send("Hi", "r1"), range(20)))
         assert results == {SendResult("r1", "Hello.")}
-        assert failure(lambda: agent.send("Hello", "r1")).code == -32602
+        assert failure(lambda: agent.send("Hello", "r1")).rpc_code == -32602
         assert server.model.bodies == []
 
 
@@ -385,9 +385,9 @@ def test_id_of_the_callers_own_loop_and_of_send_are_one(server: Running, client:
     agent, second = client.create_agent("a"), client.create_agent("b")
     assert agent.begin(text, "r1").turn == agent.begin(text, "r1").turn == 1
     for call in (lambda: agent.begin("Something else", "r1"), lambda: agent.send("Something else", "r1")):
-        assert failure(call).code == -32602, "the other message would be lost"
+        assert failure(call).rpc_code == -32602, "the other message would be lost"
     assert agent.get_messages().total == 1 and server.model.bodies == []
     assert agent.send(text, "r1").content == "Hello."
     assert second.send(text, "r1").content == "Hello." and second.begin(text, "r1").status == "completed"
-    assert failure(lambda: second.begin("Something else", "r1")).code == -32602
+    assert failure(lambda: second.begin("Something else", "r1")).rpc_code == -32602
     assert [agent.get_messages().total, second.get_messages().total] == [2, 2]

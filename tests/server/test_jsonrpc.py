@@ -153,7 +153,7 @@ def test_bytes_that_are_no_message_are_a_parse_error(name: str) -> None:
 
 def test_errors_have_no_secrets_and_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
     refused = answered(json.dumps({**REQUEST, "method": "refuse", "id": 1}))["error"]
-    assert refused["code"] == -32000 and refused["data"] == {"type": "BadSetting"}
+    assert refused["code"] == -32000 and refused["data"] == {"code": "bad_setting"}
     assert "sk-ant" not in refused["message"] and "[secret" in refused["message"]
     crashed = answered(json.dumps({**REQUEST, "method": "crash", "id": 1}))["error"]
     assert crashed["code"] == -32603 and "hunter2" not in json.dumps(crashed)

@@ -16,7 +16,7 @@ from nexus.errors import ServerCallFailed
 from nexus.server import contexts, forms
 from nexus.server.client import Client
 from nexus.server.methods import METHODS
-from nexus.testing.model_server import Response, fail, hang, reply
+from nexus.testing.scripted_server import Response, fail, hang, reply
 from nexus.types.message import ToolCall
 from server.running import Running, running
 
@@ -105,7 +105,7 @@ def test_request_id_that_comes_again_is_answered_once(server: Running, client: C
     assert client.create_agent("b").send("Hi", "7").content == "Hello."
     assert len(server.model.bodies) == 3
     error = failure(lambda: agent.send("Something else", "7"))
-    assert error.code == -32602 and "another message" in str(error)
+    assert error.rpc_code == -32602 and "another message" in str(error)
 
 
 def test_cancel_ends_a_request_and_frees_the_agent(server: Running, client: Client) -> None:
@@ -134,7 +134,7 @@ def test_shut_down_agent_cancels_its_requests_and_accepts_no_more(server: Runnin
         assert agent.shutdown()
         assert sending.result().cancelled
     refused = (lambda: agent.send("Hi"), lambda: agent.begin("Hi"), agent.assemble, agent.compact, agent.fork)
-    assert {failure(call).kind for call in refused} == {"AgentClosed"}
+    assert {failure(call).code for call in refused} == {"agent_closed"}
     assert agent.get_messages().messages[0].text() == "Work for ever", "it can be read"
     assert agent.shutdown() and not agent.cancel("long").cancelled
     assert [info.should_shutdown for info in client.list_agents()] == [True]
@@ -150,13 +150,13 @@ def test_destroyed_agent_is_gone_and_its_id_continues_the_session(server: Runnin
     assert (answer["id"], answer["error"]["code"]) == (7, -32000), "the refused request is named"
     client.create_agent("a")
     assert agent.get_context().message_count == 2
-    assert failure(lambda: client.create_agent("a")).kind == "BadSetting"
+    assert failure(lambda: client.create_agent("a")).code == "bad_setting"
 
 
 def test_failed_model_call_is_an_error_without_the_key(server: Running, client: Client) -> None:
     server.model.script(fail(401, "wrong key sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCD"))
     error = failure(lambda: client.create_agent("a").send("Hi"))
-    assert (error.code, error.kind) == (-32000, "ModelCallFailed")
+    assert (error.rpc_code, error.code) == (-32000, "model_call_failed")
     assert "sk-proj" not in str(error)
 
 
@@ -173,8 +173,8 @@ def test_child_has_at_most_its_parents_rights(client: Client) -> None:
     for name, settings in refused.items():
         values = {"parent_agent_id": "parent", **settings}
         error = failure(lambda name=name, values=values: client.create_agent(name, **values))
-        assert error.kind == "NotAllowed", name
-    assert failure(lambda: client.create_agent("x", parent_agent_id="nobody")).kind == "NoSuchAgent"
+        assert error.code == "not_allowed", name
+    assert failure(lambda: client.create_agent("x", parent_agent_id="nobody")).code == "no_such_agent"
 
 
 def test_fork_has_the_settings_and_the_history_up_to_a_turn(client: Client) -> None:
@@ -186,7 +186,7 @@ def test_fork_has_the_settings_and_the_history_up_to_a_turn(client: Client) -> N
     assert fork.get_context().system_prompt
     assert fork.send("three").content == "Hello."
     assert agent.get_messages().total == 4
-    assert failure(lambda: agent.fork("b")).kind == "BadSetting"
+    assert failure(lambda: agent.fork("b")).code == "bad_setting"
 
 
 def test_messages_are_returned_in_ranges(client: Client) -> None:
@@ -197,7 +197,7 @@ def test_messages_are_returned_in_ranges(client: Client) -> None:
     assert ([message.text() for message in part.messages], part.total) == (["Hello.", "two"], 4)
     assert agent.get_messages(offset=-1).messages[0].text() == "Hello."
     assert agent.get_messages(offset=9).messages == ()
-    assert failure(lambda: agent.get_messages(limit=0)).kind == "BadSetting"
+    assert failure(lambda: agent.get_messages(limit=0)).code == "bad_setting"
 
 
 def test_explain_lists_the_next_and_a_recorded_call(client: Client) -> None:
@@ -205,7 +205,7 @@ def test_explain_lists_the_next_and_a_recorded_call(client: Client) -> None:
     agent.send("one")
     assert "You are terse." in str(agent.explain().lines)
     assert agent.explain(turn=1).call != agent.explain().call
-    assert failure(lambda: agent.explain(turn=9)).kind == "BadReference"
+    assert failure(lambda: agent.explain(turn=9)).code == "bad_reference"
 
 
 def test_own_loop_stores_each_step(client: Client) -> None:
@@ -225,7 +225,7 @@ def test_own_loop_stores_each_step(client: Client) -> None:
     assert sent.format == "openai" and sent.turn == 1
     assert agent.record("It is on the table.", sent.context_id).status == "completed"
     assert [message.role for message in agent.get_messages().messages] == ["user", "assistant", "tool", "assistant"]
-    assert failure(agent.assemble).kind == "BadEvent"
+    assert failure(agent.assemble).code == "bad_event"
 
 
 def test_reply_that_was_paid_for_is_stored_after_a_shutdown(client: Client) -> None:
@@ -276,8 +276,8 @@ def test_late_reply_to_a_displaced_context_is_not_stored_in_the_turn_that_began_
     agents[0].begin("What is B?")
     agents[1].begin("Hello?")
     agents[1].assemble()
-    assert failure(lambda: agents[0].record("A is 1.", late)).kind == "TurnSuperseded"
-    assert failure(lambda: agents[0].fail("no network", turn=1)).kind == "TurnSuperseded"
+    assert failure(lambda: agents[0].record("A is 1.", late)).code == "turn_superseded"
+    assert failure(lambda: agents[0].fail("no network", turn=1)).code == "turn_superseded"
     assert agents[0].record("B is 2.", agents[0].assemble().context_id).status == "completed"
     texts = [message.text() for message in agents[0].get_messages().messages]
     assert texts == ["What is A?", "What is B?", "B is 2."]
@@ -377,7 +377,7 @@ BAD_IDS = ("", " ", "a/b", "..", " a", "a\nb", "x" * 201, "a\x1b[31m", "\u202eab
 
 @pytest.mark.parametrize("agent_id", BAD_IDS)
 def test_invalid_agent_id_is_rejected(client: Client, agent_id: str) -> None:
-    assert failure(lambda: client.create_agent(agent_id)).kind in ("BadSetting", "BadSessionKey")
+    assert failure(lambda: client.create_agent(agent_id)).code in ("bad_setting", "bad_session_key")
 
 
 def test_id_with_spaces_and_signs_is_quoted_in_the_url(client: Client) -> None:
@@ -420,7 +420,7 @@ def test_create_agent_continues_an_existing_agent_with_the_same_settings(tmp_pat
         agent.shutdown()
         with pytest.raises(ServerCallFailed, match="was shut down") as caught:
             client.create_agent("a", if_exists="continue")
-        assert caught.value.kind == "AgentClosed"
+        assert caught.value.code == "agent_closed"
         client.destroy_agent("a")
         assert client.create_agent("a", if_exists="continue").send("Hi", "r2").content == "Hello."
     with running(tmp_path) as server:
@@ -452,8 +452,8 @@ def test_child_that_continues_keeps_within_its_parent(tmp_path: Path) -> None:
 def test_refusal_before_a_method_has_a_kind(tmp_path: Path) -> None:
     with running(tmp_path) as server:
         error = failure(server.client("wrong").list_agents)
-        assert (error.kind, error.status) == ("WrongToken", 401)
+        assert (error.code, error.status) == ("wrong_token", 401)
         error = failure(server.client().agent("nobody").get_tokens)
-        assert (error.kind, error.status) == ("NoSuchAgent", 404)
+        assert (error.code, error.status) == ("no_such_agent", 404)
         error = failure(lambda: next(server.client("wrong").stream("/agent/a/events")))
-        assert (error.kind, error.status) == ("WrongToken", 401)
+        assert (error.code, error.status) == ("wrong_token", 401)

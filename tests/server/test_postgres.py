@@ -10,7 +10,7 @@ import pytest
 
 from nexus.errors import ServerCallFailed
 from nexus.server.agents import StoredAgents
-from nexus.testing.model_server import reply
+from nexus.testing.scripted_server import reply
 from server.running import TOKEN, running
 
 if TYPE_CHECKING:
@@ -46,12 +46,12 @@ def test_two_servers_that_create_and_end_an_agent_at_once_agree(
             try:
                 clients[number].create_agent("a", system_prompt=f"Number {number}.")
             except ServerCallFailed as error:
-                return error.kind
+                return error.code
             return "created"
 
         for _ in range(5):
             outcomes = list(pool.map(create, range(8)))
-            assert sorted(outcomes) == ["BadSetting"] * 7 + ["created"]
+            assert sorted(outcomes) == ["bad_setting"] * 7 + ["created"]
             prompts = {
                 StoredAgents(engine).get("a").settings.system_prompt
                 for server in (one, two)

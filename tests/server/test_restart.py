@@ -20,7 +20,7 @@ import pytest
 import nexus
 from engine.test_paid_replies import full
 from nexus.engine import open_engine
-from nexus.errors import AgentClosed, LedgerFull, NoSuchAgent, ServerCallFailed
+from nexus.errors import AgentError, LedgerFull, NotFound, ServerCallFailed
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.models import Models, open_client
 from nexus.server.agents import StoredAgents, event_id
@@ -29,7 +29,7 @@ from nexus.server.forms import CreateAgent, Send
 from nexus.server.methods import METHODS, Call
 from nexus.server.security import make_token_file, read_tokens
 from nexus.server.tenants import ServeOptions, Tenants
-from nexus.testing.model_server import ModelRequest, ModelServer, Response, hang, model_server, reply
+from nexus.testing.scripted_server import ModelRequest, ModelServer, Response, hang, model_server, reply
 from server.running import TOKEN, running
 
 
@@ -90,7 +90,7 @@ def test_stopping_server_answers_health_and_ready_until_its_turns_have_ended(tmp
         assert [server.http(method, path, b"{}")[0] for method, path in paths] == [200, 503, 503, 503, 503]
         with pytest.raises(ServerCallFailed, match="is stopping") as caught:
             server.client().agent("a").get_tokens()
-        assert (caught.value.kind, caught.value.status) == ("NotAccepted", 503)
+        assert (caught.value.code, caught.value.status) == ("not_accepted", 503)
         go_on.set()
         assert sending.result().content == "Done."
         stopping.result()
@@ -105,7 +105,7 @@ def test_turn_longer_than_the_grace_goes_on_at_the_next_start(tmp_path: Path) ->
         server.stop()
         with pytest.raises(ServerCallFailed, match="next start") as caught:
             sending.result()
-        assert caught.value.kind == "ServerStopped"
+        assert caught.value.code == "server_stopped"
     with running(tmp_path, reply("Done.")) as server:
         assert server.client().agent("a").send("Work", "r1").content == "Done."
         assert len(server.model.bodies) == 1
@@ -154,7 +154,7 @@ def test_message_that_comes_while_its_agent_is_closed_is_refused(tmp_path: Path,
             async with tenants.use("local") as tenant:
                 agent = await tenant.nx.run(tenant.agents.create, CreateAgent("a"))
                 await tenant.nx.run(end, tenant.agents, "a")
-                with pytest.raises((AgentClosed, NoSuchAgent)):
+                with pytest.raises((AgentError, NotFound)):
                     await METHODS["send"].run(Call(tenants, tenant, agent, None), Send("Work", "r1"))
             await tenants.close()
 
@@ -203,13 +203,13 @@ def test_full_disk_leaves_agents_as_they_were(tmp_path: Path) -> None:
 WRITE_TOKEN = """
 import resource, sys
 from pathlib import Path
-from nexus.errors import CredentialsNotSaved
+from nexus.errors import CredentialError
 from nexus.server.security import make_token_file
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
 try:
     make_token_file(Path(sys.argv[1]))
-except CredentialsNotSaved:
+except CredentialError:
     sys.exit(3)
 """
 
@@ -264,7 +264,7 @@ def test_killed_server_answers_what_it_accepted_once(tmp_path: Path) -> None:
             process.kill()
             with pytest.raises(ServerCallFailed) as caught:
                 sending.result()
-            assert caught.value.kind == "connection"
+            assert caught.value.code == "connection"
         with served(tmp_path, model) as (_, client, _):
             agent = client.agent("a")
             assert agent.send("Work", "r1").content == "Done."

@@ -15,7 +15,7 @@ import pytest
 
 from cli.running import run
 from nexus.cli.chat_agent import has_local_model
-from nexus.testing.model_server import model_server, reply
+from nexus.testing.scripted_server import model_server, reply
 from server.running import process
 
 MODEL = ("--base-url", "http://127.0.0.1:9/v1", "--model", "gpt-4o")
@@ -47,7 +47,7 @@ def test_port_in_use_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with socket.create_server(("127.0.0.1", 0)) as taken:
         ran = run("serve", "--port", str(taken.getsockname()[1]), "--json", *MODEL, folder=tmp_path)
     assert ran.code == 2 and "use another port" in ran.err
-    assert json.loads(ran.out)["error"]["type"] == "BadSetting"
+    assert json.loads(ran.out)["error"]["code"] == "bad_setting"
 
 
 def test_token_file_that_others_can_read_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

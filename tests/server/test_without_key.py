@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nexus.errors import ServerCallFailed
-from nexus.testing.model_server import model_server, reply
+from nexus.testing.scripted_server import model_server, reply
 from server.running import process
 
 
@@ -28,7 +28,7 @@ def test_missing_key_is_an_error_of_send_alone(tmp_path: Path) -> None:
         agent = client.create_agent("a")
         with pytest.raises(ServerCallFailed, match="set OPENAI_API_KEY") as caught:
             agent.send("Hi", "r1")
-        assert caught.value.kind == "NoCredential"
+        assert caught.value.code == "no_credential"
         assert agent.get_messages().total == 0, "nothing was stored"
         agent.begin("Which index?")
         body = agent.assemble()
@@ -59,7 +59,7 @@ def test_missing_package_is_named_with_its_extra(tmp_path: Path) -> None:
         agent = server.client().create_agent("a")
         with pytest.raises(ServerCallFailed, match="\\.\\[openai\\]") as caught:
             agent.send("Hi")
-        assert caught.value.kind == "PackageMissing"
+        assert caught.value.code == "package_missing"
         assert agent.begin("Hi").status == "pending"
         assert ".[openai]" in server.stop()[1]
     command = [sys.executable, "-m", "nexus", "serve", "-w", str(tmp_path / "workspace"), "--model", "gpt-4o"]

@@ -11,11 +11,11 @@ import pytest
 
 from nexus.bus import MemoryBus, Message
 from nexus.bus.message import now_ms
-from nexus.errors import BusRequestFailed, LedgerUnavailable, OutcomeUnknown
+from nexus.errors import BusRequestFailed, LedgerUnavailable
 from nexus.services import Run, RunClient, RunMetadata, Topics
 from nexus.services.context.builder import ContextBuilder
 from nexus.services.orchestrator import CANCEL_S, RunState
-from nexus.testing.model_server import fail, reply
+from nexus.testing.scripted_server import fail, reply
 from nexus.types.message import ToolCall
 from nexus.types.stream_events import Token
 from services.running import run, services
@@ -178,16 +178,14 @@ def test_failure_of_the_model_is_the_reason_of_the_run_and_its_kind_is_logged(ca
     assert [record.getMessage() for record in caplog.records] == ["run r1 of dm:ada failed: auth"]
 
 
-@pytest.mark.parametrize("error", [LedgerUnavailable, OutcomeUnknown])
-def test_run_goes_on_after_the_builders_database_was_away(
-    monkeypatch: pytest.MonkeyPatch, error: type[LedgerUnavailable]
-) -> None:
+@pytest.mark.parametrize("code", ["ledger_unavailable", "outcome_unknown"])
+def test_run_goes_on_after_the_builders_database_was_away(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     respond, tries = ContextBuilder._response, list[int]()  # pyright: ignore[reportPrivateUsage]
 
     async def respond_at_third_try(self: ContextBuilder, message: Message) -> Any:
         tries.append(1)
         if len(tries) < 3:
-            raise error("the server is starting")
+            raise LedgerUnavailable("the server is starting", code=code)
         return await respond(self, message)
 
     monkeypatch.setattr(ContextBuilder, "_response", respond_at_third_try)
@@ -259,37 +257,37 @@ def test_commands_are_answered() -> None:
             done = (await running.bus.request(compact, timeout_s=60)).content
             assert done["session"] == "dm:ada"
             assert done["tokens_after"] <= done["tokens_before"]
-            for content, kind in (
-                ({"command": "result", "run_id": "none", "owner_key": "ada"}, "NotAccepted"),
-                ({"command": "cancel", "run_id": "none", "owner_key": "ada"}, "NotAccepted"),
-                ({"command": "compact", "owner_key": "nobody"}, "NoSuchSession"),
-                ({"command": "fly"}, "BadBusMessage"),
+            for content, code in (
+                ({"command": "result", "run_id": "none", "owner_key": "ada"}, "not_accepted"),
+                ({"command": "cancel", "run_id": "none", "owner_key": "ada"}, "not_accepted"),
+                ({"command": "compact", "owner_key": "nobody"}, "no_such_session"),
+                ({"command": "fly"}, "bad_bus_message"),
             ):
                 with pytest.raises(BusRequestFailed) as raised:
                     await running.bus.request(Message(Topics.COMMANDS, content))
-                assert raised.value.kind == kind
+                assert raised.value.error_code == code
 
     run(main)
 
 
 @pytest.mark.parametrize(
-    ("message", "kind"),
+    ("message", "code"),
     [
-        (Message(Topics.RUN_REQUEST, {"run": {"owner_key": "", "current_input": "Hi"}}), "BadSessionKey"),
-        (Message(Topics.RUN_REQUEST, {"run": {"owner_key": "ada", "current_input": " "}}), "EmptyEvent"),
-        (Message(Topics.RUN_REQUEST, {"owner_key": "ada"}), "BadBusMessage"),
+        (Message(Topics.RUN_REQUEST, {"run": {"owner_key": "", "current_input": "Hi"}}), "bad_session_key"),
+        (Message(Topics.RUN_REQUEST, {"run": {"owner_key": "ada", "current_input": " "}}), "empty_event"),
+        (Message(Topics.RUN_REQUEST, {"owner_key": "ada"}), "bad_bus_message"),
         (
             Message(Topics.RUN_REQUEST, {"run": {"owner_key": "ada", "current_input": "Hi"}}, tenant="other"),
-            "NotAllowed",
+            "not_allowed",
         ),
     ],
 )
-def test_bad_run_request_is_answered_with_an_error(message: Message, kind: str) -> None:
+def test_bad_run_request_is_answered_with_an_error(message: Message, code: str) -> None:
     async def main() -> None:
         async with services() as running:
             with pytest.raises(BusRequestFailed) as raised:
                 await running.bus.request(message)
-            assert raised.value.kind == kind
+            assert raised.value.error_code == code
             assert running.nx.engine.sessions() == []
 
     run(main)

@@ -17,7 +17,7 @@ import nexus
 from cli.running import run
 from nexus.assembly.record import with_sizes
 from nexus.engine.async_engine import AsyncEngine
-from nexus.errors import BadSessionKey, BadSetting
+from nexus.errors import BadSetting
 from nexus.services.context import ContextBuilder
 from nexus.services.persistence import PersistenceService, owner_session
 from nexus.tools import ToolRegistry
@@ -94,7 +94,7 @@ def test_users_do_not_see_each_other_or_other_sessions() -> None:
 
 @pytest.mark.parametrize("owner", ["", " ada", "a\nb", "a\x00b", "x" * 300])
 def test_owner_key_that_is_no_name_is_rejected(owner: str) -> None:
-    with pytest.raises(BadSessionKey):
+    with pytest.raises(BadSetting):
         rows_of((), owner=owner)
 
 

@@ -17,7 +17,7 @@ from nexus.agents import Agent
 from nexus.context import AssembledContext
 from nexus.models import EndpointClient, StreamItem, open_client
 from nexus.turnlog.live import TurnLog
-from nexus.turnlog.thread_tools import thread_tools
+from nexus.turnlog.threads import thread_tools
 
 START_MS = int(datetime(2023, 4, 4, 12, 33, tzinfo=UTC).timestamp() * 1_000)
 SYSTEM = "You're a helpful AI assistant named Aya. You help users with content..."

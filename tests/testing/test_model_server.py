@@ -18,7 +18,8 @@ from google.genai import errors as gemini_errors
 
 import nexus
 from nexus.testing import FixedClock, WordCounter
-from nexus.testing.model_server import (
+from nexus.testing.scripted_replies import Format
+from nexus.testing.scripted_server import (
     ModelServer,
     StreamFault,
     break_stream,
@@ -28,7 +29,6 @@ from nexus.testing.model_server import (
     overflow,
     reply,
 )
-from nexus.testing.scripted_replies import Format
 
 PROMPT: Any = [{"role": "user", "content": "hello there"}]
 CALL = nexus.ToolCall("call_1", "look", '{"path": "a"}')

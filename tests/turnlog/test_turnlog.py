@@ -11,7 +11,7 @@ import pytest
 
 import nexus
 from nexus.engine import Engine
-from nexus.errors import BadTurnLog, UnreadableFile
+from nexus.errors import UnreadableFile
 from nexus.interop.importing import ImportReport, import_transcript
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.turnlog import times
@@ -518,7 +518,7 @@ def test_non_array_is_one_violation_and_cannot_be_imported(tmp_path: Path, data:
     *_, last = violations(data.decode())
     assert (last.level, last.requirement) == ("error", 0)
     assert why in last.reason
-    with pytest.raises(BadTurnLog, match="is not a turn log"):
+    with pytest.raises(UnreadableFile, match="is not a turn log"):
         list(read(write(tmp_path, data)))
 
 

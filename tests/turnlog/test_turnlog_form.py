@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import nexus
 from engine.test_replay import Walk, own, replays
 from nexus.assembly.profiles.builtin import PROFILES
-from nexus.errors import BadEntry, BudgetTooSmall, EmptyEvent
+from nexus.errors import BadEvent, BadReference, BudgetTooSmall
 from nexus.interop.importing import import_transcript
 from nexus.ledger.jsonl import load
 from nexus.ledger.sqlite import SqliteLedger
@@ -404,7 +404,7 @@ def test_application_places_a_system_entry_between_turns(tmp_path: Path) -> None
     """Document 001, "Implementation Requirements", 4: "System messages should appear at strategic points"."""
     with opened() as nx:
         said(nx, "Look.", assistant("", ToolCall("c1", "look", "{}")))
-        with pytest.raises(BadEntry, match="record the results first"):
+        with pytest.raises(BadReference, match="record the results first"):
             nx.add_system_message("Be brief.")
         said(nx, [tool("c1", "seen", "look")])
         nx.add_system_message("Be brief.")
@@ -418,7 +418,7 @@ def test_application_places_a_system_entry_between_turns(tmp_path: Path) -> None
             import_transcript(nx, transcript, "again")
         assert log_text(nx.entries("again")) == log
         assert nx.history("again")[-1].text() == "Be brief."
-        with pytest.raises(EmptyEvent):
+        with pytest.raises(BadEvent):
             nx.add_system_message(" ")
         nx.add_system_message("Be kind.", session="new")
         assert [entry["content"] for entry in json.loads(log_text(nx.entries("new")))] == ["Be kind."]

@@ -21,12 +21,12 @@ from hypothesis import strategies as st
 import nexus
 from nexus.agents import Agent
 from nexus.engine.async_engine import AsyncEngine
-from nexus.errors import BadTurnLog, UnreadableFile
-from nexus.testing.model_server import ModelServer, hang, model_server, reply
+from nexus.errors import UnreadableFile
+from nexus.testing.scripted_server import ModelServer, hang, model_server, reply
 from nexus.turnlog.entries import SUMMARY
 from nexus.turnlog.live import TurnLog
 from nexus.turnlog.reader import read, violations
-from nexus.turnlog.thread_tools import thread_tools
+from nexus.turnlog.threads import thread_tools
 from nexus.turnlog.write import log_entries, log_texts, strict_entries
 from nexus.types.ledger_entries import Commit, Compaction, NewEntry
 from nexus.types.stream_events import StreamEnd
@@ -197,11 +197,11 @@ def test_log_of_a_session_with_history_begins_with_that(tmp_path: Path) -> None:
 
 def test_file_of_another_conversation_is_refused_and_unchanged(tmp_path: Path) -> None:
     (tmp_path / "log.json").write_text(PRINTED, "utf-8")
-    with pytest.raises(BadTurnLog, match="another conversation"):
+    with pytest.raises(UnreadableFile, match="another conversation"):
         asyncio.run(converse(tmp_path, said("One.")))
     assert (tmp_path / "log.json").read_text("utf-8") == PRINTED
     (tmp_path / "log.json").write_text("name = 1\n")
-    with pytest.raises(BadTurnLog, match="not a turn log"):
+    with pytest.raises(UnreadableFile, match="not a turn log"):
         asyncio.run(converse(tmp_path, said("One.")))
     (tmp_path / "log.json").unlink()
     (tmp_path / "log.json").mkdir()

@@ -21,7 +21,7 @@ from nexus.turnlog.context_log import context_entries
 from nexus.turnlog.entries import entry_text
 from nexus.turnlog.live import TurnLog
 from nexus.turnlog.reader import log_text, violations
-from nexus.turnlog.thread_tools import thread_tools
+from nexus.turnlog.threads import thread_tools
 from nexus.turnlog.write import log_entries, log_texts, strict_entries
 from nexus.types.ledger_entries import Commit, NewEntry
 from nexus.types.message import Message, Part, Text, Thinking, ToolCall

@@ -110,7 +110,7 @@ def test_strategy_and_limit_of_results_may_be_those_of_one_call() -> None:
     ],
 )
 def test_wrong_value_is_refused_by_engine_and_call(changes: dict[str, Any]) -> None:
-    with pytest.raises(nexus.BadSetting):
+    with pytest.raises(nexus.errors.BadSetting):
         nexus.open(ledger=":memory:", **changes)
-    with nexus.open(ledger=":memory:") as nx, pytest.raises(nexus.BadSetting):
+    with nexus.open(ledger=":memory:") as nx, pytest.raises(nexus.errors.BadSetting):
         nx.assemble("Hello", **changes)

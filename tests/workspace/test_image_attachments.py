@@ -16,7 +16,7 @@ import PIL.Image
 import pytest
 
 import nexus
-from nexus.errors import BadImage
+from nexus.errors import UnreadableFile
 from nexus.tokens.images import image_tokens
 from nexus.types.config import Config, ImagesConfig
 from nexus.types.message import Image, Text
@@ -117,21 +117,21 @@ def test_image_type_follows_content_not_name(tmp_path: Path) -> None:
 )
 def test_other_formats_are_rejected_whatever_the_name(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "picture.png").write_bytes(data)
-    with pytest.raises(BadImage, match="no PNG, JPEG, GIF or WebP"):
+    with pytest.raises(UnreadableFile, match="no PNG, JPEG, GIF or WebP"):
         image_from_file(tmp_path / "picture.png")
 
 
 def test_pixel_limit_is_checked_before_decoding() -> None:
     bomb = one_bit_png(9_400, 9_400)
     assert len(bomb) < 12_000
-    with pytest.raises(BadImage, match="9400x9400 pixels, over 40,000,000"):
+    with pytest.raises(UnreadableFile, match="9400x9400 pixels, over 40,000,000"):
         image_from_bytes(bomb)
-    with pytest.raises(BadImage, match="over 100"):
+    with pytest.raises(UnreadableFile, match="over 100"):
         image_from_bytes(one_bit_png(11, 10), config=ImagesConfig(max_pixels=100))
     small, promised = (b"IHDR" + struct.pack(">IIBBBBB", side, side, 1, 0, 0, 0, 0) for side in (1, 100_000))
     told = [data + struct.pack(">I", zlib.crc32(data)) for data in (small, promised)]
     assert told[0] in one_bit_png(1, 1)
-    with pytest.raises(BadImage, match="far more pixels than are ever shown"):
+    with pytest.raises(UnreadableFile, match="far more pixels than are ever shown"):
         image_from_bytes(one_bit_png(1, 1).replace(told[0], told[1]))
 
 
@@ -143,7 +143,7 @@ def test_very_wide_image_is_scaled_to_provider_limit() -> None:
 @pytest.mark.parametrize("form", ["PNG", "JPEG", "GIF", "WEBP"])
 def test_truncated_image_is_rejected(form: str) -> None:
     data = saved(noise(64, 48), form)
-    with pytest.raises(BadImage):
+    with pytest.raises(UnreadableFile):
         image_from_bytes(data[: len(data) // 2])
 
 
@@ -157,7 +157,7 @@ def test_damaged_image_is_decoded_or_raises_bad_image() -> None:
             data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
             try:
                 outcomes.add(image_from_bytes(bytes(data)).media_type)
-            except BadImage:
+            except UnreadableFile:
                 outcomes.add("refused")
     assert {"refused", "image/png", "image/jpeg"} <= outcomes
 
@@ -170,14 +170,14 @@ def test_only_regular_image_files_are_read(tmp_path: Path) -> None:
     (tmp_path / "circle.png").symlink_to(tmp_path / "circle.png")
     names = ["pipe.png", "folder.png", "empty.png", "nowhere.png", "circle.png", "missing.png", "a\0b.png", "x" * 300]
     for name in [*(tmp_path / name for name in names), "/dev/zero", "/proc/self/environ"]:
-        with pytest.raises(BadImage):
+        with pytest.raises(UnreadableFile):
             image_from_file(name)
 
 
 def test_file_over_byte_limit_is_rejected_before_reading(tmp_path: Path) -> None:
     with (tmp_path / "sparse.png").open("wb") as target:
         target.truncate(10_000_000_000)
-    with pytest.raises(BadImage, match="10,000,000,000 bytes, over 20,000,000"):
+    with pytest.raises(UnreadableFile, match="10,000,000,000 bytes, over 20,000,000"):
         image_from_file(tmp_path / "sparse.png")
 
 
@@ -192,7 +192,7 @@ def test_link_is_followed_for_user_but_not_out_of_workspace(
     assert image_from_file(workspace / "link.png").width == 64
     assert image_from_file("own.png", inside=workspace).width == 64
     for name in ("link.png", "../secret.png", str(tmp_path / "secret.png")):
-        with pytest.raises(BadImage, match="outside the workspace"):
+        with pytest.raises(UnreadableFile, match="outside the workspace"):
             image_from_file(name, inside=workspace)
 
 

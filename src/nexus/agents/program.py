@@ -40,7 +40,7 @@ from nexus.agents.loop import CANCELED, until_canceled
 from nexus.agents.tool_calls import text_of_result
 from nexus.context import AssembledContext
 from nexus.engine.async_engine import AsyncEngine
-from nexus.errors import AgentProgramFailed, NexusError
+from nexus.errors import AgentError, NexusError
 from nexus.providers.errors.failures import failure_of
 from nexus.providers.messages import read_messages
 from nexus.text.as_received import ReceivedFormat
@@ -155,8 +155,9 @@ class _Run:
                 limit=LINE_BYTES,
             )
         except OSError as error:
-            raise AgentProgramFailed(
-                f"program {program.command[0]!r} cannot be started: {error.strerror or error}"
+            raise AgentError(
+                f"program {program.command[0]!r} cannot be started: {error.strerror or error}",
+                code="agent_program_failed",
             ) from error
         reading_errors = asyncio.ensure_future(self._read_errors(process))
         try:
@@ -180,13 +181,16 @@ class _Run:
             try:
                 data = await process.stdout.readline()
             except ValueError as error:
-                raise AgentProgramFailed(f"program wrote a line of over {LINE_BYTES:,} bytes") from error
+                raise AgentError(
+                    f"program wrote a line of over {LINE_BYTES:,} bytes", code="agent_program_failed"
+                ) from error
             if not data:
                 code = await process.wait()
                 await asyncio.sleep(0)
                 last = "\n".join(self._errors)
-                raise AgentProgramFailed(
-                    f"program ended with code {code} before its result{': ' if last else ''}{last}"
+                raise AgentError(
+                    f"program ended with code {code} before its result{': ' if last else ''}{last}",
+                    code="agent_program_failed",
                 )
             if not data.strip():
                 continue
@@ -194,7 +198,9 @@ class _Run:
                 line = _LINE.decode(data)
             except msgspec.MsgspecError as error:
                 excerpt = data[:200].decode(errors="replace").strip()
-                raise AgentProgramFailed(f"program wrote a line that is no event: {error}: {excerpt}") from error
+                raise AgentError(
+                    f"program wrote a line that is no event: {error}: {excerpt}", code="agent_program_failed"
+                ) from error
             match line:
                 case _RunCall():
                     task = asyncio.ensure_future(self._run_call(process, line))
@@ -209,7 +215,7 @@ class _Run:
 
     def _result(self, line: _Result) -> AgentResult:
         if line.error is not None:
-            raise AgentProgramFailed(line.error)
+            raise AgentError(line.error, code="agent_program_failed")
         return AgentResult(self._read_messages(), line.usage, line.stop_reason, None, line.model or self._ctx.model)
 
     def _read_messages(self) -> tuple[Message, ...]:

@@ -18,12 +18,12 @@ from nexus.types.request import Request
 
 
 def assemble(request: Request, profile: Profile, inputs: AssemblyInputs) -> AssembledContext:
-    """Return the context for a request. Raises BudgetTooSmall, EmptyEvent."""
+    """Return the context for a request. Raises BudgetTooSmall, BadEvent."""
     return assemble_fitted(request, profile, inputs)[0]
 
 
 def assemble_fitted(request: Request, profile: Profile, inputs: AssemblyInputs) -> tuple[AssembledContext, FitResult]:
-    """Return the context for a request, and the result of fitting. Raises BudgetTooSmall, EmptyEvent."""
+    """Return the context for a request, and the result of fitting. Raises BudgetTooSmall, BadEvent."""
     system = gather_system(request, profile, inputs)
     check_event_size(request, inputs, system)
     notes, warnings = gather_current(request, profile, inputs, system.blocks)

@@ -21,7 +21,7 @@ from nexus.assembly.manifest import build_manifest, prefix_report
 from nexus.assembly.sent_messages import sent_messages
 from nexus.assembly.token_report import budget_with_usage, token_lines
 from nexus.context import Accounting, AssembledContext, EngineState, Planner, Provenance, RepairReport, SentMessage
-from nexus.errors import EmptyEvent
+from nexus.errors import BadEvent
 from nexus.providers.openai import NAME_CHANGED, has_changed_name
 from nexus.providers.settings import translate_settings
 from nexus.providers.tools import tool_problems
@@ -49,7 +49,7 @@ def build_context(
     chosen: ChosenFit,
     current_warnings: Iterable[ContextWarning],
 ) -> AssembledContext:
-    """Return the context of a call. Raises EmptyEvent."""
+    """Return the context of a call. Raises BadEvent."""
     preamble, notes, result = chosen.preamble, chosen.current, chosen.result
     history, current = _history_and_current(chosen)
     settings, problems = translate_settings(
@@ -197,7 +197,10 @@ def _history_and_current(chosen: ChosenFit) -> tuple[History, tuple[Message, ...
     answers = any(message.role == "tool" for message in event)
     if not current or not (answers or any(_has_content(part) for message in event for part in message.parts)):
         reason = "its tool results answer no open call" if answers else "it has no text, no image and no attached file"
-        raise EmptyEvent(f"event is empty: {reason}; nothing was sent (pass text, an image or results of open calls)")
+        raise BadEvent(
+            f"event is empty: {reason}; nothing was sent (pass text, an image or results of open calls)",
+            code="empty_event",
+        )
     history = _with_limited_images(result.window.history(closing, result.closing_tokens), result)
     if preamble.messages:
         opening, tokens = (*preamble.messages, *history.opening), history.tokens + preamble.fixed.preamble

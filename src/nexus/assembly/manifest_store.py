@@ -18,7 +18,7 @@ from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
 from nexus.context import AssembledContext, Manifest, PrefixReport
-from nexus.errors import BadEntry, LedgerError
+from nexus.errors import BadReference, LedgerError
 from nexus.ledger.codec import body_json
 from nexus.ledger.text_encoding import to_json
 from nexus.tokens.model import Model
@@ -104,7 +104,7 @@ _MISSING: dict[str, Any] = {
 def stored_manifest(ctx: AssembledContext, *, answered: bool, reported: int) -> tuple[dict[str, Any], list[bytes]]:
     """Return the JSON value of a context's stored manifest, and the blobs that it names by hash."""
     body, config = "", None
-    with suppress(BadEntry, TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
+    with suppress(BadReference, TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
         body_json(ctx.model_config)  # a setting such as a class has no JSON form
         body, config = ctx.body_hash, ctx.model_config
     blocks = [block for block in ctx.provenance.blocks if block.slot in ("system", "ahead")]

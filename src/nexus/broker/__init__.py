@@ -27,7 +27,7 @@ from nexus.compaction import CompactionOutcome
 from nexus.context import AssembledContext
 from nexus.engine import Engine
 from nexus.engine.recovery import Answer, recover
-from nexus.errors import EmptyEvent, EmptyTask, WorkspaceMissing
+from nexus.errors import BadEvent, BadSetting, NotFound
 from nexus.ledger.replay import visible_messages
 from nexus.text.frames import escape
 from nexus.tokens.budget import TokenBudget
@@ -128,7 +128,7 @@ def build_system_prompt(
         role: The agent's role.
 
     Raises:
-        WorkspaceMissing: The folder does not exist.
+        NotFound: The folder does not exist.
     """
     context = _source_context(workspace, persona, nexus_env, runtime, Settings(role=role))
     texts = _texts(context, (name for name in LAYERED.system if name != "subagent"))
@@ -144,10 +144,10 @@ def build_worker_system_prompt(
 ) -> str:
     """Return the worker's opening with its task, then rules, identity and environment, then the runtime information.
 
-    `persona` is the manager's. Raises EmptyTask, WorkspaceMissing.
+    `persona` is the manager's. Raises BadSetting, NotFound.
     """
     if not task.strip():
-        raise EmptyTask("worker task missing (give a task, or build the prompt of another role)")
+        raise BadSetting("worker task missing (give a task, or build the prompt of another role)", code="empty_task")
     context = _source_context(workspace, persona, nexus_env, runtime, Settings(role="worker", task=task))
     return "\n\n".join(_texts(context, LAYERED.system))
 
@@ -163,7 +163,7 @@ def _source_context(
     answering = persona if isinstance(persona, PersonaContext) else PersonaContext(persona)
     folder = Path(paths.folder).expanduser()
     if not folder.is_dir():
-        raise WorkspaceMissing(f"folder {folder} not found (make a workspace: nexus init {folder})")
+        raise NotFound(f"folder {folder} not found (make a workspace: nexus init {folder})", code="workspace_missing")
     home = Path(paths.home).expanduser() if paths.home else home_folder()
     host = {label: str((runtime or {}).get(name, "")) for name, label in _HOST_LABELS.items()}
     workspace_context = EngineWorkspace(Files(folder.resolve(), templates=template_texts()), Files(home), host)
@@ -181,10 +181,10 @@ def build_current_message(event: Event, role: AgentRole = "unified") -> Message:
     """Return the message of an event: time, zone, platform, actions (not for workers) and hook data, then its content.
 
     Without a time the event happens now. The metadata are notes of the message, which are joined with its content by
-    a blank line in the request. Raises EmptyEvent for an event of tool results only, which are messages themselves.
+    a blank line in the request. Raises BadEvent for an event of tool results only, which are messages themselves.
     """
     if event.results and not (event.content or event.attachments):
-        raise EmptyEvent("event has no current message: tool results are messages themselves")
+        raise BadEvent("event has no current message: tool results are messages themselves", code="empty_event")
     at_ms = event.at_ms or time.time_ns() // 1_000_000
     context = SourceContext(Request(event, settings=Settings(role=role)), EngineWorkspace(), at_ms, str(event.timezone))
     notes: list[Block] = [block for name in LAYERED.current for block in SOURCES[name].function(context)[0]]

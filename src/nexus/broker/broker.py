@@ -220,7 +220,7 @@ class Broker:
 
         Raises:
             NotAccepted: It is unknown.
-            AmbiguousEvent: Several sessions or senders used the id.
+            NotAccepted: Several sessions or senders used the id.
             TimeoutError: It did not end in time.
         """
         pause_s = _POLL_S
@@ -256,7 +256,7 @@ class Broker:
         """End an event: a waiting one is dropped, the turn of a running one is interrupted. Both have a reason.
 
         Returns False for an unknown event, one that has ended, and one that another process runs. Arguments as of
-        `result`. Raises AmbiguousEvent.
+        `result`. Raises NotAccepted.
         """
         takeover_until = time.monotonic() + _TAKEOVER_S
         candidates = await self.nx.run(self._queue.candidates, event, session, principal)

@@ -13,13 +13,13 @@ from nexus.broker.queue_modes import DropPolicy, EventBody, EventTurn, QueueRow,
 from nexus.engine import Engine
 from nexus.engine.events import event_digest, turn_with_event
 from nexus.errors import (
-    AmbiguousEvent,
     BadReference,
     BadSetting,
     IdempotencyConflict,
     NotAccepted,
     SessionBusy,
     TurnSuperseded,
+    ambiguous_event,
 )
 from nexus.ledger.lease import LEASE_MS
 from nexus.ledger.replay import entries_from_turn
@@ -102,7 +102,7 @@ class EventQueue:
         return fork
 
     def find(self, event: QueuedEvent | str, session: str | None = None, principal: str | None = None) -> QueuedEvent:
-        """Return an accepted event as it is now; see `Broker.result`. Raises NotAccepted, AmbiguousEvent."""
+        """Return an accepted event as it is now; see `Broker.result`. Raises NotAccepted."""
         return self.the_only(event, self.candidates(event, session, principal))
 
     def candidates(self, event: QueuedEvent | str, session: str | None, principal: str | None) -> list[QueueRow]:
@@ -117,12 +117,12 @@ class EventQueue:
         return [row for row in rows if label in (None, row.row.session) and principal in (None, row.principal)]
 
     def the_only(self, event: QueuedEvent | str, rows: Sequence[QueueRow]) -> QueuedEvent:
-        """Return the event if it is one. Raises NotAccepted, AmbiguousEvent."""
+        """Return the event if it is one. Raises NotAccepted."""
         name = event if isinstance(event, str) else event.id
         if not rows:
             raise NotAccepted(f"event {name!r} was never accepted (submit it)")
         if len(rows) > 1:
-            raise AmbiguousEvent(name, [(row.row.session, row.principal) for row in rows])
+            raise ambiguous_event(name, [(row.row.session, row.principal) for row in rows])
         return rows[0].row
 
     def result(self, event: QueuedEvent) -> EventResult:

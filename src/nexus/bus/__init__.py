@@ -6,8 +6,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from nexus.types.registry import lazy_names
 
 if TYPE_CHECKING:
     from nexus.bus.memory import MemoryBus
@@ -15,18 +16,6 @@ if TYPE_CHECKING:
     from nexus.bus.nats import NatsBus
     from nexus.bus.open import open_bus
     from nexus.bus.port import Bus, DeadLetter, Function, Redelivery, Subscription
-
-_MODULES = {
-    "Bus": "port",
-    "DeadLetter": "port",
-    "Function": "port",
-    "MemoryBus": "memory",
-    "Message": "message",
-    "NatsBus": "nats",
-    "Redelivery": "port",
-    "Subscription": "port",
-    "open_bus": "open",
-}
 
 __all__ = [
     "Bus",
@@ -40,14 +29,17 @@ __all__ = [
     "open_bus",
 ]
 
-if not TYPE_CHECKING:  # type checkers then report names that do not exist
-
-    def __getattr__(name: str) -> Any:
-        """Import a public name at its first use: asyncio and nats-py cost time."""
-        module = _MODULES.get(name)
-        if module is None:
-            raise AttributeError(f"module 'nexus.bus' has no attribute {name!r}")
-        return getattr(import_module(f"nexus.bus.{module}"), name)
+if not TYPE_CHECKING:  # type checkers then report names that do not exist; asyncio and nats-py cost time
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "nexus.bus.memory": "MemoryBus",
+            "nexus.bus.message": "Message",
+            "nexus.bus.nats": "NatsBus",
+            "nexus.bus.open": "open_bus",
+            "nexus.bus.port": "Bus DeadLetter Function Redelivery Subscription",
+        },
+    )
 
 
 def __dir__() -> list[str]:

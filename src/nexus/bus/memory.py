@@ -26,14 +26,7 @@ from nexus.bus.port import (
     no_such_letter,
     with_deadline,
 )
-from nexus.errors import (
-    BadSetting,
-    BusClosed,
-    BusDeadlineExceeded,
-    BusError,
-    BusNoResponder,
-    BusUnavailable,
-)
+from nexus.errors import BadSetting, BusDeadlineExceeded, BusError, BusNoResponder, BusUnavailable, bus_closed
 
 LOG = logging.getLogger("nexus.bus")
 
@@ -208,7 +201,7 @@ class MemoryBus:
 
     def _check_open(self, *, closing_too: bool = False) -> None:
         if self._closed or (closing_too and self._closing):
-            raise BusClosed
+            raise bus_closed()
 
     def _is_duplicate(self, message: Message) -> bool:
         """Return whether the key was stored lately, and remember it."""
@@ -279,7 +272,7 @@ class _MemoryDelivery:
     async def abandon(self) -> None:
         """Answer, or log: the memory ends with the bus."""
         if self._answer is not None:
-            self.refuse(BusClosed())
+            self.refuse(bus_closed())
         elif not expired(self.message, self._bus.clock_ms()):
             LOG.warning("message %s for %r lost: bus closed", self.message.id, self.message.topic)
 

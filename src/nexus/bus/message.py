@@ -10,7 +10,7 @@ from uuid import uuid4
 import msgspec
 from msgspec import Struct
 
-from nexus.errors import BadBusMessage, BusMessageTooLarge, BusMessageTooNew
+from nexus.errors import BadBusMessage, bus_message_too_large
 
 SCHEMA_VERSION = "1.0"
 """Version of the envelope. A new minor version adds fields, a new major version changes them."""
@@ -98,7 +98,7 @@ def encode(message: Message, max_bytes: int = MAX_BYTES) -> bytes:
 
     Raises:
         BadBusMessage: The topic is invalid, a field has a wrong type, or the content has no JSON form.
-        BusMessageTooLarge: The result is longer than `max_bytes`.
+        BadBusMessage: The result is longer than `max_bytes`.
     """
     if not isinstance(message, Message):
         raise BadBusMessage(f"message is a {type(message).__name__} (pass a nexus.bus.Message)")
@@ -108,7 +108,7 @@ def encode(message: Message, max_bytes: int = MAX_BYTES) -> bytes:
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise BadBusMessage(f"message for {message.topic!r} has no JSON form: {error} (use JSON values)") from error
     if len(payload) > max_bytes:
-        raise BusMessageTooLarge(message.topic, len(payload), max_bytes)
+        raise bus_message_too_large(message.topic, len(payload), max_bytes)
     decode(payload)  # a struct does not check the types of its fields; the receiver would have to refuse them
     return payload
 
@@ -118,13 +118,16 @@ def decode(payload: bytes) -> Message:
 
     Raises:
         BadBusMessage: It is not a message.
-        BusMessageTooNew: Its major version is newer than ours.
+        BadBusMessage: Its major version is newer than ours.
     """
     try:
         version = _read_version(payload).schema_version
         major = int(version.partition(".")[0])
         if major > int(SCHEMA_VERSION.partition(".")[0]):
-            raise BusMessageTooNew(version, SCHEMA_VERSION)
+            raise BadBusMessage(
+                f"message has envelope version {version}, this program reads up to {SCHEMA_VERSION} (update Nexus)",
+                code="bus_message_too_new",
+            )
         return _read_message(payload)
     except (ValueError, RecursionError, msgspec.MsgspecError) as error:
         if isinstance(error, BadBusMessage):

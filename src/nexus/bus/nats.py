@@ -48,11 +48,11 @@ from nexus.bus.port import (
 from nexus.errors import (
     BadBusMessage,
     BadSetting,
-    BusClosed,
     BusDeadlineExceeded,
     BusError,
     BusNoResponder,
     BusUnavailable,
+    bus_closed,
 )
 
 LOG = logging.getLogger("nexus.bus")
@@ -168,7 +168,7 @@ class NatsBus:
         except TimeoutError:
             raise BusDeadlineExceeded(f"no reply from {message.topic!r} within {wait_s:g} s") from None
         except ConnectionClosedError:
-            raise BusClosed from None
+            raise bus_closed() from None
         except NatsError as error:
             raise BusUnavailable(f"request to {message.topic!r} not sent: {error} (try again later)") from error
         return check_reply(decode(reply.data))
@@ -281,7 +281,7 @@ class NatsBus:
         try:
             await self.client.publish(subject, payload)
         except ConnectionClosedError:
-            raise BusClosed from None
+            raise bus_closed() from None
         except NatsError as error:
             raise BusUnavailable(f"message not sent: {error} (try again later)") from error
 
@@ -358,7 +358,7 @@ class NatsBus:
 
     def _check_open(self, *, closing_too: bool = False) -> None:
         if self._closed or self.client.is_closed or (closing_too and self._closing):
-            raise BusClosed
+            raise bus_closed()
 
 
 class _TopicGroup:
@@ -401,7 +401,7 @@ class _PlainDelivery:
 
     async def abandon(self) -> None:
         """Answer, or set aside: the bus closes."""
-        await self.refuse(BusClosed())
+        await self.refuse(bus_closed())
 
     async def refuse(self, error: Exception) -> None:
         """Answer with the error; set the message aside if it is not a request."""

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nexus.bus.message import ERROR_TYPE, Message, decode, expired
-from nexus.errors import BadSetting, BusDeadlineExceeded, BusError, BusRequestFailed
+from nexus.errors import BadSetting, BusDeadlineExceeded, BusError, BusRequestFailed, NexusError
 
 Function = Callable[[Message], Awaitable[Message | None]]
 """Coroutine function that gets a message. It may return a reply, which is sent if the message is a request."""
@@ -66,6 +66,7 @@ class _Failure(Struct, frozen=True):
     """Content of a reply to a failed request."""
 
     kind: str = "unknown"
+    code: str = ""
     text: str = ""
     details: dict[str, Any] = {}
 
@@ -99,7 +100,7 @@ class Bus(Protocol):
 
         Raises:
             BadBusMessage: It is invalid. Nothing was sent.
-            BusMessageTooLarge: It is too large. Nothing was sent.
+            BadBusMessage: It is too large. Nothing was sent.
             BusDeadlineExceeded: Its deadline has passed. Nothing was sent.
             BusUnavailable: No connection, or a durable message was not stored.
         """
@@ -206,6 +207,8 @@ def error_reply(
     """Return the reply to a failed request. `details` are further JSON values for `BusRequestFailed.details`."""
     text = str(error).encode("utf-8", "replace").decode()  # an error may quote lone surrogates, which JSON has not
     content: dict[str, Any] = {"kind": type(error).__name__, "text": text[:2_000]}
+    if isinstance(error, NexusError):
+        content["code"] = error.code
     if details:
         content["details"] = dict(details)
     if request is None:
@@ -221,9 +224,9 @@ def check_reply(reply: Message) -> Message:
         failure = msgspec.convert(reply.content, _Failure)
     except msgspec.ValidationError:
         failure = _Failure()
-    if failure.kind == BusDeadlineExceeded.__name__:
+    if failure.code == BusDeadlineExceeded.code:
         raise BusDeadlineExceeded(failure.text)
-    raise BusRequestFailed(reply.topic, failure.kind, failure.text, failure.details)
+    raise BusRequestFailed(reply.topic, failure.kind, failure.text, failure.details, error_code=failure.code)
 
 
 def check_replay(letter: DeadLetter, *, exists: bool) -> None:

@@ -162,7 +162,7 @@ def run_line(args: list[str] | None) -> int:
         result = cli.main(args, prog_name="nexus", standalone_mode=False, obj=slash_form)
     except NexusError as error:
         _print_error(error, str(error), f"nexus: {error}", as_json=as_json)
-        return exit_code(type(error))
+        return exit_code(error)
     except click.ClickException as error:
         suggestion = _suggestion(error, words)
         text = StringIO()
@@ -248,11 +248,16 @@ def _abandon_output() -> None:
 
 def _print_error(error: Exception, message: str, text: str, *, as_json: bool) -> None:
     """Print an error's text on standard error, and with `--json` its message as a value on standard output."""
+    from nexus.errors import NexusError
     from nexus.render.console import printable, printable_lines
 
+    is_usage = isinstance(error, click.ClickException)
     if as_json:
         from nexus.cli._output import emit
 
-        emit({"error": {"type": type(error).__name__, "message": message}})
-    is_usage = isinstance(error, click.ClickException)
+        if isinstance(error, NexusError):
+            code = error.code
+        else:
+            code = "usage" if is_usage else "not_accessible"
+        emit({"error": {"code": code, "message": message}})
     click.echo(printable_lines(text) if is_usage else printable(text), err=True)

@@ -1,4 +1,4 @@
-"""Exit codes of the command line, by error class. Documented in docs/errors.md and docs/cli.md."""
+"""Exit codes of the command line, by error. Documented in docs/errors.md and docs/cli.md."""
 
 from __future__ import annotations
 
@@ -10,31 +10,50 @@ OTHER_ERROR, WRONG_INPUT, OVER_BUDGET, UNREADABLE, LEDGER_ERROR, MODEL_FAILED, L
 STOPPED = 130
 """128 + SIGINT, as shells report an interrupted program."""
 
-_CODES: dict[int, tuple[type[NexusError], ...]] = {
-    OTHER_ERROR: (NexusError,),
-    WRONG_INPUT: (
-        errors.BadArguments, errors.BadBudget, errors.BadCall, errors.BadConfig, errors.BadCredential, errors.BadEntry,
-        errors.BadEvent, errors.BadFact, errors.BadModelEntry, errors.BadReference, errors.BadSessionKey,
-        errors.BadSetting, errors.EmptyEvent, errors.EmptyTask, errors.ForksDepend, errors.NoCredential,
-        errors.NoSuchAgent, errors.NoSuchFact, errors.NoSuchSession, errors.NoSuchSkill, errors.NotAllowed, errors.NotEditable, errors.PackageMissing,
-        errors.UnknownProfile, errors.UnknownTool,
-    ),
-    OVER_BUDGET: (errors.BudgetTooSmall, errors.ContextOverflow),
-    UNREADABLE: (
-        errors.BadContext, errors.BadImage, errors.BadPolicy, errors.BadProfile, errors.BadReply, errors.BadSkill,
-        errors.BadTool, errors.CredentialsDamaged, errors.OverCap, errors.UnknownFormat, errors.UnreadableFile,
-        errors.WorkspaceMissing,
-    ),
-    LEDGER_ERROR: (errors.LedgerError,),
-    MODEL_FAILED: (errors.ModelCallFailed,),
-    LIMIT_REACHED: (errors.LimitReached,),
-}  # fmt: skip
-_BY_CLASS = {kind: code for code, kinds in _CODES.items() for kind in kinds}
+_CLASSES: tuple[tuple[type[NexusError], int], ...] = (
+    (errors.BudgetTooSmall, OVER_BUDGET),
+    (errors.ContextOverflow, OVER_BUDGET),
+    (errors.BadConfig, WRONG_INPUT),
+    (errors.BadEvent, WRONG_INPUT),
+    (errors.BadFact, WRONG_INPUT),
+    (errors.BadReference, WRONG_INPUT),
+    (errors.BadSetting, WRONG_INPUT),
+    (errors.NoCredential, WRONG_INPUT),
+    (errors.NoSuchSession, WRONG_INPUT),
+    (errors.NotAllowed, WRONG_INPUT),
+    (errors.NotFound, WRONG_INPUT),
+    (errors.PackageMissing, WRONG_INPUT),
+    (errors.BadReply, UNREADABLE),
+    (errors.BadTool, UNREADABLE),
+    (errors.OverCap, UNREADABLE),
+    (errors.UnreadableFile, UNREADABLE),
+    (errors.LedgerError, LEDGER_ERROR),
+    (errors.ModelCallFailed, MODEL_FAILED),
+    (errors.LimitReached, LIMIT_REACHED),
+)
+"""The first class that an error is of decides; `LedgerError`s with an exit code of their own stand before it."""
+
+_ERROR_CODES = {
+    "bad_arguments": WRONG_INPUT,
+    "bad_credential": WRONG_INPUT,
+    "bad_policy": UNREADABLE,
+    "bad_profile": UNREADABLE,
+    "credentials_damaged": UNREADABLE,
+    "forks_depend": WRONG_INPUT,
+    "unknown_tool": WRONG_INPUT,
+    "workspace_missing": UNREADABLE,
+}
+"""Exit codes of errors that differ from others of their class."""
 
 
-def exit_code(kind: type[NexusError]) -> int:
-    """Return the exit code of an error class: its own, or its nearest base class's."""
-    return next(_BY_CLASS[base] for base in kind.__mro__ if base in _BY_CLASS)
+def exit_code(error: NexusError) -> int:
+    """Return the exit code of an error."""
+    if error.code in _ERROR_CODES:
+        return _ERROR_CODES[error.code]
+    for kind, code in _CLASSES:
+        if isinstance(error, kind):
+            return code
+    return OTHER_ERROR
 
 
 def outcome_code(end: StreamEnd | StreamError | None) -> int:

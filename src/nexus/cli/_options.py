@@ -25,7 +25,7 @@ from nexus.cli._output import emit, print_warning
 from nexus.cli._parameters import Choice
 from nexus.cli._sessions import LAST, NO_LEDGER, SESSION_OPTION, SessionArgument, SessionCommand, resolve_session
 from nexus.engine import DEFAULT_PROFILE, Engine, EngineOptions, open_engine
-from nexus.errors import BadConfig, BadTool, LedgerMissing, NexusError, UnreadableFile
+from nexus.errors import BadConfig, BadTool, LedgerUnusable, NexusError, UnreadableFile
 from nexus.ledger.address import is_address, parse_address
 from nexus.ledger.location import open_ledger, open_server_ledger, workspace_ledger
 from nexus.ledger.sql.store import SqlLedger
@@ -144,7 +144,7 @@ class CommandOptions:
 
     @property
     def ledger_file(self) -> Path:
-        """The ledger's file: the one that was named, else the workspace's. Raises LedgerNotTrusted, UnreadableFile."""
+        """The ledger's file: the one that was named, else the workspace's. Raises LedgerUnusable, UnreadableFile."""
         if self.ledger_url:
             raise UnreadableFile(f"{self.ledger_place} is not a file (name a ledger's file with --ledger)")
         return Path(self.ledger).expanduser() if self.ledger else workspace_ledger(self.root)
@@ -248,7 +248,9 @@ def _server_ledger(url: str, tenant: str) -> SqlLedger | str:
     """Open a ledger in PostgreSQL that must not be made; a database without one is an empty ledger."""
     try:
         return open_server_ledger(url, tenant=tenant, create=False)
-    except LedgerMissing:
+    except LedgerUnusable as error:
+        if error.code != "ledger_missing":
+            raise
         return NO_LEDGER
 
 

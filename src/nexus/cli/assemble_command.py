@@ -47,7 +47,7 @@ from nexus.context import AssembledContext
 from nexus.engine import NEXT_MESSAGE, Engine
 from nexus.engine.analysis.past_window import PastCall, context_of_call, find_call
 from nexus.engine.analysis.replay import ReplayOverrides
-from nexus.errors import BadContext, UnreadableFile
+from nexus.errors import UnreadableFile
 from nexus.render.console import context_text, printable_lines
 from nexus.render.context_json import from_json
 from nexus.tokens.counter import TokenCounter
@@ -224,7 +224,7 @@ def _event(fields: dict[str, Any]) -> Event:
 
 
 def _content(nx: Engine, text: str | None, images: tuple[str, ...], model: str) -> tuple[Part, ...]:
-    """Return the user's text and images. Raises BadImage: the user can name another file."""
+    """Return the user's text and images. Raises UnreadableFile: the user can name another file."""
     parts: list[Part] = [Text(text)] if text is not None else []
     for name in images:
         image, warning = read_image(name, model=model or nx.model, config=nx.workspace_context.config.images)
@@ -401,7 +401,9 @@ def record(context: str, reply: str, options: CommandOptions) -> None:
     """Store a turn: CONTEXT (from `assemble --save`) and REPLY (a provider's complete response, as JSON)."""
     saved = read_json(context)
     if not isinstance(saved, dict):
-        raise BadContext(f"'{context}' not readable as a context (save one with `nexus assemble --save`)")
+        raise UnreadableFile(
+            f"'{context}' not readable as a context (save one with `nexus assemble --save`)", code="bad_context"
+        )
     ctx = from_json(cast("dict[str, Any]", saved))
     with options.open(writes=True) as nx:
         committed = nx.record(ctx, read_json(reply))

@@ -235,7 +235,7 @@ class ChatAgent:
         )
 
     def log_turns(self, file: str | None, show: Callable[[str], object] | None) -> None:
-        """Add each step to a turn log in a file, and show its lines. Raises BadTurnLog, UnreadableFile."""
+        """Add each step to a turn log in a file, and show its lines. Raises UnreadableFile."""
         self.turn_log = TurnLog(self.nx, self.session, file, show=show)
         self.select_model(self.model)
 
@@ -400,7 +400,7 @@ class ChatAgent:
         return self._server is None and (facts.vision or not facts.known)
 
     def read_image(self, path: str | Path) -> tuple[Image, ContextWarning | None]:
-        """Return an image for a message, and a warning if it was made smaller. Raises BadImage, BadSetting."""
+        """Return an image for a message, and a warning if it was made smaller. Raises UnreadableFile, BadSetting."""
         if not self.reads_images:
             advice = "start again without --local" if self._server is not None else "another one: --model, or /model"
             raise BadSetting(f"{self.model} reads no images ({advice})")
@@ -464,7 +464,7 @@ def run_turn(
             agent.run(event, screen.take, skills=skills, keys=keys)
     except NexusError as error:
         if isinstance(screen.end, StreamError):
-            return exit_code(type(error))
+            return exit_code(error)
         raise
     return outcome_code(screen.end)
 

@@ -166,7 +166,7 @@ class Chat:
             return self.send(text.strip()) if text.strip() else 0
         except NexusError as error:
             click.echo(f"nexus: {printable(str(error))}", err=True)
-            return exit_code(type(error))
+            return exit_code(error)
         except click.ClickException as error:
             click.echo(f"nexus: {error.format_message()}", err=True)
             return error.exit_code
@@ -208,7 +208,7 @@ class Chat:
         return "\n\n".join(parts)
 
     def attach(self, path: Path) -> None:
-        """Add an image to the next message, and print its size. Raises BadImage, BadSetting."""
+        """Add an image to the next message, and print its size. Raises UnreadableFile, BadSetting."""
         image, warning = self.agent.read_image(path)
         if warning is not None:
             print_warning(warning)

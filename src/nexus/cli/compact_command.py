@@ -21,7 +21,7 @@ from nexus.cli._options import (
 from nexus.cli._output import beginning, count_noun, format_ref, progress_bar, quoted
 from nexus.compaction import NOTHING
 from nexus.engine import Engine
-from nexus.errors import BadEntry
+from nexus.errors import BadReference
 from nexus.ledger.search_text import all_text
 from nexus.render.console import printable, printable_lines
 from nexus.types.compaction_plan import CompactionPlan
@@ -182,8 +182,9 @@ def pin(name: str, entry: tuple[int, int | None] | None, reason: str, options: C
         refs = [row.ref for entry in entries for row in entry.rows if order in (None, row.ref.ord)]
         if not refs:
             problem = "not found" if not entries else f"has no {'messages' if order is None else f'message {order}'}"
-            raise BadEntry(
-                f"entry {seq} of session {label!r} {problem} (show the references: nexus history NAME --refs)"
+            raise BadReference(
+                f"entry {seq} of session {label!r} {problem} (show the references: nexus history NAME --refs)",
+                code="bad_entry",
             )
         pinned = nx.ledger.live(label).pins
         refs = [ref for ref in refs if reason or ref not in pinned]  # a reason is stored for existing pins too
@@ -206,7 +207,10 @@ def unpin(name: str, entry: tuple[int, int | None], reason: str, options: Comman
         pins = [ref for ref in nx.ledger.live(label).pins if ref.seq == seq]
         refs = pins if order is None else [MessageRef(seq, order)]
         if not refs:
-            raise BadEntry(f"entry {seq} of session {label!r} has no pins (list the pins: nexus session pin NAME)")
+            raise BadReference(
+                f"entry {seq} of session {label!r} has no pins (list the pins: nexus session pin NAME)",
+                code="bad_entry",
+            )
         for ref in refs:
             nx.ledger.unpin(label, ref, reason)
         _report_pins(nx, label, "unpinned", refs, options)

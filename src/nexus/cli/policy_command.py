@@ -15,7 +15,7 @@ from nexus.cli._options import SESSION, CommandOptions, NexusGroup
 from nexus.cli._output import emit, quoted
 from nexus.cli._parameters import Choice
 from nexus.cli.assemble_command import ROLES
-from nexus.errors import BadPolicy
+from nexus.errors import BadConfig
 from nexus.policy import Policy, decide
 from nexus.policy.authorization import owning_names
 from nexus.policy.decision import unmatched_patterns
@@ -123,7 +123,7 @@ def check(file: str | None, options: CommandOptions) -> None:
             policy = nx.policies.load_file(Path(file).expanduser().absolute(), file)
             try:  # the file may refer to the user's toolsets, as a workspace's policy may
                 user_policies = tuple(other for other in nx.policies.read()[:1] if other.name.startswith("~"))
-            except BadPolicy:  # the file can be checked while the policies in force are invalid
+            except BadConfig:  # the file can be checked while the policies in force are invalid
                 user_policies = ()
             policies = merge_policies((*user_policies, policy))[-1:]
     warnings: list[str] = []

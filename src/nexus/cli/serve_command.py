@@ -24,7 +24,7 @@ from nexus.cli._output import emit, print_warning
 from nexus.cli._parameters import Choice
 from nexus.cli._tracing import send_traces
 from nexus.engine import Engine, EngineOptions, open_engine
-from nexus.errors import NexusError, NoCredential, PackageMissing, WorkspaceMissing
+from nexus.errors import NexusError, NoCredential, NotFound, PackageMissing
 from nexus.ledger.location import open_ledger
 from nexus.models import ModelClient, Models
 from nexus.render.console import printable
@@ -142,7 +142,7 @@ def command(
 
 @contextmanager
 def _local_server(settings: ServeSettings, model: str | None) -> Generator[LocalServer | None]:
-    """Run the local model for the block, if the settings ask for it. Raises PackageMissing, LocalServerFailed."""
+    """Run the local model for the block, if the settings ask for it. Raises PackageMissing, ModelCallFailed."""
     if not settings.local:
         yield None
         return
@@ -182,7 +182,9 @@ class _AgentOpener:
         if self._config is not None:
             chosen["config"] = self._config
         if not self._root.is_dir():  # opening a ledger would make the folder
-            raise WorkspaceMissing(f"folder {self._root} not found (make a workspace: nexus init {self._root})")
+            raise NotFound(
+                f"folder {self._root} not found (make a workspace: nexus init {self._root})", code="workspace_missing"
+            )
         store = open_ledger(self._root, options.ledger, home_folder(), tenant=tenant)
         try:
             nx = open_engine(self._root, ledger=store, **chosen)

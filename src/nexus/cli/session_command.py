@@ -21,7 +21,7 @@ from nexus.cli._usage import project_of, reported_usage
 from nexus.cli._worker_tree import worker_tree
 from nexus.cli.sessions_command import NUMBERS, is_turn_of_file
 from nexus.engine import Engine
-from nexus.errors import BadReference, ForksDepend
+from nexus.errors import BadReference, LedgerError
 from nexus.ledger import operations, replay
 from nexus.ledger.replay import Turn
 from nexus.ledger.sessions import SessionInfo, SessionMetadata, SessionStatus, Thread
@@ -425,8 +425,10 @@ def delete(name: str, options: CommandOptions, for_good: bool, with_forks: bool,
         before = [session.label for session in nx.sessions(include_inactive=True)]
         try:
             result = nx.ledger.erase(label, with_forks=with_forks)
-        except ForksDepend as error:
-            raise ForksDepend(f"{error}; --with-forks erases them too") from error
+        except LedgerError as error:
+            if error.code != "forks_depend":
+                raise
+            raise LedgerError(f"{error}; --with-forks erases them too", code="forks_depend") from error
         remaining = {session.label for session in nx.sessions(include_inactive=True)}
     labels = [label, *(other for other in before if other not in remaining and other != label)]
     threads = ", ".join(map(str, result.threads)) or "none"

@@ -14,7 +14,7 @@ from nexus.cli._listing import Column, Listing, wrapped
 from nexus.cli._options import CommandOptions, NexusGroup
 from nexus.cli._output import emit, format_time, print_warning
 from nexus.engine import open_engine
-from nexus.errors import BadSkill
+from nexus.errors import UnreadableFile
 from nexus.render.console import printable
 from nexus.types.skill import SkillInstructions
 from nexus.workspace.environment.machine import Probe
@@ -179,24 +179,26 @@ def skill_text(name: str, description: str) -> str:
 
 
 def _create(root: Path, name: str, description: str) -> Path:
-    """Write the SKILL.md of a new skill under `root` and return its path. Raises BadSkill."""
+    """Write the SKILL.md of a new skill under `root` and return its path. Raises UnreadableFile."""
     line = printable_line(description) or UNWRITTEN
     if len(line) > DESCRIPTION_CHARS:
-        raise BadSkill(f"description too long: {len(line):,} characters (at most {DESCRIPTION_CHARS:,})")
+        raise UnreadableFile(
+            f"description too long: {len(line):,} characters (at most {DESCRIPTION_CHARS:,})", code="bad_skill"
+        )
     parent = root / SKILLS
     folder = parent / name
     try:
         parent.mkdir(parents=True, exist_ok=True)
         if not parent.resolve().is_relative_to(root.resolve()):
-            raise BadSkill(f"skill {name!r} not created: '{parent}' is outside of '{root}'")
+            raise UnreadableFile(f"skill {name!r} not created: '{parent}' is outside of '{root}'", code="bad_skill")
         folder.mkdir()
         file = folder / FILE
         with file.open("x", encoding="utf-8") as stream:
             stream.write(skill_text(name, line))
     except FileExistsError as error:
-        raise BadSkill(f"skill {name!r} not created: '{folder}' exists") from error
+        raise UnreadableFile(f"skill {name!r} not created: '{folder}' exists", code="bad_skill") from error
     except OSError as error:
-        raise BadSkill(f"skill '{folder}' not created: {error.strerror or error}") from error
+        raise UnreadableFile(f"skill '{folder}' not created: {error.strerror or error}", code="bad_skill") from error
     return file
 
 

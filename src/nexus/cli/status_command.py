@@ -13,7 +13,7 @@ from nexus.cli._listing import Column, Listing, wrapped
 from nexus.cli._options import CommandOptions, nexus_command
 from nexus.cli._output import emit, plain_output, print_lines, print_warning
 from nexus.engine import open_engine
-from nexus.errors import WorkspaceMissing
+from nexus.errors import NotFound
 from nexus.interop.readers import PluginReaders, add_readers
 from nexus.ledger.location import LEDGER_FILE
 from nexus.plugins.hooks import Plugin
@@ -42,8 +42,8 @@ def init(folder: str | None, options: CommandOptions) -> None:
         root.mkdir(parents=True, exist_ok=True)
         written = _write_templates(root)
     except OSError as error:
-        raise WorkspaceMissing(
-            f"workspace '{root}' not created: {error.filename}: {error.strerror or error}"
+        raise NotFound(
+            f"workspace '{root}' not created: {error.filename}: {error.strerror or error}", code="workspace_missing"
         ) from error
     open_engine(root, ledger=options.ledger).close()
     ledger = options.ledger_place if options.ledger_url else str(options.ledger or root / LEDGER_FILE)
@@ -136,7 +136,7 @@ def show(options: CommandOptions) -> None:
     """
     root = options.root.resolve()
     if not root.is_dir():
-        raise WorkspaceMissing(f"workspace '{root}' not found (create it: nexus init {root})")
+        raise NotFound(f"workspace '{root}' not found (create it: nexus init {root})", code="workspace_missing")
     configuration = read_configuration(root)
     values, sources, servers = values_of(configuration.config), configuration.origins, configuration.servers
     if options.as_json:

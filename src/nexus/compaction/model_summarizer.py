@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from nexus.compaction.prompt import build_summarize_prompt, strip_thinking
 from nexus.compaction.summarizer import SummaryReply, SummaryRequest
 from nexus.context import Accounting, AssembledContext, EngineState, Manifest, PrefixReport, Provenance
-from nexus.errors import BadSetting, ModelCallFailed, NexusError, SummarizerFailed, SummaryCallTooLarge
+from nexus.errors import BadSetting, ModelCallFailed, NexusError, SummarizerFailed
 from nexus.models import EndpointClient, ModelReply, RetryPolicy, Timeouts, open_client
 from nexus.models.open import Credentials
 from nexus.providers import anthropic
@@ -171,7 +171,7 @@ class ModelSummarizer:
         An answer that was ended for its length is returned as it is.
 
         Raises:
-            SummaryCallTooLarge: Request and answer exceed `call_tokens` (nothing is sent), or the provider reports that
+            SummarizerFailed: Request and answer exceed `call_tokens` (nothing is sent), or the provider reports that
                 they did not fit.
             SummarizerFailed: The call failed, was filtered or refused, was abandoned, or ran out of tokens before the
                 first word.
@@ -191,7 +191,9 @@ class ModelSummarizer:
         needed = self._counter.count(prompt) + _FRAME_TOKENS + request.most_tokens
         if 0 < self.call_tokens < needed:
             sizes = f"request and answer need {needed:,} tokens, limit of one call {self.call_tokens:,}"
-            raise SummaryCallTooLarge(f"{self.name}: {sizes}. Nothing was sent", needed, self.call_tokens)
+            raise SummarizerFailed(
+                f"{self.name}: {sizes}. Nothing was sent", needed, self.call_tokens, code="summary_call_too_large"
+            )
         answer_tokens = math.ceil((request.most_tokens + self._thinking_tokens) * self._facts.token_factor)
         return asyncio.run(self._reply(prompt, answer_tokens, request.abandoned))
 
@@ -247,7 +249,7 @@ class ModelSummarizer:
         text = f"{self.name}: {redact(str(error)).text}"
         if error.failure_kind == "overflow":
             verdict = classify(error.__cause__ or error)
-            return SummaryCallTooLarge(text, verdict.requested, verdict.limit)
+            return SummarizerFailed(text, verdict.requested, verdict.limit, code="summary_call_too_large")
         return SummarizerFailed(text)
 
     def _summary_of(self, reply: ModelReply, client: SummaryClient) -> SummaryReply:

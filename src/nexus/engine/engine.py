@@ -51,22 +51,19 @@ from nexus.engine.mirror import ListScope, Mirror, PlacedList
 from nexus.engine.mirror.unchanged import is_unchanged
 from nexus.engine.turn import Turn, begin_turn, open_turn
 from nexus.errors import (
-    BadContext,
-    BadEntry,
-    BadProfile,
+    BadConfig,
+    BadEvent,
     BadReference,
     BadSetting,
-    EmptyEvent,
     HeadMoved,
     IdempotencyConflict,
     LateReply,
     LedgerError,
-    LedgerGone,
     NexusError,
-    ToolNotAllowed,
+    NotFound,
     TurnSuperseded,
-    UnknownProfile,
-    WorkspaceMissing,
+    UnreadableFile,
+    tool_not_allowed,
 )
 from nexus.ledger.address import is_address
 from nexus.ledger.location import open_ledger
@@ -260,8 +257,8 @@ class Engine:
 
         Raises:
             BudgetTooSmall: The parts that are never cut exceed the budget.
-            UnknownArgument: No option has that name.
-            EmptyEvent, BadSetting, UnknownProfile, BadProfile, BadSessionKey, NotAllowed, BadPolicy, LedgerError: As named.
+            BadSetting: No option has that name.
+            BadEvent, BadSetting, NotFound, BadConfig, NotAllowed, LedgerError: As named.
         """
         check_options("assemble", options, CallArguments, "session images")
         return self.assemble_request(self.request(as_event(event, images), session, options))
@@ -439,14 +436,14 @@ class Engine:
         return assemble(authorized.request, self._profile(authorized.request), inputs)
 
     def check_tool(self, ctx: AssembledContext, tool: str) -> None:
-        """Check that a call of a tool may be run. Raises ToolNotAllowed unless the context offered the tool."""
+        """Check that a call of a tool may be run. Raises NotAllowed unless the context offered the tool."""
         if not ctx.allows(tool):
             reasons = {denied.name: denied.reason for denied in ctx.provenance.denied_tools}
             reason = reasons.get(tool, "not offered with this context")
-            raise ToolNotAllowed(tool, ctx.toolset_name, ctx.role, reason)
+            raise tool_not_allowed(tool, ctx.toolset_name, ctx.role, reason)
 
     def check_trusted(self) -> None:
-        """Raise LedgerNotTrusted if the ledger was not made by this user: its texts must go to no model."""
+        """Raise LedgerUnusable if the ledger was not made by this user: its texts must go to no model."""
         if isinstance(self.store, SqliteLedger):
             self.store.check_trusted()
 
@@ -628,7 +625,9 @@ class Engine:
     def record_result(self, ctx: AssembledContext, result: AgentResult, reply: object = None) -> Committed:
         """Record a reply that `read_reply` has read; see `record`."""
         if not isinstance(ctx, AssembledContext):
-            raise BadContext(f"context is {type(ctx).__name__} (pass the one that `assemble` returned)")
+            raise UnreadableFile(
+                f"context is {type(ctx).__name__} (pass the one that `assemble` returned)", code="bad_context"
+            )
         now_ms = self.clock_ms()
         commit, mirrored = build_commit(ctx, result, self.counter, now_ms), ctx.mirrored
         reply = result if reply is None else reply
@@ -678,7 +677,7 @@ class Engine:
             stored_as = try_store_late(self.ledger, label, commit.turn.turn, base, commit)
             raise LateReply(error, commit.turn.turn, reply, stored_as) from error
         except LedgerError as error:
-            if not is_of_storage(error) or isinstance(error, LedgerGone):  # another ledger has its place
+            if not is_of_storage(error) or error.code == "ledger_gone":  # another ledger has its place
                 raise
             turn = commit.turn.turn if commit.turn is not None else 0
             principal = ctx.provenance.settings.principal
@@ -693,17 +692,19 @@ class Engine:
     def add_system_message(self, text: str, *, session: str = "main") -> Committed:
         """Add a system message to a session between two turns, as the application's own word.
 
-        Raises EmptyEvent for a blank text, and BadEntry while tool calls wait for their results.
+        Raises BadEvent for a blank text, and BadReference while tool calls wait for their results.
         """
         if not text.strip():
-            raise EmptyEvent("system message is blank (give it a text)")
+            raise BadEvent("system message is blank (give it a text)", code="empty_event")
         thread = self.store.thread_of(session)
         row = self.store.thread(thread) if thread is not None else None
         if row is not None and row.open_turn:
             entries = self.entries(session)
             open_turn = (stored.message for entry in entries if entry.turn == entries[-1].turn for stored in entry.rows)
             if unanswered_calls(open_turn):
-                raise BadEntry(f"session {session!r} has tool calls without results (record the results first)")
+                raise BadReference(
+                    f"session {session!r} has tool calls without results (record the results first)", code="bad_entry"
+                )
         message = Message("system", (Text(sanitize_text(text)),), at_ms=self.clock_ms(), source="application")
         return self.ledger.append(
             session, with_sizes((message,), self.counter), expected_head=row.head_seq if row else None
@@ -781,11 +782,11 @@ class Engine:
         return replace(outcome, memory=self.consolidate(plan.session)) if outcome else outcome
 
     def notebook(self, timezone: str = "") -> Notebook:
-        """Return the workspace's memory, with this engine's clock, zone and caps. Raises WorkspaceMissing, BadSetting."""
+        """Return the workspace's memory, with this engine's clock, zone and caps. Raises NotFound, BadSetting."""
         from nexus.workspace.memory.notebook import Notebook
 
         if self.workspace is None:
-            raise WorkspaceMissing("memory needs a workspace (pass workspace=… to nexus.open)")
+            raise NotFound("memory needs a workspace (pass workspace=… to nexus.open)", code="workspace_missing")
         return Notebook(
             self.workspace,
             timezone=timezone or str(self.settings.timezone),
@@ -868,7 +869,7 @@ class Engine:
             return last_model(self.store, thread) or self.model, DEFAULT_PROFILE
         try:
             self.profiles.resolve(stored.profile)
-        except (UnknownProfile, BadProfile):
+        except (NotFound, BadConfig):
             return stored.model or self.model, DEFAULT_PROFILE
         return stored.model or self.model, stored.profile
 
@@ -1015,7 +1016,7 @@ def open_engine(
             read-only if the user did not make it.
         **options: The default model, time zone, counter and the others of `EngineOptions`.
 
-    Raises UnknownArgument, BadSetting, WorkspaceMissing, BadConfig, LedgerError; LedgerNotTrusted if a link leads out of
+    Raises BadSetting, NotFound, BadConfig, LedgerError; LedgerUnusable if a link leads out of
     the workspace.
     """
     check_options("open", options, EngineOptions, "workspace ledger")
@@ -1023,7 +1024,7 @@ def open_engine(
         _warn_nothing_kept()
     root = local_path(workspace, "workspace").resolve() if workspace is not None else None
     if root is not None and not root.is_dir():
-        raise WorkspaceMissing(f"folder {root} not found (make a workspace: nexus init {root})")
+        raise NotFound(f"folder {root} not found (make a workspace: nexus init {root})", code="workspace_missing")
     if ledger is not None and not isinstance(ledger, (str, PathLike)):
         return Engine(root, ledger, **options)
     home = options.get("home")

@@ -22,7 +22,6 @@ from nexus.errors import (
     LedgerBusy,
     LedgerError,
     LedgerUnavailable,
-    SessionMoved,
     TurnSuperseded,
     UnreadableFile,
 )
@@ -74,12 +73,16 @@ def record_unrecorded(ledger: Ledger, waiting: UnrecordedReply) -> None:
         ledger.commit(waiting.session, commit, waiting.facts)
     except (TurnSuperseded, HeadMoved, IdempotencyConflict):
         if waiting.base is not None:
-            with suppress(BadReference, IdempotencyConflict):
+            try:
                 store_late(ledger, waiting.session, waiting.turn, waiting.base, commit)
+            except (BadReference, IdempotencyConflict) as error:
+                if error.code == "bad_entry":
+                    raise
         else:  # it brings its own event
             ledger.commit(waiting.session, replace(commit, follows=None, assembly=None, cut=None), waiting.facts)
-    except BadReference:
-        pass
+    except BadReference as error:
+        if error.code == "bad_entry":
+            raise
 
 
 def record_waiting_reply(ledger: Ledger, unrecorded: UnrecordedReplies, session: str, turn: int) -> None:
@@ -130,7 +133,10 @@ def store_late(ledger: Ledger, session: str, turn: int, base: tuple[int, int], c
         alone = replace(alone, assembly=None, cut=None, blobs=())
     try:
         return label, ledger.commit(label, alone, facts)
-    except SessionMoved:  # it was stored before
+    except HeadMoved as error:
+        if error.code != "session_moved":
+            raise
+        # It was stored before.
         return label, ledger.commit(label, replace(alone, base=None))
 
 

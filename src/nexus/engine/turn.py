@@ -16,7 +16,7 @@ from nexus.assembly.record import build_event_commit, continued_turn, new_sessio
 from nexus.context import AssembledContext, EngineState, StoredEvent, engine_state
 from nexus.engine.events import event_fields, event_keys, surroundings_of, turn_with_event
 from nexus.engine.late_replies import partial_messages, record_waiting_reply, try_store_late
-from nexus.errors import BadContext, BadEvent, BadReply, TurnSuperseded
+from nexus.errors import BadEvent, BadReply, TurnSuperseded, UnreadableFile
 from nexus.ledger.overlay import is_partial, open_event
 from nexus.ledger.replay import ABORTED, TurnStatus, entries_from_turn
 from nexus.ledger.replay import Turn as StoredTurn
@@ -195,7 +195,7 @@ class Turn:
     def attach(self, ctx: AssembledContext) -> AssembledContext:
         """Return a context that another process assembled for the turn's next call, ready for `record`.
 
-        A compaction of it is planned here, when it is needed. Raises BadContext if it is for another call, and BadEvent
+        A compaction of it is planned here, when it is needed. Raises UnreadableFile if it is for another call, and BadEvent
         if the turn waits for no reply.
         """
         ledger, state = self.engine.ledger, engine_state(ctx)
@@ -203,8 +203,9 @@ class Turn:
             thread = ledger.thread(self.session)
             stored = self._stored_event(thread, *open_event(ledger.store, thread))
         if state is None or ctx.session_label != self.session or ctx.event[: len(stored.messages)] != stored.messages:
-            raise BadContext(
-                f"context is not for the next call of turn {self.number} of {self.session!r} (assemble it)"
+            raise UnreadableFile(
+                f"context is not for the next call of turn {self.number} of {self.session!r} (assemble it)",
+                code="bad_context",
             )
         provenance = dataclasses.replace(ctx.provenance, stored_event=stored, request=self._request)
         planned = EngineState(state.renderers, lambda trigger, share: self.assemble().plan(trigger, share), math.inf)
@@ -402,12 +403,15 @@ class Turn:
 def turn_of(engine: TurnEngine, ctx: AssembledContext, fence: int = 0) -> Turn:
     """Return the open turn whose next call a context is for; `fence` is the token of a lease that the caller holds.
 
-    Raises BadContext for any other context.
+    Raises UnreadableFile for any other context.
     """
     request = ctx.provenance.request
     event = ctx.provenance.stored_event
     if event is None or event.position is None or request is None:
-        raise BadContext("context is of no open turn (get it from a turn: `turn = nx.begin(…)`, `turn.assemble()`)")
+        raise UnreadableFile(
+            "context is of no open turn (get it from a turn: `turn = nx.begin(…)`, `turn.assemble()`)",
+            code="bad_context",
+        )
     request = replace(request_of(ctx), event=request.event)
     return Turn(engine, request, event.position, ctx, fence or event.fence or 0)
 

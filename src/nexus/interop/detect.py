@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from nexus.errors import UnknownFormat, UnreadableFile
+from nexus.errors import UnreadableFile
 from nexus.interop.chat_files import conversations_in, is_content, is_item, is_message, is_nanobot
 from nexus.interop.json_lines import OnRead, read_json_lines
 from nexus.interop.readers import READERS, FileReader, find_reader
@@ -30,7 +30,7 @@ _ANTHROPIC_PARTS = {"tool_use", "tool_result", "thinking", "redacted_thinking", 
 
 
 def detect(path: Path) -> str:
-    """Return the file's format, a name in `READERS`. Raises UnknownFormat or UnreadableFile."""
+    """Return the file's format, a name in `READERS`. Raises UnreadableFile."""
     # Plain messages prove nothing, so the next lines are read too: the first field of one format decides.
     plain = False
     has_values = False
@@ -59,13 +59,15 @@ def detect(path: Path) -> str:
         return name
     if problem and not has_values:
         raise UnreadableFile(f"{path} contains no JSON: {problem} (give a session file in JSON or JSON Lines)")
-    raise UnknownFormat(f"format of {path} not recognized (name it with --format: {', '.join(READERS)})")
+    raise UnreadableFile(
+        f"format of {path} not recognized (name it with --format: {', '.join(READERS)})", code="unknown_format"
+    )
 
 
 def read(path: Path, form: str | None = None, on_read: OnRead | None = None) -> Iterator[Transcript]:
     """Yield the file's conversations; the format is detected by default.
 
-    Raises UnknownFormat and UnreadableFile. Damage inside the file is in the transcripts' `problems`.
+    Raises UnreadableFile. Damage inside the file is in the transcripts' `problems`.
     """
     return find_reader(detect(path) if form is None else form).read(path, on_read)
 

@@ -520,7 +520,7 @@ def _state(nx: Engine, label: str) -> tuple[dict[str, int], int]:
 
 
 def _fork(nx: Engine, label: str, source: str, at: int, facts: SessionMetadata | None) -> int:
-    """Create a session that continues another one and return its head. Raises SessionMoved if it was just created."""
+    """Create a session that continues another one and return its head. Raises HeadMoved if it was just created."""
     last = nx.store.session(label)
     number = last.number if last is not None else 0
     return nx.store.thread(nx.store.fork(label, source, at, facts=facts, expected_number=number)).head_seq

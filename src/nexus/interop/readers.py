@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from nexus.errors import UnknownFormat, UnreadableFile
+from nexus.errors import UnreadableFile
 from nexus.interop.json_lines import OnRead
 from nexus.interop.transcript import Transcript
 from nexus.plugins.guard import InvalidHookResult, describe_error, validate_named
@@ -50,10 +50,10 @@ READERS: Registry[FileReader] = Registry(
 
 
 def find_reader(name: str) -> FileReader:
-    """Return the reader of a format. Raises UnknownFormat, which lists all formats."""
+    """Return the reader of a format. Raises UnreadableFile, which lists all formats."""
     reader = READERS.get(name)
     if reader is None:
-        raise UnknownFormat(f"format {name[:80]!r} not found (formats: {', '.join(READERS)})")
+        raise UnreadableFile(f"format {name[:80]!r} not found (formats: {', '.join(READERS)})", code="unknown_format")
     return reader
 
 

@@ -13,7 +13,7 @@ from typing import Any, cast, get_args
 import msgspec
 from msgspec.structs import replace
 
-from nexus.errors import BadEntry
+from nexus.errors import BadReference
 from nexus.ledger.records import MessageRow
 from nexus.ledger.search_text import search_text
 from nexus.ledger.text_encoding import decode_text, encode_text, from_json, to_json
@@ -54,18 +54,22 @@ class CallRow(msgspec.Struct, frozen=True):
 def message_rows(entry: NewEntry, blobs: dict[str, bytes]) -> list[MessageRow]:
     """Return the columns of an entry's messages; image data is put into `blobs`.
 
-    Raises BadEntry for values that could not be read back, because structs do not check their fields.
+    Raises BadReference for values that could not be read back, because structs do not check their fields.
     """
     if entry.kind not in _KINDS:
-        raise BadEntry(f"entry kind {entry.kind!r} is unknown (nothing was stored)")
+        raise BadReference(f"entry kind {entry.kind!r} is unknown (nothing was stored)", code="bad_entry")
     if not _is_time(entry.at_ms):
-        raise BadEntry(f"time {entry.at_ms!r} is invalid (nothing was stored; use milliseconds since 1970, or 0)")
+        raise BadReference(
+            f"time {entry.at_ms!r} is invalid (nothing was stored; use milliseconds since 1970, or 0)", code="bad_entry"
+        )
     rows: list[MessageRow] = []
     for order, sized in enumerate(entry.messages):
         try:
             m, size = sized.message, sized.size
             if m.role not in _ROLES or not _is_time(m.at_ms):
-                raise BadEntry(f"role {m.role!r} or time {m.at_ms!r} is invalid (nothing was stored)")
+                raise BadReference(
+                    f"role {m.role!r} or time {m.at_ms!r} is invalid (nothing was stored)", code="bad_entry"
+                )
             content = encode_parts(m.parts, blobs, m.received)
             if m.received or not _is_text(m.parts):  # what is stored must be readable
                 decode_parts(content, blobs.__getitem__)
@@ -76,10 +80,12 @@ def message_rows(entry: NewEntry, blobs: dict[str, bytes]) -> list[MessageRow]:
             counts = (size.openai, size.anthropic, size.gemini, size.optional)
             rows.append((order, m.role, names[0], names[1], names[2], names[3], m.at_ms, content, names[4], *counts))
         except (TypeError, AttributeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
-            if isinstance(error, BadEntry):
+            if isinstance(error, BadReference):
                 raise
             what = f"message {order} cannot be stored ({type(error).__name__}: {error})"
-            raise BadEntry(f"{what} (nothing was stored; use fields of their declared types)") from error
+            raise BadReference(
+                f"{what} (nothing was stored; use fields of their declared types)", code="bad_entry"
+            ) from error
     return rows
 
 
@@ -210,7 +216,7 @@ def decode_content(content: str, blob: Callable[[str], bytes]) -> tuple[tuple[Pa
 def body_json(body: dict[str, Any]) -> str:
     """Return an entry's body or a manifest as JSON text.
 
-    Raises BadEntry for values without an exact JSON form.
+    Raises BadReference for values without an exact JSON form.
     """
     if body == {}:
         return "{}"
@@ -221,9 +227,10 @@ def body_json(body: dict[str, Any]) -> str:
         if "null" in text:  # which is what a number that is none would become
             json.dumps(msgspec.to_builtins(body), allow_nan=False)
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
-        raise BadEntry(
+        raise BadReference(
             f"value cannot be stored as JSON: {error} (nothing was stored; use finite numbers of less than 4,300 digits and "
-            "moderate nesting, or text)"
+            "moderate nesting, or text)",
+            code="bad_entry",
         ) from error
     return text
 
@@ -269,7 +276,9 @@ def _map_images(parts: tuple[Part, ...], change: Callable[[Image], Image]) -> tu
 
 def _stored(image: Image, blobs: dict[str, bytes]) -> Image:
     if not image.data and image.sha256:
-        raise BadEntry("image has a hash and no data (nothing was stored; supply the data or a url)")
+        raise BadReference(
+            "image has a hash and no data (nothing was stored; supply the data or a url)", code="bad_entry"
+        )
     if not image.data:
         return image
     data = image.data.encode("utf-8", "surrogatepass")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from typing import Any, TypeAlias
 
-from nexus.errors import DocumentChanged
+from nexus.errors import HeadMoved
 from nexus.ledger.store import LedgerStore
 
 AGENT, CONFIGURATION, PROFILE = "nexus:agent", "nexus:configuration", "profile"
@@ -29,8 +29,8 @@ def change_document(store: LedgerStore, kind: str, name: str, change: Change) ->
     """Replace a document by the result of `change`; return its body, and whether it was written.
 
     `change` may alter the body that it gets. It is called again with the newer version if another writer came first, so it
-    must not have other side effects. A body that stays the same is not written. Raises DocumentChanged after 1,000 tries,
-    BadEntry, LedgerError, and the errors of `change`.
+    must not have other side effects. A body that stays the same is not written. Raises HeadMoved after 1,000 tries,
+    BadReference, LedgerError, and the errors of `change`.
     """
     for attempt in range(1, MAX_TRIES + 1):
         document = store.document(kind, name)
@@ -41,7 +41,7 @@ def change_document(store: LedgerStore, kind: str, name: str, change: Change) ->
             return new, False
         try:
             return store.put_document(kind, name, new, expected_number=number).body, True
-        except DocumentChanged:
+        except HeadMoved:
             if attempt == MAX_TRIES:
                 raise
     raise AssertionError  # the last try returns or raises

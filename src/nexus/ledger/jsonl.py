@@ -19,7 +19,7 @@ from typing import BinaryIO
 import msgspec
 from msgspec import Struct
 
-from nexus.errors import LedgerDamaged, LedgerTooNew, UnreadableFile
+from nexus.errors import LedgerDamaged, LedgerUnusable, UnreadableFile
 from nexus.ledger.integrity import check
 from nexus.ledger.maintenance.files import Progress, check_target, replacing, writing
 from nexus.ledger.records import FORMAT, Header, Record
@@ -89,8 +89,8 @@ def export(
 def load(store: LedgerStore, file: str | Path, *, progress: Progress | None = None) -> LoadReport:
     """Import an exported file in one transaction. Records that the store already has are skipped.
 
-    The whole file is checked before anything is stored. Raises UnreadableFile (with the line), LedgerTooNew,
-    LedgerDamaged, LedgerConflict.
+    The whole file is checked before anything is stored. Raises UnreadableFile (with the line), LedgerUnusable,
+    LedgerDamaged, LedgerError.
     """
     with _open_twice(file) as stream:
         size = stream.seek(0, 2)
@@ -183,8 +183,9 @@ class _Reader:
             what = f"says format {tag.format}, which no Nexus wrote"
             raise self._unreadable(what, "export again from the ledger it came from")
         if tag.format > FORMAT:
-            raise LedgerTooNew(
-                f"{self._name} line 1: export format {tag.format} is newer than {FORMAT} (nothing was stored; upgrade Nexus)"
+            raise LedgerUnusable(
+                f"{self._name} line 1: export format {tag.format} is newer than {FORMAT} (nothing was stored; upgrade Nexus)",
+                code="ledger_too_new",
             )
         header = self._decoded(line)
         assert isinstance(header, Header)

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nexus.errors import LedgerError, LedgerNotTrusted, PackageMissing
+from nexus.errors import LedgerError, LedgerUnusable, PackageMissing
 from nexus.ledger.address import is_address
 from nexus.ledger.sql.store import SqlLedger
 from nexus.ledger.sqlite import SqliteLedger
@@ -32,14 +32,15 @@ _BEGIN = ".begin"
 
 
 def workspace_ledger(root: Path) -> Path:
-    """Return the path of a workspace's ledger. Raises LedgerNotTrusted if a link leads out of the workspace."""
+    """Return the path of a workspace's ledger. Raises LedgerUnusable if a link leads out of the workspace."""
     file, inside = root / LEDGER_FILE, os.path.realpath(root)
     real = os.path.realpath(file)
     for path in (real, *(os.path.realpath(f"{real}{end}") for end in ("-wal", "-shm", "-journal"))):
         if os.path.commonpath((path, inside)) != inside:
-            raise LedgerNotTrusted(
+            raise LedgerUnusable(
                 f"ledger {file} leads out of the workspace to {path} (nothing was opened; to use a ledger elsewhere, name "
-                "it: --ledger, or nexus.open(ledger=…))"
+                "it: --ledger, or nexus.open(ledger=…))",
+                code="ledger_not_trusted",
             )
     return file
 
@@ -55,7 +56,7 @@ def open_ledger(
 ) -> SqlLedger:
     """Open the ledger at `path`; without a path the workspace's, read-only if the user did not make or accept it.
 
-    A path may be the URL of a PostgreSQL database. Raises LedgerNotTrusted, LedgerError, PackageMissing.
+    A path may be the URL of a PostgreSQL database. Raises LedgerUnusable, LedgerError, PackageMissing.
     """
     if is_address(path):
         return open_server_ledger(str(path), tenant=tenant, create=create, clock_ms=clock_ms)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from nexus.errors import BadEntry, BadReference
+from nexus.errors import BadReference
 from nexus.ledger import erasure, replay
 from nexus.ledger.erasure import Erasure, child_sessions
 from nexus.ledger.replay import Ancestor, LiveCheckpoints, RecordedToolCall, Turn, VisibleMessages
@@ -198,11 +198,11 @@ class Ledger:
         return self.append(session, messages, key=key, starts_turn=True, body=body)
 
     def close_turn(self, session: str, *, error: str = "", key: str = "", **body: Any) -> Committed:
-        """End the open exchange: completed, or failed with an error. Raises BadEntry if none is open."""
+        """End the open exchange: completed, or failed with an error. Raises BadReference if none is open."""
         row = self.store.thread(self.thread(session))
         is_repeat = bool(key) and any(thread == row.id for thread, _ in self.store.holders(key, row.id))
         if not row.open_turn and not is_repeat:
-            raise BadEntry(f"session {session!r} has no open turn (nothing was stored)")
+            raise BadReference(f"session {session!r} has no open turn (nothing was stored)", code="bad_entry")
         kind, fields = ("failed", {"error": error, **body}) if error else ("completed", body)
         entry = NewEntry(kind, body=fields, keys=(key,) if key else ())
         return self.commit(session, Commit((entry,), expected_head=row.head_seq))
@@ -219,23 +219,23 @@ class Ledger:
         """Append a compaction that was planned when `after_checkpoint` was the newest one. Appends may have come since.
 
         `follows` is an entry (seq and hash) that the session must still have. Raises CompactionSuperseded if another
-        checkpoint came, HeadMoved if that entry is gone, BadEntry if it covers entries that do not exist.
+        checkpoint came, HeadMoved if that entry is gone, BadReference if it covers entries that do not exist.
         """
         body = {name: value for name, value in msgspec.to_builtins(compaction).items() if value is not None}
         entry = NewEntry("compaction", body=body, keys=(key,) if key else ())
         return self.commit(session, Commit((entry,), expected_checkpoint=after_checkpoint, follows=follows))
 
     def undo(self, session: str) -> Entry:
-        """Undo the current compaction and return it. Raises BadEntry if there is none."""
+        """Undo the current compaction and return it. Raises BadReference if there is none."""
         marks = self.store.checkpoints(self.thread(session))
         target = replay.live_checkpoints(marks).checkpoint
         if target is None or target.kind != "compaction":
-            raise BadEntry(f"session {session!r} has no compaction to undo")
+            raise BadReference(f"session {session!r} has no compaction to undo", code="bad_entry")
         self._mark(session, marks, NewEntry("undone", body={"of": target.seq}))
         return target
 
     def redo(self, session: str) -> Entry:
-        """Undo the newest undo and return the restored compaction. Raises BadEntry if none is undone."""
+        """Undo the newest undo and return the restored compaction. Raises BadReference if none is undone."""
         marks = self.store.checkpoints(self.thread(session))
         out = replay.revoked_checkpoints(marks)
         by_seq = {mark.seq: mark for mark in marks}
@@ -244,22 +244,24 @@ class Ledger:
             if target is not None and target.kind == "compaction":
                 self._mark(session, marks, NewEntry("undone", body={"of": mark.seq}))
                 return target
-        raise BadEntry(f"session {session!r} has no undo to redo")
+        raise BadReference(f"session {session!r} has no undo to redo", code="bad_entry")
 
     def pin(self, session: str, place: MessageRef, reason: str = "") -> Committed:
-        """Keep a message verbatim, whatever is cut or compacted. Raises BadEntry if it is not there."""
+        """Keep a message verbatim, whatever is cut or compacted. Raises BadReference if it is not there."""
         return self._pin("pin", session, place, reason)
 
     def unpin(self, session: str, place: MessageRef, reason: str = "") -> Committed:
-        """Remove a pin. Raises BadEntry if the message is not pinned."""
+        """Remove a pin. Raises BadReference if the message is not pinned."""
         if place not in self.live(session).pins:
-            raise BadEntry(f"message {place.ord} of entry {place.seq} of session {session!r} is not pinned")
+            raise BadReference(
+                f"message {place.ord} of entry {place.seq} of session {session!r} is not pinned", code="bad_entry"
+            )
         return self._pin("unpin", session, place, reason)
 
     def fork(self, session: str, source: str, *, turn: int | None = None, seq: int | None = None) -> int:
         """Start a session that shares `source`'s history up to the end of a turn, or to an entry (default: all of it).
 
-        Returns the new thread. Raises NoSuchSession, SessionMoved, BadReference (name taken, no such position).
+        Returns the new thread. Raises NoSuchSession, HeadMoved, BadReference (name taken, no such position).
         """
         if self.store.resolve(session) is not None:
             raise BadReference(f"session {session!r} exists (choose another name, or `rewind` it)")
@@ -274,7 +276,7 @@ class Ledger:
     def rewind(self, session: str, *, turn: int | None = None, seq: int | None = None) -> int:
         """Move a session back to the end of a turn (0: the beginning) or to an entry. Returns the new thread.
 
-        Later entries stay on the old thread. Raises NoSuchSession, BadReference, SessionMoved.
+        Later entries stay on the old thread. Raises NoSuchSession, BadReference, HeadMoved.
         """
         old = self._move(session)
         at = self._place(old.label, turn, seq)
@@ -340,8 +342,8 @@ class Ledger:
     def erase(self, session: str, *, with_forks: bool = False) -> EraseResult:
         """Erase a session: every thread that it ever pointed to, its label, its aliases and its queued events.
 
-        The sessions that its calls spawned and its late replies go too. Raises ForksDepend with the sessions that continue
-        it, unless `with_forks` erases these too, NoSuchSession for a label without session and events, EraseIncomplete.
+        The sessions that its calls spawned and its late replies go too. Raises LedgerError with the sessions that continue
+        it, unless `with_forks` erases these too, NoSuchSession for a label without session and events, LedgerError.
         """
         label = self.store.resolve(session)
         if label is None:
@@ -354,7 +356,7 @@ class Ledger:
         """Erase all that the ledger has of one principal: sessions, workers, queued events, documents, waiting replies.
 
         A session that others used too stays and is listed in the result: it is theirs as well. Raises BadReference for an
-        empty principal, and EraseIncomplete.
+        empty principal, and LedgerError.
         """
         if not principal:
             raise BadReference("principal is empty (name whose data to erase)")
@@ -434,7 +436,7 @@ class Ledger:
     def restore_ref(self, session: str, number: int) -> RefUpdate:
         """Point a session to the thread that it had after ref update `number`; this reverts a rewind.
 
-        Raises NoSuchSession, SessionMoved, and BadReference if there is no such update or it pointed to no thread.
+        Raises NoSuchSession, HeadMoved, and BadReference if there is no such update or it pointed to no thread.
         """
         updates = self.ref_updates(session)
         old = next((update for update in updates if update.number == number), None)

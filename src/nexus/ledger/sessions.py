@@ -288,7 +288,7 @@ class EraseResult(Struct, frozen=True):
     needles: int = 0
     """Pieces of deleted text that the storage was searched for."""
     remaining: int = field(default=0, name="found")
-    """Pieces that are still there: 0, or EraseIncomplete was raised."""
+    """Pieces that are still there: 0, or LedgerError was raised."""
 
 
 class ErasedPrincipal(Struct, frozen=True):

@@ -52,7 +52,7 @@ class LedgerStore(Protocol):
         ...
 
     def close(self) -> None:
-        """Close all connections after pending writes. Later calls raise LedgerClosed."""
+        """Close all connections after pending writes. Later calls raise LedgerUnusable."""
         ...
 
     # sessions ----------------------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ class LedgerStore(Protocol):
     def update_refs(self, moves: Sequence[NewRefUpdate], aliases: Sequence[Alias] = ()) -> list[RefUpdate]:
         """Append pointer updates and alias changes in one transaction.
 
-        Raises SessionMoved (`expected_number`), and BadReference for an unknown or erased thread, an unknown parent
+        Raises HeadMoved (`expected_number`), and BadReference for an unknown or erased thread, an unknown parent
         session, turn or call, and a circle of parents or aliases.
         """
         ...
@@ -102,8 +102,8 @@ class LedgerStore(Protocol):
 
         An entry whose keys are all known adds nothing, and if nothing is new, expectations are not checked: a client
         that repeats a request after a lost answer gets the same answer. An archived session can be appended to and
-        stays archived. Raises HeadMoved, SessionMoved (`base` and a session that exists), CompactionSuperseded,
-        TurnSuperseded (`turn`, `fence`), IdempotencyConflict, BadEntry, BadReference, LedgerBusy, LedgerFull.
+        stays archived. Raises HeadMoved (`base` and a session that exists), CompactionSuperseded,
+        TurnSuperseded (`turn`, `fence`), IdempotencyConflict, BadReference, LedgerBusy, LedgerFull.
         """
         ...
 
@@ -121,7 +121,7 @@ class LedgerStore(Protocol):
 
         `session` may be `source` itself (a rewind). `facts` None keeps the session's metadata. The new thread continues
         the one that contains entry `at_seq`, so forks of forks are as shallow as possible. `expected_number` rejects
-        the fork if `session` was moved since. Raises NoSuchSession, BadReference, SessionMoved.
+        the fork if `session` was moved since. Raises NoSuchSession, BadReference, HeadMoved.
         """
         ...
 
@@ -142,7 +142,7 @@ class LedgerStore(Protocol):
         """Store the events that are new, in one transaction. Returns each event as it is stored now, in this order.
 
         An event is known if its session, under any of its names, has one with its id and principal: that one keeps its
-        row, whatever its state and body. A session need not exist; an alias means its session. Raises BadEntry for an
+        row, whatever its state and body. A session need not exist; an alias means its session. Raises BadReference for an
         empty id or an unknown state.
         """
         ...
@@ -179,8 +179,8 @@ class LedgerStore(Protocol):
     ) -> Document:
         """Store a document's next version and return it as it is stored; earlier ones are gone.
 
-        `expected_number` is the number of the version that it replaces (0: none). Raises DocumentChanged if there is
-        another, and BadEntry without a kind or for a body without an exact JSON form.
+        `expected_number` is the number of the version that it replaces (0: none). Raises HeadMoved if there is
+        another, and BadReference without a kind or for a body without an exact JSON form.
         """
         ...
 
@@ -200,8 +200,8 @@ class LedgerStore(Protocol):
 
         What stays of a thread is its number, marked as erased. Labels that were given up for these threads go too, and
         the queued events of all these labels. So do further queued events by key, and documents by kind and name.
-        Raises ForksDepend when another thread continues one of these or another label points to it, and
-        EraseIncomplete when the storage still holds some of the text.
+        Raises LedgerError when another thread continues one of these or another label points to it, and
+        LedgerError when the storage still holds some of the text.
         """
         ...
 
@@ -317,7 +317,7 @@ class LedgerStore(Protocol):
     def load(self, records: Iterable[Record]) -> int:
         """Store records that `dump` gave, in one transaction; those that are there already are skipped.
 
-        Of a document the later version stays. Returns how many were new. Raises LedgerConflict when the ledger has another row at the same place, BadReference
+        Of a document the later version stays. Returns how many were new. Raises LedgerError when the ledger has another row at the same place, BadReference
         when records do not fit together. Hashes are the caller's to check (`nexus.ledger.integrity`).
         """
         ...

@@ -21,20 +21,25 @@ import msgspec
 from msgspec import Struct
 
 from nexus.errors import (
-    LedgerBusy,
-    LedgerClosed,
-    LedgerDamaged,
     LedgerError,
-    LedgerFull,
-    LedgerGone,
-    LedgerUnavailable,
     UnreadableFile,
 )
 from nexus.ledger.sessions import SessionMetadata
 from nexus.types.ledger_entries import Commit
 from nexus.types.request import AgentResult
 
-_STORAGE_ERRORS = (LedgerBusy, LedgerClosed, LedgerDamaged, LedgerFull, LedgerGone, LedgerUnavailable)
+_STORAGE_CODES = frozenset(
+    {
+        "ledger_busy",
+        "ledger_closed",
+        "ledger_damaged",
+        "ledger_error",
+        "ledger_full",
+        "ledger_gone",
+        "ledger_unavailable",
+        "outcome_unknown",
+    }
+)
 
 RESERVED_BYTES = 1_000_000
 
@@ -46,7 +51,7 @@ _HEAD_BYTES = _LENGTH.size + _DIGEST_BYTES
 
 def is_of_storage(error: LedgerError) -> bool:
     """Return True for an error of a ledger that stores nothing now, and may store the same later."""
-    return type(error) is LedgerError or isinstance(error, _STORAGE_ERRORS)
+    return error.code in _STORAGE_CODES
 
 
 class UnrecordedReply(Struct, frozen=True):

@@ -25,7 +25,7 @@ from typing import Any, Self, Unpack
 from msgspec import json
 
 from nexus.context import AssembledContext
-from nexus.errors import BadSetting, LocalServerFailed, PackageMissing
+from nexus.errors import BadSetting, ModelCallFailed, PackageMissing
 from nexus.models.client import EndpointClient
 from nexus.models.endpoints import OpenAIEndpoint
 from nexus.models.llama_process import LlamaSettings
@@ -61,7 +61,7 @@ class LocalServer:
 
     Raises:
         PackageMissing: `xllamacpp`, or the package with the weights, is not installed.
-        LocalServerFailed: The server did not start.
+        ModelCallFailed: The server did not start.
         BadSetting: An argument is invalid.
     """
 
@@ -117,7 +117,7 @@ class LocalServer:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start the server again if it has stopped or crashed. Raises LocalServerFailed."""
+        """Start the server again if it has stopped or crashed. Raises ModelCallFailed."""
         with self._lock:
             if self.is_running:
                 return
@@ -138,9 +138,11 @@ class LocalServer:
                     _stop(process)
                     log.seek(0)
                     text = redact(log.read().decode(errors="replace").strip()[-_SHOWN_CHARS:]).text
-                    raise LocalServerFailed(
+                    raise ModelCallFailed(
                         f"server of {self.model!r} did not start in {self._start_s:g} s: {text or 'it printed nothing'} "
-                        "(check the weights and the free memory)"
+                        "(check the weights and the free memory)",
+                        "connection",
+                        code="local_server_failed",
                     )
             self._process = process
             self.base_url = f"{address}/v1"

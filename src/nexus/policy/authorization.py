@@ -96,7 +96,7 @@ def owning_names(store: LedgerStore, label: str) -> list[str]:
 def session_person(store: LedgerStore, label: str) -> str:
     """Return the person that a session is for: of a `dm:` label, or of the one that it leads to or was forked from.
 
-    Empty if there is none. `dm:ada` is for `ada`, who is a principal, or the owner key of a service. Raises BadSessionKey.
+    Empty if there is none. `dm:ada` is for `ada`, who is a principal, or the owner key of a service. Raises BadSetting.
     """
     keys = map(session_key.parse, (label, *owning_names(store, label)))
     return next((key.name for key in keys if key is not None and key.kind == "dm"), "")

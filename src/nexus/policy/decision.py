@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nexus.errors import BadSessionKey, NotAllowed
+from nexus.errors import BadSetting, NotAllowed
 from nexus.policy.values import MESSAGING, REPLY, DeniedTool, Grant, Policy, Principal, Toolset
 from nexus.types import session_key
 from nexus.types.block import ContextWarning
@@ -49,7 +49,7 @@ def decide(
     """Apply policies, in order of precedence, to a request. An already granted request gets the same grant.
 
     `names_of` returns the names that decide whose a session is (`owning_names`). Raises NotAllowed for a role, session or toolset that the
-    principal may not use, and BadSessionKey.
+    principal may not use, and BadSetting.
     """
     policies = (policies,) if isinstance(policies, Policy) else tuple(policies)
     requested = request.settings
@@ -134,14 +134,14 @@ def role_of(requested: AgentRole, matches: Sequence[PolicyMatch]) -> AgentRole:
 def session_of(requested: str | None, principal: str, role: AgentRole, matches: Sequence[PolicyMatch]) -> str:
     """Return the session label of a call.
 
-    Without a requested session it is the principal's, or `main` without a principal. Raises BadSessionKey.
+    Without a requested session it is the principal's, or `main` without a principal. Raises BadSetting.
     """
     default_label = principal_session(principal, matches) if principal else "main"
     label = default_label if requested is None else requested
     if requested is None and role == "worker":
         key = session_key.parse(label)
         if label == "main" or (key is not None and role not in session_key.ROLES_BY_KIND[key.kind]):
-            raise BadSessionKey("worker session missing (name one, for example 'worker:report-1')")
+            raise BadSetting("worker session missing (name one, for example 'worker:report-1')", code="bad_session_key")
     session_key.check(label, role)
     return label
 

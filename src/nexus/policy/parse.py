@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast, get_args
 import msgspec
 from msgspec import Struct
 
-from nexus.errors import BadPolicy, BadSessionKey
+from nexus.errors import BadSetting, bad_policy
 from nexus.policy.decision import find_toolset
 from nexus.policy.values import Default, Policy, Principal, RoleRule, Toolset
 from nexus.types import session_key
@@ -31,14 +31,14 @@ T = TypeVar("T", bound=Struct)
 
 
 def parse_policy(text: str, name: str) -> Policy:
-    """Parse a policy file's TOML text; `name` is the file's in errors and explanations. Raises BadPolicy."""
+    """Parse a policy file's TOML text; `name` is the file's in errors and explanations. Raises BadConfig."""
     try:
         tables = parse_toml(text)
     except ValueError as error:
-        raise BadPolicy(name, "", f"TOML ({error})") from error
+        raise bad_policy(name, "", f"TOML ({error})") from error
     unknown = next((key for key in tables if key not in TABLES), None)
     if unknown is not None:
-        raise BadPolicy(name, _quoted(unknown), f"one of the tables {', '.join(TABLES)}")
+        raise bad_policy(name, _quoted(unknown), f"one of the tables {', '.join(TABLES)}")
     toolsets = _converted_items(tables, "toolsets", Toolset, name)
     principals = _converted_items(tables, "principals", Principal, name)
     roles = cast("dict[AgentRole, RoleRule]", _converted_items(tables, "roles", RoleRule, name))
@@ -48,17 +48,17 @@ def parse_policy(text: str, name: str) -> Policy:
             categories[key] = msgspec.convert(value, tuple[str, ...])
         except msgspec.ValidationError as error:
             got = " with text only" if isinstance(value, list) else f", not {_type_name(value)}"
-            raise BadPolicy(name, f"categories.{_quoted(key)}", f"a list of tool names{got}") from error
+            raise bad_policy(name, f"categories.{_quoted(key)}", f"a list of tool names{got}") from error
     table = tables.get("default")
     default = _converted(table, Default, "default", name) if table is not None else None
     policy = Policy(name, toolsets, principals, roles, categories, default)
     for key, expected in _violations(policy):
-        raise BadPolicy(name, key, expected)
+        raise bad_policy(name, key, expected)
     return policy
 
 
 def merge_policies(policies: Sequence[Policy]) -> tuple[Policy, ...]:
-    """Check that each toolset a policy refers to is defined in it or in an earlier one. Raises BadPolicy."""
+    """Check that each toolset a policy refers to is defined in it or in an earlier one. Raises BadConfig."""
     for count, policy in enumerate(policies, 1):
         rows = {f"principals.{_quoted(key)}.toolset": row.toolset for key, row in policy.principals.items()}
         rows |= {f"roles.{role}.toolset": rule.toolset for role, rule in policy.roles.items()}
@@ -68,7 +68,7 @@ def merge_policies(policies: Sequence[Policy]) -> tuple[Policy, ...]:
             if (toolset or key == "default.toolset") and find_toolset(toolset, policies[:count]) is None:
                 names = ", ".join(sorted({name for definer in policies[:count] for name in definer.toolsets}))
                 expected = f"one of the toolsets {names}" if names else "a toolset (none is defined)"
-                raise BadPolicy(policy.name, key, f"{expected}, not {toolset!r}")
+                raise bad_policy(policy.name, key, f"{expected}, not {toolset!r}")
     return tuple(policies)
 
 
@@ -107,12 +107,12 @@ def _principal_violations(name: str, principal: Principal, default: Default | No
     try:
         if principal.person:
             session_key.key("dm", principal.person)
-    except BadSessionKey as error:
+    except BadSetting as error:
         yield f"{key}.person", f"a valid session name ({error})"
     try:
         if principal.session:
             session_key.check(principal.session, role)
-    except BadSessionKey as error:
+    except BadSetting as error:
         yield f"{key}.session", f"a valid session label ({error})"
 
 
@@ -138,7 +138,7 @@ def _items(tables: Mapping[str, Any], table: str, name: str) -> list[tuple[str, 
     """Return the keys and values of a table of the file; none if it is missing."""
     value = tables.get(table, {})
     if not isinstance(value, dict):
-        raise BadPolicy(name, table, f"a table, [{table}.NAME], not {_type_name(value)}")
+        raise bad_policy(name, table, f"a table, [{table}.NAME], not {_type_name(value)}")
     return list(cast("dict[str, Any]", value).items())
 
 
@@ -147,9 +147,9 @@ def _converted_items(tables: Mapping[str, Any], table: str, kind: type[T], name:
 
 
 def _converted(value: Any, kind: type[T], key: str, name: str) -> T:
-    """Convert a table to a struct. Raises BadPolicy, which names the invalid key."""
+    """Convert a table to a struct. Raises BadConfig, which names the invalid key."""
     if not isinstance(value, dict):
-        raise BadPolicy(name, key, f"a table with {', '.join(kind.__struct_fields__)}, not {_type_name(value)}")
+        raise bad_policy(name, key, f"a table with {', '.join(kind.__struct_fields__)}, not {_type_name(value)}")
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
@@ -157,10 +157,10 @@ def _converted(value: Any, kind: type[T], key: str, name: str) -> T:
         unknown, path = _UNKNOWN.search(text), _PATH.search(text)
         if unknown:
             expected = f"one of {', '.join(kind.__struct_fields__)}"
-            raise BadPolicy(name, f"{key}.{_quoted(unknown[1])}", expected) from error
+            raise bad_policy(name, f"{key}.{_quoted(unknown[1])}", expected) from error
         reason = _PATH.sub("", text)
         expected = f"{reason[:1].lower()}{reason[1:]}".removeprefix("expected ")
-        raise BadPolicy(name, f"{key}{path[1]}" if path else key, expected) from error
+        raise bad_policy(name, f"{key}{path[1]}" if path else key, expected) from error
 
 
 def _type_name(value: object) -> str:

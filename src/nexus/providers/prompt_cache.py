@@ -27,7 +27,7 @@ from typing import Any, Final, Literal, TypeAlias, cast
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from nexus.errors import BadCall
+from nexus.errors import BadSetting
 from nexus.tokens.model import Model, Prices, cache_rules
 from nexus.tokens.model_table import CacheRules, provider_table
 from nexus.types.request import TokenUsage
@@ -256,7 +256,7 @@ class Cache:
     def send(self, call: CacheCall) -> CacheOutcome:
         """Return the outcome of a call, and cache its prompt.
 
-        A call that is dated before the last one counts as simultaneous. Raises BadCall for negative tokens and for
+        A call that is dated before the last one counts as simultaneous. Raises BadSetting for negative tokens and for
         breakpoints that the provider rejects: too many, out of order, or outside the prompt.
         """
         _check(call, self.rule)
@@ -355,7 +355,7 @@ class Cache:
 
 
 def simulate(calls: Iterable[CacheCall], rule: CacheRule) -> Iterator[CacheOutcome]:
-    """Yield the outcome of each call of a series, with a cache that is empty at first. Raises BadCall."""
+    """Yield the outcome of each call of a series, with a cache that is empty at first. Raises BadSetting."""
     cache = Cache(rule)
     return (cache.send(call) for call in calls)
 
@@ -374,11 +374,16 @@ def _check(call: CacheCall, rule: CacheRule) -> None:
     breakpoints = call.breakpoints
     length = len(call.segments)
     if call.output_tokens < 0 or any(segment.tokens < 0 for segment in call.segments):
-        raise BadCall("tokens of a simulated call negative")
+        raise BadSetting("tokens of a simulated call negative", code="bad_call")
     if any(not 1 <= end <= length for end in breakpoints) or list(breakpoints) != sorted(set(breakpoints)):
-        raise BadCall(f"breakpoints {list(breakpoints)} do not rise, or are outside the {length:,} segments")
+        raise BadSetting(
+            f"breakpoints {list(breakpoints)} do not rise, or are outside the {length:,} segments", code="bad_call"
+        )
     if rule.uses_breakpoints and len(breakpoints) > rule.max_breakpoints:
-        raise BadCall(f"too many breakpoints: {len(breakpoints)}, {rule.provider} takes at most {rule.max_breakpoints}")
+        raise BadSetting(
+            f"too many breakpoints: {len(breakpoints)}, {rule.provider} takes at most {rule.max_breakpoints}",
+            code="bad_call",
+        )
 
 
 def cost_of_reply(usage: TokenUsage, model: Model) -> float | None:
@@ -401,11 +406,11 @@ def price_of_break(lost_tokens: int, model: Model, *, prompt_tokens: int = 0, ho
     """Return the cost in USD of writing so many tokens of a warm prefix instead of reading them; None without prices.
 
     `prompt_tokens` is the whole prompt, if larger: long prompts may have other prices, and a prompt below the smallest
-    cached prefix loses nothing. `hour` selects the longer lifetime of Anthropic's cache. Raises BadCall for a negative
+    cached prefix loses nothing. `hour` selects the longer lifetime of Anthropic's cache. Raises BadSetting for a negative
     number.
     """
     if lost_tokens < 0:
-        raise BadCall(f"lost tokens negative: {lost_tokens:,}")
+        raise BadSetting(f"lost tokens negative: {lost_tokens:,}", code="bad_call")
     rule = cache_rule(model, hour=hour)
     if not rule.priced:
         return None
@@ -439,10 +444,10 @@ class BreakEven(Struct, frozen=True):
 def break_even(rewritten: int, dropped: int, rates: Rates) -> BreakEven:
     """Return the break-even of a cut that rewrites `rewritten` tokens after the change and omits `dropped` ones.
 
-    Without the cut all of them would be read, now and at every later call. Raises BadCall for a negative number.
+    Without the cut all of them would be read, now and at every later call. Raises BadSetting for a negative number.
     """
     if rewritten < 0 or dropped < 0:
-        raise BadCall(f"tokens of a cut negative: {rewritten:,} rewritten, {dropped:,} dropped")
+        raise BadSetting(f"tokens of a cut negative: {rewritten:,} rewritten, {dropped:,} dropped", code="bad_call")
     return BreakEven(rewritten * (rates.write - rates.read) - dropped * rates.read, dropped * rates.read)
 
 
@@ -497,12 +502,12 @@ def cheapest_cut_points(cycle: CutCycle, rates: Rates) -> CutPoints | None:
     """Return the cut points with the lowest expected cost per new token, if every later cut is like this one.
 
     None if no group boundary leaves a prompt within the budget. Ties go to the cut that keeps more, then to the later one.
-    Raises BadCall for sums that do not rise from 0, and for a growth below 1.
+    Raises BadSetting for sums that do not rise from 0, and for a growth below 1.
     """
     sums = cycle.sums
     total = cycle.sums[-1] if cycle.sums else 0
     if not sums or sums[0] or list(sums) != sorted(sums) or cycle.growth < 1:
-        raise BadCall("sums of the history do not rise from 0, or growth is below 1")
+        raise BadSetting("sums of the history do not rise from 0, or growth is below 1", code="bad_call")
     best: tuple[Fraction, int, int] | None = None
     for boundary, before in enumerate(sums[: max(len(sums) - 1, 1)]):
         low = cycle.fixed + total - before + cycle.event

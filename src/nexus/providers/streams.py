@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar, get_args
 
 from msgspec.structs import replace
 
-from nexus.errors import BadReply, BadSetting, IncompleteStream
+from nexus.errors import BadReply, BadSetting
 from nexus.providers import anthropic, gemini, openai, openai_responses
 from nexus.providers.chat_deltas import decoded_object, join_delta, joined_message, repeats_deltas
 from nexus.providers.errors import error_text
@@ -149,7 +149,7 @@ class StreamReader:
         """Return the whole reply, or with `partial` the part that arrived before the stream broke off.
 
         A partial reply has no tool call with incomplete arguments, and `aborted` as its stop reason, or `error` if the
-        stream had an error. Raises IncompleteStream if the stream did not end.
+        stream had an error. Raises BadReply if the stream did not end.
         """
         if self.is_complete and self._whole is not None:
             return _READERS[self._provider].reply(self._whole)
@@ -157,9 +157,10 @@ class StreamReader:
             return self._events.result(partial=False)
         if not partial:
             why = f"the provider reported: {self._error}" if self._error else "it has no end event"
-            raise IncompleteStream(
+            raise BadReply(
                 f"stream not complete: {why} (repeat the call, or take what arrived: reply(partial=True); nothing was "
-                "stored)"
+                "stored)",
+                code="incomplete_stream",
             )
         result = self._events.result(partial=True)
         messages = tuple(message for message in result.messages if message.parts)

@@ -20,7 +20,7 @@ from nexus.context import (
     RepairReport,
     TokenLine,
 )
-from nexus.errors import BadContext
+from nexus.errors import UnreadableFile
 from nexus.policy import DeniedTool
 from nexus.providers import anthropic, gemini, gemini_rest, openai, openai_responses
 from nexus.providers.body_hash import body_hash
@@ -111,7 +111,7 @@ def _settings(extra: dict[str, Any]) -> Settings:
 
 
 def from_json(saved: dict[str, Any]) -> AssembledContext:
-    """Return the context that `to_json` saved, for display and `record`. Raises BadContext."""
+    """Return the context that `to_json` saved, for display and `record`. Raises UnreadableFile."""
     try:
         check_json(saved, SAVED_LEVELS)
         # Keys that are read with `get` were added later: contexts saved before have none.
@@ -119,8 +119,8 @@ def from_json(saved: dict[str, Any]) -> AssembledContext:
         plain = {name: saved[name] for name in ("systemPrompt", "model", "provider", "sessionLabel", "workspacePath")}
         msgspec.convert(plain, dict[str, str])
         if extra["form"] != FORM:
-            raise BadContext(  # noqa: TRY301 - another reason than the other errors here
-                f"saved context has format {extra['form']} instead of {FORM} (assemble it again)"
+            raise UnreadableFile(  # noqa: TRY301 - another reason than the other errors here
+                f"saved context has format {extra['form']} instead of {FORM} (assemble it again)", code="bad_context"
             )
         messages = msgspec.convert(saved["history"], list[Message])
         return AssembledContext(
@@ -162,11 +162,11 @@ def from_json(saved: dict[str, Any]) -> AssembledContext:
             repairs=RepairReport(msgspec.convert(extra["repairs"], dict[str, int])),
             _engine=EngineState(RENDERERS),
         )
-    except BadContext:
+    except UnreadableFile:
         raise
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         reason = f"{error} missing" if isinstance(error, KeyError) else str(error)
-        raise BadContext(f"not a context saved by `nexus assemble --save`: {reason}") from error
+        raise UnreadableFile(f"not a context saved by `nexus assemble --save`: {reason}", code="bad_context") from error
 
 
 def _memory(extra: dict[str, Any]) -> Memory | None:

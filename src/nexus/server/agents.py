@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nexus.engine import Engine
-from nexus.errors import AgentClosed, BadReference, BadSetting, NoSuchAgent, NotAllowed
+from nexus.errors import AgentError, BadReference, BadSetting, NotAllowed, NotFound
 from nexus.ledger.documents import AGENT, change_document
 from nexus.ledger.sessions import SessionInfo, SessionMetadata
 from nexus.server.forms import AgentInfo, AgentSettings, CreateAgent, RequestKey
@@ -66,8 +66,8 @@ class StoredAgents:
     def create(self, settings: CreateAgent) -> StoredAgent:
         """Create an agent within its parent, with its session; with `if_exists` "continue" return an existing one.
 
-        Raises BadSetting for an id in use or other settings, AgentClosed for an existing agent that was shut down,
-        NotAllowed, NoSuchAgent for its parent, UnknownProfile, BadSessionKey, LedgerError.
+        Raises BadSetting for an id in use or other settings, AgentError for an existing agent that was shut down,
+        NotAllowed, NotFound for its parent, NotFound, BadSetting, LedgerError.
         """
         agent_id = uuid.uuid4().hex[:8] if settings.agent_id is None else settings.agent_id
         _check_id(agent_id)
@@ -107,7 +107,7 @@ class StoredAgents:
     def get(self, agent_id: str, *, may_be_closed: bool = False) -> StoredAgent:
         """Return an agent with its present rights.
 
-        Raises NoSuchAgent, NotAllowed, and AgentClosed after a `shutdown` unless the agent may be closed.
+        Raises NotFound, NotAllowed, and AgentError after a `shutdown` unless the agent may be closed.
         """
         agent = self._find(agent_id)
         if agent.is_closed and not may_be_closed:
@@ -132,11 +132,11 @@ class StoredAgents:
         return AgentInfo(agent.agent_id, at, messages, agent.is_closed, parent, model)
 
     def close(self, agent_id: str) -> StoredAgent:
-        """Let an agent accept no more. Raises NoSuchAgent."""
+        """Let an agent accept no more. Raises NotFound."""
         return self._change(agent_id, is_closed=True)
 
     def destroy(self, agent_id: str) -> StoredAgent:
-        """Remove an agent; its session stays. Raises NoSuchAgent."""
+        """Remove an agent; its session stays. Raises NotFound."""
         return self._change(agent_id, is_closed=True, is_destroyed=True)
 
     def fork(self, agent: StoredAgent, new_id: str | None, turn: int | None) -> StoredAgent:
@@ -190,7 +190,7 @@ class StoredAgents:
         return settings
 
     def _within_parent(self, settings: AgentSettings) -> AgentSettings:
-        """Return settings with at most the parent's rights, read from the ledger. Raises NotAllowed, NoSuchAgent."""
+        """Return settings with at most the parent's rights, read from the ledger. Raises NotAllowed, NotFound."""
         if settings.parent_agent_id is None:
             return settings
         parent = self.get(settings.parent_agent_id)
@@ -204,7 +204,7 @@ class StoredAgents:
 
 
 def _check_same(agent: StoredAgent, settings: AgentSettings) -> None:
-    """Raise BadSetting if an agent has another value for a setting that is passed, AgentClosed if it was shut down."""
+    """Raise BadSetting if an agent has another value for a setting that is passed, AgentError if it was shut down."""
     if agent.is_closed:
         raise _closed(agent.agent_id)
     defaults = AgentSettings()
@@ -215,8 +215,8 @@ def _check_same(agent: StoredAgent, settings: AgentSettings) -> None:
             raise BadSetting(f"{text} (destroy it and create it again: its session continues)")
 
 
-def _closed(agent_id: str) -> AgentClosed:
-    return AgentClosed(f"agent {agent_id!r} was shut down (destroy it, and create it again to continue)")
+def _closed(agent_id: str) -> AgentError:
+    return AgentError(f"agent {agent_id!r} was shut down (destroy it, and create it again to continue)")
 
 
 def event_id(agent_id: str, request_id: RequestKey) -> str:
@@ -244,8 +244,8 @@ def _check_id(agent_id: str) -> None:
         )
 
 
-def _no_such_agent(agent_id: str) -> NoSuchAgent:
-    return NoSuchAgent(f"agent {agent_id[:ID_CHARS]!r} not found (create it, or list agents)")
+def _no_such_agent(agent_id: str) -> NotFound:
+    return NotFound(f"agent {agent_id[:ID_CHARS]!r} not found (create it, or list agents)", code="no_such_agent")
 
 
 def _within(names: Collection[str] | None, limits: Collection[str] | None, parent: str) -> tuple[str, ...] | None:

@@ -21,7 +21,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from nexus.errors import NexusError, NoSuchAgent, NotAccepted
+from nexus.errors import NexusError, NotAccepted, NotFound
 from nexus.server.access import CURRENT, AccessRecord
 from nexus.server.agents import StoredAgent, is_valid_id
 from nexus.server.forms import Case
@@ -81,11 +81,13 @@ class HttpLimits(Struct, frozen=True):
 
 
 class Refused(Exception):
-    """A request that is refused before its method runs. Without a kind it has the one of its status."""
+    """A request that is refused before its method runs. Without a code it has the one of its status."""
 
-    def __init__(self, status: int, text: str, kind: str = "", **headers: str) -> None:
+    def __init__(self, status: int, text: str, code: str = "", **headers: str) -> None:
         super().__init__(text)
-        self.status, self.kind, self.headers = status, kind, headers
+        self.status = status
+        self.code = code
+        self.headers = headers
         self.request_id: RequestId = None
         """Id of the refused message, once it is read."""
 
@@ -165,7 +167,7 @@ class HttpServer:
                 return await endpoint(request)
             except Refused as error:
                 self._metrics.refusal(error.status)
-                return _refusal(error.status, str(error), error.headers, error.request_id, error.kind)
+                return _refusal(error.status, str(error), error.headers, error.request_id, error.code)
             except Exception as error:  # noqa: BLE001 - uvicorn would log it with its secrets
                 LOG.error("internal error: %s", describe_failure(error))
                 self._metrics.refusal(500)
@@ -237,7 +239,7 @@ class HttpServer:
         try:
             self._service.tenants.check_accepting()
         except NotAccepted as error:
-            raise Refused(503, str(error), NotAccepted.__name__, **{"Retry-After": "1"}) from error
+            raise Refused(503, str(error), error.code, **{"Retry-After": "1"}) from error
 
     def _check_rate(self, tenant: str, requests: int) -> None:
         if wait_s := self._rate.wait_s(tenant, requests):
@@ -247,12 +249,12 @@ class HttpServer:
     async def _agent(self, tenant: str, agent_id: str) -> StoredAgent | None:
         try:
             return await self._service.find_agent(tenant, agent_id)
-        except NoSuchAgent as error:
-            raise Refused(404, str(error), type(error).__name__) from error
+        except NotFound as error:
+            raise Refused(404, str(error), error.code) from error
         except NotAccepted as error:
-            raise Refused(503, str(error), type(error).__name__, **{"Retry-After": "1"}) from error
+            raise Refused(503, str(error), error.code, **{"Retry-After": "1"}) from error
         except NexusError as error:
-            raise Refused(500, str(error), type(error).__name__) from error
+            raise Refused(500, str(error), error.code) from error
 
     # streams -----------------------------------------------------------------------------------------------------
 
@@ -374,9 +376,9 @@ def _json(body: bytes, status: int, headers: dict[str, str] | None = None) -> Re
 
 
 def _refusal(
-    status: int, text: str, headers: dict[str, str] | None = None, request_id: RequestId = None, kind: str = ""
+    status: int, text: str, headers: dict[str, str] | None = None, request_id: RequestId = None, code: str = ""
 ) -> Response:
-    data = {"type": kind or REFUSALS.get(status, ""), "status": status}
+    data = {"code": code or REFUSALS.get(status, ""), "status": status}
     return _json(refusal(RpcError(SERVER_ERROR, text, data), request_id).body, status, headers)
 
 

@@ -163,7 +163,7 @@ class Client:
                 yield response
         except (OSError, HTTPException) as error:
             text = f"server {self._parts.geturl()} not reached: {error or type(error).__name__}"
-            raise ServerCallFailed(text, kind="connection") from error
+            raise ServerCallFailed(text, code="connection") from error
         finally:
             connection.close()
 
@@ -272,11 +272,11 @@ def _object(body: bytes, status: int) -> dict[str, Any]:
     try:
         return msgspec.json.decode(body, type=dict[str, Any])
     except msgspec.DecodeError as error:
-        raise ServerCallFailed(f"server answered {status} without a JSON object", kind="bad_reply") from error
+        raise ServerCallFailed(f"server answered {status} without a JSON object", code="bad_reply") from error
 
 
 def _failure(answer: dict[str, Any], status: int) -> ServerCallFailed:
     error: dict[str, Any] = answer.get("error") or {}
     data: dict[str, Any] = error.get("data") or {}
     text = str(error.get("message", f"server answered {status}"))
-    return ServerCallFailed(text, kind=str(data.get("type", "")), code=int(error.get("code", 0)), status=status)
+    return ServerCallFailed(text, code=str(data.get("code", "")), rpc_code=int(error.get("code", 0)), status=status)

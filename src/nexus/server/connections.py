@@ -119,7 +119,7 @@ class Connection(H11Protocol):
 def _malformed() -> bytes:
     """Return the response to a request that is not valid HTTP."""
     text = f"request malformed (send HTTP/1.1 with at most {MAX_HEADERS} headers of {MAX_HEAD_BYTES:,} bytes)"
-    body = refusal(RpcError(SERVER_ERROR, text, {"type": REFUSALS[400], "status": 400})).body
+    body = refusal(RpcError(SERVER_ERROR, text, {"code": REFUSALS[400], "status": 400})).body
     lines = ["HTTP/1.1 400 Bad Request", "content-type: application/json", f"content-length: {len(body)}"]
     lines += ["cache-control: no-store", "connection: close"]
     return "\r\n".join([*lines, "", ""]).encode() + body

@@ -20,7 +20,7 @@ from nexus.types.validation import check_json
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
 SERVER_ERROR = -32000
-"""An error of Nexus; `data.type` is the name of its class."""
+"""An error of Nexus; `data.code` is its code."""
 
 MAX_DEPTH = 64
 """Nested arrays and objects of a message."""
@@ -118,11 +118,11 @@ async def answer_value(value: Any, call: Call) -> Answer:
 
 
 REFUSALS = {
-    400: "BadRequest", 401: "WrongToken", 403: "WrongOrigin", 404: "NotFound", 405: "WrongMethod", 408: "BodyTooSlow",
-    413: "BodyTooLarge", 415: "NotJson", 421: "WrongHost", 429: "TooManyRequests", 500: "InternalError",
-    503: "NotAccepted",
+    400: "bad_request", 401: "wrong_token", 403: "wrong_origin", 404: "not_found", 405: "wrong_method", 408: "body_too_slow",
+    413: "body_too_large", 415: "not_json", 421: "wrong_host", 429: "too_many_requests", 500: "internal_error",
+    503: "not_accepted",
 }  # fmt: skip
-"""Kinds of requests that are refused before a method runs, by HTTP status: `data.type` unless it is an error's class."""
+"""Codes of requests that are refused before a method runs, by HTTP status: `data.code` unless it is an error's."""
 
 
 def refusal(error: RpcError, request_id: RequestId = None) -> Answer:
@@ -181,9 +181,9 @@ def _error_object(error: Exception) -> ErrorObject:
     if isinstance(error, RpcError):
         return ErrorObject(error.code, redact(error.message).text, error.data)
     if isinstance(error, NexusError):
-        return ErrorObject(SERVER_ERROR, redact(str(error)).text, {"type": type(error).__name__})
+        return ErrorObject(SERVER_ERROR, redact(str(error)).text, {"code": error.code})
     LOG.error("internal error: %s", describe_failure(error))
-    return ErrorObject(INTERNAL_ERROR, "internal error (the server's log has it)", {"type": type(error).__name__})
+    return ErrorObject(INTERNAL_ERROR, "internal error (the server's log has it)", {"code": "internal_error"})
 
 
 def _lower(error: Exception) -> str:

@@ -25,7 +25,17 @@ from nexus.context import AssembledContext
 from nexus.engine import NEXT_MESSAGE
 from nexus.engine.recovery import await_compaction
 from nexus.engine.turn import Turn, begin_turn, open_turn, turn_of
-from nexus.errors import AgentClosed, BadEvent, BadSetting, IdempotencyConflict, NoSuchAgent, NotAllowed, TurnSuperseded
+from nexus.errors import (
+    AgentError,
+    BadEvent,
+    BadSetting,
+    IdempotencyConflict,
+    ModelCallFailed,
+    NotAccepted,
+    NotAllowed,
+    NotFound,
+    TurnSuperseded,
+)
 from nexus.ledger.lease import async_session_lease
 from nexus.ledger.sessions import Lease, QueuedEvent
 from nexus.providers.replies import read_reply
@@ -88,7 +98,7 @@ async def destroy_agent(call: Call, params: forms.DestroyAgent) -> forms.AgentDe
     success = True
     try:
         await call.tenant.nx.run(call.tenant.agents.destroy, params.agent_id)
-    except NoSuchAgent:
+    except NotFound:
         success = False
     await _cancel_all(call, params.agent_id)  # also of a removed agent: a process may have been killed before this line
     return forms.AgentDestroyed(success=success, agent_id=params.agent_id)
@@ -122,7 +132,8 @@ async def send(call: Call, params: forms.Send) -> forms.SendResult:
         return forms.SendResult(request_id, content="\n\n".join(filter(None, texts)))
     if reason == CANCELED:
         return forms.SendResult(request_id, cancelled=True)
-    data = {"type": "NotAccepted" if state == "dropped" else "ModelCallFailed", "request_id": request_id}
+    code = NotAccepted.code if state == "dropped" else ModelCallFailed.code
+    data = {"code": code, "request_id": request_id}
     advice = " (send it later, with another request_id)" if state == "dropped" else ""
     raise RpcError(SERVER_ERROR, f"{reason or state}{advice}", data)
 
@@ -400,7 +411,7 @@ async def _result_of(call: Call, event: QueuedEvent, request_id: forms.RequestKe
             text = (
                 "server stopped before the answer; the request goes on at its next start (send it again for the answer)"
             )
-            raise RpcError(SERVER_ERROR, text, {"type": "ServerStopped", "request_id": request_id})
+            raise RpcError(SERVER_ERROR, text, {"code": "server_stopped", "request_id": request_id})
         return result.result()
     finally:
         for task in (result, stopped):
@@ -419,10 +430,10 @@ async def _cancel(call: Call, event: QueuedEvent, request_id: forms.RequestKey) 
 
 
 async def _check_open(call: Call, event: QueuedEvent, request_id: forms.RequestKey) -> None:
-    """Cancel an event of an agent that was closed while the event was stored. Raises AgentClosed, NoSuchAgent."""
+    """Cancel an event of an agent that was closed while the event was stored. Raises AgentError, NotFound."""
     try:
         await call.tenant.nx.run(call.tenant.agents.get, call.label)
-    except (AgentClosed, NoSuchAgent):
+    except (AgentError, NotFound):
         await _cancel(call, event, request_id)
         raise
 

@@ -17,7 +17,7 @@ OPENRPC_VERSION = "1.3.2"
 _TEMPLATE = "#/components/schemas/{name}"
 _ERRORS = [
     {"code": METHOD_NOT_FOUND, "message": "method not found"},
-    {"code": SERVER_ERROR, "message": "an error of Nexus; `data.type` is its class"},
+    {"code": SERVER_ERROR, "message": "an error of Nexus; `data.code` is its code"},
 ]
 
 

@@ -15,7 +15,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from nexus.errors import BadSetting, CredentialsNotSaved
+from nexus.errors import BadSetting, CredentialError
 
 TOKEN_FILE = "server.token"  # noqa: S105 - a file's name
 LOCAL_TENANT = "local"
@@ -79,7 +79,7 @@ def read_tokens(file: Path) -> Tokens:
 def make_token_file(file: Path) -> bool:
     """Write a new token to a file that only its owner may read, unless it exists; return whether it was written.
 
-    Raises CredentialsNotSaved.
+    Raises CredentialError.
     """
     draft = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
     try:
@@ -96,7 +96,9 @@ def make_token_file(file: Path) -> bool:
     except FileExistsError:
         return False
     except OSError as error:
-        raise CredentialsNotSaved(f"token file {file} not written: {error.strerror or error}") from error
+        raise CredentialError(
+            f"token file {file} not written: {error.strerror or error}", code="credentials_not_saved"
+        ) from error
     return True
 
 

@@ -8,13 +8,8 @@ from typing import Any
 
 from nexus.errors import (
     BadSetting,
-    LedgerBusy,
-    LedgerDamaged,
-    LedgerFull,
-    LedgerGone,
-    LedgerUnavailable,
     NexusError,
-    NoSuchAgent,
+    NotFound,
 )
 from nexus.server.access import CURRENT
 from nexus.server.agents import StoredAgent, is_valid_id
@@ -26,8 +21,10 @@ from nexus.server.tenants import Tenants
 from nexus.tracing import span
 
 DISCOVER = "rpc.discover"
-_LEDGER_FAILURES = (LedgerUnavailable, LedgerDamaged, LedgerFull, LedgerBusy, LedgerGone)
-"""Errors that the operator has to know; others are the caller's."""
+_LEDGER_FAILURES = frozenset(
+    {"ledger_unavailable", "outcome_unknown", "ledger_damaged", "ledger_full", "ledger_busy", "ledger_gone"}
+)
+"""Codes of errors that the operator has to know; others are the caller's."""
 _CASES: tuple[Case, ...] = ("snake", "camel")
 
 
@@ -81,7 +78,7 @@ class Service:
             outcome = "ok"
         except Exception as error:
             failure = _error_name(error)
-            if isinstance(error, _LEDGER_FAILURES):
+            if isinstance(error, NexusError) and error.code in _LEDGER_FAILURES:
                 LOG.error("ledger failed: %s", error, extra={"fields": {"tenant": tenant, "method": label}})
             raise
         finally:
@@ -113,11 +110,11 @@ class Service:
             return result if case == "snake" else to_plain(result, case)
 
     async def find_agent(self, tenant_name: str, agent_id: str) -> StoredAgent | None:
-        """Return an agent of a tenant; None for an error that the method reports. Raises NoSuchAgent, NotAccepted."""
+        """Return an agent of a tenant; None for an error that the method reports. Raises NotFound, NotAccepted."""
         async with self.tenants.use(tenant_name) as tenant:
             try:
                 return await tenant.nx.run(tenant.agents.get, agent_id)
-            except NoSuchAgent:
+            except NotFound:
                 raise
             except NexusError:
                 return None
@@ -130,8 +127,10 @@ def _agent_param(params: Params) -> str:
 
 
 def _error_name(error: Exception) -> str:
-    """Return the class of an error as its response names it."""
-    return str((error.data or {}).get("type") or error.code) if isinstance(error, RpcError) else type(error).__name__
+    """Return an error as its response names it."""
+    if isinstance(error, RpcError):
+        return str((error.data or {}).get("code") or error.code)
+    return error.code if isinstance(error, NexusError) else type(error).__name__
 
 
 def _reserved(params: Params, method: Method, agent_id: str | None, case: Case) -> tuple[Case, str | None, Params]:

@@ -7,40 +7,41 @@ parses its blocks, `message_format` shows it to a model, and `registration` adds
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from nexus.types.registry import lazy_names
 
 if TYPE_CHECKING:
     from nexus.bus import MemoryBus as NexusBus
     from nexus.services.client import RunClient
     from nexus.services.configuration import ConfigService
     from nexus.services.context import ContextBuilder
+    from nexus.services.context.mood import Mood
     from nexus.services.llm import LLMService
     from nexus.services.messages import Run, RunMetadata
     from nexus.services.orchestrator import OrchestratorService
-    from nexus.services.persistence import PersistenceService
+    from nexus.services.persistence import PersistenceService, owner_session
+    from nexus.services.processes import serve
+    from nexus.services.tagged import (
+        Ai,
+        Human,
+        ToolUse,
+        constraints_block,
+        memory_block,
+        mood_block,
+        parse_memory,
+        parse_moment,
+    )
     from nexus.services.topics import Topics
     from nexus.tools import ToolRegistry
 
-_MODULES = {
-    "ConfigService": "services.configuration",
-    "ContextBuilder": "services.context",
-    "LLMService": "services.llm",
-    "NexusBus": "bus",
-    "OrchestratorService": "services.orchestrator",
-    "PersistenceService": "services.persistence",
-    "Run": "services.messages",
-    "RunClient": "services.client",
-    "RunMetadata": "services.messages",
-    "ToolRegistry": "tools",
-    "Topics": "services.topics",
-}
-_ORIGINAL_NAMES = {"NexusBus": "MemoryBus"}
-
 __all__ = [
+    "Ai",
     "ConfigService",
     "ContextBuilder",
+    "Human",
     "LLMService",
+    "Mood",
     "NexusBus",
     "OrchestratorService",
     "PersistenceService",
@@ -48,17 +49,36 @@ __all__ = [
     "RunClient",
     "RunMetadata",
     "ToolRegistry",
+    "ToolUse",
     "Topics",
+    "constraints_block",
+    "memory_block",
+    "mood_block",
+    "owner_session",
+    "parse_memory",
+    "parse_moment",
+    "serve",
 ]
 
-if not TYPE_CHECKING:  # type checkers then report names that do not exist
-
-    def __getattr__(name: str) -> Any:
-        """Import a public name at its first use: the services need the agents and asyncio."""
-        module = _MODULES.get(name)
-        if module is None:
-            raise AttributeError(f"module 'nexus.services' has no attribute {name!r}")
-        return getattr(import_module(f"nexus.{module}"), _ORIGINAL_NAMES.get(name, name))
+if not TYPE_CHECKING:  # type checkers then report names that do not exist; the services need the agents and asyncio
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "nexus.bus": "MemoryBus as NexusBus",
+            "nexus.services.client": "RunClient",
+            "nexus.services.configuration": "ConfigService",
+            "nexus.services.context": "ContextBuilder",
+            "nexus.services.context.mood": "Mood",
+            "nexus.services.llm": "LLMService",
+            "nexus.services.messages": "Run RunMetadata",
+            "nexus.services.orchestrator": "OrchestratorService",
+            "nexus.services.persistence": "PersistenceService owner_session",
+            "nexus.services.processes": "serve",
+            "nexus.services.tagged": "Ai Human ToolUse constraints_block memory_block mood_block parse_memory parse_moment",
+            "nexus.services.topics": "Topics",
+            "nexus.tools": "ToolRegistry",
+        },
+    )
 
 
 def __dir__() -> list[str]:

@@ -18,7 +18,7 @@ from nexus.context import AssembledContext
 from nexus.engine import Engine
 from nexus.engine.recovery import despite_learned_limit
 from nexus.engine.turn import Turn
-from nexus.errors import BadContext, BadReference
+from nexus.errors import BadReference, UnreadableFile
 from nexus.services.tagged import (
     memory_block,
     parse_capabilities,
@@ -92,7 +92,7 @@ def recorded_answer(nx: Engine, turn: Turn) -> CallArguments | None:
 def assemble_answer(nx: Engine, turn: Turn, unanswered: AssembledContext, answer: BuiltContext) -> AssembledContext:
     """Return the context of a turn's first call with the texts and tools of an answer; `unanswered` is the one without.
 
-    Raises BadContext if the engine cannot assemble what the answer says.
+    Raises UnreadableFile if the engine cannot assemble what the answer says.
     """
     wanted = _parts(answer.messages)
     ctx = assemble_turn(nx, turn, _options(turn, unanswered, answer, wanted))
@@ -140,7 +140,7 @@ def _options(turn: Turn, unanswered: AssembledContext, answer: BuiltContext, wan
 
 
 def _parts(messages: Sequence[Mapping[str, Any]]) -> _Parts:
-    """Split messages of OpenAI's format. Raises BadContext for any other form than the tagged dialogue."""
+    """Split messages of OpenAI's format. Raises UnreadableFile for any other form than the tagged dialogue."""
     texts = [_text_of(message.get("content")) for message in messages]
     if len(texts) < 2 or messages[0].get("role") not in ("system", "developer"):
         raise _refused("its messages are not a system message and the blocks of the tagged dialogue")
@@ -162,7 +162,7 @@ def _text_of(content: object) -> str:
 
 
 def _check_same(wanted: _Parts, assembled: _Parts, memory: str) -> None:
-    """Raise BadContext unless the assembled messages are the wanted ones.
+    """Raise UnreadableFile unless the assembled messages are the wanted ones.
 
     The ledger's memory may have fewer of the entries, for the budget, and notes of hooks may precede the current message.
     """
@@ -194,5 +194,7 @@ def _is_newest_of(text: str, other: str) -> bool:
     return others[len(others) - len(entries) :] == entries
 
 
-def _refused(why: str) -> BadContext:
-    return BadContext(f"answer of the context builder not used: {why} (docs/services.md says what is used)")
+def _refused(why: str) -> UnreadableFile:
+    return UnreadableFile(
+        f"answer of the context builder not used: {why} (docs/services.md says what is used)", code="bad_context"
+    )

@@ -24,7 +24,6 @@ from nexus.errors import (
     BusUnavailable,
     LedgerUnavailable,
     ModelCallFailed,
-    OutcomeUnknown,
 )
 from nexus.models import ModelReply
 from nexus.models.client import StreamItem
@@ -51,8 +50,8 @@ from nexus.types.message import Text
 from nexus.types.settings import CallArguments
 from nexus.types.stream_events import Retry, Token
 
-_OF_LEDGER_SERVER = (LedgerUnavailable.__name__, OutcomeUnknown.__name__)
-"""Names of a builder's errors about a server of the ledger that is away."""
+_OF_LEDGER_SERVER = ("ledger_unavailable", "outcome_unknown")
+"""Codes of a builder's errors about a server of the ledger that is away."""
 
 CONTEXT_TRY_S, CONTEXT_TOTAL_S = 10.0, 60.0
 CALL_S = 1_800.0
@@ -233,7 +232,7 @@ class BusAssembly:
     async def __call__(self, turn: AsyncTurn, changes: CallArguments) -> AssembledContext:
         """Return the context of the turn's next call.
 
-        Raises BadContext if the answer cannot be used (`nexus.services.answers`), LedgerUnavailable if the builder's ledger
+        Raises UnreadableFile if the answer cannot be used (`nexus.services.answers`), LedgerUnavailable if the builder's ledger
         cannot be reached, BusRequestFailed, and BusDeadlineExceeded or BusNoResponder if no builder answers.
         """
         stored, nx = turn.turn, self.nx.engine
@@ -259,7 +258,7 @@ class BusAssembly:
         try:
             answer = await request_again(self.bus, message, try_s=self.try_s, total_s=self.total_s)
         except BusRequestFailed as failed:
-            if failed.kind in _OF_LEDGER_SERVER:
+            if failed.error_code in _OF_LEDGER_SERVER:
                 # The builder could not read: the turn stays open, as when this process cannot.
                 raise LedgerUnavailable(failed.text) from failed
             raise

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from nexus.engine import Engine
 from nexus.engine.async_engine import AsyncEngine
-from nexus.errors import BadSetting, NotEditable
+from nexus.errors import BadSetting, NotAllowed
 from nexus.ledger.documents import CONFIGURATION, PROFILE, Change, change_document, hidden_threads
 from nexus.services.template import TEMPLATE_FILE, Scalar, flatten, is_scalar, nested, packaged_template
 from nexus.types import session_key
@@ -84,7 +84,7 @@ class ConfigService:
         return copy.deepcopy(value)
 
     async def load(self) -> None:
-        """Read the stored configuration. Raises BadConfig, LedgerError, such as LedgerNotTrusted."""
+        """Read the stored configuration. Raises BadConfig, LedgerError, such as LedgerUnusable."""
 
         def read(nx: Engine) -> dict[str, Any]:
             nx.check_trusted()  # the texts go to a model
@@ -95,7 +95,7 @@ class ConfigService:
     async def get_identity(self, owner_key: str) -> dict[str, Any]:
         """Return `owner_key` and `prompt_overrides` of a user, as `ContextBuilder` takes them; reads the configuration too.
 
-        Raises BadSessionKey, BadConfig, LedgerError, such as LedgerNotTrusted.
+        Raises BadSetting, BadConfig, LedgerError, such as LedgerUnusable.
         """
         principal = _principal(owner_key)
 
@@ -114,8 +114,8 @@ class ConfigService:
 
         Raises:
             BadSetting: The configuration has no prompt of that name, or the value is too long or not text.
-            NotEditable: The configuration does not let users change this prompt.
-            BadSessionKey, BadConfig, LedgerError: As named.
+            NotAllowed: The configuration does not let users change this prompt.
+            BadSetting, BadConfig, LedgerError: As named.
         """
         principal, text = _principal(owner_key), _override_text(name, value)
         await self.load()
@@ -130,7 +130,7 @@ class ConfigService:
     async def forget(self, owner_key: str) -> bool:
         """Erase a user's profile from the storage, with its earlier versions; return whether there was one.
 
-        Raises BadSessionKey, LedgerError.
+        Raises BadSetting, LedgerError.
         """
 
         def erase(nx: Engine, principal: str) -> bool:
@@ -199,7 +199,7 @@ class ConfigService:
     async def settings(self, owner_key: str = "") -> list[Setting]:
         """Return every setting with its source, sorted by name; of a user also the overrides.
 
-        For people: a ledger that is not trusted is read too. Raises BadSessionKey, BadConfig, LedgerError.
+        For people: a ledger that is not trusted is read too. Raises BadSetting, BadConfig, LedgerError.
         """
         stored = await self.nx.run(_stored_configuration, self.nx.engine)
         template = _template_of(stored)
@@ -221,8 +221,9 @@ class ConfigService:
         if prompt is None:
             raise BadSetting(_unknown("prompt", name, prompts))
         if not isinstance(prompt, dict) or cast("dict[str, Any]", prompt).get("editable") is not True:
-            raise NotEditable(
-                f"prompt {name!r} is not editable (its operator changes it: nexus services db set-default)"
+            raise NotAllowed(
+                f"prompt {name!r} is not editable (its operator changes it: nexus services db set-default)",
+                code="not_editable",
             )
 
 
@@ -265,7 +266,7 @@ def _mapping(value: object) -> dict[str, Any]:
 
 
 def _principal(owner_key: str) -> str:
-    """Return the principal whose profile a user has. Raises BadSessionKey."""
+    """Return the principal whose profile a user has. Raises BadSetting."""
     return session_key.key("dm", owner_key).name
 
 

@@ -18,7 +18,6 @@ from nexus.bus.message import now_ms
 from nexus.bus.port import error_reply
 from nexus.errors import (
     BadBusMessage,
-    BusClosed,
     BusDeadlineExceeded,
     BusError,
     BusNoResponder,
@@ -155,7 +154,7 @@ def _details(error: Exception) -> dict[str, Any]:
 
 def model_failure(failed: BusRequestFailed) -> ModelCallFailed | None:
     """Return the failed call of a model that an error envelope reports; None for any other."""
-    if failed.kind != ModelCallFailed.__name__:
+    if failed.error_code != ModelCallFailed.code:
         return None
     try:
         details = msgspec.convert(failed.details, _ModelFailure)
@@ -209,9 +208,9 @@ async def request_again(
             try:
                 deadline_ms = now_ms() + round(1000 * min(try_s, remaining_s))
                 return checked_reply(message, await bus.request(replace(unchanged, deadline_ms=deadline_ms)))
-            except BusClosed:
-                raise
             except (BusNoResponder, BusUnavailable, BusDeadlineExceeded) as failed:
+                if failed.code == "bus_closed":
+                    raise
                 error = failed
         if not isinstance(error, BusNoResponder):
             absent_since = 0.0

@@ -20,7 +20,7 @@ from nexus.broker import Broker
 from nexus.bus import Bus, Subscription
 from nexus.bus import Message as BusMessage
 from nexus.engine.async_engine import AsyncEngine
-from nexus.errors import BadSessionKey, EmptyEvent, NexusError, NotAccepted
+from nexus.errors import BadEvent, BadSetting, NexusError, NotAccepted
 from nexus.ledger.lease import async_session_lease
 from nexus.ledger.sessions import PENDING, QueuedEvent
 from nexus.services.bus_models import BusAssembly, BusModels
@@ -182,7 +182,7 @@ class OrchestratorService:
         request = read_content(message, RunRequest)
         run, label = request.run, owner_session(request.run.owner_key)
         if not run.current_input.strip():
-            raise EmptyEvent("run has no current_input (send the user's text)")
+            raise BadEvent("run has no current_input (send the user's text)", code="empty_event")
         profile = run.user_profile
         if not profile and self.config_service is not None:
             profile = await self.config_service.get_identity(run.owner_key)
@@ -255,7 +255,7 @@ class OrchestratorService:
         """
         check_ledger(command.ledger, self.nx.engine.store)
         if message.tenant in ("", self.nx.engine.store.tenant):
-            with suppress(NotAccepted, BadSessionKey):
+            with suppress(NotAccepted, BadSetting):  # the user's name may be no session's
                 label = owner_session(command.owner_key)
                 return (await self.broker.current(command.run_id, session=label)).event
         text = f"run {command.run_id[:80]!r} of user {command.owner_key[:80]!r} not found (name its id and owner_key)"

@@ -29,7 +29,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def owner_session(owner_key: str) -> str:
     """Return the label of the session with a user's conversation: `dm:` and the owner key.
 
-    Raises BadSessionKey for a key that no label can contain.
+    Raises BadSetting for a key that no label can contain.
     """
     return session_key.key("dm", owner_key).label
 
@@ -68,7 +68,7 @@ class PersistenceService:
         A row has `role` (human, ai, tool, system), `content`, `run_id` (the imported one, the id of the turn's event, or `turn N`),
         `timestamp` (ISO 8601, UTC; None if it is outside the calendar) and `metadata`, which has the `tool_calls` of an
         AI row and the `tool_call_id` and `tool_name` of a tool row. Messages before the newest clear are not returned,
-        those before a compaction are. Raises BadSessionKey, BadSetting, LedgerError, such as LedgerNotTrusted.
+        those before a compaction are. Raises BadSetting, LedgerError, such as LedgerUnusable.
         """
         if type(limit) is not int:
             raise BadSetting("limit is no number of rows (pass an int)")

@@ -25,7 +25,7 @@ from typing import Any, TypeAlias, cast
 
 from msgspec import Struct
 
-from nexus.errors import BadContext
+from nexus.errors import UnreadableFile
 from nexus.render.tool_list import capabilities_text
 from nexus.text.frames import escape, escape_line_breaks, unescape, unescape_line_breaks
 from nexus.text.frames.tags import HEADS
@@ -331,14 +331,16 @@ def entry_text(entry: Entry) -> str:
 
 
 def parse_memory(block: str) -> tuple[Entry, ...]:
-    """Parse a block, with or without a count. Raises BadContext for any other text."""
+    """Parse a block, with or without a count. Raises UnreadableFile for any other text."""
     head = _HEAD.match(block)
     if head is None:
-        raise BadContext(f"not a block of the shared memory: {block[:60]!r}")
+        raise UnreadableFile(f"not a block of the shared memory: {block[:60]!r}", code="bad_context")
     body = block[head.end() :]
     heads = list(_ENTRY.finditer(body))
     if (heads[0].start() if heads else body != NOTHING_YET) or head[1] not in (None, str(len(heads))):
-        raise BadContext(f"shared memory with {len(heads)} entries instead of {head[1] or 'none'}")
+        raise UnreadableFile(
+            f"shared memory with {len(heads)} entries instead of {head[1] or 'none'}", code="bad_context"
+        )
     entries: list[Entry] = []
     for hit, end in zip(heads, [*(later.start() - 1 for _, later in pairwise(heads)), len(body)], strict=False):
         text = body[hit.end() : end]
@@ -374,9 +376,9 @@ def annotation_text(uses: Sequence[ToolUse]) -> str:
 
 
 def parse_annotation(line: str) -> tuple[ToolUse, ...]:
-    """Parse a line of `annotation_text`. Raises BadContext for any other line."""
+    """Parse a line of `annotation_text`. Raises UnreadableFile for any other line."""
     if not (line.startswith(OPENING) and line.endswith("]")) or "\n" in line:
-        raise BadContext(f"not a line of tool calls: {line[:60]!r}")
+        raise UnreadableFile(f"not a line of tool calls: {line[:60]!r}", code="bad_context")
     text = line[len(OPENING) : -1]
     starts = [0, *(match.end() + len(_BETWEEN) - 1 for match in _unescaped(";").finditer(text))]
     ends = [*(start - len(_BETWEEN) for start in starts[1:]), len(text)]
@@ -391,7 +393,7 @@ def _parse_use(item: str) -> ToolUse:
     name, rest = text[: comma.end() - 1], text[comma.end() + 1 :]
     colon = _unescaped(":").search(rest)
     if colon is None:
-        raise BadContext(f"argument without a value: {item[:60]!r}")
+        raise UnreadableFile(f"argument without a value: {item[:60]!r}", code="bad_context")
     key, value = rest[: colon.end() - 1], rest[colon.end() :]
     return ToolUse(_unfield(name, _NAME), _unfield(key, _KEY), _unfield(value, _VALUE))
 
@@ -428,7 +430,7 @@ def capabilities_text_block(text: str) -> str:
 
 
 def parse_capabilities(block: str) -> str:
-    """Return the text of `capabilities_text`. Raises BadContext."""
+    """Return the text of `capabilities_text`. Raises UnreadableFile."""
     return _parse_block("[CAPABILITIES]\n", block)
 
 
@@ -438,19 +440,22 @@ def friends_block(text: str) -> str:
 
 
 def parse_friends(block: str) -> str:
-    """Return the description of the user. Raises BadContext."""
+    """Return the description of the user. Raises UnreadableFile."""
     return _parse_block(_FRIENDS, block)
 
 
 def tag_block(tag: str, text: str) -> str:
-    """Return a block with your own tag, such as `WEATHER`. Raises BadContext for a tag of the format, or no tag."""
+    """Return a block with your own tag, such as `WEATHER`. Raises UnreadableFile for a tag of the format, or no tag."""
     if not _TAG.fullmatch(tag) or f"[{tag}" in HEADS:
-        raise BadContext(f"tag {tag[:80]!r} invalid (use capitals, digits and _, and none of the format's own tags)")
+        raise UnreadableFile(
+            f"tag {tag[:80]!r} invalid (use capitals, digits and _, and none of the format's own tags)",
+            code="bad_context",
+        )
     return f"[{tag}]\n{escape(text)}"
 
 
 def parse_tag(tag: str, block: str) -> str:
-    """Return the text of `tag_block`. Raises BadContext."""
+    """Return the text of `tag_block`. Raises UnreadableFile."""
     return _parse_block(f"[{tag}]\n", block)
 
 
@@ -460,7 +465,7 @@ def mood_block(text: str) -> str:
 
 
 def parse_mood(block: str) -> str:
-    """Return the text of `mood_block`. Raises BadContext."""
+    """Return the text of `mood_block`. Raises UnreadableFile."""
     return _parse_block("[MOOD]\n", block)
 
 
@@ -470,7 +475,7 @@ def constraints_block(text: str) -> str:
 
 
 def parse_constraints(block: str) -> str:
-    """Return the text of `constraints_block`. Raises BadContext."""
+    """Return the text of `constraints_block`. Raises UnreadableFile."""
     return _parse_block("[CONSTRAINTS]\n", block)
 
 
@@ -480,14 +485,14 @@ def moment_block(time: str, text: str) -> str:
 
 
 def parse_moment(block: str) -> tuple[str, str]:
-    """Return time and text of `moment_block`. Raises BadContext."""
+    """Return time and text of `moment_block`. Raises UnreadableFile."""
     match = _MOMENT.fullmatch(block)
     if match is None:
-        raise BadContext(f"not a block of the current message: {block[:60]!r}")
+        raise UnreadableFile(f"not a block of the current message: {block[:60]!r}", code="bad_context")
     return match[1], unescape(match[2])
 
 
 def _parse_block(head: str, block: str) -> str:
     if not block.startswith(head):
-        raise BadContext(f"{block[:60]!r} does not begin with {head!r}")
+        raise UnreadableFile(f"{block[:60]!r} does not begin with {head!r}", code="bad_context")
     return unescape(block.removeprefix(head))

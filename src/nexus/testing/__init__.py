@@ -1,32 +1,43 @@
-"""Fakes for programs that use Nexus: a fixed clock, a word counter, and the modules of this package.
+"""For programs that use Nexus: a fixed clock, a word counter, a scripted model server, and checks of ledgers and buses.
 
-`model_server` contains a scripted model server, `ledger_conformance` the checks for ledger stores, `bus_conformance` those
-for buses. The fake ledger is `nexus.ledger.sqlite.SqliteLedger(":memory:")`, the fake bus `nexus.bus.MemoryBus`. Nothing here needs pytest, and nothing in Nexus imports this package.
+The fake ledger is `nexus.extend.SqliteLedger(":memory:")`, the fake bus `nexus.bus.MemoryBus`. Nothing here needs pytest, and
+nothing in Nexus imports this package.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 
-class FixedClock:
-    """Clock that changes only when it is set or advanced. Pass it as `clock_ms`."""
+from nexus.types.registry import lazy_names
 
-    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
-        self.now_ms = now_ms
+if TYPE_CHECKING:
+    from nexus.testing.bus_conformance import run as check_bus
+    from nexus.testing.fakes import FixedClock, WordCounter
+    from nexus.testing.ledger_conformance import run as check_ledger
+    from nexus.testing.scripted_server import ModelServer, Response, model_server, reply
 
-    def __call__(self) -> int:
-        """Return the current time in milliseconds since 1970."""
-        return self.now_ms
+__all__ = [
+    "FixedClock",
+    "ModelServer",
+    "Response",
+    "WordCounter",
+    "check_bus",
+    "check_ledger",
+    "model_server",
+    "reply",
+]
 
-    def advance(self, ms: int) -> None:
-        """Move the clock forward."""
-        self.now_ms += ms
+if not TYPE_CHECKING:  # type checkers then report names that do not exist
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "nexus.testing.bus_conformance": "run as check_bus",
+            "nexus.testing.fakes": "FixedClock WordCounter",
+            "nexus.testing.ledger_conformance": "run as check_ledger",
+            "nexus.testing.scripted_server": "ModelServer Response model_server reply",
+        },
+    )
 
 
-class WordCounter:
-    """Token counter that counts words separated by white space. Pass it as `counter`."""
-
-    name = "words"
-
-    def count(self, text: str) -> int:
-        """Return the number of words."""
-        return len(text.split())
+def __dir__() -> list[str]:
+    return list(__all__)

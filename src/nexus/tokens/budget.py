@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
-from nexus.errors import BadBudget
+from nexus.errors import BadSetting
 from nexus.tokens.model import Model
 
 RESERVE_RESPONSE_TOKENS = 8_000
@@ -82,23 +82,26 @@ def compute_budget(
     """Return the budget of a call to a model, with nothing used yet.
 
     Default reserves are 8,000 tokens for the reply and 16,000 for tool results, each at most an eighth of the window.
-    `available_tokens` sets the context's limit directly, whatever the reserves are. Raises BadBudget for a negative reserve,
+    `available_tokens` sets the context's limit directly, whatever the reserves are. Raises BadSetting for a negative reserve,
     for nothing available, and for reserves that take the whole window.
     """
     window = model.context_tokens
     response = min(RESERVE_RESPONSE_TOKENS, window // _RESERVED_PART) if reserve_response is None else reserve_response
     results = min(RESERVE_TOOLS_TOKENS, window // _RESERVED_PART) if reserve_tools is None else reserve_tools
     if response < 0 or results < 0:
-        raise BadBudget(f"negative reserve: {response:,} tokens for the reply, {results:,} for tool results")
+        raise BadSetting(
+            f"negative reserve: {response:,} tokens for the reply, {results:,} for tool results", code="bad_budget"
+        )
     if available_tokens is not None:
         if available_tokens <= 0:
-            raise BadBudget(f"budget of {available_tokens:,} tokens too small (set one above zero)")
+            raise BadSetting(f"budget of {available_tokens:,} tokens too small (set one above zero)", code="bad_budget")
         return TokenBudget(window, response, results, available_tokens, direct=True)
     # Some models take less input than their window less the reply (GPT-5: 272,000 of 400,000).
     available = min(window - response, model.max_input_tokens) - results
     if available <= 0:
-        raise BadBudget(
+        raise BadSetting(
             f"reserves too large: {response:,} tokens for the reply and {results:,} for tool results of "
-            f"{min(window, model.max_input_tokens):,} that {model.name or 'the model'} takes (make them smaller)"
+            f"{min(window, model.max_input_tokens):,} that {model.name or 'the model'} takes (make them smaller)",
+            code="bad_budget",
         )
     return TokenBudget(window, response, results, available)

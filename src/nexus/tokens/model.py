@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import Struct, field
 
-from nexus.errors import BadModelEntry
+from nexus.errors import BadSetting
 from nexus.tokens.counter import BASE_COUNTER
 from nexus.tokens.model_names import MOVING, is_bedrock, shortenings, spellings, split_window, strip_date
 from nexus.tokens.model_table import (
@@ -107,7 +107,7 @@ def resolve(name: str, overrides: Mapping[str, Override] | None = None) -> Model
     In order: the user's entry for the name or a plainer spelling of it; the snapshot, by the name as written, then without
     route, Bedrock frame, tag and version, then without date or moving word; the longest known beginning of the name, with
     a warning; a model of `UNKNOWN_CONTEXT_TOKENS` with `known=False` and a warning. A name that ends with `[1m]` has a
-    window of a million tokens. Raises BadModelEntry if the user's entry has an unknown field or an impossible value.
+    window of a million tokens. Raises BadSetting if the user's entry has an unknown field or an impossible value.
     """
     for spelling in all_spellings(name) if overrides else ():
         for key, entry in (overrides or {}).items():
@@ -318,18 +318,21 @@ def _overridden(name: str, key: str, values: Mapping[str, Any]) -> Model:
     try:
         entry = msgspec.convert(dict(values), ModelEntry)
     except msgspec.ValidationError as error:
-        raise BadModelEntry(f"entry for model {key!r} invalid: {error}") from error
+        raise BadSetting(f"entry for model {key!r} invalid: {error}", code="bad_model_entry") from error
     sizes = (entry.context_tokens, entry.max_input_tokens, entry.token_factor)
     if any(size is not None and size <= 0 for size in sizes) or (entry.max_output_tokens or 0) < 0:
-        raise BadModelEntry(f"entry for model {key!r} invalid: a size is not above zero in {dict(values)!r}")
+        raise BadSetting(
+            f"entry for model {key!r} invalid: a size is not above zero in {dict(values)!r}", code="bad_model_entry"
+        )
     base = _resolve(entry.same_as or name)
     context = entry.context_tokens or base.context_tokens
     # A prompt may fill the whole window unless the model, or the entry, says otherwise.
     fills_window = base.max_input_tokens == base.context_tokens
     max_input = entry.max_input_tokens or (context if fills_window else min(base.max_input_tokens, context))
     if max_input > context:
-        raise BadModelEntry(
-            f"entry for model {key!r} invalid: {max_input:,} tokens of input in a window of {context:,}"
+        raise BadSetting(
+            f"entry for model {key!r} invalid: {max_input:,} tokens of input in a window of {context:,}",
+            code="bad_model_entry",
         )
     handled = ("same_as", "context_tokens", "max_input_tokens", "prices")
     changes: dict[str, Any] = {

@@ -15,7 +15,7 @@ from typing import Any, Literal, cast
 
 from msgspec import Struct
 
-from nexus.errors import BadTurnLog, UnreadableFile
+from nexus.errors import UnreadableFile
 from nexus.interop.json_lines import MAX_LINE_BYTES, open_as_utf8
 from nexus.providers.received import items_of, mapping
 from nexus.turnlog import times
@@ -134,7 +134,7 @@ def violations(text: str, *, damaged: bool = False) -> Iterator[Violation]:
             yield from entry.violations
             last = entry.position
             line = entry.line
-    except BadTurnLog as error:
+    except UnreadableFile as error:
         yield Violation(last + 1 if last >= 0 else -1, None, line, 0, "error", str(error))
         return
     if last < 0:
@@ -142,7 +142,7 @@ def violations(text: str, *, damaged: bool = False) -> Iterator[Violation]:
 
 
 def read_entries(text: str) -> Iterator[ReadEntry]:
-    """Yield the entries of a turn log's text with their violations. Raises BadTurnLog if it is not a JSON array."""
+    """Yield the entries of a turn log's text with their violations. Raises UnreadableFile if it is not a JSON array."""
     track = _Track()
     for position, item in enumerate(items(text)):
         pairs = members(item.text)

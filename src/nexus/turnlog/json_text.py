@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from nexus.errors import BadTurnLog
+from nexus.errors import UnreadableFile
 
 Members: TypeAlias = tuple[tuple[str, str], ...]
 """Members of an object in order: name, and JSON text of the value without spaces."""
@@ -46,14 +46,14 @@ class JsonItem(Struct, frozen=True):
 def items(text: str) -> Iterator[JsonItem]:
     """Yield the items of a JSON array.
 
-    Raises BadTurnLog with the position if the text is not JSON or not an array, possibly after some items.
+    Raises UnreadableFile with the position if the text is not JSON or not an array, possibly after some items.
     """
     at = _after_space(text, 0)
     line = 1
     counted_to = 0
     if text[at : at + 1] != "[":
         _parse_value(text, at)
-        raise BadTurnLog("not a JSON array of entries")
+        raise UnreadableFile("not a JSON array of entries", code="bad_turn_log")
     at = _after_space(text, at + 1)
     sign = text[at : at + 1]
     if sign == "]":
@@ -66,10 +66,12 @@ def items(text: str) -> Iterator[JsonItem]:
         at = _after_space(text, end)
         sign = text[at : at + 1]
         if sign not in (",", "]"):
-            raise BadTurnLog(f"not JSON: `,` or `]` missing at {_where(text, at)}")
+            raise UnreadableFile(f"not JSON: `,` or `]` missing at {_where(text, at)}", code="bad_turn_log")
         at = _after_space(text, at + 1) if sign == "," else at + 1
     if _after_space(text, at) != len(text):
-        raise BadTurnLog(f"not JSON: more text after the array, at {_where(text, _after_space(text, at))}")
+        raise UnreadableFile(
+            f"not JSON: more text after the array, at {_where(text, _after_space(text, at))}", code="bad_turn_log"
+        )
 
 
 def members(text: str) -> Members | None:
@@ -96,7 +98,7 @@ def members(text: str) -> Members | None:
             if sign not in (",", "}"):
                 return None
             at = _after_space(text, at + 1) if sign == "," else at
-    except BadTurnLog:
+    except UnreadableFile:
         return None
     return tuple(pairs) if _after_space(text, at + 1) == len(text) else None
 
@@ -186,15 +188,15 @@ def _after_space(text: str, at: int) -> int:
 
 
 def _parse_value(text: str, at: int) -> tuple[Any, int]:
-    """Return the value at an offset, its numbers as text, and its end. Raises BadTurnLog if there is none."""
+    """Return the value at an offset, its numbers as text, and its end. Raises UnreadableFile if there is none."""
     try:
         return _decoder.raw_decode(text, at)
     except json.JSONDecodeError as error:
-        raise BadTurnLog(f"not JSON: {error.msg} at {_where(text, error.pos)}") from None
+        raise UnreadableFile(f"not JSON: {error.msg} at {_where(text, error.pos)}", code="bad_turn_log") from None
     except RecursionError:
-        raise BadTurnLog(f"nested too deeply, at {_where(text, at)}") from None
+        raise UnreadableFile(f"nested too deeply, at {_where(text, at)}", code="bad_turn_log") from None
     except ValueError as error:
-        raise BadTurnLog(f"not JSON: {error}, at {_where(text, at)}") from None
+        raise UnreadableFile(f"not JSON: {error}, at {_where(text, at)}", code="bad_turn_log") from None
 
 
 def _where(text: str, at: int) -> str:

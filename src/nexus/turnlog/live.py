@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from nexus.context import AssembledContext
 from nexus.engine import Engine
-from nexus.errors import BadTurnLog, NoSuchSession, UnreadableFile
+from nexus.errors import NoSuchSession, UnreadableFile
 from nexus.models import ModelClient, ModelReply, StreamItem
 from nexus.render.console import Signs
 from nexus.turnlog import times
@@ -66,7 +66,7 @@ class TurnLog:
         error: Text of the last write that failed; the next step tries again. Empty if the file is complete.
 
     Raises:
-        BadTurnLog: The file is another conversation's log, or no log.
+        UnreadableFile: The file is another conversation's log, or no log.
         UnreadableFile: The file cannot be read or written.
     """
 
@@ -227,12 +227,14 @@ class TurnLog:
             place = _behind_prompt(place, prompt)
         conversation = [number for number, item in enumerate(logged) if not _system_entry(item)]
         if conversation and place.count <= conversation[0]:
-            raise BadTurnLog(f"{self.file} is the log of another conversation (choose another file)")
+            raise UnreadableFile(
+                f"{self.file} is the log of another conversation (choose another file)", code="bad_turn_log"
+            )
         self._close_after(text, logged[place.count - 1].end if place.count else 0)
         return place
 
     def _file_text(self) -> str | None:
-        """Return the text of the file, which is created; None without one. Raises BadTurnLog, UnreadableFile."""
+        """Return the text of the file, which is created; None without one. Raises UnreadableFile."""
         if self.file is None:
             return None
         try:
@@ -244,7 +246,7 @@ class TurnLog:
         except OSError as error:
             raise UnreadableFile(f"{self.file} cannot be written: {error.strerror or error}") from error
         if text.strip() and not text.lstrip().startswith("["):
-            raise BadTurnLog(f"{self.file} is not a turn log (choose another file)")
+            raise UnreadableFile(f"{self.file} is not a turn log (choose another file)", code="bad_turn_log")
         return text
 
     def _close_after(self, text: str, end: int) -> None:
@@ -308,7 +310,7 @@ class _WatchedModels:
 def _complete_items(text: str) -> list[JsonItem]:
     """Return the items of an array up to where it breaks off."""
     logged: list[JsonItem] = []
-    with suppress(BadTurnLog):
+    with suppress(UnreadableFile):
         for item in items(text):
             logged.append(item)  # noqa: PERF402 - those before the end are kept
     return logged

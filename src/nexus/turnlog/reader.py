@@ -19,7 +19,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from nexus.errors import BadTurnLog, UnreadableFile
+from nexus.errors import UnreadableFile
 from nexus.interop.json_lines import OnRead
 from nexus.interop.readers import FileReader
 from nexus.interop.transcript import Piece, Problem, Step, Transcript, group_into_turns
@@ -77,7 +77,7 @@ def read(path: Path, on_read: OnRead | None = None) -> Iterator[Transcript]:
 
     Raises:
         UnreadableFile: The file cannot be read or contains no valid entry.
-        BadTurnLog: The file is not a JSON array of entries, and has no complete one.
+        UnreadableFile: The file is not a JSON array of entries, and has no complete one.
     """
     text, damaged = read_text(path)
     if on_read is not None:
@@ -87,7 +87,7 @@ def read(path: Path, on_read: OnRead | None = None) -> Iterator[Transcript]:
         log.problems.append(Problem(1, "not UTF-8", "bytes that are not UTF-8 were kept as lone surrogates"))
     # Entries that may be one unit: a generated system entry with the next one, calls made together.
     group: list[ReadEntry] = []
-    broken: BadTurnLog | None = None
+    broken: UnreadableFile | None = None
     try:
         for entry in read_entries(text):
             joins = object_of(entry.extra).get("more") is True or (len(group) == 1 and _is_generated(group[0]))
@@ -95,12 +95,12 @@ def read(path: Path, on_read: OnRead | None = None) -> Iterator[Transcript]:
                 _take(log, group)
                 group = []
             group.append(entry)
-    except BadTurnLog as error:
+    except UnreadableFile as error:
         broken = error
     if group:
         _take(log, group)
     if broken is not None and not log.steps:
-        raise BadTurnLog(f"{path} is not a turn log: {broken}") from None
+        raise UnreadableFile(f"{path} is not a turn log: {broken}", code="bad_turn_log") from None
     if broken is not None:
         last = group[-1]
         log.problems.append(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, cast
 
-from nexus.errors import BadTurnLog
+from nexus.errors import UnreadableFile
 from nexus.turnlog import times
 from nexus.turnlog.entries import FIELDS, POST, BareEntry, LogEntry, parse_bare, parse_entry_line, reasoning_parameter
 from nexus.turnlog.json_text import items, members, string_of
@@ -56,7 +56,7 @@ def _entry_texts(text: str) -> Iterator[str]:
     if text.startswith("["):
         try:
             yield from [item.text for item in items(text)]
-        except BadTurnLog:
+        except UnreadableFile:
             yield text
     elif members(text) is not None:  # a single entry may be on several lines
         yield text

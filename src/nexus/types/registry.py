@@ -1,4 +1,4 @@
-"""Tables that rooms above the core add to: message formats, sources, profiles, formats of files.
+"""What is imported by its name, when it is first used: public names, and rows that rooms above the core add to tables.
 
 The core names none of these rooms. `nexus` lists their modules of registrations, which are imported when a table is first
 read. A row may be the name of a value, `module:attribute`; it is imported when somebody asks for it.
@@ -6,10 +6,10 @@ read. A row may be the name of a value, `module:attribute`; it is imported when 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from threading import RLock
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -86,3 +86,26 @@ def _qualified_name(definition: object) -> str:
     """Return module and name of a function, or of an object's class."""
     function_or_type = definition if hasattr(definition, "__qualname__") else type(definition)
     return f"{function_or_type.__module__}.{getattr(function_or_type, '__qualname__', '')}"
+
+
+def lazy_names(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a package.
+
+    Args:
+        package: Name of the package.
+        modules: Names, divided by spaces, by the module that has them. `as` gives one another name: `open_engine as open`.
+    """
+    places: dict[str, tuple[str, str]] = {}
+    for module, names in modules.items():
+        words = names.replace(" as ", ":").split()
+        for word in words:
+            original, _, name = word.partition(":")
+            places[name or original] = (module, original)
+
+    def __getattr__(name: str) -> Any:  # noqa: N807 - the package's hook of this name
+        if name not in places:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module, original = places[name]
+        return getattr(import_module(module), original)
+
+    return __getattr__

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias, get_args
 
 from msgspec import Struct
 
-from nexus.errors import BadSessionKey
+from nexus.errors import BadSetting
 from nexus.types.settings import AgentRole
 
 SessionKind: TypeAlias = Literal["dm", "group", "worker", "system"]
@@ -46,7 +46,7 @@ class SessionKey(Struct, frozen=True):
 
 
 def parse(label: str) -> SessionKey | None:
-    """Return the parts of a label; None if it is free. Raises BadSessionKey for an invalid name after a known prefix."""
+    """Return the parts of a label; None if it is free. Raises BadSetting for an invalid name after a known prefix."""
     kind, colon, name = label.partition(":")
     if not colon or kind not in KINDS:
         return None
@@ -56,7 +56,7 @@ def parse(label: str) -> SessionKey | None:
 def key(kind: SessionKind, name: str) -> SessionKey:
     """Return the session key of a name; nothing in it is a pattern or a path.
 
-    Raises BadSessionKey if the name is empty or too long, begins or ends with white space, or has control characters.
+    Raises BadSetting if the name is empty or too long, begins or ends with white space, or has control characters.
     """
     problem = ""
     if not name:
@@ -68,16 +68,19 @@ def key(kind: SessionKind, name: str) -> SessionKey:
     elif any(unicodedata.category(char) in _INVISIBLE and char not in _JOINERS for char in name):
         problem = "has control characters or line breaks"
     if problem:
-        raise BadSessionKey(f"session key {f'{kind}:{name}'[:80]!r} invalid: the part after '{kind}:' {problem}")
+        raise BadSetting(
+            f"session key {f'{kind}:{name}'[:80]!r} invalid: the part after '{kind}:' {problem}", code="bad_session_key"
+        )
     return SessionKey(kind, name)
 
 
 def check(label: str, role: AgentRole) -> None:
-    """Raise BadSessionKey if a label is invalid, or the session does not admit an agent of that role."""
+    """Raise BadSetting if a label is invalid, or the session does not admit an agent of that role."""
     session_key = parse(label)
     if session_key is not None and role not in ROLES_BY_KIND[session_key.kind]:
         fitting = " or ".join(ROLES_BY_KIND[session_key.kind])
         remedy = "name its own session, for example 'worker:report-1'" if role == "worker" else "name another session"
-        raise BadSessionKey(
-            f"role '{role}' not admitted in session {label!r}: sessions '{session_key.kind}:' are for {fitting} ({remedy})"
+        raise BadSetting(
+            f"role '{role}' not admitted in session {label!r}: sessions '{session_key.kind}:' are for {fitting} ({remedy})",
+            code="bad_session_key",
         )

@@ -17,7 +17,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from nexus.errors import UnknownArgument
+from nexus.errors import BadSetting
 from nexus.types.sanitize import MAX_LEVELS, sanitize_text
 
 MAX_PARSED_LEVELS = 200
@@ -40,7 +40,7 @@ _KEPT_TYPES = (bytes, bytearray, memoryview, datetime, date, time, timedelta, De
 
 
 def check_options(function: str, options: Mapping[str, object], kind: type, others: str = "") -> None:
-    """Raise UnknownArgument if an option of a public function is not a key of the TypedDict `kind`.
+    """Raise BadSetting if an option of a public function is not a key of the TypedDict `kind`.
 
     `others` are the function's other keyword arguments, which may have been meant.
     """
@@ -49,7 +49,7 @@ def check_options(function: str, options: Mapping[str, object], kind: type, othe
         # Swapped letters first: `modle` is `model`, although `mode` is nearer.
         close = [name for name in names if sorted(name) == sorted(wrong)] or get_close_matches(wrong[:80], names, 1)
         hint = f"did you mean {close[0]!r}?" if close else f"its arguments: {', '.join(sorted(names))}"
-        raise UnknownArgument(f"{function}() has no argument {wrong!r} ({hint})")
+        raise BadSetting(f"{function}() has no argument {wrong!r} ({hint})", code="unknown_argument")
 
 
 def checked(value: object, kind: type[T], max_integer: int = MAX_INTEGER) -> T:

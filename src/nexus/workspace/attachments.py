@@ -14,7 +14,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from nexus.errors import BadImage, UnreadableFile
+from nexus.errors import UnreadableFile
 from nexus.text.one_line import collapse_whitespace
 from nexus.tokens.image_price import provider_model_name
 from nexus.tokens.images import effective_size, has_image_rules, scaled_size
@@ -109,7 +109,7 @@ def image_from_file(
     """Return the image as a model sees it: upright, without metadata, no larger than `model` uses.
 
     A small image without metadata keeps its bytes; a JPEG stays one, other types become PNG, animations their first frame.
-    `inside` is the folder that the file has to be in. Raises BadImage for a file that is not regular, larger than the limits
+    `inside` is the folder that the file has to be in. Raises UnreadableFile for a file that is not regular, larger than the limits
     of `config`, damaged, or not PNG, JPEG, GIF or WebP by its content.
     """
     return read_image(path, model=model, config=config, inside=inside)[0]
@@ -124,7 +124,7 @@ def read_image(
     try:
         data = read_file(path, config.max_bytes, inside=inside)
     except UnreadableFile as error:
-        raise BadImage(str(error)) from error
+        raise UnreadableFile(str(error), code="bad_image") from error
     info = resolve(model) if model and not config.longest_edge else None
 
     def fits(width: int, height: int) -> tuple[int, int]:
@@ -147,7 +147,7 @@ def images_of(
     for path in paths:
         try:
             image, warning = read_image(path, model=model, config=config, inside=inside)
-        except BadImage as error:
+        except UnreadableFile as error:
             warnings.append(ContextWarning(str(path), f"not shown: {error}"))
             continue
         images.append(image)
@@ -164,7 +164,7 @@ def media_parts(
     """
     root = workspace.files.root if workspace.files is not None else Path.cwd()
     images, warnings = images_of(paths, model=model, config=workspace.config.images, inside=root if inside else None)
-    # The model reads the warnings as notes, so the texts of BadImage and UnreadableFile keep their bytes.
+    # The model reads the warnings as notes, so the texts of UnreadableFile keep their bytes.
     notes = [
         Text(f"[{collapse_whitespace(warning.message)} ({collapse_whitespace(warning.source)})]")
         for warning in warnings
@@ -180,7 +180,7 @@ def with_dimensions(image: Image) -> Image:
 
     try:
         header = read_header(base64.b64decode(image.data, validate=True))
-    except (BadImage, ValueError):
+    except (UnreadableFile, ValueError):
         return image
     return replace(image, width=header.width, height=header.height)
 

@@ -18,7 +18,7 @@ import PIL.Image
 import PIL.ImageOps
 from msgspec import Struct
 
-from nexus.errors import BadImage
+from nexus.errors import UnreadableFile
 from nexus.tokens.images import scaled_size
 
 TYPES = {"PNG": "image/png", "JPEG": "image/jpeg", "GIF": "image/gif", "WEBP": "image/webp"}
@@ -74,7 +74,7 @@ class Pixels(Struct, frozen=True):
 
 
 def read_header(data: bytes, name: str = "the image") -> Header:
-    """Return the header without decoding. Raises BadImage unless the content is PNG, JPEG, GIF or WebP."""
+    """Return the header without decoding. Raises UnreadableFile unless the content is PNG, JPEG, GIF or WebP."""
     with _open_image(data, name) as image:
         kind = "JPEG" if image.format == "MPO" else image.format or ""  # a photograph with smaller ones behind it
         return Header(kind, *image.size, kind != "JPEG" and getattr(image, "is_animated", False))
@@ -83,7 +83,7 @@ def read_header(data: bytes, name: str = "the image") -> Header:
 def prepare_image(data: bytes, name: str, fits: Callable[[int, int], tuple[int, int]], max_pixels: int) -> Pixels:
     """Return the image as it is sent: upright, without metadata, one frame, scaled to the size that `fits` returns.
 
-    Raises BadImage for another type, more pixels than `max_pixels` (by the header), or damaged data.
+    Raises UnreadableFile for another type, more pixels than `max_pixels` (by the header), or damaged data.
     """
     header = _checked_header(data, name, max_pixels)
     image = _decoded(data, name)
@@ -99,7 +99,7 @@ def prepare_image(data: bytes, name: str, fits: Callable[[int, int], tuple[int, 
 def inspect_image(data: bytes, max_pixels: int, name: str = "the image") -> Inspection:
     """Return what an image is, after decoding all of it.
 
-    Raises BadImage for another type, more pixels than `max_pixels` (by the header), or damaged data.
+    Raises UnreadableFile for another type, more pixels than `max_pixels` (by the header), or damaged data.
     """
     header = _checked_header(data, name, max_pixels)
     image = _decoded(data, name)
@@ -122,7 +122,9 @@ def _checked_header(data: bytes, name: str, max_pixels: int) -> Header:
     """Return the header. It is read before any pixel is decoded: a small file can promise a huge image."""
     header = read_header(data, name)
     if max_pixels and header.width * header.height > max_pixels:
-        raise BadImage(f"{name} has {header.width}x{header.height} pixels, over {max_pixels:,}: make it smaller")
+        raise UnreadableFile(
+            f"{name} has {header.width}x{header.height} pixels, over {max_pixels:,}: make it smaller", code="bad_image"
+        )
     return header
 
 
@@ -133,7 +135,7 @@ def _decoded(data: bytes, name: str) -> PIL.Image.Image:
             warnings.simplefilter("ignore")
             image.load()
     except _DECODING as error:
-        raise BadImage(f"{name} is damaged or cut short: {error}") from error
+        raise UnreadableFile(f"{name} is damaged or cut short: {error}", code="bad_image") from error
     return image
 
 
@@ -168,11 +170,15 @@ def _open_image(data: bytes, name: str) -> PIL.Image.Image:
             warnings.simplefilter("ignore")
             return PIL.Image.open(BytesIO(data), formats=list(TYPES))
     except PIL.Image.DecompressionBombError as error:
-        raise BadImage(f"{name} says that it has far more pixels than are ever shown: make it smaller") from error
+        raise UnreadableFile(
+            f"{name} says that it has far more pixels than are ever shown: make it smaller", code="bad_image"
+        ) from error
     except _DECODING as error:
         is_unidentified = isinstance(error, PIL.UnidentifiedImageError)
         why = "its content is of another type, or damaged" if is_unidentified else str(error)
-        raise BadImage(f"{name} is no PNG, JPEG, GIF or WebP image that can be read: {why}") from error
+        raise UnreadableFile(
+            f"{name} is no PNG, JPEG, GIF or WebP image that can be read: {why}", code="bad_image"
+        ) from error
 
 
 def _bare_image(image: PIL.Image.Image, kind: str) -> PIL.Image.Image:

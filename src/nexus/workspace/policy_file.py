@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nexus.errors import BadPolicy
+from nexus.errors import bad_policy
 from nexus.policy import Policy
 from nexus.policy.parse import merge_policies, parse_policy
 from nexus.workspace.config import OutsideFolder, SettingsFile, describe_error
@@ -34,7 +34,7 @@ class Policies:
     _cached: tuple[Policy, ...] = field(default=())
 
     def read(self) -> tuple[Policy, ...]:
-        """Return the policies, the user's before the workspace's. Raises BadPolicy for an unusable file."""
+        """Return the policies, the user's before the workspace's. Raises BadConfig for an unusable file."""
         if not self.files:
             return self.app_policy
         states = tuple(_state(path, name) for path, name in self.files)
@@ -47,16 +47,16 @@ class Policies:
         return self._cached
 
     def load_file(self, path: Path, name: str) -> Policy:
-        """Return the policy of one file. Raises BadPolicy."""
+        """Return the policy of one file. Raises BadConfig."""
         inside = self.inside if self.inside is not None and path.is_relative_to(self.inside) else None
         try:
             text = SettingsFile(path, name, inside).text()
         except OutsideFolder as error:
-            raise BadPolicy(name, "", "a file inside the workspace, not a link out of it") from error
+            raise bad_policy(name, "", "a file inside the workspace, not a link out of it") from error
         except (OSError, ValueError) as error:
-            raise BadPolicy(name, "", f"a readable text file ({describe_error(error)})") from error
+            raise bad_policy(name, "", f"a readable text file ({describe_error(error)})") from error
         if text is None:
-            raise BadPolicy(name, "", "an existing file")
+            raise bad_policy(name, "", "an existing file")
         return parse_policy(text, name)
 
 
@@ -81,7 +81,7 @@ def _state(path: Path, name: str) -> State | None:
     except (FileNotFoundError, NotADirectoryError):
         # A broken link is no missing file: its absence would lift the restrictions.
         if path.is_symlink():
-            raise BadPolicy(name, "", "a file, not a broken link") from None
+            raise bad_policy(name, "", "a file, not a broken link") from None
         return None
     except (OSError, ValueError) as error:
-        raise BadPolicy(name, "", f"a readable file ({error})") from error
+        raise bad_policy(name, "", f"a readable file ({error})") from error

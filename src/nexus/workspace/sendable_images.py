@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nexus.errors import BadImage
+from nexus.errors import UnreadableFile
 from nexus.tokens.image_limits import ImageLimits
 from nexus.types.message import Image
 
@@ -156,7 +156,7 @@ def _inspected(data: str, decoded_px: int) -> Finding:
         return Finding(_HEIC_BRANDS[content[8:12]], is_plain_base64=text == data)
     try:
         found_image = inspect_image(content, decoded_px)
-    except BadImage as error:
+    except UnreadableFile as error:
         return Finding(reason=_reason(data, content, error))
     return Finding(
         found_image.media_type,
@@ -180,7 +180,7 @@ _findings: _Memo[Finding, int] = _Memo(_inspected, MAX_FINDINGS, lambda _finding
 _copies: _Memo[Image, tuple[int, int]] = _Memo(_copied, MAX_FINDINGS, lambda image: len(image.data))
 
 
-def _reason(data: str, content: bytes, error: BadImage) -> str:
+def _reason(data: str, content: bytes, error: UnreadableFile) -> str:
     head = content[:1_000].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     if head.startswith((b"<svg", b"<?xml", b"<!doctype svg")) or b"<svg" in head:
         return _unread("SVG")

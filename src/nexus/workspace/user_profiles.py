@@ -20,7 +20,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from msgspec import Struct
 
-from nexus.errors import BadSetting, DocumentChanged, UnreadableFile
+from nexus.errors import BadSetting, HeadMoved, UnreadableFile
 from nexus.ledger.documents import PROFILE, change_document
 from nexus.ledger.store import LedgerStore
 from nexus.types.block import ContextWarning
@@ -113,7 +113,7 @@ class UserProfiles:
         """Store a principal's profile unless the ledger has one; return `imported`, or `kept`. Raises LedgerError."""
         try:
             self._store.put_document(PROFILE, principal, _storable(profile), expected_number=0)
-        except DocumentChanged:
+        except HeadMoved:
             return "kept"
         return "imported"
 

@@ -15,7 +15,7 @@ import nexus
 from nexus import AgentResult, Message, Text, ToolCall, ToolResult, assistant, repaired, tool, user
 from nexus.assembly.fit.repair import LATE_SOURCE, NO_RESULT
 from nexus.engine import Engine
-from nexus.errors import EmptyEvent
+from nexus.errors import BadEvent
 from nexus.ledger.jsonl import load
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.tokens.counter import get_counter
@@ -206,7 +206,7 @@ def test_result_of_a_call_that_a_compaction_hides_is_accepted() -> None:
 def test_result_without_any_call_is_an_error() -> None:
     with opened() as nx:
         nx.record(nx.assemble("Hello", session="s"), AgentResult((assistant("Hello."),)))
-        with pytest.raises(EmptyEvent, match="answer no open call"):
+        with pytest.raises(BadEvent, match="answer no open call"):
             nx.assemble([tool("nosuch", "result")], session="s")
 
 

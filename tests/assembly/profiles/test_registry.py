@@ -15,7 +15,7 @@ from nexus import hookimpl
 from nexus.assembly.profiles.builtin import LAYERED, PROFILES
 from nexus.assembly.profiles.user.registry import MOST_EXTENDED
 from nexus.engine.analysis.replay import ReplayOverrides
-from nexus.errors import BadProfile, UnknownProfile
+from nexus.errors import BadConfig, NotFound
 from nexus.types.profile import Profile
 from nexus.workspace.files.reader import STEP_NS
 from workspace.sources.gathering import put, told, write
@@ -66,9 +66,7 @@ def test_changed_user_file_applies_to_next_call(home: Path, opened: Open) -> Non
         path.write_text(SOUL)
         assert system(nx) == "# Soul\n\nCalm."
         path.unlink()
-        with pytest.raises(
-            UnknownProfile, match="profiles: bare, layered, repl, tagged, tagged_stable, turnlog, workspace"
-        ):
+        with pytest.raises(NotFound, match="profiles: bare, layered, repl, tagged, tagged_stable, turnlog, workspace"):
             system(nx)
 
 
@@ -135,11 +133,11 @@ def test_program_profiles_may_be_values_or_files_and_rank_first(home: Path, tmp_
     elsewhere = put(tmp_path / "elsewhere" / "any.toml", RULES)
     with opened(profiles={"mine": elsewhere, "value": Profile("value", "", ("rules",), ())}) as nx:
         assert system(nx) == system(nx, "value") == "# Workspace rules\n\nBe exact."
-    with opened(profiles={"layered": elsewhere}) as nx, pytest.raises(BadProfile, match="is a built-in profile"):
+    with opened(profiles={"layered": elsewhere}) as nx, pytest.raises(BadConfig, match="is a built-in profile"):
         nx.assemble("hi")
-    with opened(profiles={"mine": tmp_path / "nowhere.toml"}) as nx, pytest.raises(BadProfile, match="No such file"):
+    with opened(profiles={"mine": tmp_path / "nowhere.toml"}) as nx, pytest.raises(BadConfig, match="No such file"):
         system(nx)
-    with pytest.raises(BadProfile, match=r"profiles\.mine: expected a Profile or its file, not int"):
+    with pytest.raises(BadConfig, match=r"profiles\.mine: expected a Profile or its file, not int"):
         opened(profiles={"mine": 3})
 
 
@@ -149,7 +147,7 @@ def test_profile_name_is_never_a_path(home: Path, root: Path, opened: Open) -> N
     mine(home, RULES)
     with opened() as nx:
         for name in (str(program), "../evil", "evil.py", "../../agent/evil.py", "mine.toml", "MINE", "a\0b", "."):
-            with pytest.raises(UnknownProfile):
+            with pytest.raises(NotFound):
                 system(nx, name)
     assert not ran.exists()
 
@@ -197,9 +195,9 @@ def test_workspace_python_file_is_not_run(root: Path, opened: Open) -> None:
     ran = root / "ran"
     mine(root / ".nexus", f"import os\nos.mkdir({str(ran)!r})\n{PROGRAM}", "mine.py")
     with opened() as nx:
-        with pytest.raises(UnknownProfile, match=r"\.nexus/profiles/mine\.py is not run: Python files count in your"):
+        with pytest.raises(NotFound, match=r"\.nexus/profiles/mine\.py is not run: Python files count in your"):
             system(nx)
-        with pytest.raises(UnknownProfile) as unknown:
+        with pytest.raises(NotFound) as unknown:
             system(nx, "another")
         assert "mine" not in str(unknown.value), "what is not run is not offered"
         rows, _ = nx.profiles.entries()
@@ -244,14 +242,14 @@ def test_python_file_without_valid_profile_is_an_error(home: Path, opened: Open,
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with opened() as nx:
         for _ in range(2):
-            with pytest.raises(BadProfile) as raised:
+            with pytest.raises(BadConfig) as raised:
                 system(nx)
             assert said in str(raised.value)
         path.write_text(PROGRAM)
         assert system(nx) == "# Tickets\n\n- 12"
         path.write_text("1/0")
         for _ in range(2):
-            with pytest.raises(BadProfile, match="ZeroDivisionError"):
+            with pytest.raises(BadConfig, match="ZeroDivisionError"):
                 system(nx)
 
 
@@ -274,14 +272,14 @@ def test_broken_file_affects_only_its_own_name(home: Path, opened: Open) -> None
     with opened() as nx:
         assert system(nx, "fine") == "# Workspace rules\n\nBe exact."
         assert "Be exact." in nx.assemble("hi").system_prompt
-        with pytest.raises(BadProfile, match=r"profiles/mine\.toml: system: expected names of sources, not 'rulez'"):
+        with pytest.raises(BadConfig, match=r"profiles/mine\.toml: system: expected names of sources, not 'rulez'"):
             system(nx)
 
 
 def test_broken_user_file_does_not_fall_back_to_workspace(home: Path, root: Path, opened: Open) -> None:
     mine(home, "system = 3")
     mine(root / ".nexus", SOUL)
-    with opened() as nx, pytest.raises(BadProfile):
+    with opened() as nx, pytest.raises(BadConfig):
         system(nx)
 
 
@@ -290,12 +288,12 @@ def test_workspace_profile_link_outside_is_rejected(root: Path, tmp_path: Path, 
     folder = root / ".nexus" / "profiles"
     folder.mkdir(parents=True)
     (folder / "mine.toml").symlink_to(outside)
-    with opened() as nx, pytest.raises(BadProfile, match="expected a file inside the workspace, not a link"):
+    with opened() as nx, pytest.raises(BadConfig, match="expected a file inside the workspace, not a link"):
         system(nx)
     (folder / "mine.toml").unlink()
     folder.rmdir()
     folder.symlink_to(outside.parent)
-    with opened() as nx, pytest.raises(BadProfile, match="expected a file inside the workspace, not a link"):
+    with opened() as nx, pytest.raises(BadConfig, match="expected a file inside the workspace, not a link"):
         system(nx)
 
 
@@ -319,7 +317,7 @@ def test_special_or_large_file_is_an_error_without_waiting(root: Path, opened: O
         stream.truncate(10_000_000_000)
     with opened() as nx:
         for name in ("folder", "pipe", "nowhere", "circle", "huge", "binary", "sparse"):
-            with pytest.raises(BadProfile, match=rf"{name}\.toml: expected a readable text file"):
+            with pytest.raises(BadConfig, match=rf"{name}\.toml: expected a readable text file"):
                 system(nx, name)
         rows = [row for row in nx.profiles.entries()[0] if row.kind == "workspace"]
         assert len(rows) == 7
@@ -332,9 +330,9 @@ def test_circular_extends_is_an_error_that_shows_the_circle(home: Path, opened: 
     mine(home, 'extends = "a"', "c.toml")
     mine(home, 'extends = "self"', "self.toml")
     with opened() as nx:
-        with pytest.raises(BadProfile, match=r"c\.toml: extends: expected no circle: a → b → c → a"):
+        with pytest.raises(BadConfig, match=r"c\.toml: extends: expected no circle: a → b → c → a"):
             system(nx, "a")
-        with pytest.raises(BadProfile, match="self → self"):
+        with pytest.raises(BadConfig, match="self → self"):
             system(nx, "self")
 
 
@@ -343,7 +341,7 @@ def test_long_extends_chain_is_an_error(home: Path, opened: Open) -> None:
         mine(home, f'extends = "p{number + 1}"', f"p{number}.toml")
     mine(home, RULES, "p1000.toml")
     with opened() as nx:
-        with pytest.raises(BadProfile, match=f"at most {MOST_EXTENDED} profiles that extend one another"):
+        with pytest.raises(BadConfig, match=f"at most {MOST_EXTENDED} profiles that extend one another"):
             system(nx, "p0")
         assert system(nx, f"p{1000 - MOST_EXTENDED}") == "# Workspace rules\n\nBe exact."
 
@@ -354,7 +352,7 @@ def test_user_profile_cannot_extend_workspace_profile(home: Path, root: Path, op
     mine(home, RULES, "base.toml")
     mine(root / ".nexus", 'extends = "base"\nafter = { rules = "soul" }', "more.toml")
     with opened() as nx:
-        with pytest.raises(BadProfile, match="extends: expected the name of a profile"):
+        with pytest.raises(BadConfig, match="extends: expected the name of a profile"):
             system(nx)
         assert system(nx, "more") == "# Workspace rules\n\nBe exact.\n\n# Soul\n\nCalm."
 
@@ -415,7 +413,7 @@ def test_plan_compact_explain_and_what_if_use_custom_profiles(home: Path, opened
         assert nx.explain("main", 1).lines
         assert nx.what_if("main", 1, ReplayOverrides(profile="mine")).system_prompt == "# Workspace rules\n\nBe exact."
         assert nx.what_if("main", 1, ReplayOverrides(profile="program")).system_prompt == "# Tickets\n\n- 12"
-        with pytest.raises(UnknownProfile):
+        with pytest.raises(NotFound):
             nx.what_if("main", 1, ReplayOverrides(profile="nobody"))
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from nexus.assembly.formats.registry import FORMATS
 from nexus.assembly.profiles.builtin import LAYERED, REPL
 from nexus.assembly.profiles.user.toml import MOST_SOURCES, build_profile, parse_profile
-from nexus.errors import BadProfile
+from nexus.errors import BadConfig, bad_profile
 from nexus.types.profile import Profile, Share
 from nexus.workspace.sources.registry import SOURCES
 
@@ -22,7 +22,7 @@ def made(text: str, base: Profile | None = None) -> Profile:
 
 def refused(text: str, base: Profile | None = LAYERED) -> tuple[str, str]:
     """The key and what was expected there; the text names both, and the file."""
-    with pytest.raises(BadProfile) as raised:
+    with pytest.raises(BadConfig) as raised:
         made(text, base)
     error = raised.value
     assert error.file == FILE
@@ -189,14 +189,14 @@ def test_ten_thousand_sources_are_one_short_error() -> None:
 
 
 def test_error_shortens_long_keys() -> None:
-    assert len(str(BadProfile(*(FILE, *refused("k" * 50_000 + " = 1"))))) < 500
+    assert len(str(bad_profile(*(FILE, *refused("k" * 50_000 + " = 1"))))) < 500
 
 
 @given(st.text(max_size=200))
 def test_any_text_builds_or_raises_bad_profile(text: str) -> None:
     try:
         made(text, LAYERED)
-    except BadProfile as error:
+    except BadConfig as error:
         assert error.file == FILE
 
 

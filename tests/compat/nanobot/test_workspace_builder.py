@@ -20,7 +20,7 @@ from nexus.compat.nanobot.agent.context import ContextBuilder
 from nexus.compat.nanobot.agent.memory import MemoryStore
 from nexus.compat.nanobot.agent.skills import SkillsLoader
 from nexus.compat.nanobot.session.manager import SessionManager
-from nexus.errors import EmptyEvent, OverCap, WorkspaceMissing
+from nexus.errors import BadEvent, NotFound, OverCap
 from nexus.tools import ToolRegistry
 from nexus.types.config import Config, InstructionsConfig
 from support.skills import SHELL
@@ -210,7 +210,7 @@ def test_the_names_and_parameters_are_the_printed_ones() -> None:
 
 
 def test_a_workspace_has_to_be_there(tmp_path: Path) -> None:
-    with pytest.raises(WorkspaceMissing, match="nexus init"):
+    with pytest.raises(NotFound, match="nexus init"):
         ContextBuilder(tmp_path / "none")
 
 
@@ -357,7 +357,7 @@ def test_an_image_that_cannot_be_read_is_a_warning_and_a_note_in_the_text(tmp_pa
 
 
 def test_a_message_of_nothing_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(EmptyEvent):
+    with pytest.raises(BadEvent):
         built(tmp_path).build_messages([], " \n")
 
 

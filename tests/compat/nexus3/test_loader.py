@@ -11,7 +11,7 @@ import pytest
 from nexus.compat.nexus3.context import loader
 from nexus.compat.nexus3.context.loader import ContextLayer, ContextLoader, ContextSources, LoadedContext
 from nexus.compat.nexus3.context.prompt_loader import get_system_info
-from nexus.errors import BadConfig, OverCap, WorkspaceMissing
+from nexus.errors import BadConfig, NotFound, OverCap
 from nexus.types.config import Config, ImagesConfig
 
 
@@ -109,7 +109,7 @@ def test_files_are_read_for_each_load_and_what_was_left_out_is_said(home: Path, 
 
 
 def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(WorkspaceMissing):
+    with pytest.raises(NotFound):
         ContextLoader(tmp_path / "nowhere").load()
 
 

@@ -11,7 +11,7 @@ import pytest
 import nexus.compat.nexus3.context
 from compat.nexus3.talks import AT, Clock, Listener, call, manager, problems, texts
 from nexus.compat.nexus3.context import ContextConfig, ContextManager, SimpleTokenCounter, TiktokenCounter
-from nexus.errors import BadBudget, BadReply, BadSetting, BadTool
+from nexus.errors import BadReply, BadSetting, BadTool
 from nexus.types.message import Text, ToolCall, ToolResult
 from support.sdk_replies import openai_reply
 
@@ -54,9 +54,9 @@ def test_a_setting_that_cannot_be_is_refused_with_the_choices() -> None:
     with pytest.raises(BadSetting, match=r"strategy \['oldest_first'\] unknown"):
         ContextConfig(truncation_strategy=["oldest_first"])  # pyright: ignore[reportArgumentType]
     for amount in (-1, "8000", 8000.5, None):
-        with pytest.raises(BadBudget, match="max_tokens invalid: "):
+        with pytest.raises(BadSetting, match="max_tokens invalid: "):
             ContextConfig(max_tokens=amount)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(BadBudget, match="reserve_tokens"):
+    with pytest.raises(BadSetting, match="reserve_tokens"):
         ContextConfig(reserve_tokens=-1)
     with pytest.raises(BadSetting, match="message or system"):
         ContextManager(clock="wall")  # pyright: ignore[reportArgumentType]

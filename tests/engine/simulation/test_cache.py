@@ -22,7 +22,7 @@ from nexus.engine.simulation.cache_policies import (
     sliding_window,
     times_of,
 )
-from nexus.errors import BadBudget, NoSuchSession
+from nexus.errors import BadSetting, NoSuchSession
 from nexus.interop.detect import read
 from nexus.interop.importing import import_transcript
 from nexus.providers.prompt_cache import Cache, CacheOutcome, cache_rule
@@ -221,7 +221,7 @@ def test_empty_session_has_no_calls_and_unknown_one_raises(nx: nexus.Engine) -> 
     assert found.relative(found.rows[1]) is None
     with pytest.raises(NoSuchSession):
         simulate_session(nx, "none", nx.resolve(CLAUDE))
-    with pytest.raises(BadBudget):
+    with pytest.raises(BadSetting):
         played(nx, budget=0)
 
 

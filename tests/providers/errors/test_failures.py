@@ -18,8 +18,8 @@ import nexus
 from nexus.engine import Engine
 from nexus.errors import MODEL_CALL_KINDS, LedgerBusy, ModelCallFailed, NoCredential
 from nexus.providers.errors.failures import RETRYABLE, FailureKind
-from nexus.testing.model_server import ModelServer, Step, disconnect, fail, hang, model_server, overflow, respond
 from nexus.testing.scripted_replies import error_event
+from nexus.testing.scripted_server import ModelServer, Step, disconnect, fail, hang, model_server, overflow, respond
 
 STEPS: list[tuple[Step, FailureKind, int]] = [
     (fail(429, "slow down"), "rate_limit", 429),
@@ -121,8 +121,8 @@ def test_error_within_a_stream_has_the_kind_of_its_code(nx: Engine, status: int,
         (httpx.ReadTimeout("slow"), "timeout", True),
         (asyncio.CancelledError(), "aborted", False),
         (KeyboardInterrupt(), "aborted", False),
-        (nexus.BadReply("reply is empty"), "bad_reply", False),
-        (nexus.IncompleteStream("no end event"), "connection", True),
+        (nexus.errors.BadReply("reply is empty"), "bad_reply", False),
+        (nexus.errors.BadReply("no end event", code="incomplete_stream"), "connection", True),
         (NoCredential("no key"), "auth", False),
         (ModelCallFailed("closed", "connection", retryable=True), "connection", True),
         (nexus.ContextOverflow((), "too large"), "overflow", False),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nexus.errors import BadCall
+from nexus.errors import BadSetting
 from nexus.providers.prompt_cache import (
     Cache,
     CacheCall,
@@ -169,7 +169,7 @@ def test_equal_key_after_other_prefix_is_not_cached() -> None:
     ],
 )
 def test_simulator_rejects_invalid_call(call: CacheCall) -> None:
-    with pytest.raises(BadCall):
+    with pytest.raises(BadSetting):
         Cache(MARKED).send(call)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 
-from nexus.errors import BadContext
+from nexus.errors import UnreadableFile
 from nexus.render.tool_list import capabilities_text
 from nexus.services import tagged
 from services.tagged.making import HOSTILE, marks
@@ -87,5 +87,5 @@ def test_tool_description_cannot_open_another_block(text: str) -> None:
     "text", ["", "[SOMETHING]\nx", "[THIS_MOMENT]\n<human_input>\nx\n</human_input>", " [MOOD]\nx"]
 )
 def test_other_text_is_rejected_by_parsers(read: Callable[[str], object], text: str) -> None:
-    with pytest.raises(BadContext):
+    with pytest.raises(UnreadableFile):
         read(text)

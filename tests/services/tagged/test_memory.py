@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nexus.errors import BadContext
+from nexus.errors import UnreadableFile
 from nexus.services.tagged import (
     Ai,
     Entry,
@@ -225,7 +225,7 @@ def test_forged_answer_stays_part_of_the_human_text() -> None:
     ],
 )
 def test_other_text_is_rejected_by_parsers(text: str) -> None:
-    with pytest.raises(BadContext):
+    with pytest.raises(UnreadableFile):
         parse_memory(text)
 
 
@@ -234,5 +234,5 @@ def test_any_text_yields_entries_or_a_typed_error(text: str) -> None:
     for block in (text, "[SHARED_MEMORY]\nRecent conversation memory:\n\n" + text):
         try:
             assert isinstance(parse_memory(block), tuple)
-        except BadContext as error:
+        except UnreadableFile as error:
             assert str(error)

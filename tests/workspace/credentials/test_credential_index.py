@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nexus.errors import CredentialsDamaged, CredentialsNotSaved
+from nexus.errors import CredentialError
 from nexus.workspace.credentials import index
 from nexus.workspace.credentials.index import FILE, CredentialEntry, change, read
 
@@ -65,7 +65,7 @@ def test_damaged_index_is_an_error_and_stays_unchanged(home: Path, data: bytes) 
     home.mkdir()
     (home / FILE).write_bytes(data)
     for touch in (read, add):
-        with pytest.raises(CredentialsDamaged, match="left unchanged") as caught:
+        with pytest.raises(CredentialError, match="left unchanged") as caught:
             touch(home)
         assert "hunter2" not in str(caught.value)
     assert (home / FILE).read_bytes() == data
@@ -79,7 +79,7 @@ def test_link_folder_or_pipe_is_not_an_index(home: Path, tmp_path: Path) -> None
     for make in (lambda: (home / FILE).symlink_to(outside), (home / FILE).mkdir, lambda: os.mkfifo(home / FILE)):
         make()
         for touch in (read, add):
-            with pytest.raises(CredentialsDamaged, match="left unchanged"):
+            with pytest.raises(CredentialError, match="left unchanged"):
                 touch(home)
         (home / FILE).rmdir() if (home / FILE).is_dir() else (home / FILE).unlink()
     assert outside.read_text() == '{"form": 1}'
@@ -102,13 +102,13 @@ def test_stale_lock_error_names_the_lock_file(home: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(index, "LOCK_WAIT_S", 0.05)
     home.mkdir()
     (home / f"{FILE}.lock").write_text("")
-    with pytest.raises(CredentialsNotSaved, match=r"delete .*credentials\.json\.lock"):
+    with pytest.raises(CredentialError, match=r"delete .*credentials\.json\.lock"):
         add(home)
 
 
 def test_uncreatable_folder_is_an_error(home: Path) -> None:
     home.write_text("a file")
-    with pytest.raises(CredentialsNotSaved, match="cannot be written"):
+    with pytest.raises(CredentialError, match="cannot be written"):
         add(home)
 
 

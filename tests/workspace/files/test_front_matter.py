@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nexus.errors import BadSkill
+from nexus.errors import UnreadableFile
 from nexus.workspace.files.front_matter import FRONT_MATTER_CHARS, MAX_LEVELS, Content, front_matter
 
 
@@ -69,25 +69,25 @@ def test_body_starts_after_second_delimiter() -> None:
     ],
 )
 def test_invalid_front_matter_error_names_line(text: str, line: int, why: str) -> None:
-    with pytest.raises(BadSkill, match=why) as caught:
+    with pytest.raises(UnreadableFile, match=why) as caught:
         front_matter(text)
     assert caught.value.line == line
 
 
 def test_first_alias_is_rejected() -> None:
     levels = [f"l{at}: &l{at} [{', '.join([f'*l{at - 1}'] * 9)}]" for at in range(1, 10)]
-    with pytest.raises(BadSkill, match=r"alias \(\*l0\)"):
+    with pytest.raises(UnreadableFile, match=r"alias \(\*l0\)"):
         front_matter("\n".join(["---", "l0: &l0 [lol]", *levels, "---", ""]))
 
 
 def test_large_front_matter_is_not_parsed() -> None:
-    with pytest.raises(BadSkill, match=f"over {FRONT_MATTER_CHARS:,}"):
+    with pytest.raises(UnreadableFile, match=f"over {FRONT_MATTER_CHARS:,}"):
         front_matter("---\n" + "x: y\n" * 200_000 + "---\n")
 
 
 @pytest.mark.parametrize("deep", ["[" * 3_000 + "]" * 3_000, "{a: " * 400 + "1" + "}" * 400])
 def test_nesting_depth_is_limited(deep: str) -> None:
-    with pytest.raises(BadSkill, match=f"deeper than {MAX_LEVELS}"):
+    with pytest.raises(UnreadableFile, match=f"deeper than {MAX_LEVELS}"):
         front_matter(f"---\nx: {deep}\n---\n")
 
 
@@ -102,7 +102,7 @@ def test_any_text_parses_or_raises_bad_skill(text: str) -> None:
     for whole in (text, f"---\n{text}\n---\nbody"):
         try:
             found = front_matter(whole)
-        except BadSkill as error:
+        except UnreadableFile as error:
             assert 1 <= error.line <= whole.count("\n") + whole.count("\r") + 60  # YAML counts other line ends too
         else:
             assert whole[: found.body_at].startswith("---")

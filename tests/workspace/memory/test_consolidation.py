@@ -10,7 +10,7 @@ import pytest
 
 import nexus
 from nexus.engine import Engine
-from nexus.errors import NoSuchFact, UnreadableFile
+from nexus.errors import NotFound, UnreadableFile
 from nexus.types.config import Config
 from nexus.types.message import assistant
 from nexus.workspace.memory import consolidation
@@ -257,7 +257,7 @@ def test_unknown_id_and_damaged_store_are_errors_and_change_nothing(tmp_path: Pa
     say(nx, "I live in Lisbon.")
     (found,) = propose(notes, nx.ledger, ["main"]).proposals
     for decide in (accept, reject):
-        with pytest.raises(NoSuchFact, match="'nope'"):
+        with pytest.raises(NotFound, match="'nope'"):
             decide(notes, [found.id, "nope"])
     assert notes.facts() == [] and texts(propose(notes, nx.ledger, [])) == [found.text]
     (tmp_path / consolidation.STORE).write_text("{")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from nexus.errors import BadFact, NoSuchFact
+from nexus.errors import BadFact, NotFound
 from nexus.workspace.memory.facts import (
     Fact,
     comparison_key,
@@ -170,7 +170,7 @@ def test_forgetting_removes_one_fact_or_nothing(text: str, at: int) -> None:
     gone = facts[at % len(facts)]
     try:
         changed = without_fact(text, gone)
-    except NoSuchFact as error:
+    except NotFound as error:
         assert "by hand" in str(error)
         return
     assert told(facts_of(changed)) == told([one for one in facts if one is not gone])

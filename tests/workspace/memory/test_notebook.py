@@ -12,7 +12,7 @@ import pytest
 import nexus
 from cli.running import environment
 from nexus.compat.nanobot.agent.memory import MemoryStore
-from nexus.errors import BadFact, BadSetting, NoSuchFact, SecretFound, UnreadableFile, WorkspaceMissing
+from nexus.errors import BadFact, BadSetting, NotFound, UnreadableFile
 from nexus.types.profile import Profile
 from nexus.workspace.memory import files
 from nexus.workspace.memory.notebook import Notebook
@@ -87,7 +87,7 @@ def test_forget_takes_number_or_exact_text(tmp_path: Path) -> None:
     before = (tmp_path / "MEMORY.md").read_bytes()
     notes = book(tmp_path)
     for what, numbers in {"twin": (1, 2), "3": (3, 4), "thre": (), "Three": (), "9": (), "0": (), "": ()}.items():
-        with pytest.raises(NoSuchFact) as caught:
+        with pytest.raises(NotFound) as caught:
             notes.forget(what)
         assert caught.value.numbers == numbers, what
     assert (tmp_path / "MEMORY.md").read_bytes() == before
@@ -122,7 +122,7 @@ def test_search_ranks_matches_then_dates_and_supports_chinese(tmp_path: Path) ->
 def test_secret_is_rejected_unless_forced_with_warning(tmp_path: Path) -> None:
     notes = book(tmp_path)
     for write in (notes.add, notes.append):
-        with pytest.raises(SecretFound) as caught:
+        with pytest.raises(BadFact) as caught:
             write("the key is sk-ant-api03-abcdefghijklmnopqrstuvwx")
         assert caught.value.kinds == ("anthropic key",)
     assert list(tmp_path.rglob("*.md")) == []
@@ -251,7 +251,7 @@ def test_concurrent_programs_keep_all_facts(tmp_path: Path) -> None:
 
 
 def test_missing_workspace_and_unknown_zone_are_errors(tmp_path: Path) -> None:
-    with pytest.raises(WorkspaceMissing):
+    with pytest.raises(NotFound):
         MemoryStore(tmp_path / "none")
     with pytest.raises(BadSetting, match="time zone 'Mars/Base' not found"):
         MemoryStore(tmp_path, timezone="Mars/Base")

@@ -16,7 +16,7 @@ import nexus
 from nexus.compaction.prompt import render_transcript
 from nexus.engine.analysis.replay import ReplayOverrides
 from nexus.engine.recovery import recover
-from nexus.errors import EmptyEvent
+from nexus.errors import BadEvent
 from nexus.text.frames import unescape
 from nexus.text.one_line import json_line
 from nexus.types.config import Config
@@ -357,7 +357,7 @@ def test_attachment_path_cannot_break_its_line() -> None:
 
 def test_event_with_only_attachment_is_valid_and_empty_one_rejected() -> None:
     assert message(event("", attachments=(Attachment("a.txt", "x"),))).endswith("```\nx\n```")
-    with pytest.raises(EmptyEvent, match="no attached file"):
+    with pytest.raises(BadEvent, match="no attached file"):
         opened().assemble(Event())
 
 

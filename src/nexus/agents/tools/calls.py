@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from nexus.agents.tools.context import ToolContext
 from nexus.context import AssembledContext
-from nexus.errors import NexusError, ToolNotAllowed, UnknownTool
+from nexus.errors import NexusError, ToolCallFailed, tool_not_allowed
 from nexus.policy.authorization import authorize
 from nexus.tools import Tool, ToolRegistry
 from nexus.types.message import Text, ToolCall, ToolResult
@@ -37,12 +37,12 @@ async def run_call(
 def check_call(registry: ToolRegistry, name: str, context: ToolContext, ctx: AssembledContext | None = None) -> Tool:
     """Return the tool if it may be called now.
 
-    Raises UnknownTool, ToolNotAllowed, and as `nexus.policy.decide` and BadPolicy if the policy has become stricter or
+    Raises ToolCallFailed, NotAllowed, and as `nexus.policy.decide` and BadConfig if the policy has become stricter or
     invalid.
     """
     if name not in registry:
         names = sorted(tool.name for tool in (ctx.tools if ctx is not None else registry.tools()))
-        raise UnknownTool(f"there is no tool {name!r}; there are: {', '.join(names) or 'none'}")
+        raise ToolCallFailed(f"there is no tool {name!r}; there are: {', '.join(names) or 'none'}", code="unknown_tool")
     tool = registry.get(name)
     if ctx is not None:
         context.engine.check_tool(ctx, name)
@@ -53,5 +53,5 @@ def check_call(registry: ToolRegistry, name: str, context: ToolContext, ctx: Ass
         authorized = authorize(request, policies, engine.store)
     for denied in authorized.denied_tools:
         settings = authorized.request.settings
-        raise ToolNotAllowed(denied.name, settings.toolset, settings.role, denied.reason)
+        raise tool_not_allowed(denied.name, settings.toolset, settings.role, denied.reason)
     return tool

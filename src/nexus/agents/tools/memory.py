@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from nexus.agents.tools.context import ToolContext
-from nexus.errors import BadFact, MemoryBusy, NexusError, NoSuchFact, NoSuchSkill, SecretFound, ToolCallFailed
+from nexus.errors import BadFact, MemoryBusy, NexusError, NotFound, ToolCallFailed
 from nexus.ledger.search_text import parse_query
 from nexus.text.one_line import collapse_whitespace
 from nexus.workspace.memory.facts import SECTION
@@ -37,7 +37,7 @@ class SkillTools:
         context = self._context
         try:
             guide = skill_guide(context.engine.workspace_context, name)
-        except NoSuchSkill as error:
+        except NotFound as error:
             names = ", ".join(skill.name for skill in all_skills(context.engine.workspace_context).skills[:LISTED])
             raise ToolCallFailed(f"skill {name!r} not found (available: {names or 'none'})") from error
         if context.root is not None:
@@ -84,10 +84,11 @@ class MemoryTools:
         """
         try:
             added = self._notebook().add(fact, section=section)
-        except SecretFound as error:
-            kinds = ", ".join(error.kinds)
-            raise ToolCallFailed(f"not added: the text seems to contain a secret ({kinds}); leave it out") from error
         except (BadFact, MemoryBusy) as error:
+            if isinstance(error, BadFact) and error.kinds:
+                kinds = ", ".join(error.kinds)
+                why = f"the text seems to contain a secret ({kinds}); leave it out"
+                raise ToolCallFailed(f"not added: {why}") from error
             raise ToolCallFailed(f"not added: {error}") from error
         return "\n".join([f"Added fact {added.number} to {added.file}.", *(f"[{text}]" for text in added.warnings)])
 
@@ -99,7 +100,7 @@ class MemoryTools:
         """
         try:
             forgotten = self._notebook().forget(fact)
-        except NoSuchFact as error:
+        except NotFound as error:
             numbers = ", ".join(map(str, error.numbers))
             reason = f"several facts match: {numbers}; use a number" if numbers else "no fact has this number or text"
             raise ToolCallFailed(f"nothing was forgotten: {reason} (search_memory shows numbers and texts)") from error

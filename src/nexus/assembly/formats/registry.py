@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from nexus.assembly.formats.protocol import MessageFormat
-from nexus.errors import BadProfile
+from nexus.errors import bad_profile
 from nexus.plugins.guard import validate_named
 from nexus.types.history import Memory
 from nexus.types.registry import Registry
@@ -21,10 +21,10 @@ FORMATS: Registry[MessageFormat] = Registry(
 
 
 def find_format(name: str) -> MessageFormat:
-    """Return the message format of that name. Raises BadProfile, which lists all names."""
+    """Return the message format of that name. Raises BadConfig, which lists all names."""
     message_format = FORMATS.get(name)
     if message_format is None:
-        raise BadProfile("profile", "message_format", f"one of {', '.join(FORMATS)}, not {name[:80]!r}")
+        raise bad_profile("profile", "message_format", f"one of {', '.join(FORMATS)}, not {name[:80]!r}")
     return message_format
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from nexus.errors import UnknownProfile
+from nexus.errors import NotFound
 from nexus.types.profile import Profile
 from nexus.types.registry import Registry
 
@@ -59,8 +59,8 @@ PROFILES: Registry[Profile] = Registry({profile.name: profile for profile in (BA
 
 
 def find_profile(name: str, profiles: Mapping[str, Profile] = PROFILES) -> Profile:
-    """Return the profile of that name. Raises UnknownProfile, which lists all names."""
+    """Return the profile of that name. Raises NotFound, which lists all names."""
     profile = profiles.get(name)
     if profile is None:
-        raise UnknownProfile(f"profile {name!r} not found (profiles: {', '.join(sorted(profiles))})")
+        raise NotFound(f"profile {name!r} not found (profiles: {', '.join(sorted(profiles))})", code="unknown_profile")
     return profile

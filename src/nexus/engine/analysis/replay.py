@@ -114,7 +114,7 @@ def what_if(deps: ReplayDeps, call: RecordedCall, change: ReplayOverrides) -> Re
 
     Raises:
         CannotReplay: An input is missing.
-        BudgetTooSmall, EmptyEvent, UnknownProfile, NotAllowed, BadPolicy, BadTool: The changed request is invalid.
+        BudgetTooSmall, BadEvent, NotFound, NotAllowed, BadConfig, BadTool: The changed request is invalid.
     """
     inputs = RecordedCallInputs(deps, call)
     replayed = _assemble_changed(inputs, change)

@@ -153,7 +153,7 @@ def simulate_session(
         progress: Called with the number of calls done and their total.
 
     Raises:
-        NoSuchSession, BadBudget, UnknownProfile, LedgerError: See `Engine.entries` and `Engine.assemble`.
+        NoSuchSession, BadSetting, NotFound, LedgerError: See `Engine.entries` and `Engine.assemble`.
     """
     entries = nx.entries(session)
     recorded = recorded_session(entries)

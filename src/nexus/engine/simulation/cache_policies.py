@@ -22,7 +22,7 @@ from nexus.assembly.record import with_sizes
 from nexus.assembly.token_report import to_provider_tokens
 from nexus.context import AssembledContext
 from nexus.engine import Engine, open_engine
-from nexus.errors import BudgetTooSmall, EmptyEvent
+from nexus.errors import BadEvent, BudgetTooSmall
 from nexus.ledger.replay import conversation_rows
 from nexus.providers.prompt_cache import CutCycle
 from nexus.tokens.budget import compute_budget
@@ -216,7 +216,7 @@ class Replay:
         request = Request(event, settings=settings, tools=self._tools)
         try:
             ctx = engine.assemble_request(request)
-        except (BudgetTooSmall, EmptyEvent):
+        except (BudgetTooSmall, BadEvent):
             # The next calls still have this one in their history, as with the other policies.
             messages = event.results or (Message("user", event.content),)
             _append(engine, (*messages, *point.reply), starts_turn=not event.results)

@@ -96,7 +96,7 @@ def check_profile_order(
     Arguments are those of `Engine.assemble`.
 
     Raises:
-        UnknownProfile, BadProfile: The profile cannot be used.
+        NotFound, BadConfig: The profile cannot be used.
         NexusError: `assemble` failed.
     """
     resolved = nx.profiles.resolve_with_source(name)

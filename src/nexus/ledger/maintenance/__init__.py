@@ -114,7 +114,7 @@ def restore(
 def migrate(path: str | Path, *, dry_run: bool = False, progress: Progress | None = None) -> MigrationReport:
     """Migrate a ledger to this version, after a backup to `NAME.vN.bak` in the same folder.
 
-    A dry run migrates a temporary copy. Raises LedgerDamaged, LedgerTooNew, LedgerBusy, UnreadableFile.
+    A dry run migrates a temporary copy. Raises LedgerDamaged, LedgerUnusable, LedgerBusy, UnreadableFile.
     """
     place = Path(path).expanduser()
     with open_readonly(place) as db:
@@ -135,7 +135,7 @@ def migrate(path: str | Path, *, dry_run: bool = False, progress: Progress | Non
 def vacuum(path: str | Path) -> VacuumReport:
     """Rewrite a ledger's file so that it contains its rows only, without text of erased rows.
 
-    Others may have it open. Raises EraseIncomplete while one of them reads, LedgerTooNew, LedgerBusy, UnreadableFile,
+    Others may have it open. Raises LedgerError while one of them reads, LedgerUnusable, LedgerBusy, UnreadableFile,
     and LedgerError for an older version, which needs `migrate` first.
     """
     place = existing(path)

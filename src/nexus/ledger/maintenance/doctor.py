@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
-from nexus.errors import LedgerBusy, LedgerDamaged, LedgerError, LedgerTooNew, NotALedger
+from nexus.errors import LedgerError
 from nexus.ledger.maintenance.verification import open_readonly
 from nexus.ledger.sqlite import open_ledgers
 from nexus.ledger.sqlite.connection import SQLITE_VERSION
@@ -250,13 +250,13 @@ def _size_of(file: Path, end: str) -> int:
 
 _SAVE = "`nexus ledger restore` brings a backup back, `nexus ledger repair` saves what is whole"
 
-_ADVICE: tuple[tuple[type[LedgerError], str], ...] = (
-    (LedgerTooNew, "upgrade Nexus; the ledger is not damaged, and needs no restore and no repair"),
-    (NotALedger, f"name the ledger's own file with --ledger; if this was it, {_SAVE}"),
-    (LedgerDamaged, f"`nexus ledger verify` lists all damage, {_SAVE}"),
-    (LedgerBusy, "look again when the other process is done"),
-)
-"""What to do when a ledger's content cannot be examined."""
+_ADVICE = {
+    "ledger_too_new": "upgrade Nexus; the ledger is not damaged, and needs no restore and no repair",
+    "not_a_ledger": f"name the ledger's own file with --ledger; if this was it, {_SAVE}",
+    "ledger_damaged": f"`nexus ledger verify` lists all damage, {_SAVE}",
+    "ledger_busy": "look again when the other process is done",
+}
+"""What to do when a ledger's content cannot be examined, by the error's code."""
 
 
 def _content(file: Path, now_ms: int) -> Iterator[DoctorFinding]:
@@ -289,5 +289,5 @@ def _content(file: Path, now_ms: int) -> Iterator[DoctorFinding]:
             else:
                 yield DoctorFinding("ok", "clock", "after the newest entry")
     except LedgerError as error:
-        advice = next((text for kind, text in _ADVICE if isinstance(error, kind)), "see permissions, space and disk")
+        advice = _ADVICE.get(error.code, "see permissions, space and disk")
         yield DoctorFinding("bad", "content", str(error), advice)

@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from nexus.errors import LedgerBusy, LedgerDamaged, NotALedger
+from nexus.errors import LedgerBusy, LedgerDamaged, LedgerUnusable
 from nexus.ledger.integrity import check
 from nexus.ledger.integrity.threads import Damage
 from nexus.ledger.maintenance.files import Progress, check_target, existing, replacing, writing
@@ -52,8 +52,8 @@ def repair(
 
     A damaged entry becomes one of kind `lost`, and everything after it stays verifiable. Damaged pointer updates,
     aliases, decisions, manifests, calibrations and queued events are dropped, and a session that lost its name gets another. Totals,
-    pointers and the search index are rebuilt. A sound ledger keeps all its records. Raises NotALedger when no ledger is
-    found, LedgerTooNew, LedgerBusy when this process has it open, UnreadableFile when the source does not exist or the
+    pointers and the search index are rebuilt. A sound ledger keeps all its records. Raises LedgerUnusable when no ledger is
+    found, LedgerUnusable, LedgerBusy when this process has it open, UnreadableFile when the source does not exist or the
     target exists (unless `force`).
     """
     path, place = existing(source), Path(target).expanduser()
@@ -70,7 +70,9 @@ def repair(
         salvaged = [tenant for tenant in tenants if tenant.holds_anything()]
         saved = [tenant.into(half) for tenant in salvaged]
         if not saved:
-            raise NotALedger(f"{source} contains no provable row of a Nexus ledger (it was not touched)")
+            raise LedgerUnusable(
+                f"{source} contains no provable row of a Nexus ledger (it was not touched)", code="not_a_ledger"
+            )
         damages = list(_broken(pages))
     for tenant, result in zip(salvaged, saved, strict=True):
         of = f" of tenant {decode_text(tenant.name)!r}" if len(saved) > 1 else ""

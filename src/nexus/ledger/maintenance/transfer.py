@@ -10,7 +10,7 @@ from contextlib import closing
 import msgspec
 from msgspec import Struct
 
-from nexus.errors import LedgerConflict, LedgerDamaged
+from nexus.errors import LedgerDamaged, LedgerError
 from nexus.ledger.integrity import check
 from nexus.ledger.maintenance.files import Progress
 from nexus.ledger.records import Header, Record
@@ -46,7 +46,7 @@ class _Pass:
         return self._hash.hexdigest()
 
     def records(self, wanted: str = "") -> Iterator[Record]:
-        """Yield the records. Raises LedgerConflict at the end, if they are not the ones that were `wanted`."""
+        """Yield the records. Raises LedgerError at the end, if they are not the ones that were `wanted`."""
         with closing(record for record in self._store.dump()) as records:
             for record in records:
                 self._hash.update(_encode(record))
@@ -55,23 +55,25 @@ class _Pass:
                 if self._progress is not None and not self.counts.total() % EVERY:
                     self._progress(self.counts.total(), 0)
         if wanted not in ("", self.sha256):
-            raise LedgerConflict(
+            raise LedgerError(
                 f"{self._store.location} changed while it was copied (nothing was stored; close the programs that write, "
-                "and try again)"
+                "and try again)",
+                code="ledger_conflict",
             )
 
 
 def transfer(source: LedgerStore, target: LedgerStore, progress: Progress | None = None) -> TransferReport:
     """Copy all records of the source's tenant into an empty target of the same tenant, in one transaction.
 
-    The source is checked before anything is stored, and the target is compared with it afterwards. Raises LedgerConflict
+    The source is checked before anything is stored, and the target is compared with it afterwards. Raises LedgerError
     when the target is not empty or the source changes meanwhile, LedgerDamaged.
     """
     with closing(record for record in target.dump()) as records:
         if any(not isinstance(record, Header) for record in records):
-            raise LedgerConflict(
+            raise LedgerError(
                 f"{target.location} is not empty (nothing was stored; name a new ledger, or use nexus ledger export and "
-                "import to merge)"
+                "import to merge)",
+                code="ledger_conflict",
             )
     first = _Pass(source, progress)
     damage = next(check(first.records()), None)

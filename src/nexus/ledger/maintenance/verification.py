@@ -15,7 +15,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from nexus.errors import LedgerDamaged, NotALedger
+from nexus.errors import LedgerDamaged, LedgerUnusable
 from nexus.ledger import chain
 from nexus.ledger.codec import blobs_of, call_rows, decode_parts
 from nexus.ledger.integrity import check
@@ -56,14 +56,16 @@ def open_readonly(path: str | Path) -> Generator[Database]:
     """Open a ledger's file as it is: it is not migrated, and its log is not folded in.
 
     In a folder that cannot be written, a file without a log is read without locks, and one with a log from a copy.
-    Raises UnreadableFile when it does not exist, NotALedger (also for an empty file), LedgerTooNew.
+    Raises UnreadableFile when it does not exist, LedgerUnusable (also for an empty file), LedgerUnusable.
     """
     file = existing(path)
     with writing(path):
         files = {end: file.with_name(file.name + end) for end in ("", *COMPANIONS)}
         sizes = {end: path.stat().st_size if path.exists() else 0 for end, path in files.items()}
     if not sizes[""] and not sizes["-wal"] and not sizes["-journal"]:
-        raise NotALedger(f"{path} is empty and not a ledger (name a ledger's file, or restore a backup)")
+        raise LedgerUnusable(
+            f"{path} is empty and not a ledger (name a ledger's file, or restore a backup)", code="not_a_ledger"
+        )
     mode = reading_mode(path)
     if mode == "copy":
         with writing(path), tempfile.TemporaryDirectory(prefix="nexus-") as folder:
@@ -94,7 +96,7 @@ def reading_mode(path: str | Path) -> Literal["", "unlocked", "copy"]:
 def verify(path: str | Path, progress: Progress | None = None) -> list[Damage]:
     """Return all damage of a ledger, of all its tenants, at one moment; an empty list if it is sound.
 
-    Raises NotALedger, LedgerTooNew, UnreadableFile.
+    Raises LedgerUnusable, UnreadableFile.
     """
     damages: list[Damage] = []
     with open_readonly(path) as db:

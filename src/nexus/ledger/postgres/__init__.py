@@ -15,7 +15,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 import psycopg
 
-from nexus.errors import LedgerUnavailable, OutcomeUnknown
+from nexus.errors import LedgerUnavailable
 from nexus.ledger.address import parse_address
 from nexus.ledger.postgres.connection import Database, NotAlone, is_lost, may_run_again, our_error, typed
 from nexus.ledger.postgres.pool import Pool
@@ -194,7 +194,7 @@ class PostgresLedger(SqlLedger):
         """Run a write in a transaction of its own; again, if the server ended it or went away.
 
         If the answer to the commit is lost, the ledger is examined while no other write of the tenant runs: the write is
-        there, or it runs again. Raises OutcomeUnknown if it cannot be examined.
+        there, or it runs again. Raises LedgerUnavailable if it cannot be examined.
         """
         until, is_alone = time.monotonic() + PATIENCE_S, alone
         unanswered: list[T] = []
@@ -251,10 +251,11 @@ class PostgresLedger(SqlLedger):
         finally:
             self._pool.give_back(db, writes=True)
 
-    def _unknown(self) -> OutcomeUnknown:
-        return OutcomeUnknown(
+    def _unknown(self) -> LedgerUnavailable:
+        return LedgerUnavailable(
             f"{self.location} was lost while a write was committed (it is stored or not, as a whole: look before you "
-            "repeat it)"
+            "repeat it)",
+            code="outcome_unknown",
         )
 
     def erase(

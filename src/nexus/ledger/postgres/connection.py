@@ -18,7 +18,7 @@ from psycopg import errors
 from psycopg.sql import Identifier
 from psycopg.types.numeric import Int8Dumper
 
-from nexus.errors import BadEntry, BadReference, LedgerBusy, LedgerDamaged, LedgerError, LedgerFull, LedgerUnavailable
+from nexus.errors import BadReference, LedgerBusy, LedgerDamaged, LedgerError, LedgerFull, LedgerUnavailable
 from nexus.ledger.address import Address
 from nexus.ledger.postgres.words import search_words
 from nexus.ledger.sql.connection import Dialect, Value
@@ -360,12 +360,12 @@ _ERRORS: tuple[tuple[tuple[type[BaseException], ...], type[LedgerError], str], .
     ),
     (
         (errors.ProgramLimitExceeded,),
-        BadEntry,
+        BadReference,
         "{place}: a name or key is too long (nothing was stored; PostgreSQL's indexes take about 2,600 bytes)",
     ),
     (
         (errors.NumericValueOutOfRange,),
-        BadEntry,
+        BadReference,
         "{place}: a number is too large: {error} (nothing was stored)",
     ),
     (

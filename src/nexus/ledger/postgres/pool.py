@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from psycopg.pq import TransactionStatus
 
-from nexus.errors import LedgerBusy, LedgerClosed
+from nexus.errors import LedgerBusy, LedgerUnusable
 from nexus.ledger.address import Address
 from nexus.ledger.postgres.connection import BUSY_TIMEOUT_MS, Database, connect
 from nexus.ledger.postgres.schema import migrate
@@ -44,14 +44,15 @@ class Pool:
         self._idle = [db]
 
     def check(self) -> None:
-        """Raise LedgerClosed when connections must not be used."""
+        """Raise LedgerUnusable when connections must not be used."""
         if self.pid != os.getpid():
-            raise LedgerClosed(
+            raise LedgerUnusable(
                 f"{self.address.place} was opened by process {self.pid} and this is a fork of it (open the ledger in the "
-                "forked process)"
+                "forked process)",
+                code="ledger_closed",
             )
         if self.closed:
-            raise LedgerClosed(f"{self.address.place} is closed (open it again)")
+            raise LedgerUnusable(f"{self.address.place} is closed (open it again)", code="ledger_closed")
 
     @contextmanager
     def connection(self, *, writes: bool = False) -> Generator[Database]:

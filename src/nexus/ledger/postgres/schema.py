@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from nexus.errors import LedgerDamaged, LedgerError, LedgerMissing, LedgerTooNew
+from nexus.errors import LedgerDamaged, LedgerError, LedgerUnusable
 from nexus.ledger.codec import decode_parts
 from nexus.ledger.postgres.connection import Database
 from nexus.ledger.postgres.words import search_words
@@ -32,15 +32,16 @@ MIGRATIONS: tuple[str, ...] = tuple(
 def applied_version(db: Database) -> int:
     """Return the version of the ledger in the connection's schema, 0 if there is none.
 
-    Raises LedgerTooNew, and LedgerDamaged when an applied migration is not the one that this version of Nexus knows.
+    Raises LedgerUnusable, and LedgerDamaged when an applied migration is not the one that this version of Nexus knows.
     """
     if db.value("SELECT to_regclass(format('%I.migration', ?::text)) IS NULL", (db.schema,)):
         return 0
     applied = db.rows("SELECT version, checksum FROM migration ORDER BY version")
     newest = applied[-1][0] if applied else 0
     if newest > VERSION:
-        raise LedgerTooNew(
-            f"{db.place} has ledger version {newest}, this Nexus knows {VERSION} (it was not touched; upgrade Nexus)"
+        raise LedgerUnusable(
+            f"{db.place} has ledger version {newest}, this Nexus knows {VERSION} (it was not touched; upgrade Nexus)",
+            code="ledger_too_new",
         )
     for number, (version, stored) in enumerate(applied, 1):
         if version != number or stored != checksum(MIGRATIONS[number - 1]):
@@ -51,7 +52,7 @@ def applied_version(db: Database) -> int:
 def migrate(db: Database, *, create: bool) -> None:
     """Bring the ledger to this version, which is made if it is missing and `create` is true.
 
-    Raises LedgerError, LedgerTooNew, LedgerDamaged.
+    Raises LedgerError, LedgerUnusable, LedgerDamaged.
     """
     server = int(db.value("SELECT current_setting('server_version_num')"))
     if server < LEAST_SERVER:
@@ -63,7 +64,10 @@ def migrate(db: Database, *, create: bool) -> None:
     if version == VERSION:
         return
     if not version and not create:
-        raise LedgerMissing(f"{db.place} has no ledger in schema '{db.schema}' (a program that writes creates it)")
+        raise LedgerUnusable(
+            f"{db.place} has no ledger in schema '{db.schema}' (a program that writes creates it)",
+            code="ledger_missing",
+        )
     with db.transaction():
         db.lock("migration")
         if not db.value("SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname=?)", (db.schema,)):

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import astuple, replace
 
-from nexus.errors import BadEntry, DocumentChanged
+from nexus.errors import BadReference, document_changed
 from nexus.ledger import chain
 from nexus.ledger.codec import body_json, decode_body
 from nexus.ledger.records import DocumentRecord
@@ -44,17 +44,18 @@ def documents(reader: Reader, kind: str = "") -> list[Document]:
 def write(writing: Writing, kind: str, name: str, body: dict[str, Any], expected_number: int | None) -> Document:
     """Store a document's next version; see `LedgerStore.put_document`."""
     if not kind:
-        raise BadEntry("document has no kind (name one; nothing was stored)")
+        raise BadReference("document has no kind (name one; nothing was stored)", code="bad_entry")
     writing.db.lock("document", encode_text(kind), encode_text(name))
     stored = document(writing.reader, kind, name)
     number = stored.number if stored is not None else 0
     if expected_number is not None and expected_number != number:
-        raise DocumentChanged(kind, name, expected_number, number)
+        raise document_changed(kind, name, expected_number, number)
     text = body_json(body)
     if not is_json(body):
-        raise BadEntry(
+        raise BadReference(
             f"{kind} {name!r} has values that are not JSON (nothing was stored; use text as keys, and text, numbers, "
-            "booleans, None, lists and dicts as values)"
+            "booleans, None, lists and dicts as values)",
+            code="bad_entry",
         )
     record = DocumentRecord(encode_text(kind), encode_text(name), number + 1, text, writing.clock_ms(), b"")
     put(writing.db, writing.tenant, replace(record, hash=chain.document_hash(writing.tenant, record)))

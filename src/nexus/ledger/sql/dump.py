@@ -10,7 +10,7 @@ from typing import Any, cast
 import msgspec
 from msgspec.structs import replace
 
-from nexus.errors import BadReference, ForksDepend, LedgerConflict, LedgerDamaged
+from nexus.errors import BadReference, LedgerDamaged, LedgerError
 from nexus.ledger import chain
 from nexus.ledger.codec import call_rows, decode_parts, inputs_of
 from nexus.ledger.records import (
@@ -118,8 +118,10 @@ def load(writing: Writing, records: Iterable[Record]) -> int:
     return loader.new
 
 
-def _conflict(what: str) -> LedgerConflict:
-    return LedgerConflict(f"the ledger has another {what} (nothing was stored; import into a new ledger)")
+def _conflict(what: str) -> LedgerError:
+    return LedgerError(
+        f"the ledger has another {what} (nothing was stored; import into a new ledger)", code="ledger_conflict"
+    )
 
 
 _KEYS: dict[type[Record], tuple[str, tuple[str, ...]]] = {
@@ -357,7 +359,7 @@ def erase(
 
 
 def _check_free(writing: Writing, threads: list[int], labels: list[str]) -> None:
-    """Raise ForksDepend when a remaining row needs one of the threads, NoSuchSession for unknown ones."""
+    """Raise LedgerError when a remaining row needs one of the threads, NoSuchSession for unknown ones."""
     chosen = set(threads)
     dependent: set[str] = set()
     for row in writing.reader.threads():
@@ -368,7 +370,9 @@ def _check_free(writing: Writing, threads: list[int], labels: list[str]) -> None
         dependent.update(label for label in _labels(writing, thread) if encode_text(label) not in labels)
     if dependent:
         names = ", ".join(sorted(dependent))
-        raise ForksDepend(f"{names} still needs these threads (nothing was deleted; erase it first or with them)")
+        raise LedgerError(
+            f"{names} still needs these threads (nothing was deleted; erase it first or with them)", code="forks_depend"
+        )
 
 
 def _labels(writing: Writing, thread: int) -> list[str]:

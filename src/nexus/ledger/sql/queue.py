@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from msgspec.structs import astuple, replace
 
-from nexus.errors import BadEntry
+from nexus.errors import BadReference
 from nexus.ledger import chain
 from nexus.ledger.records import EventRecord
 from nexus.ledger.sessions import (
@@ -43,7 +43,10 @@ def accept(writing: Writing, events: Iterable[NewQueuedEvent]) -> list[AcceptedE
     accepted: list[AcceptedEvent] = []
     for new in events:
         if not new.id:
-            raise BadEntry("event has no id (give it one: it is what makes a repeated event known; nothing was stored)")
+            raise BadReference(
+                "event has no id (give it one: it is what makes a repeated event known; nothing was stored)",
+                code="bad_entry",
+            )
         _check_states((new.state,))
         name = encode_text(new.session)
         label = reader.resolve(name) or name
@@ -184,7 +187,9 @@ def _check(reader: Reader, record: EventRecord) -> None:
 def _check_states(states: Iterable[str]) -> None:
     unknown = next((state for state in states if state not in EVENT_STATES), None)
     if unknown is not None:
-        raise BadEntry(f"event state {unknown!r} is unknown (use one of {', '.join(EVENT_STATES)})")
+        raise BadReference(
+            f"event state {unknown!r} is unknown (use one of {', '.join(EVENT_STATES)})", code="bad_entry"
+        )
 
 
 def marks(values: Collection[str]) -> str:

@@ -10,14 +10,13 @@ import msgspec
 from msgspec.structs import astuple, replace
 
 from nexus.errors import (
-    BadEntry,
     BadReference,
     CompactionSuperseded,
     HeadMoved,
     IdempotencyConflict,
     NoSuchSession,
-    SessionMoved,
     TurnSuperseded,
+    session_moved,
 )
 from nexus.ledger import chain, replay
 from nexus.ledger.codec import CallRow, blobs_of, body_json, call_rows, indexed, message_rows, payload_hash
@@ -216,7 +215,7 @@ class Writing:
             if base is None:
                 return thread
             if leaves != (thread.id, thread.head_seq):
-                raise SessionMoved(session, 0, move.number)
+                raise session_moved(session, 0, move.number)
             name = move.label
             self.db.forget_writes()
         self.db.require_alone()
@@ -321,7 +320,7 @@ class Writing:
         raise IdempotencyConflict(session, min(used, key=used.__getitem__), alike=all(used.values()))
 
     def _check_entry(self, thread: int, entry: NewEntry, seq: int) -> None:
-        """Raise BadEntry when an entry names positions that are not there."""
+        """Raise BadReference when an entry names positions that are not there."""
         if entry.kind == "messages":
             return
         if entry.kind == "undone":
@@ -334,7 +333,7 @@ class Writing:
         else:
             wrong = replay.wrong_fields(entry, seq)
         if wrong:
-            raise BadEntry(f"{wrong} (nothing was stored)")
+            raise BadReference(f"{wrong} (nothing was stored)", code="bad_entry")
 
     def _cut(self, thread: int, cut: Cut) -> None:
         """Store a cut, unless another process decided for this view first."""
@@ -481,13 +480,13 @@ class Writing:
         return updates
 
     def _expect(self, label: str, expected: int | None) -> None:
-        """Raise SessionMoved unless the label's newest update has the expected number."""
+        """Raise HeadMoved unless the label's newest update has the expected number."""
         if expected is None:
             return
         last = self.reader.move_of(label)
         number = last.number if last is not None else 0
         if expected != number:
-            raise SessionMoved(decode_text(label), expected, number)
+            raise session_moved(decode_text(label), expected, number)
 
     def _alias(self, alias: Alias) -> None:
         name = encode_text(alias.name)

@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
-from nexus.errors import EraseIncomplete, LedgerNotTrusted
+from nexus.errors import LedgerError, LedgerUnusable
 from nexus.ledger.records import Record
 from nexus.ledger.sessions import EraseResult
 from nexus.ledger.sql import dump as sql_dump
@@ -135,11 +135,12 @@ class SqliteLedger(SqlLedger):
             self._pool.give_back(db, spoilt=spoilt)
 
     def check_trusted(self) -> None:
-        """Raise LedgerNotTrusted for a ledger that came with its folder."""
+        """Raise LedgerUnusable for a ledger that came with its folder."""
         if not self.trusted:
-            raise LedgerNotTrusted(
+            raise LedgerUnusable(
                 f"ledger {self.file} was not made by this user: it is read-only, and its content goes to no model (look at "
-                "it: nexus sessions, nexus history; accept it: nexus ledger trust; or use another one: --ledger FILE)"
+                "it: nexus sessions, nexus history; accept it: nexus ledger trust; or use another one: --ledger FILE)",
+                code="ledger_not_trusted",
             )
 
     def _write(
@@ -188,9 +189,10 @@ class SqliteLedger(SqlLedger):
                     rewrite(db, self.file)
                     remaining = find_needles(db, self.file, needles)
         if remaining:
-            raise EraseIncomplete(
+            raise LedgerError(
                 f"{erased.messages} messages were deleted, but {len(remaining)} of {len(needles)} pieces of their text remain "
-                f"in {self.file} (close it everywhere, then run nexus ledger vacuum)"
+                f"in {self.file} (close it everywhere, then run nexus ledger vacuum)",
+                code="erase_incomplete",
             )
         return EraseResult(erased.threads, erased.entries, erased.messages, erased.blobs, len(needles), len(remaining))
 

@@ -15,16 +15,7 @@ from typing import Any, BinaryIO
 
 import apsw
 
-from nexus.errors import (
-    BadEntry,
-    BadReference,
-    LedgerBusy,
-    LedgerDamaged,
-    LedgerError,
-    LedgerFull,
-    LedgerTooNew,
-    NotALedger,
-)
+from nexus.errors import BadReference, LedgerBusy, LedgerDamaged, LedgerError, LedgerFull, LedgerUnusable
 from nexus.ledger.sql.connection import Dialect, Value
 from nexus.ledger.sqlite.schema import APPLICATION_ID, VERSION
 
@@ -273,8 +264,8 @@ def connect(
 ) -> Database:
     """Open a ledger at `path` (or `:memory:`) as it is, without migrating it.
 
-    `unchanging` reads a file that cannot be written, in a folder where no log can be made. Raises NotALedger and
-    LedgerTooNew, which leave the file untouched, LedgerBusy, LedgerFull, LedgerError.
+    `unchanging` reads a file that cannot be written, in a folder where no log can be made. Raises LedgerUnusable and
+    LedgerUnusable, which leave the file untouched, LedgerBusy, LedgerFull, LedgerError.
     """
     flags = apsw.SQLITE_OPEN_READONLY if readonly or unchanging else apsw.SQLITE_OPEN_READWRITE
     flags |= apsw.SQLITE_OPEN_CREATE if create and not readonly else 0
@@ -343,7 +334,7 @@ def _wrong_header(path: str, *, create: bool) -> LedgerError | None:
     else:
         check_version(int.from_bytes(header[60:64]), path)
         return None
-    return NotALedger(f"{path} is {what} (it was not touched; choose another --ledger)")
+    return LedgerUnusable(f"{path} is {what} (it was not touched; choose another --ledger)", code="not_a_ledger")
 
 
 _JOURNAL = bytes.fromhex("d9d505f920a163d7")
@@ -401,10 +392,11 @@ def blocks(path: str, size: int = 1 << 22) -> Iterator[bytes]:
 
 
 def check_version(version: int, path: str) -> None:
-    """Raise LedgerTooNew for a version that this Nexus does not know."""
+    """Raise LedgerUnusable for a version that this Nexus does not know."""
     if version > VERSION:
-        raise LedgerTooNew(
-            f"{path} has ledger version {version}, this Nexus knows {VERSION} (it was not touched; upgrade Nexus)"
+        raise LedgerUnusable(
+            f"{path} has ledger version {version}, this Nexus knows {VERSION} (it was not touched; upgrade Nexus)",
+            code="ledger_too_new",
         )
 
 
@@ -445,7 +437,6 @@ _ERRORS: tuple[tuple[tuple[type[BaseException], ...], type[LedgerError], str], .
         "{place} was locked for over {busy_ms} ms (nothing was written; try again)",
     ),
     ((apsw.FullError,), LedgerFull, "no space left for {place} (the append was not stored; earlier ones are safe)"),
-    ((apsw.NotADBError,), NotALedger, "{place} is not a SQLite file (it was not touched; choose another --ledger)"),
     (
         (apsw.IOError,),
         LedgerError,
@@ -468,7 +459,7 @@ _ERRORS: tuple[tuple[tuple[type[BaseException], ...], type[LedgerError], str], .
 def _ours(place: str, error: BaseException) -> LedgerError | None:
     """Return the error to raise for an error of the engine; None for other errors."""
     if isinstance(error, OverflowError):
-        return BadEntry(f"{place}: a number is too large: {error} (nothing was stored)")
+        return BadReference(f"{place}: a number is too large: {error} (nothing was stored)", code="bad_entry")
     if not isinstance(error, (apsw.Error, UnicodeDecodeError)):
         return None
     # The log's shared memory did not fit on the disk: an I/O error whose cause is the lack of space.
@@ -477,6 +468,9 @@ def _ours(place: str, error: BaseException) -> LedgerError | None:
     # The search index could not be opened, which damages no row.
     if "vtable constructor failed" in str(error):
         return LedgerError(f"{place}: search index could not be opened: {error} (open the ledger again)")
+    if isinstance(error, apsw.NotADBError):
+        text = f"{place} is not a SQLite file (it was not touched; choose another --ledger)"
+        return LedgerUnusable(text, code="not_a_ledger")
     for kinds, ours, text in _ERRORS:
         if isinstance(error, kinds):
             return ours(text.format(place=place, error=error, busy_ms=BUSY_TIMEOUT_MS))

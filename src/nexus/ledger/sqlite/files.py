@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from nexus.errors import EraseIncomplete, LedgerDamaged, LedgerError
+from nexus.errors import LedgerDamaged, LedgerError
 from nexus.ledger.sqlite.connection import BUSY_TIMEOUT_MS, MEMORY, Database, blocks, connect, settle
 from nexus.ledger.sqlite.migrate import migrate
 from nexus.ledger.sqlite.schema import READABLE, VERSION
@@ -146,20 +146,21 @@ def folder_of(path: str) -> tuple[int, int, int] | None:
 
 
 def rewrite(db: Database, path: str) -> None:
-    """Rewrite the whole file without deleted content. Raises EraseIncomplete."""
+    """Rewrite the whole file without deleted content. Raises LedgerError."""
     _empty_log(db, path)
     db.run("VACUUM")
     _empty_log(db, path)
 
 
 def _empty_log(db: Database, path: str) -> None:
-    """Move the log into the file and empty it. Raises EraseIncomplete while an older state is read."""
+    """Move the log into the file and empty it. Raises LedgerError while an older state is read."""
     until = time.monotonic() + BUSY_TIMEOUT_MS / 1000
     while not db.empty_log():
         if time.monotonic() > until:
-            raise EraseIncomplete(
+            raise LedgerError(
                 f"{path} is being read elsewhere, so its log still contains erased text (the rows are deleted; end that "
-                "reading, then run nexus ledger vacuum)"
+                "reading, then run nexus ledger vacuum)",
+                code="erase_incomplete",
             )
         time.sleep(0.05)
 
@@ -167,7 +168,7 @@ def _empty_log(db: Database, path: str) -> None:
 def find_needles(db: Database, path: str, needles: list[str]) -> list[str]:
     """Return the pieces of text that are in the files and in no row.
 
-    Raises EraseIncomplete while another reader needs the log.
+    Raises LedgerError while another reader needs the log.
     """
     _empty_log(db, path)
     sql = (

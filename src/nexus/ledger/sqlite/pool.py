@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from nexus.errors import LedgerClosed, LedgerGone
+from nexus.errors import LedgerUnusable
 from nexus.ledger.sqlite.connection import MEMORY, Database, spoils
 from nexus.ledger.sqlite.files import another, folder_of, identity, open_file
 from nexus.ledger.sqlite.writer import Writer, WriterClosed, run_alone
@@ -59,36 +59,39 @@ class Pool:
         return self._memory is not None
 
     def check(self, *, files: bool = True) -> None:
-        """Raise LedgerClosed, or LedgerGone if the files changed, when connections must not be used."""
+        """Raise LedgerUnusable, or LedgerUnusable if the files changed, when connections must not be used."""
         if self.pid != os.getpid():
-            raise LedgerClosed(
+            raise LedgerUnusable(
                 f"{self.file} was opened by process {self.pid} and this is a fork of it: the ledger is in memory, or a "
                 "connection was in use, whose locks do not survive a fork (fork outside of snapshots and writes, or "
-                "before the ledger is opened)"
+                "before the ledger is opened)",
+                code="ledger_closed",
             )
         if self.closed:
-            raise LedgerClosed(f"{self.file} is closed (open it again)")
+            raise LedgerUnusable(f"{self.file} is closed (open it again)", code="ledger_closed")
         if files and self._watched:
             self._check_files()
 
     def _check_files(self) -> None:
-        """Raise LedgerGone if the file or its log is not the one that was opened, or is not there any more."""
+        """Raise LedgerUnusable if the file or its log is not the one that was opened, or is not there any more."""
         folder = folder_of(self._folder)
         if folder == self._folder_then:  # nothing was made, renamed or deleted in it since the last time
             return
         if identity(self.file) != self._identity:
-            raise LedgerGone(
+            raise LedgerUnusable(
                 f"{self.file} was moved, replaced or deleted while it was open (nothing was read or written; open the "
-                "ledger again)"
+                "ledger again)",
+                code="ledger_gone",
             )
         if not self._has_its_log():
             with self._lock:  # a fork takes the log away with the last connection: only then can it be missing
                 self._wait_for_fork()
                 if not self._has_its_log():
-                    raise LedgerGone(
+                    raise LedgerUnusable(
                         f"{self.file}-wal, the log of {self.file}, was deleted or replaced while the ledger was open: the "
                         "last appends may be lost (nothing was written now; make no copy by hand, close the ledger "
-                        "everywhere, then run nexus ledger verify)"
+                        "everywhere, then run nexus ledger verify)",
+                        code="ledger_gone",
                     )
         # A folder's time has steps of some milliseconds: a change just now may hide the next one.
         settled = folder is not None and time.time_ns() - folder[2] > UNSEEN_NS and not os.path.islink(self.file)  # noqa: PTH114
@@ -194,7 +197,7 @@ class Pool:
         with self._lock:
             self._wait_for_fork()
             if self.closed:
-                raise LedgerClosed(f"{self.file} is closed (open it again)")
+                raise LedgerUnusable(f"{self.file} is closed (open it again)", code="ledger_closed")
             if self._writer is None:
                 self._writer = Writer(another(self.file, vfs=self._vfs))
                 self._log = identity(f"{self.file}-wal") if self._watched else None

@@ -12,17 +12,7 @@ from typing import Literal, TypeAlias, cast
 
 from msgspec import Struct
 
-from nexus.errors import (
-    BadReply,
-    ContextOverflow,
-    IncompleteStream,
-    LedgerBusy,
-    LedgerUnavailable,
-    LimitReached,
-    ModelCallFailed,
-    NoCredential,
-    SessionBusy,
-)
+from nexus.errors import LedgerBusy, LedgerUnavailable, ModelCallFailed, NexusError, SessionBusy
 from nexus.providers.errors.classifier import classify
 from nexus.providers.errors.extract import extract_details
 from nexus.providers.errors.messages import normalize_code
@@ -78,13 +68,14 @@ _CONTENT_CODES = frozenset({"contentfilter", "contentpolicyviolation", "responsi
 _RETRY_DELAY = re.compile(r"""["']?retryDelay["']?: ?["'](\d{1,9}(?:\.\d{1,9})?)s""")
 """Gemini's time to wait, in the details of an error (`google.rpc.RetryInfo`)."""
 
-_OWN_KINDS: tuple[tuple[type[Exception], FailureKind], ...] = (
-    (IncompleteStream, "connection"),
-    (BadReply, "bad_reply"),
-    (ContextOverflow, "overflow"),
-    (LimitReached, "limit"),
-    (NoCredential, "auth"),
-)
+_OWN_KINDS: dict[str, FailureKind] = {
+    "bad_reply": "bad_reply",
+    "context_overflow": "overflow",
+    "incomplete_stream": "connection",
+    "limit_reached": "limit",
+    "no_credential": "auth",
+}
+"""Kinds of errors of Nexus, by their codes."""
 
 _MILLISECONDS = 1_000
 
@@ -116,9 +107,8 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def _kind(error: BaseException, status: int) -> FailureKind:
-    own: FailureKind | None = next((kind for types, kind in _OWN_KINDS if isinstance(error, types)), None)
-    if own is not None:
-        return own
+    if isinstance(error, NexusError) and error.code in _OWN_KINDS:
+        return _OWN_KINDS[error.code]
     verdict = classify(error)
     if verdict.kind != "other":
         return verdict.kind

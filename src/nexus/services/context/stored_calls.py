@@ -10,7 +10,7 @@ from typing import cast
 from nexus.context import AssembledContext
 from nexus.engine import Engine
 from nexus.engine.async_engine import AsyncEngine
-from nexus.errors import BadContext, BadEvent, BadSetting
+from nexus.errors import BadEvent, BadSetting, UnreadableFile
 from nexus.services.ledger_check import check_ledger
 from nexus.services.messages import StoredCall
 from nexus.types.settings import CallArguments
@@ -24,7 +24,7 @@ async def assemble_call(nx: AsyncEngine | None, call: StoredCall) -> AssembledCo
         BadSetting: The service has no engine, or an option is invalid.
         BadEvent: The turn has ended, or waits for no reply.
         NotAllowed: The call is of another ledger.
-        BadContext: The context is another than the one that the caller wants.
+        UnreadableFile: The context is another than the one that the caller wants.
         NoSuchSession, BudgetTooSmall, LedgerError: As for `Turn.assemble`.
     """
     if nx is None:
@@ -43,5 +43,5 @@ def _assemble(nx: Engine, call: StoredCall) -> AssembledContext:
         text = (
             f"turn {call.turn} of session {call.session!r} gives another context here (do all services have the same "
         )
-        raise BadContext(f"{text}ledger, workspace and configuration?)")
+        raise UnreadableFile(f"{text}ledger, workspace and configuration?)", code="bad_context")
     return ctx

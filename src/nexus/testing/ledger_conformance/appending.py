@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from nexus.errors import BadEntry, NoSuchSession
+from nexus.errors import BadReference, NoSuchSession
 from nexus.ledger import chain
 from nexus.ledger.records import BlobRecord, EntryRecord
 from nexus.ledger.sessions import Alias, NewRefUpdate, SessionMetadata
@@ -140,7 +140,7 @@ def check_unreadable_values(case: Case) -> None:
     entries = [NewEntry(messages=(SizedMessage(message, TokenSize(1, 1, 1)),)) for message in wrong]
     entries += [NewEntry(body=deep), NewEntry(body=None), NewEntry(body=[1])]  # pyright: ignore[reportArgumentType]
     for new in entries:
-        with raises(BadEntry, f"an entry with {new.messages or type(new.body)}"):
+        with raises(BadReference, f"an entry with {new.messages or type(new.body)}"):
             put(case.store, "main", new)
     equal(list(case.store.dump()), before, "what is stored")
 

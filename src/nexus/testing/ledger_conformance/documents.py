@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from nexus.errors import BadEntry, DocumentChanged, HeadMoved, LedgerClosed, LedgerConflict, LedgerDamaged
+from nexus.errors import BadReference, HeadMoved, LedgerDamaged, LedgerError, LedgerUnusable
 from nexus.ledger import chain
 from nexus.ledger.records import DocumentRecord, Header
 from nexus.ledger.sessions import Document
@@ -63,7 +63,7 @@ def check_expected_versions(case: Case) -> None:
     for number in range(3):
         before = list(store.dump())
         for wrong in {0, 1, 2, 3, -1} - {number}:
-            with raises(DocumentChanged, f"a change of version {wrong}") as caught:
+            with raises(HeadMoved, f"a change of version {wrong}") as caught:
                 store.put_document("agent", "ann", {"wrong": wrong}, expected_number=wrong)
             equal((caught[0].expected, caught[0].actual, isinstance(caught[0], HeadMoved)), (wrong, number, True), "it")
         equal(list(store.dump()), before, "what is stored")
@@ -102,9 +102,9 @@ def check_refused_documents(case: Case) -> None:
     case.store.put_document("agent", "ann", {})
     before = list(case.store.dump())
     for body in wrong:
-        with raises(BadEntry, f"the body {str(body)[:50]}"):
+        with raises(BadReference, f"the body {str(body)[:50]}"):
             case.store.put_document("agent", "ann", body)
-    with raises(BadEntry, "a document without a kind"):
+    with raises(BadReference, "a document without a kind"):
         case.store.put_document("", "ann", {})
     equal(list(case.store.dump()), before, "what is stored")
 
@@ -121,7 +121,7 @@ def check_documents_changed_at_once(case: Case) -> None:
                     body = {"at": old.body["at"] + 1}
                     try:
                         stores[worker % 2].put_document("counter", "x", body, expected_number=old.number)
-                    except DocumentChanged:
+                    except HeadMoved:
                         continue
                     break
 
@@ -225,7 +225,7 @@ def check_conflicting_documents(case: Case) -> None:
     other = SqliteLedger(":memory:", clock_ms=case.clock)
     other.put_document("agent", "aaa", {})
     other.put_document("agent", "ann", {"by": 2})
-    with raises(LedgerConflict, "loading another document"):
+    with raises(LedgerError, "loading another document"):
         case.store.load(other.dump())
     equal(list(case.store.dump()), before, "what is stored")
 
@@ -264,7 +264,7 @@ def _record(kind: str, name: str, body: str) -> DocumentRecord:
 
 
 def check_documents_of_a_closed_store(case: Case) -> None:
-    """Every call for documents on a closed store raises LedgerClosed."""
+    """Every call for documents on a closed store raises LedgerUnusable."""
     store = case.open()
     store.close()
     calls: dict[str, Callable[[], object]] = {
@@ -274,5 +274,5 @@ def check_documents_of_a_closed_store(case: Case) -> None:
         "documents": lambda: store.documents("agent"),
     }
     for method, call in calls.items():
-        with raises(LedgerClosed, f"{method} on a closed store"):
+        with raises(LedgerUnusable, f"{method} on a closed store"):
             call()

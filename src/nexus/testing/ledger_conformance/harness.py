@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from nexus.ledger.sessions import Alias, NewRefUpdate, SessionMetadata
 from nexus.ledger.store import LedgerStore
-from nexus.testing import FixedClock
+from nexus.testing.fakes import FixedClock
 from nexus.types import ledger_entries as types
 from nexus.types.ledger_entries import Commit, Entry, NewEntry
 from nexus.types.message import Message, TokenSize, user

@@ -8,7 +8,7 @@ from hashlib import sha256
 import msgspec
 from msgspec.structs import replace
 
-from nexus.errors import BadEntry, LedgerClosed, LedgerConflict, LedgerDamaged
+from nexus.errors import BadReference, LedgerDamaged, LedgerError, LedgerUnusable
 from nexus.ledger import chain
 from nexus.ledger.records import EventRecord, Header, Record
 from nexus.ledger.sessions import (
@@ -104,13 +104,13 @@ def check_refused_events(case: Case) -> None:
     store = case.store
     good = NewQueuedEvent("good", "main", "{}")
     for wrong in (replace(good, id=""), NewQueuedEvent("bad", "main", "{}", "no state")):  # pyright: ignore[reportArgumentType]
-        with raises(BadEntry, f"accepting {wrong}"):
+        with raises(BadReference, f"accepting {wrong}"):
             store.accept_events([good, wrong])
     accept(store, "main", "e")
     for states in (("no state", ("queued",)), ("done", ("no state",))):
-        with raises(BadEntry, f"an update with the states {states}"):
+        with raises(BadReference, f"an update with the states {states}"):
             store.update_events(["e"], states[0], expected=states[1])  # pyright: ignore[reportArgumentType]
-    with raises(BadEntry, "a list of an unknown state"):
+    with raises(BadReference, "a list of an unknown state"):
         store.queued_events(states=("no state",))  # pyright: ignore[reportArgumentType]
     equal([(event.id, event.state) for event in store.queued_events()], [("e", "queued")], "what is stored")
 
@@ -421,7 +421,7 @@ def check_conflicting_events(case: Case) -> None:
     for place, new in enumerate((("new", "e2"), ("e1", "other"))):
         other = SqliteLedger(":memory:", clock_ms=case.clock)
         accept(other, "main", *new)
-        with raises(LedgerConflict, f"loading queue {place}"):
+        with raises(LedgerError, f"loading queue {place}"):
             case.store.load(other.dump())
         equal(list(case.store.dump()), before, "what is stored")
 
@@ -459,7 +459,7 @@ def _of_tenant(record: Record, tenant: str) -> Record:
 
 
 def check_events_of_a_closed_store(case: Case) -> None:
-    """Every call of the queue on a closed store raises LedgerClosed."""
+    """Every call of the queue on a closed store raises LedgerUnusable."""
     store = case.open()
     (event,) = accept(store, "main", "e")
     store.close()
@@ -473,6 +473,6 @@ def check_events_of_a_closed_store(case: Case) -> None:
         "queued_sessions": store.queued_sessions,
     }
     for method, call in calls.items():
-        with raises(LedgerClosed, f"{method} on a closed store"):
+        with raises(LedgerUnusable, f"{method} on a closed store"):
             call()
     equal((ids(case.store.queued_events()), texts(case.store, "main")), (["e"], []), "what another store reads")

@@ -8,14 +8,12 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from nexus.errors import (
-    BadEntry,
     BadReference,
     CompactionSuperseded,
     HeadMoved,
     IdempotencyConflict,
-    LedgerClosed,
+    LedgerUnusable,
     NoSuchSession,
-    SessionMoved,
 )
 from nexus.ledger.records import Header
 from nexus.ledger.sessions import Alias, NewRefUpdate, Query, SessionMetadata
@@ -208,10 +206,10 @@ def check_whole_or_absent(case: Case) -> None:
     before = list(store.dump())
     good = entry(Message("user", (Image("image/png", data="QUJD"),)), keys=("new",))
     bad: tuple[tuple[type[Exception], NewEntry], ...] = (
-        (BadEntry, mark("pin", seq=9, ord=0)),
-        (BadEntry, mark("undone", of=1)),
-        (BadEntry, compaction(3, 1, 1)),
-        (BadEntry, mark("lost")),
+        (BadReference, mark("pin", seq=9, ord=0)),
+        (BadReference, mark("undone", of=1)),
+        (BadReference, compaction(3, 1, 1)),
+        (BadReference, mark("lost")),
         (IdempotencyConflict, entry("other", keys=("new",))),
     )
     for session in ("main", "new session"):
@@ -239,7 +237,7 @@ def check_lost_is_not_appended(case: Case) -> None:
         lambda: put(case.store, "main", NewEntry("lost", with_sizes("text"))),
     )
     for attempt in attempts:
-        with raises(BadEntry, "appending a lost entry"):
+        with raises(BadReference, "appending a lost entry"):
             attempt()
     equal(case.store.threads(), [], "the threads")
 
@@ -395,7 +393,7 @@ def check_calibrations(case: Case) -> None:
 
 
 def check_closed(case: Case) -> None:
-    """Every call on a closed store raises LedgerClosed; closing it again does nothing."""
+    """Every call on a closed store raises LedgerUnusable; closing it again does nothing."""
     store = case.open()
     append(store, "main", "one")
     store.close()
@@ -432,9 +430,9 @@ def check_closed(case: Case) -> None:
         "load": lambda: store.load([Header()]),
     }
     for method, call in calls.items():
-        with raises(LedgerClosed, f"{method} on a closed store"):
+        with raises(LedgerUnusable, f"{method} on a closed store"):
             call()
-    with raises(LedgerClosed, "a snapshot of a closed store"), store.snapshot():
+    with raises(LedgerUnusable, "a snapshot of a closed store"), store.snapshot():
         store.head(1)
     store.close()
     holds(bool(store.location) and store.tenant == "local", "expected place and tenant of a closed store, found none")
@@ -472,7 +470,7 @@ def check_base(case: Case) -> None:
     equal(store.commit("fresh", Commit((entry("zero"),), base=(0, 0))).head, 1, "the head of a session of its own")
     before = list(store.dump())
     for session in ("main", "branch", "fresh"):
-        with raises(SessionMoved, "a base for a session that is there"):
+        with raises(HeadMoved, "a base for a session that is there"):
             store.commit(session, put_from)
     with raises(BadReference, "a base behind the thread's end"):
         store.commit("late", Commit((entry("x"),), base=(thread, 3)))

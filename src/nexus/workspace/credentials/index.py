@@ -21,7 +21,7 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from nexus.errors import BadCredential, CredentialsDamaged, CredentialsNotSaved
+from nexus.errors import CredentialError
 
 PREFIX = "NEXUS_CREDENTIAL_"
 MAX_CHARS = 64
@@ -69,11 +69,12 @@ def is_variable(text: str) -> bool:
 
 
 def check_name(text: str) -> str:
-    """Return a valid name. Raises BadCredential, without the text: it may be a value in the wrong place."""
+    """Return a valid name. Raises CredentialError, without the text: it may be a value in the wrong place."""
     if not is_name(text):
-        raise BadCredential(
+        raise CredentialError(
             f"invalid credential name, not shown because it may be a value (use at most {MAX_CHARS} lower-case letters, "
-            "digits and single hyphens, as in 'openai-team'; nothing was stored)"
+            "digits and single hyphens, as in 'openai-team'; nothing was stored)",
+            code="bad_credential",
         )
     return text
 
@@ -99,7 +100,7 @@ def _upper(name: str) -> str:
 
 
 def read(home: Path) -> dict[str, CredentialEntry]:
-    """Return the entries by name; none without a file. Raises CredentialsDamaged."""
+    """Return the entries by name; none without a file. Raises CredentialError."""
     file = home / FILE
     try:
         data = None
@@ -114,13 +115,18 @@ def read(home: Path) -> dict[str, CredentialEntry]:
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
-        raise CredentialsDamaged(f"{file} cannot be read: {error.strerror or error} (left unchanged)") from None
+        raise CredentialError(
+            f"{file} cannot be read: {error.strerror or error} (left unchanged)", code="credentials_damaged"
+        ) from None
     if data is None:
-        raise CredentialsDamaged(f"{file} is a link, not a regular file, or too large (left unchanged)")
+        raise CredentialError(
+            f"{file} is a link, not a regular file, or too large (left unchanged)", code="credentials_damaged"
+        )
     problem, entries = _decode(data)
     if problem:
-        raise CredentialsDamaged(
-            f"{file} {problem} (left unchanged: repair it, or move it away and set the credentials again; it has no values)"
+        raise CredentialError(
+            f"{file} {problem} (left unchanged: repair it, or move it away and set the credentials again; it has no values)",
+            code="credentials_damaged",
         )
     return {entry.name: entry for entry in entries}
 
@@ -128,7 +134,7 @@ def read(home: Path) -> dict[str, CredentialEntry]:
 def change(home: Path, update: Callable[[dict[str, CredentialEntry]], Iterable[CredentialEntry]]) -> None:
     """Replace the entries by the result of `update` while other processes are excluded.
 
-    Raises CredentialsDamaged, or CredentialsNotSaved also after LOCK_WAIT_S; the file is then unchanged.
+    Raises CredentialError, or CredentialError also after LOCK_WAIT_S; the file is then unchanged.
     """
     lock = home / f"{FILE}.lock"
     deadline = time.monotonic() + LOCK_WAIT_S
@@ -141,7 +147,7 @@ def change(home: Path, update: Callable[[dict[str, CredentialEntry]], Iterable[C
             except FileExistsError:
                 if time.monotonic() > deadline:
                     text = f"list of credentials locked by another process (left unchanged; delete {lock} if there is none)"
-                    raise CredentialsNotSaved(text) from None
+                    raise CredentialError(text, code="credentials_not_saved") from None
             time.sleep(0.02)
         try:
             with os.fdopen(handle, "wb") as file:
@@ -156,7 +162,7 @@ def change(home: Path, update: Callable[[dict[str, CredentialEntry]], Iterable[C
             raise
     except OSError as error:
         text = f"{home / FILE} cannot be written: {error.strerror or error} (left unchanged)"
-        raise CredentialsNotSaved(text) from None
+        raise CredentialError(text, code="credentials_not_saved") from None
 
 
 def _decode(data: bytes) -> tuple[str, tuple[CredentialEntry, ...]]:

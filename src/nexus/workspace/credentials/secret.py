@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from nexus.errors import BadCredential
+from nexus.errors import CredentialError
 
 MAX_BYTES = 65_536
 """Size limit in UTF-8. Certificates and service accounts take a few thousand bytes."""
@@ -44,10 +44,10 @@ class Secret:
 
 
 def check_secret(secret: Secret) -> Secret:
-    """Return the secret. Raises BadCredential if it is empty, too long, or impossible for keyrings or variables."""
+    """Return the secret. Raises CredentialError if it is empty, too long, or impossible for keyrings or variables."""
     problem = _problem(secret)
     if problem:
-        raise BadCredential(f"value {problem} (nothing was stored)")
+        raise CredentialError(f"value {problem} (nothing was stored)", code="bad_credential")
     return secret
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from nexus.errors import BadCredential, NoCredential
+from nexus.errors import CredentialError, NoCredential
 from nexus.workspace.credentials import index, system
 from nexus.workspace.credentials.index import (
     CheckState,
@@ -51,7 +51,7 @@ class Credentials:
     def entries(self, declared: Declared | None = None) -> dict[str, CredentialEntry]:
         """Return every credential that is listed, has a variable or is required by a skill, by name, sorted.
 
-        One without a value is `missing`. No keyring is asked. Raises CredentialsDamaged.
+        One without a value is `missing`. No keyring is asked. Raises CredentialError.
         """
         declared, listed = declared or {}, index.read(self.home)
         names = {name for variable in self._variables if (name := name_of(variable)) is not None}
@@ -62,7 +62,7 @@ class Credentials:
         return entries
 
     def get(self, name: str, declared: Declared | None = None) -> Secret:
-        """Return the value. Raises BadCredential, NoCredential, CredentialsDamaged, KeyringUnusable, PackageMissing."""
+        """Return the value. Raises CredentialError, NoCredential, PackageMissing."""
         entry = self._entry(check_name(name), index.read(self.home).get(name), declared or {})
         secret = self._value(entry) if entry else None
         if not secret:
@@ -80,7 +80,7 @@ class Credentials:
             return None
 
     def set(self, name: str, secret: Secret) -> CredentialEntry:
-        """Store a value in the system's keyring, and the name in the list. Raises as `get`, and CredentialsNotSaved."""
+        """Store a value in the system's keyring, and the name in the list. Raises as `get`, and CredentialError."""
         check_name(name)
         check_secret(secret)
         index.read(self.home)
@@ -88,15 +88,17 @@ class Credentials:
         return self._list(CredentialEntry(name, "keyring", self.service))
 
     def refer(self, name: str, variable: str) -> CredentialEntry:
-        """List an environment variable as the location of the value. Raises BadCredential and as `set`."""
+        """List an environment variable as the location of the value. Raises CredentialError and as `set`."""
         if not is_variable(variable):
-            raise BadCredential(
-                "invalid variable name, not shown because it may be a value (use letters, digits and underscores)"
+            raise CredentialError(
+                "invalid variable name, not shown because it may be a value (use letters, digits and underscores)",
+                code="bad_credential",
             )
         entry = index.read(self.home).get(check_name(name))
         if entry is not None and entry.where == "keyring":
-            raise BadCredential(
-                f"keyring has a value for {name!r} (remove it first: nexus config credential remove {name})"
+            raise CredentialError(
+                f"keyring has a value for {name!r} (remove it first: nexus config credential remove {name})",
+                code="bad_credential",
             )
         return self._list(CredentialEntry(name, "variable", variable=variable))
 

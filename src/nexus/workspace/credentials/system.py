@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from threading import Thread
 from typing import Generic, Protocol, TypeVar, cast
 
-from nexus.errors import KeyringUnusable, PackageMissing
+from nexus.errors import CredentialError, PackageMissing
 from nexus.workspace.credentials.index import variable_of
 from nexus.workspace.credentials.secret import Secret
 
@@ -49,7 +49,7 @@ class _Answer(Generic[T]):
 
 
 def fetch(service: str, name: str, timeout_s: float) -> Secret | None:
-    """Return the keyring's value for a name, or None. Raises KeyringUnusable, PackageMissing."""
+    """Return the keyring's value for a name, or None. Raises CredentialError, PackageMissing."""
 
     def call(backend: Backend) -> Secret | None:
         value: object = backend.get_password(service, name)
@@ -68,7 +68,7 @@ def put(service: str, name: str, secret: Secret, timeout_s: float) -> None:
         return backend.get_password(service, name) == secret.reveal()
 
     if not _ask(call, name, timeout_s):
-        raise KeyringUnusable(f"system keyring did not keep the value ({_alternative(name)})")
+        raise CredentialError(f"system keyring did not keep the value ({_alternative(name)})", code="keyring_unusable")
 
 
 def delete(service: str, name: str, timeout_s: float) -> bool:
@@ -110,11 +110,11 @@ def _ask(call: Callable[[Backend], T], name: str, timeout_s: float) -> T:
     thread.join(timeout_s)
     if thread.is_alive():
         text = f"system keyring did not answer within {timeout_s:g} seconds (is it locked, or waiting for input?"
-        raise KeyringUnusable(f"{text} Or {_alternative(name)})")
+        raise CredentialError(f"{text} Or {_alternative(name)})", code="keyring_unusable")
     if answer.value:
         return answer.value[0]
     why = answer.unusable or f"system keyring failed: {answer.error_type or 'no answer'}"
-    raise KeyringUnusable(f"{why} ({_alternative(name)})")
+    raise CredentialError(f"{why} ({_alternative(name)})", code="keyring_unusable")
 
 
 def _alternative(name: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import yaml
 from msgspec import Struct
 
-from nexus.errors import BadSkill
+from nexus.errors import UnreadableFile
 
 FRONT_MATTER_CHARS = 10_000
 """Size limit. The standard's fields together have about 2,000 characters at most, without `metadata`."""
@@ -49,15 +49,17 @@ class FrontMatter(Struct, frozen=True):
 
 
 def front_matter(text: str) -> FrontMatter:
-    """Return the front matter of a file's text. Raises BadSkill."""
+    """Return the front matter of a file's text. Raises UnreadableFile."""
     begin = _BEGIN.match(text)
     if begin is None:
-        raise BadSkill("front matter missing: the first line is not ---", 1)
+        raise UnreadableFile("front matter missing: the first line is not ---", 1, code="bad_skill")
     end = _END.search(text, begin.end())
     if (end.start() if end else len(text)) - begin.end() > FRONT_MATTER_CHARS:
-        raise BadSkill(f"front matter over {FRONT_MATTER_CHARS:,} characters, or without a closing ---", 1)
+        raise UnreadableFile(
+            f"front matter over {FRONT_MATTER_CHARS:,} characters, or without a closing ---", 1, code="bad_skill"
+        )
     if end is None:
-        raise BadSkill("front matter without a closing ---", 1)
+        raise UnreadableFile("front matter without a closing ---", 1, code="bad_skill")
     duplicates: list[tuple[str, int]] = []
     try:
         parsed: Iterator[Any] = _yaml.parse(text[begin.end() : end.start()], Loader=_LOADER)
@@ -68,16 +70,20 @@ def front_matter(text: str) -> FrontMatter:
             content = _value(first, events, duplicates, 0).content
             after: Any = next(events)
             if not isinstance(after, yaml.StreamEndEvent):
-                raise BadSkill("front matter has more than one YAML document", after.start_mark.line + 2)
+                raise UnreadableFile(
+                    "front matter has more than one YAML document", after.start_mark.line + 2, code="bad_skill"
+                )
     except yaml.MarkedYAMLError as error:
         mark: Any = error.problem_mark or error.context_mark
         hint = " (a text with `: ` in it needs quotes)" if "mapping values" in str(error.problem) else ""
         why = error.problem or error.context
-        raise BadSkill(f"front matter is not YAML: {why}{hint}", mark.line + 2 if mark else 1) from error
+        raise UnreadableFile(
+            f"front matter is not YAML: {why}{hint}", mark.line + 2 if mark else 1, code="bad_skill"
+        ) from error
     except (yaml.YAMLError, UnicodeEncodeError) as error:
-        raise BadSkill(f"front matter is not YAML: {str(error).splitlines()[0]}", 1) from error
+        raise UnreadableFile(f"front matter is not YAML: {str(error).splitlines()[0]}", 1, code="bad_skill") from error
     if not isinstance(content, dict):
-        raise BadSkill("front matter is not a map of fields (`name: …`)", 2)
+        raise UnreadableFile("front matter is not a map of fields (`name: …`)", 2, code="bad_skill")
     return FrontMatter(content, end.end(), text.count("\n", 0, end.end()) + 2, tuple(duplicates))
 
 
@@ -85,11 +91,15 @@ def _value(event: Any, events: Iterator[Any], duplicates: list[tuple[str, int]],
     """Return the value that begins with `event`."""
     line: int = event.start_mark.line + 2  # the parser counts from 0, below the line `---`
     if isinstance(event, yaml.AliasEvent):
-        raise BadSkill(f"front matter has an alias (*{str(event.anchor)[:40]}); aliases are not read", line)
+        raise UnreadableFile(
+            f"front matter has an alias (*{str(event.anchor)[:40]}); aliases are not read", line, code="bad_skill"
+        )
     if event.tag is not None:
-        raise BadSkill(f"front matter has a tag ({str(event.tag)[:80]}); tags are not read", line)
+        raise UnreadableFile(
+            f"front matter has a tag ({str(event.tag)[:80]}); tags are not read", line, code="bad_skill"
+        )
     if level > MAX_LEVELS:
-        raise BadSkill(f"front matter nests deeper than {MAX_LEVELS} levels", line)
+        raise UnreadableFile(f"front matter nests deeper than {MAX_LEVELS} levels", line, code="bad_skill")
     if isinstance(event, yaml.ScalarEvent):
         return Value(str(event.value), line)
     if isinstance(event, yaml.SequenceStartEvent):
@@ -102,7 +112,7 @@ def _value(event: Any, events: Iterator[Any], duplicates: list[tuple[str, int]],
         name = _value(key, events, duplicates, level + 1)
         value = _value(next(events), events, duplicates, level + 1)
         if not isinstance(name.content, str):
-            raise BadSkill("front matter has a field name that is a list or a map", name.line)
+            raise UnreadableFile("front matter has a field name that is a list or a map", name.line, code="bad_skill")
         if name.content in fields:
             duplicates.append((name.content, name.line))
         fields.setdefault(name.content, value)

@@ -18,7 +18,7 @@ from typing import TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from nexus.errors import WorkspaceMissing
+from nexus.errors import NotFound
 from nexus.types.block import ContextWarning, text_hash
 from nexus.workspace.files.containment import (
     MOVED,
@@ -97,11 +97,11 @@ def cache_folder(home: Path) -> Path:
 
 
 def working_folder() -> Path:
-    """Return the current folder. Raises WorkspaceMissing if it was deleted."""
+    """Return the current folder. Raises NotFound if it was deleted."""
     try:
         return Path.cwd()
     except FileNotFoundError as error:
-        raise WorkspaceMissing("current folder was deleted (change to an existing one)") from error
+        raise NotFound("current folder was deleted (change to an existing one)", code="workspace_missing") from error
 
 
 class FileText(Struct, frozen=True):

@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nexus.compaction.extractive.statements import truncate_line
-from nexus.errors import BadFact, NoSuchFact, UnreadableFile
+from nexus.errors import BadFact, NotFound, UnreadableFile
 from nexus.ledger.operations import Ledger
 from nexus.ledger.replay import conversation_rows
 from nexus.policy.authorization import session_person
@@ -141,7 +141,7 @@ def accept(
 
     Facts about a user go to their profile if they have one, all others to the memory file; `to` names another target. A
     profile is that of the principal who stated the fact. If that is unknown, a proposal for a profile waits on; `ledger`
-    is asked about proposals that do not say it. Raises NoSuchFact, BadFact, MemoryBusy, UnreadableFile, LedgerError.
+    is asked about proposals that do not say it. Raises NotFound, BadFact, MemoryBusy, UnreadableFile, LedgerError.
     """
     store = _read(book)
     chosen = _chosen(_undecided(book, store, store.pending), ids)
@@ -173,7 +173,7 @@ def accept(
 
 
 def reject(book: Notebook, ids: Iterable[str] | None) -> tuple[Proposal, ...]:
-    """Reject proposals, all that wait if `ids` is None: their facts are not proposed again. Raises NoSuchFact."""
+    """Reject proposals, all that wait if `ids` is None: their facts are not proposed again. Raises NotFound."""
     store = _read(book)
     chosen = _chosen(_undecided(book, store, store.pending), ids)
     _remove(book, chosen, rejected=[proposal.text for proposal in chosen])
@@ -276,15 +276,16 @@ def _is_outdated(proposal: Proposal, facts: Sequence[Fact], replaced: Sequence[s
 
 
 def _chosen(proposals: Sequence[Proposal], ids: Iterable[str] | None) -> list[Proposal]:
-    """Return the proposals with these ids. Raises NoSuchFact."""
+    """Return the proposals with these ids. Raises NotFound."""
     if ids is None:
         return list(proposals)
     by_id = {proposal.id: proposal for proposal in proposals}
     wanted = list(dict.fromkeys(ids))
     if unknown := [name for name in wanted if name not in by_id]:
         names = ", ".join(map(repr, unknown))
-        raise NoSuchFact(
-            f"no proposal waits with id {names} (list proposals: nexus memory propose; nothing was changed)"
+        raise NotFound(
+            f"no proposal waits with id {names} (list proposals: nexus memory propose; nothing was changed)",
+            code="no_such_fact",
         )
     return [by_id[name] for name in wanted]
 

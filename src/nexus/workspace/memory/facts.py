@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-from nexus.errors import BadFact, NoSuchFact
+from nexus.errors import BadFact, NotFound
 from nexus.ledger.search_text import words
 from nexus.render.console import printable
 from nexus.text.one_line import collapse_whitespace
@@ -153,7 +153,7 @@ def with_fact(text: str, fact: str, date: str, section: str = SECTION) -> str:
 def without_fact(text: str, fact: Fact) -> str:
     """Return the text without the lines of a fact, and without one of the empty lines around it.
 
-    Raises NoSuchFact if the other facts would change.
+    Raises NotFound if the other facts would change.
     """
     lines = lines_of(text)
     before, after = lines[: fact.first_line], lines[fact.end_line :]
@@ -165,7 +165,9 @@ def without_fact(text: str, fact: Fact) -> str:
         changed = "".join(candidate)
         if _contents(facts_of(changed)) == expected:
             return changed
-    raise NoSuchFact(f"fact {fact.number} cannot be removed without changing others (edit the file by hand)")
+    raise NotFound(
+        f"fact {fact.number} cannot be removed without changing others (edit the file by hand)", code="no_such_fact"
+    )
 
 
 def _contents(facts: Sequence[Fact], excluded: Fact | None = None) -> list[tuple[str, str, str]]:

@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nexus.errors import BadSetting, NexusError, NoSuchFact, SecretFound, UnreadableFile, WorkspaceMissing
+from nexus.errors import BadSetting, NexusError, NotFound, UnreadableFile, secret_found
 from nexus.ledger.search_text import parse_query, words
 from nexus.text.one_line import collapse_whitespace
 from nexus.text.redact import redact
@@ -71,7 +71,7 @@ class Notebook:
     """The memory of one workspace. Each operation reads the files, so programs may share them.
 
     `timezone` is an IANA name, UTC if empty; `file_chars` is the part of the file that contexts show. `profiles` are the
-    users' profiles (`Engine.user_profiles`); without them, no fact goes to a profile. Raises WorkspaceMissing, BadSetting; every operation raises UnreadableFile, and those that write MemoryBusy.
+    users' profiles (`Engine.user_profiles`); without them, no fact goes to a profile. Raises NotFound, BadSetting; every operation raises UnreadableFile, and those that write MemoryBusy.
     """
 
     def __init__(
@@ -85,7 +85,9 @@ class Notebook:
     ) -> None:
         self.root = Path(workspace).expanduser()
         if not self.root.is_dir():
-            raise WorkspaceMissing(f"folder {self.root} not found (create a workspace: nexus init {self.root})")
+            raise NotFound(
+                f"folder {self.root} not found (create a workspace: nexus init {self.root})", code="workspace_missing"
+            )
         self.file_chars = file_chars
         self.profiles = profiles
         try:
@@ -122,7 +124,7 @@ class Notebook:
         return log_entries(files.lines(self.root, self.log))
 
     def add(self, text: str, *, section: str = SECTION, force: bool = False) -> AddedFact:
-        """Add a fact with today's date under a heading. Raises BadFact; SecretFound unless `force`."""
+        """Add a fact with today's date under a heading. Raises BadFact; BadFact unless `force`."""
         fact = normalize_fact(text, FACT_CHARS)
         section = collapse_whitespace(normalize_fact(section, SECTION_CHARS))
         warnings = list(_secret_warnings(fact, force=force))
@@ -137,7 +139,7 @@ class Notebook:
         return AddedFact(name, number, added.date, fact, tuple(warnings))
 
     def append(self, text: str, *, force: bool = False) -> AddedFact:
-        """Append an entry with the current time to the log. Raises BadFact; SecretFound unless `force`."""
+        """Append an entry with the current time to the log. Raises BadFact; BadFact unless `force`."""
         entry = normalize_fact(text, ENTRY_CHARS)
         secrets = _secret_warnings(entry, force=force)
         with files.lock_folder(self.root):
@@ -146,7 +148,7 @@ class Notebook:
     def forget(self, what: str) -> Fact:
         """Move a fact from the memory file to the log.
 
-        `what` is its number, or its exact text with or without the date (white space does not matter). Raises NoSuchFact if
+        `what` is its number, or its exact text with or without the date (white space does not matter). Raises NotFound if
         no fact or several match.
         """
         with files.lock_folder(self.root):
@@ -173,7 +175,7 @@ class Notebook:
     def undo(self, number: int = 0) -> Change:
         """Undo a change, by default the newest: remove the facts that it added, restore those that it removed.
 
-        Facts that are gone or back already stay so, and other facts are not touched. Raises NoSuchFact if the change does
+        Facts that are gone or back already stay so, and other facts are not touched. Raises NotFound if the change does
         not exist, is undone, or has nothing left to undo; BadFact if a fact cannot be restored.
         """
         with files.lock_folder(self.root):
@@ -183,25 +185,28 @@ class Notebook:
             change = by_number.get(number or max(undoable, default=0))
             if change is None:
                 what = f"change {number} not found" if number else "no change to undo"
-                raise NoSuchFact(f"{what} (list changes: nexus memory changes)")
+                raise NotFound(f"{what} (list changes: nexus memory changes)", code="no_such_fact")
             if change.undone_by:
-                raise NoSuchFact(f"change {change.number} is already undone, by change {change.undone_by}")
+                raise NotFound(
+                    f"change {change.number} is already undone, by change {change.undone_by}", code="no_such_fact"
+                )
             present = {fact.key: fact for fact in self.stored_facts(_profiles_in(change.added, change.removed))}
             newer = [other for other in journal if other.number > change.number and other.number in undoable]
             later = {fact.key for other in newer for fact in other.added}
             removed = [present[fact.key] for fact in change.added if fact.key in present and fact.key not in later]
             restored = [fact for fact in change.removed if fact.key not in present]
             if not removed and not restored:
-                raise NoSuchFact(
+                raise NotFound(
                     f"change {change.number} cannot be undone: the facts that it added were changed or removed since, and "
-                    "those that it removed are back (nothing was changed)"
+                    "those that it removed are back (nothing was changed)",
+                    code="no_such_fact",
                 )
             return self._revise("undo", added=restored, removed=removed, of=change.number)
 
     def revise(self, by: str, *, added: Sequence[StoredFact] = (), removed: Sequence[StoredFact] = ()) -> Change:
         """Add and remove facts as one change that `undo` reverts; removed facts go to the log.
 
-        Raises BadFact for a fact that memory has, NoSuchFact for one that it lacks; nothing is changed then.
+        Raises BadFact for a fact that memory has, NotFound for one that it lacks; nothing is changed then.
         """
         with files.lock_folder(self.root):
             return self._revise(by, added=added, removed=removed)
@@ -330,12 +335,12 @@ class Notebook:
 def _secret_warnings(text: str, *, force: bool) -> tuple[str, ...]:
     kinds = sorted(redact(text).counts)
     if kinds and not force:
-        raise SecretFound(kinds)
+        raise secret_found(kinds)
     return (f"text may contain a secret ({', '.join(kinds)}); memory is sent to the model unchanged",) * bool(kinds)
 
 
 def _find_fact(what: str, facts: Sequence[Fact]) -> Fact:
-    """Return the only fact with this number or text. Raises NoSuchFact."""
+    """Return the only fact with this number or text. Raises NotFound."""
     target = collapse_whitespace(what)
     number = int(target.removeprefix("#")) if target.removeprefix("#").isdecimal() and len(target) < 10 else 0
     matches: list[Fact] = []
@@ -350,9 +355,11 @@ def _find_fact(what: str, facts: Sequence[Fact]) -> Fact:
     if matches:
         numbers = [fact.number for fact in matches]
         hint = "nothing was changed; use a number of `nexus memory show`, or the text with its date"
-        raise NoSuchFact(f"{len(matches)} facts match: {', '.join(map(str, numbers))} ({hint})", numbers)
+        raise NotFound(
+            f"{len(matches)} facts match: {', '.join(map(str, numbers))} ({hint})", numbers, code="no_such_fact"
+        )
     hint = "list facts: nexus memory show; search: nexus memory search"
-    raise NoSuchFact(f"no fact has this number or exact text ({hint})")
+    raise NotFound(f"no fact has this number or exact text ({hint})", code="no_such_fact")
 
 
 def _stored(file: str, facts: Iterable[Fact]) -> tuple[StoredFact, ...]:
@@ -386,8 +393,8 @@ def _missing(facts: Sequence[Fact], others: Sequence[Fact]) -> list[Fact]:
 
 
 def _same_fact(wanted: StoredFact, facts: Sequence[Fact]) -> Fact:
-    """Return the fact with this text, preferably under the same heading with the same date. Raises NoSuchFact."""
+    """Return the fact with this text, preferably under the same heading with the same date. Raises NotFound."""
     same = [fact for fact in facts if comparison_key(fact.text) == comparison_key(wanted.text)]
     if not same:
-        raise NoSuchFact("fact was removed by another program at the same time")
+        raise NotFound("fact was removed by another program at the same time", code="no_such_fact")
     return max(same, key=lambda fact: (fact.section == wanted.section, fact.date == wanted.date))

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nexus.errors import BadSkill
+from nexus.errors import UnreadableFile
 from nexus.types.block import ContextWarning
 from nexus.types.skill import SkillCatalog, SkillInstructions, SkillPlace
 from nexus.workspace import prompts
@@ -163,13 +163,13 @@ class LintedFile(Struct, frozen=True):
 
 
 def lint_path(path: Path) -> list[LintedFile]:
-    """Lint the skill at a path (its folder or SKILL.md), or all in a folder or its folder `skills`. Raises BadSkill."""
+    """Lint the skill at a path (its folder or SKILL.md), or all in a folder or its folder `skills`. Raises UnreadableFile."""
     if path.is_file():
         if path.name != FILE:
-            raise BadSkill(f"{path} is not a skill: the file has to be named {FILE}")
+            raise UnreadableFile(f"{path} is not a skill: the file has to be named {FILE}", code="bad_skill")
         path = path.parent
     if not path.is_dir():
-        raise BadSkill(f"{path} not found, or not a regular file or folder")
+        raise UnreadableFile(f"{path} not found, or not a regular file or folder", code="bad_skill")
     place = path.resolve()
     if (place / FILE).exists():
         return [lint_files(Files(place.parent, READ_BYTES), place.name, f"{path / FILE}")]
@@ -178,7 +178,7 @@ def lint_path(path: Path) -> list[LintedFile]:
         names = [name for name in names if not name.startswith(".") and (folder / name / FILE).exists()]
         if names:
             return [lint_files(Files(folder, READ_BYTES), name, f"{display / name / FILE}") for name in names]
-    raise BadSkill(f"no skill found in {path}: {FILE} missing there and in its folders")
+    raise UnreadableFile(f"no skill found in {path}: {FILE} missing there and in its folders", code="bad_skill")
 
 
 def lint_all(places: Iterable[SkillFolder]) -> list[LintedFile]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from nexus.errors import NoSuchSkill
+from nexus.errors import NotFound
 from nexus.types.skill import SkillCatalog, SkillInstructions
 from nexus.workspace.environment.machine import Probe
 from nexus.workspace.files.reader import READ_BYTES, Files
@@ -40,7 +40,7 @@ class SkillGuide(Struct, frozen=True):
 
 
 def skill_guide(context: WorkspaceContext, name: str) -> SkillGuide:
-    """Return the guide of a skill, without the cap of a context. Raises NoSuchSkill with similar names."""
+    """Return the guide of a skill, without the cap of a context. Raises NotFound with similar names."""
 
     def uncapped(files: Files | None) -> Files | None:
         return (
@@ -60,14 +60,14 @@ def all_skills(context: WorkspaceContext) -> SkillCatalog:
 
 
 def find_skill(skills: SkillCatalog, name: str) -> SkillInstructions:
-    """Return the skill of that name. Raises NoSuchSkill with similar names."""
+    """Return the skill of that name. Raises NotFound with similar names."""
     skill = skills.instructions.get(name)
     if skill is not None:
         return skill
     similar = difflib.get_close_matches(name[:100], list(skills.instructions), n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(similar)}?" if similar else "list skills: nexus skill list"
     reasons = (f": {warning.source}: {warning.message}" for warning in skills.warnings if f"/{name}/" in warning.source)
-    raise NoSuchSkill(f"skill {name!r} not found{next(reasons, '')} ({hint})")
+    raise NotFound(f"skill {name!r} not found{next(reasons, '')} ({hint})", code="no_such_skill")
 
 
 def _skill_files(context: WorkspaceContext, skill: SkillInstructions) -> tuple[str, list[str]]:

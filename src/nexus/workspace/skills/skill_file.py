@@ -16,7 +16,7 @@ from typing import Any, cast
 import msgspec
 from msgspec import Struct
 
-from nexus.errors import BadSkill
+from nexus.errors import UnreadableFile
 from nexus.types.skill import Requires, Skill, SkillPlace
 from nexus.workspace.files.front_matter import Content, FrontMatter, Value, front_matter
 
@@ -62,8 +62,8 @@ def validate_skill(text: str, folder: str, origin: str, place: SkillPlace) -> Va
     """Return the skill in a file's text, and findings by line. `folder` is the name of its folder."""
     try:
         head = front_matter(text)
-    except BadSkill as error:
-        return ValidatedSkill(None, (LintFinding(error.line, str(error)),))
+    except UnreadableFile as error:
+        return ValidatedSkill(None, (LintFinding(max(error.line, 1), str(error)),))
     parser = _Parser(head)
     skill = parser.skill(folder, origin, place)
     body = text[head.body_at :].strip()

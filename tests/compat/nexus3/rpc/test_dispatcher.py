@@ -12,8 +12,8 @@ from compat.nexus3.rpc.pools import components, requests, run, script
 from nexus.compat.nexus3.context import ContextManager
 from nexus.compat.nexus3.rpc.dispatcher import Dispatcher
 from nexus.compat.nexus3.rpc.pool import AgentPool
-from nexus.errors import AgentClosed, BadSetting
-from nexus.testing.model_server import fail, hang, reply
+from nexus.errors import AgentError, BadSetting
+from nexus.testing.scripted_server import fail, hang, reply
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +40,7 @@ def test_methods_return_the_documented_results(tmp_path: Path) -> None:
         assert await dispatcher.get_context() == {"message_count": 5, "system_prompt": True}
         assert await dispatcher.shutdown() == {"success": True}
         assert dispatcher.should_shutdown
-        with pytest.raises(AgentClosed):
+        with pytest.raises(AgentError):
             await dispatcher.send("Hello?")
 
     with script(reply("Hi.")) as server:
@@ -122,7 +122,7 @@ def test_dispatch_answers_json_rpc_requests(tmp_path: Path) -> None:
         failed = await dispatch(request("send", content="Hello!"))
         assert failed is not None
         assert (failed["id"], failed["error"]["code"]) == (7, -32000)
-        assert failed["error"]["data"] == {"type": "ModelCallFailed"}
+        assert failed["error"]["data"] == {"code": "model_call_failed"}
 
     with script(reply("Hi."), fail(401, "wrong key")) as server:
         run(components(server, tmp_path), work)

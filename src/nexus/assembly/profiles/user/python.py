@@ -8,7 +8,7 @@ from types import ModuleType
 from msgspec.structs import replace
 
 from nexus.assembly.profiles.user.toml import validate_profile
-from nexus.errors import BadProfile
+from nexus.errors import bad_profile
 from nexus.plugins.guard import OMITTED, InvalidHookResult, describe_error, validate_profiles, validate_sources
 from nexus.plugins.hooks import Hooks
 from nexus.plugins.load import LOAD_MS, guarded_source
@@ -25,7 +25,7 @@ def load_profile(
 ) -> tuple[Profile, dict[str, Source], tuple[ContextWarning, ...]]:
     """Run a Python file and return its `profile`, named after the file, its `sources`, and warnings.
 
-    Raises BadProfile if the program fails or takes too long, or if `profile` or `sources` is invalid.
+    Raises BadConfig if the program fails or takes too long, or if `profile` or `sources` is invalid.
     """
     path = str(file.path)
 
@@ -47,15 +47,15 @@ def load_profile(
     module, failure = hooks.guard.call(path, "running it", run, timeout_ms=LOAD_MS)
     if module is None:
         reason = failure.message.removesuffix(OMITTED) if failure else ""
-        raise BadProfile(file.origin, "", f"Python that runs ({reason})")
+        raise bad_profile(file.origin, "", f"Python that runs ({reason})")
     value: object = getattr(module, "profile", None)
     if not isinstance(value, Profile):
-        raise BadProfile(file.origin, "profile", EXPECTED)
+        raise bad_profile(file.origin, "profile", EXPECTED)
     try:
         profile = validate_profiles([replace(value, name=name)], ())[0][name]
         functions, problems = validate_sources(getattr(module, "sources", {}), hooks.sources)
     except InvalidHookResult as error:
-        raise BadProfile(file.origin, "", f"{EXPECTED}, and `sources`, functions by name ({error})") from error
+        raise bad_profile(file.origin, "", f"{EXPECTED}, and `sources`, functions by name ({error})") from error
     sources = {
         source: guarded_source(hooks.guard, file.path.name, source, function) for source, function in functions.items()
     }

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from nexus.assembly.profiles.builtin import PROFILES
 from nexus.assembly.profiles.user.toml import NAME, NAME_RULE, ProfileDraft, build_profile, parse_profile
-from nexus.errors import BadProfile, UnknownProfile
+from nexus.errors import BadConfig, NotFound, bad_profile
 from nexus.plugins.hooks import Hooks
 from nexus.text.one_line import collapse_whitespace
 from nexus.types.block import ContextWarning
@@ -107,7 +107,7 @@ class ProfileFiles:
         return sorted(names), warnings
 
     def text(self, file: SettingsFile) -> tuple[str, bool]:
-        """Return the file's text, and whether it is the same as at the last reading. Raises BadProfile."""
+        """Return the file's text, and whether it is the same as at the last reading. Raises BadConfig."""
         try:
             state = state_of(file.path.stat())
             cached = self._texts.get(file.path)
@@ -115,12 +115,12 @@ class ProfileFiles:
                 return cached[1], True
             text = file.text()
         except OutsideFolder as error:
-            raise BadProfile(file.origin, "", "a file inside the workspace, not a link out of it") from error
+            raise bad_profile(file.origin, "", "a file inside the workspace, not a link out of it") from error
         except (OSError, ValueError, RuntimeError) as error:
             reason = describe_error(error) if isinstance(error, (OSError, ValueError)) else str(error)
-            raise BadProfile(file.origin, "", f"a readable text file ({reason})") from error
+            raise bad_profile(file.origin, "", f"a readable text file ({reason})") from error
         if text is None:
-            raise BadProfile(file.origin, "", "an existing file")
+            raise bad_profile(file.origin, "", "an existing file")
         # A file that was just written may change again within the resolution of its time stamp: read it again.
         self._texts[file.path] = (None if is_young(state) else state, text)
         return text, cached is not None and cached[1] == text
@@ -189,7 +189,7 @@ class Profiles:
         return {*PROFILES, *self.app_profiles}
 
     def resolve_with_source(self, name: str, chain: tuple[Extending, ...] = ()) -> ResolvedProfile:
-        """Return the profile of that name. Raises UnknownProfile, which lists all names, or BadProfile.
+        """Return the profile of that name. Raises NotFound, which lists all names, or BadConfig.
 
         `chain` are the profiles that extend it. A user's profile never extends a workspace's, which is untrusted.
         """
@@ -215,16 +215,18 @@ class Profiles:
         if file is None:
             rejected = self.files.rejected_files(name) if is_file_name else None
             if rejected is not None:
-                raise UnknownProfile(f"profile {name!r} not found, and {rejected.origin} is {NOT_RUN}")
+                raise NotFound(
+                    f"profile {name!r} not found, and {rejected.origin} is {NOT_RUN}", code="unknown_profile"
+                )
             names = (
                 one for one in self.files.names()[0] if self.files.user_files(one) or self.files.workspace_files(one)
             )
             listed = ", ".join(sorted({*self.names_in_use, *self.hooks().profiles, *names}))
-            raise UnknownProfile(f"profile {name[:80]!r} not found (profiles: {listed})")
+            raise NotFound(f"profile {name[:80]!r} not found (profiles: {listed})", code="unknown_profile")
         return self._from_file(name, file, "workspace", chain)
 
     def resolve(self, name: str) -> tuple[Profile, Mapping[str, Source]]:
-        """Return the profile of that name, and every source that it may use. Raises UnknownProfile, BadProfile."""
+        """Return the profile of that name, and every source that it may use. Raises NotFound, BadConfig."""
         resolved = self.resolve_with_source(name)
         return resolved.profile, self.sources(resolved)
 
@@ -252,14 +254,14 @@ class Profiles:
     def _entry(self, name: str) -> ProfileEntry | None:
         try:
             resolved = self.resolve_with_source(name)
-        except BadProfile as error:
+        except BadConfig as error:
             kind: Kind = "workspace"
             if name in self.app_profiles:
                 kind = "program"
             elif self.files.user_files(name):
                 kind = "user"
             return ProfileEntry(name, kind, error.file, problem=str(error).removeprefix(f"{error.file}: "))
-        except UnknownProfile:
+        except NotFound:
             rejected = self.files.rejected_files(name)
             return ProfileEntry(name, "workspace", rejected.origin, problem=NOT_RUN) if rejected else None
         return ProfileEntry(name, resolved.kind, resolved.source, resolved.profile, warnings=resolved.warnings)
@@ -270,9 +272,9 @@ class Profiles:
 
     def _from_file(self, name: str, file: SettingsFile, kind: Kind, chain: tuple[Extending, ...]) -> ResolvedProfile:
         if not NAME.fullmatch(name):
-            raise BadProfile(file.origin, "", f"{NAME_RULE}; not {name[:80]!r}")
+            raise bad_profile(file.origin, "", f"{NAME_RULE}; not {name[:80]!r}")
         if name in PROFILES:
-            raise BadProfile(file.origin, "", f"another name: {name!r} is a built-in profile")
+            raise bad_profile(file.origin, "", f"another name: {name!r} is a built-in profile")
         text, is_same = self.files.text(file)
         warnings = self._warn_unused(name, file.origin) if kind != "program" else ()
         if kind == "user" and (plugin := self._plugin(name)):
@@ -292,13 +294,13 @@ class Profiles:
         if draft.extends:
             names = [*(one for _, one in chain), name]
             if draft.extends in names:
-                raise BadProfile(file.origin, "extends", f"no circle: {' → '.join([*names, draft.extends])}")
+                raise bad_profile(file.origin, "extends", f"no circle: {' → '.join([*names, draft.extends])}")
             if len(names) > MOST_EXTENDED:
-                raise BadProfile(file.origin, "extends", f"at most {MOST_EXTENDED} profiles that extend one another")
+                raise bad_profile(file.origin, "extends", f"at most {MOST_EXTENDED} profiles that extend one another")
             try:
                 base = self.resolve_with_source(draft.extends, (*chain, (kind, name)))
-            except UnknownProfile as error:
-                raise BadProfile(file.origin, "extends", f"the name of a profile ({error})") from error
+            except NotFound as error:
+                raise bad_profile(file.origin, "extends", f"the name of a profile ({error})") from error
         sources: Mapping[str, Source] = base.sources if base else {}
         base_profile = base.profile if base else None
         cached = self._toml_profiles.get(file.path)
@@ -328,12 +330,12 @@ def load_profiles(
 ) -> Profiles:
     """Return the profiles of an engine; `app_profiles` are the program's, as values or files.
 
-    `hooks` is called when a plugin's profile or source is first needed. Raises BadProfile for a value that is neither a
+    `hooks` is called when a plugin's profile or source is first needed. Raises BadConfig for a value that is neither a
     Profile nor a path.
     """
     profiles: dict[str, Profile | Path] = {}
     for name, value in app_profiles.items():
         if not isinstance(value, (Profile, str, Path)):
-            raise BadProfile("nexus.open", f"profiles.{name}", f"a Profile or its file, not {type(value).__name__}")
+            raise bad_profile("nexus.open", f"profiles.{name}", f"a Profile or its file, not {type(value).__name__}")
         profiles[name] = value if isinstance(value, Profile) else Path(value).expanduser().absolute()
     return Profiles(profiles, ProfileFiles(home.absolute(), workspace), hooks)

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from nexus.assembly.formats.registry import FORMATS
-from nexus.errors import BadProfile
+from nexus.errors import bad_profile
 from nexus.types.block import LAYERS
 from nexus.types.profile import (
     SUMMARY_MARKERS,
@@ -94,11 +94,11 @@ _OLD_KEYS = {
 
 @lru_cache(maxsize=64)
 def parse_profile(text: str, file: str) -> ProfileDraft:
-    """Parse a profile file's TOML text; `file` is its name in errors. Raises BadProfile."""
+    """Parse a profile file's TOML text; `file` is its name in errors. Raises BadConfig."""
     try:
         table = parse_toml(text)
     except ValueError as error:
-        raise BadProfile(file, "", f"TOML ({_shortened(str(error))})") from error
+        raise bad_profile(file, "", f"TOML ({_shortened(str(error))})") from error
     old_keys = {new: old for old, new in _OLD_KEYS.items() if old in table and new not in table}
     for new, old in old_keys.items():
         table[new] = table.pop(old)
@@ -107,17 +107,17 @@ def parse_profile(text: str, file: str) -> ProfileDraft:
     except msgspec.ValidationError as error:
         _reject(error, file, old_keys)
     if not draft.extends and draft.system is None and draft.current is None:
-        raise BadProfile(file, "", "`extends`, or the lists `system` and `current`")
+        raise bad_profile(file, "", "`extends`, or the lists `system` and `current`")
     if len(draft.description) > MOST_DESCRIPTION_CHARS:
         key = old_keys.get("description", "description")
-        raise BadProfile(file, key, f"at most {MOST_DESCRIPTION_CHARS} characters")
+        raise bad_profile(file, key, f"at most {MOST_DESCRIPTION_CHARS} characters")
     return draft
 
 
 def build_profile(draft: ProfileDraft, name: str, base: Profile | None, sources: Collection[str], file: str) -> Profile:
     """Build a profile from a draft and the profile that it extends. `sources` are the names of all known sources.
 
-    Raises BadProfile for a source that is unknown, missing or repeated, and for a share out of range.
+    Raises BadConfig for a source that is unknown, missing or repeated, and for a share out of range.
     """
     base_or_empty = base or Profile(name, "", (), ())
     slots: dict[str, list[str]] = {}
@@ -161,7 +161,7 @@ def build_profile(draft: ProfileDraft, name: str, base: Profile | None, sources:
 def validate_profile(
     profile: Profile, sources: Collection[str], file: str, old_keys: Mapping[str, str] = MappingProxyType({})
 ) -> None:
-    """Check a profile's sources and shares. Raises BadProfile for an unknown or repeated source, or an invalid share."""
+    """Check a profile's sources and shares. Raises BadConfig for an unknown or repeated source, or an invalid share."""
     slots = (("system", profile.system), ("preamble", profile.preamble), ("current", profile.current))
     first_slots: dict[str, str] = {}
     repeated = ""
@@ -170,21 +170,21 @@ def validate_profile(
         _check_size(names, key, file)
         for source in names:
             if source not in sources and not app_block_name(source):
-                raise BadProfile(file, key, _expected_source(source, sources))
+                raise bad_profile(file, key, _expected_source(source, sources))
             if source in first_slots:
                 repeated = repeated or source
             first_slots.setdefault(source, key)
     if repeated:
-        raise BadProfile(file, first_slots[repeated], f"each source once; {repeated!r} is repeated")
+        raise bad_profile(file, first_slots[repeated], f"each source once; {repeated!r} is repeated")
     for share in profile.shares:
         key = f"shares.{share.layer}"
         for bound, value in (("floor", share.floor), ("ceiling", share.ceiling)):
             if not 0 <= value <= 1:
-                raise BadProfile(file, f"{key}.{bound}", f"a share from 0 to 1, not {value:g}")
+                raise bad_profile(file, f"{key}.{bound}", f"a share from 0 to 1, not {value:g}")
         if share.floor > share.ceiling:
-            raise BadProfile(file, f"{key}.floor", f"no more than the ceiling, {share.ceiling:g}")
+            raise bad_profile(file, f"{key}.floor", f"no more than the ceiling, {share.ceiling:g}")
         if share.floor and share.layer != "Session":
-            raise BadProfile(file, f"{key}.floor", "no floor except for the layer Session, the only one that is cut")
+            raise bad_profile(file, f"{key}.floor", "no floor except for the layer Session, the only one that is cut")
     _check_compaction(profile, file)
     _check_format(profile, file, old_keys)
 
@@ -192,21 +192,21 @@ def validate_profile(
 def _check_format(profile: Profile, file: str, old_keys: Mapping[str, str]) -> None:
     name = profile.message_format
     if name not in FORMATS:
-        raise BadProfile(file, old_keys.get("message_format", "message_format"), f"one of {', '.join(FORMATS)}")
+        raise bad_profile(file, old_keys.get("message_format", "message_format"), f"one of {', '.join(FORMATS)}")
     if profile.session_header and FORMATS[name].memory is not None:
         key = old_keys.get("session_header", "session_header")
-        raise BadProfile(file, key, f"false with the message format {name}, which shows one turn only")
+        raise bad_profile(file, key, f"false with the message format {name}, which shows one turn only")
 
 
 def _check_compaction(profile: Profile, file: str) -> None:
     if not 0 < profile.compact_to < profile.compact_at <= 1:
         values = f"{profile.compact_to:g} and {profile.compact_at:g}"
-        raise BadProfile(file, "compact_to", f"above 0 and below compact_at, which is at most 1, not {values}")
+        raise bad_profile(file, "compact_to", f"above 0 and below compact_at, which is at most 1, not {values}")
 
 
 def _check_size(names: Collection[str], key: str, file: str) -> None:
     if len(names) > MOST_SOURCES:
-        raise BadProfile(file, key, f"at most {MOST_SOURCES} sources, not {len(names):,}")
+        raise bad_profile(file, key, f"at most {MOST_SOURCES} sources, not {len(names):,}")
 
 
 def _slot_of(slots: Mapping[str, list[str]], source: str, file: str, key: str) -> list[str]:
@@ -215,7 +215,7 @@ def _slot_of(slots: Mapping[str, list[str]], source: str, file: str, key: str) -
         if source in names:
             return names
     listed = ", ".join(name for names in slots.values() for name in names) or "none"
-    raise BadProfile(file, key, f"listed sources ({listed}), not {_shortened(source)!r}")
+    raise bad_profile(file, key, f"listed sources ({listed}), not {_shortened(source)!r}")
 
 
 def _expected_source(source: str, sources: Collection[str]) -> str:
@@ -233,7 +233,7 @@ def _expected_source(source: str, sources: Collection[str]) -> str:
 
 
 def _reject(error: msgspec.ValidationError, file: str, old_keys: Mapping[str, str]) -> NoReturn:
-    """Raise BadProfile for an unknown key or a value of the wrong type."""
+    """Raise BadConfig for an unknown key or a value of the wrong type."""
     match = _PATH.search(str(error))
     path, reason = match[1] if match else "", _PATH.sub("", str(error))
     field = re.split(r"\W", path, maxsplit=1)[0]
@@ -242,13 +242,13 @@ def _reject(error: msgspec.ValidationError, file: str, old_keys: Mapping[str, st
     if unknown is not None:
         table = ProfileTable if not path else LayerShares if path == "shares" else Bounds
         key = f"{path}.{_shortened(unknown[1])}".removeprefix(".")
-        raise BadProfile(file, key, f"one of the keys {', '.join(table.__struct_fields__)}") from error
+        raise bad_profile(file, key, f"one of the keys {', '.join(table.__struct_fields__)}") from error
     if reason.startswith("Invalid enum value"):
-        raise BadProfile(file, key, f"one of {', '.join(SUMMARY_MARKERS)}") from error
+        raise bad_profile(file, key, f"one of {', '.join(SUMMARY_MARKERS)}") from error
     types: list[str] = re.findall(r"`([^`]*)`", reason)
     expected = [_TYPE_NAMES.get(name, name) for name in types[0].split(" | ") if name != "null"] if types else [reason]
     actual = f", not {_TYPE_NAMES.get(types[1], types[1])}" if len(types) > 1 else ""
-    raise BadProfile(file, key, f"{' or '.join(expected)}{actual}") from error
+    raise bad_profile(file, key, f"{' or '.join(expected)}{actual}") from error
 
 
 def _shortened(text: str) -> str:

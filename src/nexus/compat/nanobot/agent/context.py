@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nexus.assembly.profiles.builtin import WORKSPACE
-from nexus.errors import EmptyEvent, WorkspaceMissing
+from nexus.errors import BadEvent, NotFound
 from nexus.providers.openai import fragment
 from nexus.types.block import Block, ContextWarning
 from nexus.types.config import Config
@@ -47,7 +47,7 @@ class ContextBuilder:
         config: As for `nexus.open`.
 
     Raises:
-        WorkspaceMissing: The folder does not exist.
+        NotFound: The folder does not exist.
         BadConfig: The configuration is invalid.
     """
 
@@ -64,7 +64,10 @@ class ContextBuilder:
     ) -> None:
         self.workspace = Path(workspace).expanduser().resolve()
         if not self.workspace.is_dir():
-            raise WorkspaceMissing(f"folder {self.workspace} not found (make a workspace: nexus init {self.workspace})")
+            raise NotFound(
+                f"folder {self.workspace} not found (make a workspace: nexus init {self.workspace})",
+                code="workspace_missing",
+            )
         self.warnings: tuple[ContextWarning, ...] = ()
         self._workspace_context = workspace_context(self.workspace, home, config)
         self._timezone = str(self._workspace_context.config.timezone if timezone == "" else timezone)
@@ -102,10 +105,10 @@ class ContextBuilder:
         """Return a new list: the system prompt, the unchanged history, and the user's message with runtime metadata.
 
         `media` are image files; one that cannot be read becomes a note before the user's text, and a warning. Raises
-        EmptyEvent without text and image, OverCap.
+        BadEvent without text and image, OverCap.
         """
         if not current_message.strip() and not media:
-            raise EmptyEvent("message empty (give text or an image)")
+            raise BadEvent("message empty (give text or an image)", code="empty_event")
         system = {"role": "system", "content": self.build_system_prompt(skill_names)}
         chat = "" if chat_id is None else str(chat_id)  # chat ids are numbers on many platforms
         blocks, zone_warnings = runtime_context(self._source_context(Event(channel=channel or "", chat_id=chat)))

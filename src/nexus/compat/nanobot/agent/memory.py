@@ -15,7 +15,7 @@ class MemoryStore:
     """MEMORY.md and HISTORY.md of a workspace, read again by each method. `notebook` has further operations.
 
     `timezone` is the user's, an IANA name (UTC if empty); `clock_ms` returns milliseconds since 1970. Raises
-    WorkspaceMissing, BadSetting. The methods raise UnreadableFile, and those that write also MemoryBusy.
+    NotFound, BadSetting. The methods raise UnreadableFile, and those that write also MemoryBusy.
     """
 
     def __init__(self, workspace: str | Path, *, timezone: str = "", clock_ms: Callable[[], int] | None = None) -> None:
@@ -32,7 +32,7 @@ class MemoryStore:
     def append_history(self, entry: str) -> None:
         """Add an entry with the current time to HISTORY.md.
 
-        Raises BadFact, and SecretFound for text that resembles a secret.
+        Raises BadFact, and BadFact for text that resembles a secret.
         """
         self.notebook.append(entry)
 

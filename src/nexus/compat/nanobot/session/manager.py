@@ -19,7 +19,7 @@ from nexus.assembly.record import unanswered_calls, with_sizes
 from nexus.broker import build_history_messages
 from nexus.compat.nanobot.providers.base import thinking_fields
 from nexus.engine import Engine, EngineOptions, open_engine
-from nexus.errors import BadReference, BadSessionKey, BadSetting
+from nexus.errors import BadReference, BadSetting
 from nexus.providers.openai import fragment
 from nexus.providers.openai import messages as read_messages
 from nexus.turnlog.times import format_time
@@ -92,7 +92,7 @@ class Session:
 
         They are Nexus's or OpenAI's chat messages. A user message starts a turn, a reply without calls ends it. System
         prompts are not stored, as each call makes its own. Runtime metadata before a user's text is stored separately and
-        sent again unchanged. Raises BadReply for an invalid message, BadEntry, LedgerError.
+        sent again unchanged. Raises BadReply for an invalid message, BadReference, LedgerError.
         """
         return self._commit(self._entries(messages))
 
@@ -117,7 +117,7 @@ class Session:
 class SessionManager:
     """The sessions of a workspace. Close it, or use it in `with`. `engine` is the workspace's engine.
 
-    `result_chars` limits tool results in histories; `options` are those of `nexus.open`. Raises WorkspaceMissing,
+    `result_chars` limits tool results in histories; `options` are those of `nexus.open`. Raises NotFound,
     BadConfig, LedgerError.
     """
 
@@ -141,10 +141,10 @@ class SessionManager:
     def get_or_create(self, key: str) -> Session:
         """Return the session of that label, or the session that an alias refers to; create it if it does not exist.
 
-        The same session is returned again, with the messages that are not saved, until `invalidate`. Raises BadSessionKey for an invalid label, LedgerError.
+        The same session is returned again, with the messages that are not saved, until `invalidate`. Raises BadSetting for an invalid label, LedgerError.
         """
         if not key.strip():
-            raise BadSessionKey("session name missing (give one, for example 'cli:user123')")
+            raise BadSetting("session name missing (give one, for example 'cli:user123')", code="bad_session_key")
         parse(key)
         ledger = self.engine.ledger
         label = ledger.resolve(key)
@@ -161,7 +161,7 @@ class SessionManager:
         return session
 
     def save(self, session: Session) -> None:
-        """Store a session's added messages and its clear, in one transaction. Raises BadEntry, LedgerError."""
+        """Store a session's added messages and its clear, in one transaction. Raises BadReference, LedgerError."""
         session.save()
 
     def invalidate(self, key: str) -> None:

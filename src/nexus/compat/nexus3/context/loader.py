@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 
-from nexus.errors import WorkspaceMissing
+from nexus.errors import NotFound
 from nexus.types.block import Block, ContextWarning
 from nexus.types.config import Config
 from nexus.workspace.config import (
@@ -78,10 +78,10 @@ class ContextLoader:
         self._home = Path(home).expanduser() if home is not None else None
 
     def load(self, is_repl: bool = True) -> LoadedContext:  # noqa: FBT002 - the signature of PromptLoader.load
-        """Return all layers merged, the environment last in the prompt. Raises WorkspaceMissing, BadConfig, OverCap."""
+        """Return all layers merged, the environment last in the prompt. Raises NotFound, BadConfig, OverCap."""
         cwd, home = self._cwd or working_folder(), self._home or home_folder()
         if not cwd.is_dir():
-            raise WorkspaceMissing(f"folder {cwd} not found")
+            raise NotFound(f"folder {cwd} not found", code="workspace_missing")
         read = read_configuration(cwd, home)
         config = read.config.instructions
         folders = folders_of(cwd, home)

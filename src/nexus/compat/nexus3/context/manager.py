@@ -34,7 +34,7 @@ from nexus.compat.nexus3.context.view import (
     wants_stamp,
     with_moment_line,
 )
-from nexus.errors import BadBudget, BadSetting
+from nexus.errors import BadSetting
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.text_encoding import to_json
 from nexus.types.message import Message, Note, Text, ToolResult
@@ -42,7 +42,7 @@ from nexus.types.message import Message, Note, Text, ToolResult
 
 @dataclass(slots=True)
 class ContextConfig:
-    """Token budget and truncation strategy. Raises BadBudget, BadSetting, also for a field that is set later."""
+    """Token budget and truncation strategy. Raises BadSetting, also for a field that is set later."""
 
     max_tokens: int = 8000
     reserve_tokens: int = 2000
@@ -53,7 +53,7 @@ class ContextConfig:
             if value not in tuple(STRATEGIES):
                 raise BadSetting(f"truncation strategy {value!r} unknown (choose {' or '.join(STRATEGIES)})")
         elif not isinstance(value, int) or value < 0:
-            raise BadBudget(f"{name} invalid: {value!r} (give a whole number of tokens, 0 or more)")
+            raise BadSetting(f"{name} invalid: {value!r} (give a whole number of tokens, 0 or more)", code="bad_budget")
         object.__setattr__(self, name, value)
 
 

@@ -89,7 +89,7 @@ class PromptLoader:
     def load(self, is_repl: bool = True) -> LoadedPrompt:  # noqa: FBT002 - the documented signature
         """Return the layers with their headings, the environment last. A text that both layers contain appears once.
 
-        Raises WorkspaceMissing if the working directory was deleted.
+        Raises NotFound if the working directory was deleted.
         """
         sources = self._personal
         if sources is None:  # the documented places; the first existing file counts

@@ -117,9 +117,9 @@ class Dispatcher:
         try:
             return {"result": await handler(**params)}
         except NexusError as error:
-            return _error(SERVER_ERROR, str(error), type(error).__name__)
+            return _error(SERVER_ERROR, str(error), error.code)
 
 
-def _error(code: int, message: str, kind: str = "") -> dict[str, Any]:
-    data = {"data": {"type": kind}} if kind else {}
+def _error(code: int, message: str, error_code: str = "") -> dict[str, Any]:
+    data = {"data": {"code": error_code}} if error_code else {}
     return {"error": {"code": code, "message": message, **data}}

@@ -23,7 +23,7 @@ from nexus.compat.nexus3.rpc.dispatcher import Dispatcher
 from nexus.compat.nexus3.rpc.session import Session, open_session_engine
 from nexus.compat.nexus3.session import LogConfig, SessionLogger, open_log
 from nexus.engine.async_engine import AsyncEngine
-from nexus.errors import AgentClosed, BadSetting, NotAllowed
+from nexus.errors import AgentError, BadSetting, NotAllowed
 from nexus.ledger.sessions import SessionMetadata
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.models import ModelClient
@@ -121,8 +121,8 @@ class AgentPool:
         Raises:
             BadSetting: The id is in use, or there is no such parent or tool.
             NotAllowed: The agent would have more than its parent.
-            AgentClosed: The pool was closed.
-            BadSessionKey, WorkspaceMissing, LedgerError: As named.
+            AgentError: The pool was closed.
+            BadSetting, NotFound, LedgerError: As named.
         """
         config = config or AgentConfig()
         if agent_id is not None and config.agent_id not in (None, agent_id):
@@ -131,7 +131,7 @@ class AgentPool:
             agent_id = uuid.uuid4().hex[:8] if config.agent_id is None else config.agent_id
         async with self._lock:
             if self._is_closed:
-                raise AgentClosed("pool is closed (make another one)")
+                raise AgentError("pool is closed (make another one)")
             if not agent_id.strip():
                 raise BadSetting("agent id is blank (use a name, or none for a new one)")
             if agent_id in self._agents:

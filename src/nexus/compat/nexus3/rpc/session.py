@@ -25,7 +25,7 @@ from nexus.context import AssembledContext, StoredEvent
 from nexus.engine import Engine, EngineOptions
 from nexus.engine.async_engine import AsyncEngine
 from nexus.engine.recovery import await_compaction
-from nexus.errors import AgentClosed, BadSetting, ModelCallFailed, SessionBusy
+from nexus.errors import AgentError, BadSetting, ModelCallFailed, SessionBusy
 from nexus.ledger.lease import async_session_lease
 from nexus.ledger.store import LedgerStore
 from nexus.models import ModelClient, ModelReply
@@ -173,7 +173,7 @@ class Session:
 
         Raises:
             ModelCallFailed: The turn failed, and is stored as failed. `failure_kind` is `aborted` if it was canceled.
-            AgentClosed: The session was closed. Nothing was stored.
+            AgentError: The session was closed. Nothing was stored.
             SessionBusy, BudgetTooSmall, LedgerError: As `nexus.agents.Agent.run`.
         """
         separator, has_text = "", False
@@ -201,7 +201,7 @@ class Session:
     async def stream(self, user_input: str, *, cancel: asyncio.Event | None = None) -> AsyncGenerator[StreamEvent]:
         """Send a user's message and yield the events of its turn (`nexus.types.stream_events`); see `send`."""
         if self.is_closed:
-            raise AgentClosed(f"session {self.label!r} is closed (create the agent again; nothing was stored)")
+            raise AgentError(f"session {self.label!r} is closed (create the agent again; nothing was stored)")
         cancel = cancel or asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._cancels.add(cancel)
@@ -223,10 +223,10 @@ class Session:
     async def compact(self, focus: str = "") -> CompactionOutcome:
         """Summarize older messages now, and load the system prompt again. Waits for a running turn.
 
-        Raises AgentClosed, SessionBusy, LedgerError.
+        Raises AgentError, SessionBusy, LedgerError.
         """
         if self.is_closed:
-            raise AgentClosed(f"session {self.label!r} is closed (create the agent again; nothing was changed)")
+            raise AgentError(f"session {self.label!r} is closed (create the agent again; nothing was changed)")
         self._loop = asyncio.get_running_loop()
         await self.nx.run(self._begin)
         nx, outcome = self.nx.engine, NOTHING

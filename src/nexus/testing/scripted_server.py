@@ -26,7 +26,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nexus.providers.received import items_of
-from nexus.testing import WordCounter
+from nexus.testing.fakes import WordCounter
 from nexus.testing.scripted_replies import (
     Format,
     ScriptedReply,
