@@ -48,7 +48,9 @@ class Tool(Struct, frozen=True):
         metadata: dict[str, Any] = {"category": self.category} if self.category else {}
         if self.roles:
             metadata["roles"] = list(self.roles)
-        return {**self.definition(), METADATA_KEY: metadata} if metadata else self.definition()
+        if metadata:
+            return {**self.definition(), METADATA_KEY: metadata}
+        return self.definition()
 
 
 class FunctionSchema(Struct, frozen=True):
@@ -89,7 +91,10 @@ def _describe(function: Callable[..., Any], parameters: Mapping[str, str]) -> Fu
     name = getattr(function, "__name__", "") or type(function).__name__
     text, descriptions = _documentation(function)
     descriptions = {**descriptions, **parameters}
-    annotated = function if isinstance(function, (types.FunctionType, types.MethodType)) else type(function).__call__
+    if isinstance(function, (types.FunctionType, types.MethodType)):
+        annotated = function
+    else:
+        annotated = type(function).__call__
     try:
         signature = inspect.signature(function)
         hints = typing.get_type_hints(annotated, include_extras=True)
@@ -105,7 +110,8 @@ def _describe(function: Callable[..., Any], parameters: Mapping[str, str]) -> Fu
         kind = hints.get(key, Any)
         if parameter.default is None and kind is not Any:
             kind = kind | None
-        kind = Annotated[kind, msgspec.Meta(description=descriptions[key])] if key in descriptions else kind
+        if key in descriptions:
+            kind = Annotated[kind, msgspec.Meta(description=descriptions[key])]
         if parameter.default is parameter.empty:
             fields.append((key, kind))
         else:
@@ -150,7 +156,9 @@ def _schema(arguments: type[Struct], defaults: Mapping[str, Any]) -> dict[str, A
     # Recursive types stay references, so their targets, and the targets of these, have to be in the schema.
     while missing := [name for name in components if name not in needed and _refers([schema, needed], name)]:
         needed.update({name: components[name] for name in missing})
-    return {**schema, "$defs": dict(sorted(needed.items()))} if needed else schema
+    if needed:
+        return {**schema, "$defs": dict(sorted(needed.items()))}
+    return schema
 
 
 def _inline(value: Any, components: Mapping[str, Any], parents: tuple[str, ...]) -> Any:
@@ -250,14 +258,23 @@ class ToolRegistry:
                 kinds = {parameter.kind for parameter in inspect.signature(function).parameters.values()}
                 # A function that takes any names (`**names`) is called with the arguments as they are.
                 takes_any = inspect.Parameter.VAR_KEYWORD in kinds
-                kind = None if takes_any else describe_function(function).arguments
+                if takes_any:
+                    kind = None
+                else:
+                    kind = describe_function(function).arguments
         elif function is None and callable(source):
             described = describe_function(source, parameters)
-            key, text, schema = name or described.name, description or described.description, described.schema
-            kind, function = described.arguments, source
+            key = name or described.name
+            text = description or described.description
+            schema = described.schema
+            kind = described.arguments
+            function = source
             next(read_definition({"name": key}))  # raises BadTool for a name that a provider rejects
         else:
-            label = repr(source[:80]) if isinstance(source, str) else type(source).__name__
+            if isinstance(source, str):
+                label = repr(source[:80])
+            else:
+                label = type(source).__name__
             raise BadTool(f"{label} is neither a function nor a tool definition")
         if key in self._tools:
             raise BadTool(f"tool {key!r} already exists (unregister it first, or use another name)")
@@ -357,7 +374,8 @@ class ToolRegistry:
         try:
             with _wrap_errors(call.name):
                 value = self._start(call.name, call.arguments)
-                value = _run(call.name, value) if inspect.isawaitable(value) else value
+                if inspect.isawaitable(value):
+                    value = _run(call.name, value)
                 return Message("tool", (_as_result(call, value),))
         except ToolCallFailed as error:
             return Message("tool", (_failed(call, error),))
@@ -375,9 +393,14 @@ class ToolRegistry:
     # `answer` sends the texts of ToolCallFailed to the model: they keep their bytes.
 
     def _entry(self, name: str) -> tuple[Tool, type[Struct] | None]:
-        entry = self._tools.get(name) if isinstance(name, str) else None
+        entry = None
+        if isinstance(name, str):
+            entry = self._tools.get(name)
         if entry is None:
-            label = repr(name) if isinstance(name, str) else f"of a name that is {type(name).__name__}"
+            if isinstance(name, str):
+                label = repr(name)
+            else:
+                label = f"of a name that is {type(name).__name__}"
             raise ToolCallFailed(
                 f"there is no tool {label}; there are: {', '.join(sorted(self._tools)) or 'none'}", code="unknown_tool"
             )
@@ -399,7 +422,10 @@ class ToolRegistry:
         with _wrap_errors(name):
             function, values = self._prepare(name, arguments)
             is_async = inspect.iscoroutinefunction(function)
-            value = function(**values) if is_async else await asyncio.to_thread(call)
+            if is_async:
+                value = function(**values)
+            else:
+                value = await asyncio.to_thread(call)
             return await value if inspect.isawaitable(value) else value
 
     def _prepare(self, name: str, arguments: str | Mapping[str, Any]) -> tuple[Callable[..., Any], dict[str, Any]]:
@@ -414,7 +440,10 @@ def _decode_arguments(entry: Tool, kind: type[Struct] | None, arguments: str | M
     """Return the arguments by name. Raises ToolCallFailed."""
     try:
         # Clients of some providers give the arguments as an object and not as text.
-        text = arguments if isinstance(arguments, str) else msgspec.json.encode(json_copy(arguments))
+        if isinstance(arguments, str):
+            text = arguments
+        else:
+            text = msgspec.json.encode(json_copy(arguments))
         text = text if text.strip() else "{}"
         if kind is not None:
             decoded = _decode_as(text, kind)
@@ -506,7 +535,9 @@ class ResultValue(Protocol):
 
 
 def _plain_value(value: Any) -> Any:
-    return value.as_tool_result() if isinstance(value, ResultValue) else value
+    if isinstance(value, ResultValue):
+        return value.as_tool_result()
+    return value
 
 
 def _text(value: Any) -> str:
@@ -515,4 +546,6 @@ def _text(value: Any) -> str:
         return value
     if isinstance(value, ToolResult):
         return "\n".join(item.text for item in value.content if isinstance(item, Text))
-    return "" if value is None else msgspec.json.encode(value, enc_hook=str).decode()
+    if value is None:
+        return ""
+    return msgspec.json.encode(value, enc_hook=str).decode()

@@ -124,7 +124,9 @@ def model_span(session: str, model: str, provider: str, *, tokens: int, availabl
         tokens: Size of the context.
         available: Tokens that the context may have.
     """
-    operation = "generate_content" if provider == "gemini" else "chat"
+    operation = "chat"
+    if provider == "gemini":
+        operation = "generate_content"
     attributes = {
         **_model_attributes(operation, session, model, provider),
         "gen_ai.request.stream": True,

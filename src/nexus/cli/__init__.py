@@ -109,7 +109,9 @@ class LazyGroup(click.Group):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return the commands from the table, and the options."""
         items = [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
-        return items if items and not incomplete.startswith("-") else super().shell_complete(ctx, incomplete)
+        if items and not incomplete.startswith("-"):
+            return items
+        return super().shell_complete(ctx, incomplete)
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -170,7 +172,8 @@ def run_line(args: list[str] | None) -> int:
         full_text = text.getvalue().rstrip("\n")
         message = error.format_message()
         if slash_form and isinstance(error, click.UsageError):
-            suggestion, full_text = "", f"nexus: {error.message.rstrip('.')} (usage: {slash_form})"
+            suggestion = ""
+            full_text = f"nexus: {error.message.rstrip('.')} (usage: {slash_form})"
         if suggestion:  # instead of what click itself suggests
             message, full_text = (
                 f"{_CLICKS_SUGGESTION.sub('', plain).removesuffix('.')}.{suggestion}" for plain in (message, full_text)
@@ -202,14 +205,17 @@ def run_line(args: list[str] | None) -> int:
 
 def _suggestion(error: click.ClickException, words: list[str]) -> str:
     """Return a sentence with the command that was probably meant by a usage error; empty if there is none."""
-    command, others = words[0] if words else "", set(words[1:])
+    command = words[0] if words else ""
+    others = set(words[1:])
     for old, new in OTHER_WORDS.items():
         first, _, second = old.partition(" ")
         if first == command and (second in others if second else command not in COMMANDS):
             return f" Did you mean: nexus {new}?"
     if isinstance(error, click.UsageError) and error.message.startswith("No such command"):
         command = _nearest_command(error, words)
-        return f" Did you mean: nexus {command}?" if command else ""
+        if command:
+            return f" Did you mean: nexus {command}?"
+        return ""
     return ""
 
 
@@ -220,7 +226,9 @@ def _nearest_command(error: click.UsageError, words: list[str]) -> str:
     group = error.ctx.command if error.ctx is not None else cli
     if isinstance(group, click.Group) and group is not cli:
         names = group.list_commands(error.ctx or click.Context(group))
-        path = error.ctx.command_path.removeprefix("nexus ") if error.ctx is not None else group.name
+        path = group.name
+        if error.ctx is not None:
+            path = error.ctx.command_path.removeprefix("nexus ")
         typed = next((name for name in words[1:] if name not in (*names, *str(path).split()) and name[:1] != "-"), "")
         guess = nearest(typed, names)
         return f"{path} {guess}" if guess else ""
@@ -238,7 +246,9 @@ def _nearest_command(error: click.UsageError, words: list[str]) -> str:
 def _subcommands(name: str) -> list[str]:
     """Return the names of the subcommands of a group."""
     group = cli.get_command(click.Context(cli), name)
-    return group.list_commands(click.Context(group)) if isinstance(group, click.Group) else []
+    if isinstance(group, click.Group):
+        return group.list_commands(click.Context(group))
+    return []
 
 
 def _abandon_output() -> None:

@@ -22,7 +22,8 @@ from nexus.tokens.model_names import same_model
 from nexus.types.block import LAYERS, Slot
 from nexus.types.message import Image, Thinking, ToolCall, ToolResult, with_parts
 
-CELLS, COLUMNS = 480, 60
+CELLS = 480
+COLUMNS = 60
 NARROW = 72
 """Terminal width below which the grid has half as many columns, and the table no sources."""
 
@@ -102,11 +103,9 @@ def conversation_contents(
     Their sum is the tokens of the history. Thinking of other models is not sent and has none.
     """
     total = sum(line.tokens for line in ctx.accounting.token_breakdown if line.slot == "history")
-    provider_format, counts, base = (
-        ctx.accounting.model_info.provider_format,
-        Counter[tuple[str, str]](),
-        Counter[tuple[str, str]](),
-    )
+    provider_format = ctx.accounting.model_info.provider_format
+    counts = Counter[tuple[str, str]]()
+    base = Counter[tuple[str, str]]()
     results: list[tuple[int, ToolResult]] = []
     calls = {call.id: call for message in ctx.history for call in message.calls()}
     unknown_call = ToolCall("", "unknown", "")
@@ -123,7 +122,8 @@ def conversation_contents(
                     kind = ("tool", part.name or calls.get(part.call_id, unknown_call).name)
                     results.append((tokens, part))
                 case Thinking():
-                    kind, tokens = ("thinking", message.role), size.optional if is_returned else 0
+                    kind = ("thinking", message.role)
+                    tokens = size.optional if is_returned else 0
                     counts[kind] += 1
                 case _:
                     kind = ("image" if isinstance(part, Image) else "text", message.role)
@@ -142,7 +142,9 @@ def conversation_contents(
 
 def _shares(weights: list[int], total: int) -> list[int]:
     """Return whole shares of a total by weight: they add up to it."""
-    ends, running, weight_sum = [0], 0, max(sum(weights), 1)
+    ends = [0]
+    running = 0
+    weight_sum = max(sum(weights), 1)
     for weight in weights:
         running += weight
         ends.append(round(total * running / weight_sum))
@@ -155,7 +157,9 @@ def _first_value(arguments: str) -> str:
     text = " ".join(value.strip('"').split())
     if len(text) <= VALUE_CHARS:
         return text
-    return f"…{text[1 - VALUE_CHARS :]}" if text.startswith(("/", "~", "C:")) else f"{text[: VALUE_CHARS - 1]}…"
+    if text.startswith(("/", "~", "C:")):
+        return f"…{text[1 - VALUE_CHARS :]}"
+    return f"{text[: VALUE_CHARS - 1]}…"
 
 
 def contents_table(ctx: AssembledContext, counter: TokenCounter) -> Group:
@@ -213,12 +217,18 @@ def _text(text: str, style: str = "") -> Text:
 
 def _grid(ctx: AssembledContext, columns: int, *, plain: bool) -> Text:
     """Return the grid and its legend: layers in sending order, then free space and the reserves."""
-    budget, cells = ctx.token_budget, _LETTERS if plain else _CELLS
+    budget = ctx.token_budget
+    cells = _LETTERS if plain else _CELLS
     lines = sorted(ctx.accounting.token_breakdown, key=lambda line: SLOTS.index(line.slot))
-    reserve = 0 if budget.direct else budget.reserve_response + budget.reserve_tools
+    if budget.direct:
+        reserve = 0
+    else:
+        reserve = budget.reserve_response + budget.reserve_tools
     parts = [*((line.layer, line.tokens) for line in lines), ("free", max(budget.remaining, 0)), ("reserve", reserve)]
     total = max(sum(tokens for _, tokens in parts), 1)
-    out, tokens_before, drawn = Text(), 0, 0
+    out = Text()
+    tokens_before = 0
+    drawn = 0
     for kind, tokens in parts:
         tokens_before += tokens
         # Rounding the running total, not each part, always fills exactly all cells.
@@ -240,15 +250,19 @@ def _table(ctx: AssembledContext, *, narrow: bool) -> Table:
     """Return the blocks in sending order, with the cache boundary, then free space and reserves."""
     table = Table(box=None, pad_edge=False)
     for name in ("layer", "block", "source", "tokens", "share"):
-        fixed, right = name not in ("block", "source"), name in ("tokens", "share")
+        fixed = name not in ("block", "source")
+        right = name in ("tokens", "share")
         if name != "source" or not narrow:
             table.add_column(name, justify="right" if right else "left", no_wrap=fixed, overflow="fold")
 
     def add(layer: Text, block: Text, source: Text, tokens: str, share: str = "") -> None:
         table.add_row(layer, block, *([] if narrow else [source]), tokens, share)
 
-    budget, empty, prefix = ctx.token_budget, Text(), ctx.accounting.prefix
-    available, lines = max(budget.available, 1), ctx.accounting.token_breakdown
+    budget = ctx.token_budget
+    empty = Text()
+    prefix = ctx.accounting.prefix
+    available = max(budget.available, 1)
+    lines = ctx.accounting.token_breakdown
     for slot in SLOTS:
         if slot == "current":
             state = {"first": "first call", "extends": "extends the last call", "broken": "moved"}[prefix.state]
@@ -266,7 +280,9 @@ def _table(ctx: AssembledContext, *, narrow: bool) -> Table:
 
 def _row(line: TokenLine, available: int) -> tuple[Text, Text, Text, str, str]:
     count = line.messages if line.slot == "history" else 0
-    messages = f" ({count:,} message{'s' if count != 1 else ''})" if count else ""
+    messages = ""
+    if count:
+        messages = f" ({count:,} message{'s' if count != 1 else ''})"
     share = f"{100 * line.tokens / available:.1f} %"
     layer = Text(line.layer, _COLORS[line.layer])
     return layer, _text(line.name + messages), _text(line.source), f"{line.tokens:,}", share

@@ -6,7 +6,13 @@ from nexus import errors
 from nexus.errors import NexusError
 from nexus.types.stream_events import StreamEnd, StreamError
 
-OTHER_ERROR, WRONG_INPUT, OVER_BUDGET, UNREADABLE, LEDGER_ERROR, MODEL_FAILED, LIMIT_REACHED = 1, 2, 3, 4, 5, 6, 7
+OTHER_ERROR = 1
+WRONG_INPUT = 2
+OVER_BUDGET = 3
+UNREADABLE = 4
+LEDGER_ERROR = 5
+MODEL_FAILED = 6
+LIMIT_REACHED = 7
 STOPPED = 130
 """128 + SIGINT, as shells report an interrupted program."""
 

@@ -37,10 +37,15 @@ class Column(Struct, frozen=True):
         if callable(self.cell):
             return self.cell(value)
         name = self.cell or self.name
-        content = cast("dict[str, Any]", value).get(name) if isinstance(value, dict) else getattr(value, name)
+        if isinstance(value, dict):
+            content = cast("dict[str, Any]", value).get(name)
+        else:
+            content = getattr(value, name)
         if content is None:
             return ""
-        return f"{content:,}" if type(content) is int else str(content)
+        if type(content) is int:
+            return f"{content:,}"
+        return str(content)
 
 
 def number(name: str, cell: Cell = "", usual: str | None = None) -> Column:
@@ -57,7 +62,10 @@ def time(name: str, attribute: str, *, seconds: bool = False) -> Column:
     """Return a column of times from an attribute or key with milliseconds since 1970."""
 
     def cell(value: Any) -> str:
-        at_ms = cast("dict[str, int]", value)[attribute] if isinstance(value, dict) else getattr(value, attribute)
+        if isinstance(value, dict):
+            at_ms = cast("dict[str, int]", value)[attribute]
+        else:
+            at_ms = getattr(value, attribute)
         return format_time(at_ms, seconds=seconds)
 
     return Column(name, cell)
@@ -68,7 +76,8 @@ class Listing:
 
     def __init__(self, *columns: Column, empty: str = "") -> None:
         """Make a listing; `empty` is printed without values, by default the headings."""
-        self.columns, self.empty = columns, empty
+        self.columns = columns
+        self.empty = empty
 
     def print(
         self, values: Sequence[Any], options: CommandOptions, *, empty: str = "", document: object | None = None

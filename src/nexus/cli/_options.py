@@ -120,14 +120,17 @@ class CommandOptions:
     @property
     def typed_ledger(self) -> str | None:
         """The ledger if the option named it, not the environment."""
-        return None if self.ledger == named_ledger() else self.ledger
+        if self.ledger == named_ledger():
+            return None
+        return self.ledger
 
     @property
     def root(self) -> Path:
         """The workspace: the one that was named, else the nearest one around the current folder."""
         if self.workspace:
             return Path(self.workspace).expanduser()
-        current, home = Path.cwd(), home_folder().resolve()
+        current = Path.cwd()
+        home = home_folder().resolve()
         workspaces = (folder for folder in (current, *current.parents) if (folder / ".nexus").is_dir())
         # The user's own Nexus folder makes no workspace of the home folder, or agents could read all of it.
         return next((folder for folder in workspaces if (folder / ".nexus").resolve() != home), current)
@@ -135,19 +138,25 @@ class CommandOptions:
     @property
     def ledger_url(self) -> str:
         """The URL of a ledger in PostgreSQL; an empty string for a file."""
-        return self.ledger if self.ledger and is_address(self.ledger) else ""
+        if self.ledger and is_address(self.ledger):
+            return self.ledger
+        return ""
 
     @property
     def ledger_place(self) -> str:
         """The ledger's file or its URL without passwords, for messages."""
-        return parse_address(self.ledger_url).place if self.ledger_url else str(self.ledger_file)
+        if self.ledger_url:
+            return parse_address(self.ledger_url).place
+        return str(self.ledger_file)
 
     @property
     def ledger_file(self) -> Path:
         """The ledger's file: the one that was named, else the workspace's. Raises LedgerUnusable, UnreadableFile."""
         if self.ledger_url:
             raise UnreadableFile(f"{self.ledger_place} is not a file (name a ledger's file with --ledger)")
-        return Path(self.ledger).expanduser() if self.ledger else workspace_ledger(self.root)
+        if self.ledger:
+            return Path(self.ledger).expanduser()
+        return workspace_ledger(self.root)
 
     @property
     def profile_name(self) -> str:
@@ -158,7 +167,9 @@ class CommandOptions:
     def _profile_file(self) -> Path | None:
         # Only the command line turns a profile's name into a path: names that reach a program must not run a file.
         path = Path(self.profile).expanduser()
-        return path if path.suffix in (".toml", ".py") or path.name != self.profile else None
+        if path.suffix in (".toml", ".py") or path.name != self.profile:
+            return path
+        return None
 
     def tool_definitions(self) -> tuple[dict[str, Any], ...]:
         """Read the file with tool definitions, if one was named: a list, one definition, or `{"tools": […]}`.
@@ -202,7 +213,8 @@ class CommandOptions:
         """
         if reads_stored and self.ledger and not self.ledger_url and not self.ledger_file.exists():
             raise UnreadableFile(f"ledger '{self.ledger}' not found (name a ledger with --ledger or {LEDGER_VARIABLE})")
-        root, profile = self.root, self._profile_file()
+        root = self.root
+        profile = self._profile_file()
         options: EngineOptions = {"local_user": True}
         if profile:
             options["profiles"] = {profile.stem: profile}
@@ -313,7 +325,9 @@ class RareOption(click.Option):
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Return the option's line for help; None unless all options are shown."""
-        return super().get_help_record(ctx) if ctx.meta.get(ALL_OPTIONS) else None
+        if ctx.meta.get(ALL_OPTIONS):
+            return super().get_help_record(ctx)
+        return None
 
 
 def _show_all_help(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:

@@ -80,7 +80,9 @@ def escape_json(text: str) -> str:
         text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
     except UnicodeEncodeError:
         text = _BEYOND_ASCII.sub(lambda match: json.dumps(match[0])[1:-1], text)
-    return text if text.isprintable() else _TERMINAL_CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    if text.isprintable():
+        return text
+    return _TERMINAL_CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def _json(value: object, indent: int | None) -> str:
@@ -147,7 +149,9 @@ def quoted(name: str) -> str:
 
 def shortened(label: str) -> str:
     """Return a label of at most `LABEL_CHARS` characters."""
-    return label if len(label) <= LABEL_CHARS else f"{label[: LABEL_CHARS - 1]}…"
+    if len(label) <= LABEL_CHARS:
+        return label
+    return f"{label[: LABEL_CHARS - 1]}…"
 
 
 def format_time(at_ms: int, *, seconds: bool = False) -> str:
@@ -156,7 +160,9 @@ def format_time(at_ms: int, *, seconds: bool = False) -> str:
         time = datetime.fromtimestamp(at_ms / 1000, UTC)
     except (ValueError, OverflowError, OSError):  # imported files may contain any number
         return f"[no time: {at_ms}]"
-    return time.strftime("%Y-%m-%d %H:%M:%S" if seconds else "%Y-%m-%d %H:%M") if at_ms else ""
+    if at_ms:
+        return time.strftime("%Y-%m-%d %H:%M:%S" if seconds else "%Y-%m-%d %H:%M")
+    return ""
 
 
 def format_ref(ref: MessageRef) -> str:

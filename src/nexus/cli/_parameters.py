@@ -19,7 +19,9 @@ def nearest(typed: str, names: Iterable[str]) -> str:
     by_fold = {name.lower(): name for name in names}
     close = get_close_matches(typed.lower(), by_fold, 1, cutoff=0.6)
     begins = [name for name in by_fold if typed and name.startswith(typed.lower())]
-    return by_fold[(close or begins)[0]] if close or begins else ""
+    if close or begins:
+        return by_fold[(close or begins)[0]]
+    return ""
 
 
 class Choice(_Choice):

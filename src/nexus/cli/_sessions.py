@@ -102,7 +102,9 @@ def similar_session(nx: Engine, name: str) -> str:
 
 def _newest(nx: Engine, name: str) -> str:
     """Return the session with the newest last entry if the name is `last`; empty for another name."""
-    return next((session.label for session in nx.ledger.sessions()), "") if name == LAST else ""
+    if name == LAST:
+        return next((session.label for session in nx.ledger.sessions()), "")
+    return ""
 
 
 def _by_prefix(nx: Engine, prefix: str) -> str:
@@ -117,6 +119,8 @@ def _by_prefix(nx: Engine, prefix: str) -> str:
     roots = [label for label in labels if not any(label.startswith((f"{root}~", f"{root}+")) for root in labels)]
     if len(roots) > 1:
         shown_labels = ", ".join(repr(label) for label in sorted(roots)[:SHOWN_CANDIDATES])
-        more = f" and {len(roots) - SHOWN_CANDIDATES:,} more" if len(roots) > SHOWN_CANDIDATES else ""
+        more = ""
+        if len(roots) > SHOWN_CANDIDATES:
+            more = f" and {len(roots) - SHOWN_CANDIDATES:,} more"
         raise NoSuchSession(f"session {prefix!r} is ambiguous: {shown_labels}{more} (give more of the name)")
     return roots[0] if roots else ""

@@ -57,11 +57,14 @@ def print_table(
     names: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Collection[str] = (), wraps: Collection[str] = ()
 ) -> None:
     """Print a table; columns in `numbers` are right-aligned, those in `wraps` may take several lines on a terminal."""
-    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    columns = 0
+    if sys.stdout.isatty():
+        columns = shutil.get_terminal_size().columns
     right = [name in numbers for name in names]
     remaining = (tuple(map(printable, row)) for row in rows)
     block = [tuple(names), *islice(remaining, ROWS_PER_BLOCK)]
-    widths, heading = [0] * len(names), True
+    widths = [0] * len(names)
+    heading = True
     while block:
         # Printed rows cannot be laid out again, so columns only become wider from block to block.
         widths = [max(width, *(cell_width(row[at]) for row in block)) for at, width in enumerate(widths)]
@@ -78,7 +81,8 @@ def print_table(
         if fitted is not None and heading and not plain_output():
             lines[0] = click.style(lines[0], bold=True)
         click.echo("\n".join(lines))
-        block, heading = list(islice(remaining, ROWS_PER_BLOCK)), False
+        block = list(islice(remaining, ROWS_PER_BLOCK))
+        heading = False
 
 
 def cell_width(text: str) -> int:
@@ -147,7 +151,10 @@ def print_explanation(explanation: Explanation, *, every: bool, as_json: bool) -
         emit_with_list(head, "lines", map(msgspec.to_builtins, explanation.lines))
         return
     call = explanation.call[:1].upper() + explanation.call[1:]
-    session = "" if "session" in explanation.call else f" of session {quoted(explanation.session)}"
+    if "session" in explanation.call:
+        session = ""
+    else:
+        session = f" of session {quoted(explanation.session)}"
     click.echo(f"{printable(call)}{session}: {printable(explanation.model)} ({printable(explanation.provider)})")
     counts = Counter(line.state for line in explanation.lines)
     other = ", ".join(
@@ -168,7 +175,9 @@ def _explained_rows(lines: Iterable[ExplainedLine], *, every: bool) -> Iterator[
     """Yield a row per line; long ranges of messages with one state and reason are one row."""
 
     def outcome(line: ExplainedLine) -> tuple[str, str, str] | int:
-        return (line.kind, line.state, line.reason) if line.kind == "message" else id(line)
+        if line.kind == "message":
+            return (line.kind, line.state, line.reason)
+        return id(line)
 
     def row(line: ExplainedLine, tokens: int, full: int, content: str, ref: str, text: str) -> tuple[str, ...]:
         return f"{tokens:,}", f"{full:,}" * (full != tokens), line.state, content, ref, line.reason, text
@@ -176,16 +185,24 @@ def _explained_rows(lines: Iterable[ExplainedLine], *, every: bool) -> Iterator[
     for _, group in groupby(lines, key=outcome):
         run = list(group)
         if len(run) > FOLDED_MESSAGES and not every:
-            first, last = run[0].place, run[-1].place
+            first = run[0].place
+            last = run[-1].place
             assert first is not None and last is not None  # noqa: PT018 - messages of the ledger have a reference
-            tokens, full = sum(line.tokens for line in run), sum(line.full_tokens for line in run)
+            tokens = sum(line.tokens for line in run)
+            full = sum(line.full_tokens for line in run)
             refs = f"{format_ref(first)} to {format_ref(last)}"
             yield row(run[0], tokens, full, count_noun(len(run), "message"), refs, "")
             continue
         for line in run:
-            ref = format_ref(line.place) if line.place is not None else line.source
+            if line.place is not None:
+                ref = format_ref(line.place)
+            else:
+                ref = line.source
             is_name = line.kind in ("block", "message", "framing", "summary", "marker")
-            text = line.text if len(line.text) <= TEXT_CHARS else f"{line.text[: TEXT_CHARS - 1]}…"
+            if len(line.text) <= TEXT_CHARS:
+                text = line.text
+            else:
+                text = f"{line.text[: TEXT_CHARS - 1]}…"
             content = line.name if is_name else f"{line.kind} {line.name}"
             yield row(line, line.tokens, line.full_tokens, content, ref, text)
 
@@ -196,11 +213,18 @@ def _explained_rows(lines: Iterable[ExplainedLine], *, every: bool) -> Iterator[
 def print_outline(ctx: AssembledContext, counter: TokenCounter) -> None:
     """Print the token total, then a line for each block and message: tokens, role and beginning."""
     budget = ctx.token_budget
-    tools = f"; {len(ctx.tools)} tools besides the messages: {budget.used.tools:,}" if ctx.tools else ""
+    tools = ""
+    if ctx.tools:
+        tools = f"; {len(ctx.tools)} tools besides the messages: {budget.used.tools:,}"
     click.echo(f"{ctx.provenance.manifest.profile}: {budget.used.total:,} of {budget.available:,} tokens{tools}")
-    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else OUTLINE_COLUMNS
+    columns = OUTLINE_COLUMNS
+    if sys.stdout.isatty():
+        columns = shutil.get_terminal_size().columns
     for tokens, role, text in _outline_rows(ctx, counter):
-        styled = role if plain_output() or not role else click.style(role, bold=True)
+        if plain_output() or not role:
+            styled = role
+        else:
+            styled = click.style(role, bold=True)
         count = "" if tokens is None else f"{tokens:,}"
         indent = " " * min(len(text) - len(text.lstrip(" ")), 8)
         width = columns - OUTLINE_HEAD_COLUMNS - len(indent)
@@ -216,7 +240,9 @@ def _outline_rows(ctx: AssembledContext, counter: TokenCounter) -> Iterator[tupl
     blocks = {(block.name, block.source): block for block in ctx.provenance.blocks}
     role = "system"
     for line in ctx.accounting.token_breakdown:
-        block = blocks.get((line.name, line.source)) if line.slot == "system" else None
+        block = None
+        if line.slot == "system":
+            block = blocks.get((line.name, line.source))
         if block is not None:
             first_lines = [row.strip() for row in block.text.splitlines() if row.strip()][:2]
             yield line.tokens, role, " · ".join(first_lines)
@@ -257,7 +283,9 @@ def _part_lines(part: Part, max_lines: int) -> list[str]:
             more = len(lines) - max_lines
             if max_lines == 1 or more <= 0:
                 return lines[:max_lines]
-            return lines if more == 1 else [*lines[:max_lines], f"({more} more lines)"]
+            if more == 1:
+                return lines
+            return [*lines[:max_lines], f"({more} more lines)"]
         case ToolCall(name=name, arguments=arguments):
             return [f"{name} {arguments}"]
         case ToolResult(call_id, content):

@@ -61,7 +61,9 @@ class ReportedUsage(Struct, frozen=True):
             for usage in self.models
         ]
         for usage in self.summaries:
-            noun = "summary" if usage.model and not usage.is_rejected else "rejected summary"
+            noun = "rejected summary"
+            if usage.model and not usage.is_rejected:
+                noun = "summary"
             costs.append((usage.dollars, count_noun(usage.calls, noun) + (usage.model and f" by {usage.model}")))
         short = sum(usage.short_outputs for usage in self.models)
         bound = "at least " if short else ""
@@ -130,15 +132,19 @@ def reported_calls(nx: Engine, label: str) -> list[ReportedCall]:
 def project_of(nx: Engine, label: str) -> str:
     """Return the folder in which an imported session took place; empty for other sessions."""
     first = next(iter(nx.ledger.iter_entries(label, 0, 1)), None)
-    return text_of(mapping(first.body.get("imported")).get("cwd")) if first is not None else ""
+    if first is not None:
+        return text_of(mapping(first.body.get("imported")).get("cwd"))
+    return ""
 
 
 def _read_calls(nx: Engine, label: str) -> _Calls:
     read = _Calls()
-    model, has_file = "", False
+    model = ""
+    has_file = False
     for entry in nx.ledger.iter_entries(label):
         if entry.kind == "compaction":
-            tokens, written = number_of(entry.body.get("call_tokens")), number_of(entry.body.get("call_output_tokens"))
+            tokens = number_of(entry.body.get("call_tokens"))
+            written = number_of(entry.body.get("call_output_tokens"))
             if tokens:
                 usage = TokenUsage(max(tokens - written, 0), written)
                 call = _call(nx, text_of(entry.body.get("model")), usage, entry, is_summary=True)
@@ -155,7 +161,9 @@ def _read_calls(nx: Engine, label: str) -> _Calls:
         if usage.input_tokens:
             read.is_imported = has_file and "model" not in entry.body  # recorded calls name theirs
             # Parts of one reply that were imported one after the other are one call, with the usage of the last part.
-            reply_id = entry.rows[0].message.id if read.is_imported and entry.rows else ""
+            reply_id = ""
+            if read.is_imported and entry.rows:
+                reply_id = entry.rows[0].message.id
             call = _call(nx, model, usage, entry, reply_id)
             if (part := read.calls.get(call.key)) is not None:
                 call = replace(call, reply_tokens=call.reply_tokens + part.reply_tokens)
@@ -166,8 +174,13 @@ def _read_calls(nx: Engine, label: str) -> _Calls:
 def _call(
     nx: Engine, model: str, usage: TokenUsage, entry: Entry, reply_id: str = "", *, is_summary: bool = False
 ) -> ReportedCall:
-    cost = cost_of_reply(usage, nx.resolve(model)) if model else None
-    tokens = 0 if is_summary else sum(row.size.tokens for row in entry.rows if row.message.role == "assistant")
+    cost = None
+    if model:
+        cost = cost_of_reply(usage, nx.resolve(model))
+    if is_summary:
+        tokens = 0
+    else:
+        tokens = sum(row.size.tokens for row in entry.rows if row.message.role == "assistant")
     return ReportedCall(model, usage, cost, entry.at_ms, reply_id or entry.hash.hex(), is_summary, reply_tokens=tokens)
 
 
@@ -177,7 +190,8 @@ def short_outputs(calls: int) -> str:
 
 
 def _with_call(total: ModelUsage, call: ReportedCall) -> ModelUsage:
-    usage, cost = call.usage, call.dollars
+    usage = call.usage
+    cost = call.dollars
     return ModelUsage(
         total.model,
         total.calls + 1,

@@ -78,7 +78,9 @@ def worker_tree(nx: Engine, label: str, sessions: Sequence[SessionInfo]) -> tupl
     """
     children: dict[str, list[SessionInfo]] = {}
     for info in sorted(sessions, key=lambda info: info.thread):
-        parent = nx.ledger.resolve(info.parent_session) if info.parent_session else None
+        parent = None
+        if info.parent_session:
+            parent = nx.ledger.resolve(info.parent_session)
         if parent is not None:
             children.setdefault(parent, []).append(info)
     return _workers(nx, label, children, MOST_LEVELS)

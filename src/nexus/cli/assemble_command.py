@@ -212,12 +212,15 @@ def _user_profile(path: str) -> dict[str, Any]:
 
 def _event(fields: dict[str, Any]) -> Event:
     """Return the event without its content, from its options, which are removed from `fields`."""
-    at, actions = fields.pop("at"), fields.pop("actions")
+    at = fields.pop("at")
+    actions = fields.pop("actions")
     metadata = {name: fields.pop(name) for name in ("timezone", "channel", "chat_id", "platform")}
     if actions and not metadata["platform"]:
         raise click.UsageError("--action requires --platform")
     try:
-        at_ms = int(datetime.fromisoformat(at).astimezone().timestamp() * 1000) if at else 0
+        at_ms = 0
+        if at:
+            at_ms = int(datetime.fromisoformat(at).astimezone().timestamp() * 1000)
     except (ValueError, OverflowError, OSError) as error:
         raise click.BadParameter(f"'{at}' is not an ISO 8601 time, such as 2026-03-06T14:30:00Z") from error
     return Event(at_ms=at_ms, platform_actions=actions, **metadata)
@@ -306,9 +309,15 @@ def context(
 
     _check_past_options(message, turn, number, options, peak=peak)
     with options.open(reads_stored=session is not None) as nx:
-        label = resolve_session(nx, session) if session is not None else "main"
-        counter, name, past_call = nx.counter, "next call", None
-        usage = reported_usage(nx, label) if nx.ledger.resolve(label) else None
+        label = "main"
+        if session is not None:
+            label = resolve_session(nx, session)
+        counter = nx.counter
+        name = "next call"
+        past_call = None
+        usage = None
+        if nx.ledger.resolve(label):
+            usage = reported_usage(nx, label)
         if peak or turn is not None:
             past_call = find_call(nx, label, turn, number)
             ctx = context_of_call(nx, label, past_call)
@@ -326,11 +335,9 @@ def context(
     if svg:
         write_text(svg, grid_svg(ctx, name))
     if options.as_json:
-        facts = (
-            {"turn": past_call.call.turn, "number": past_call.number, **msgspec.to_builtins(past_call.call)}
-            if past_call
-            else None
-        )
+        facts = None
+        if past_call:
+            facts = {"turn": past_call.call.turn, "number": past_call.number, **msgspec.to_builtins(past_call.call)}
         emit({**window_report(ctx, counter), "reported": usage, "call": facts})
         return
     print_window(ctx, counter, usage if past_call is None else None, name)
@@ -360,7 +367,8 @@ def _check_past_options(
 
 def _print_reported(past_call: PastCall, ctx: AssembledContext) -> None:
     """Print time and reported input of a past call, with the count of this program."""
-    counted, time = ctx.token_budget.used.total, format_time(past_call.call.at_ms) or "time unknown"
+    counted = ctx.token_budget.used.total
+    time = format_time(past_call.call.at_ms) or "time unknown"
     if past_call.call.input_tokens is None:
         click.echo(f"\nCall of {time}; no usage reported. Counted here: {counted:,}.")
         return
@@ -372,7 +380,9 @@ def _print_reported(past_call: PastCall, ctx: AssembledContext) -> None:
     if past_call.is_recorded:
         return
     if past_call.call.input_tokens > counted:
-        missing = "" if ctx.system_prompt or ctx.tools else "The file has neither the system prompt nor the tools. "
+        missing = "The file has neither the system prompt nor the tools. "
+        if ctx.system_prompt or ctx.tools:
+            missing = ""
         click.echo(f"{missing}Counts differ by model, too.")
     else:
         click.echo("The tool sent less than its file contains: it may have left out old results or thinking.")

@@ -85,7 +85,9 @@ def show(session: str, breaks_only: bool, options: CommandOptions) -> None:
     with options.session(session) as (nx, label), progress_bar("Reading") as progress:
         calls = list(cached_calls(nx.store, nx.ledger.thread(label), nx.resolve, progress))
     use = sum_calls(calls)
-    listed = [call for call in calls if call.causes] if breaks_only else calls
+    listed = calls
+    if breaks_only:
+        listed = [call for call in calls if call.causes]
     if options.as_json:
         emit_with_list({"session": label, "totals": use}, "calls", map(_call_value, listed))
         return
@@ -124,15 +126,25 @@ def _use_lines(use: CacheUse, models: set[str]) -> Iterator[str]:
         if use.calls:
             yield "Cache use unknown: no call has reported usage"
         return
-    predicted = "" if use.predicted_share is None else f"; {use.predicted_share:.1%} predicted with a warm cache"
+    if use.predicted_share is None:
+        predicted = ""
+    else:
+        predicted = f"; {use.predicted_share:.1%} predicted with a warm cache"
     yield f"Read from the cache: {use.read_tokens:,} of {use.input_tokens:,} input tokens, {use.share:.1%}{predicted}"
     if use.dollars is not None:
-        unpriced = f", unknown for {count_noun(use.unpriced_calls, 'call')}" if use.unpriced_calls else ""
+        unpriced = ""
+        if use.unpriced_calls:
+            unpriced = f", unknown for {count_noun(use.unpriced_calls, 'call')}"
         yield f"Cost at list prices: {use.dollars:,.4f} USD{unpriced}"
     else:
         yield f"Prices unknown for {', '.join(sorted(map(printable, models - {''}))) or 'unnamed models'}"
-    price = "" if use.lost_dollars is None else f", {use.lost_dollars:,.4f} USD more than reading them"
-    loss = f"{use.lost_tokens:,} tokens processed again{price}" if use.breaks else "nothing processed again"
+    if use.lost_dollars is None:
+        price = ""
+    else:
+        price = f", {use.lost_dollars:,.4f} USD more than reading them"
+    loss = "nothing processed again"
+    if use.breaks:
+        loss = f"{use.lost_tokens:,} tokens processed again{price}"
     yield f"Prefix breaks: {use.breaks:,}, {loss}"
 
 
@@ -205,14 +217,13 @@ def _model(nx: Engine, provider: str | None, name: str, ttl: str | None) -> Mode
 
 
 def _heading(simulation: Simulation) -> Iterator[str]:
-    rule, model = simulation.rule, simulation.model
+    rule = simulation.rule
+    model = simulation.model
     calls = f"{count_noun(simulation.calls, 'call')} to {model.name} ({model.provider})"
     yield f"{quoted(simulation.session)}: {calls}, budget {simulation.available:,} tokens"
-    kind = (
-        f"breakpoints, at most {rule.max_breakpoints}, look-back {rule.lookback_blocks} blocks"
-        if rule.uses_breakpoints
-        else "automatic"
-    )
+    kind = "automatic"
+    if rule.uses_breakpoints:
+        kind = f"breakpoints, at most {rule.max_breakpoints}, look-back {rule.lookback_blocks} blocks"
     steps = f"from {rule.min_tokens:,} tokens in steps of {rule.step_tokens}"
     yield f"Cache: {kind}; {steps}; lifetime {rule.ttl_ms // 60_000} minutes"
     if model.warning:
@@ -249,7 +260,8 @@ def _notes(simulation: Simulation) -> Iterator[str]:
     if simulation.rule.priced:
         yield f"Output is not in the table: {_format_usd(simulation.rows[0].totals.output_dollars)} USD with nexus"
     for result in simulation.rows:
-        totals, breaks = result.totals, result.breaks
+        totals = result.totals
+        breaks = result.breaks
         if result.refused:
             yield f"{result.policy}: {count_noun(result.refused, 'call')} rejected: the parts that are never cut exceed the budget"
         if result.over_window:
@@ -260,7 +272,10 @@ def _notes(simulation: Simulation) -> Iterator[str]:
         if misses:
             yield f"{result.policy}: {', '.join(misses)}"
         if breaks.count:
-            price = "" if breaks.dollars is None else f", {_format_usd(breaks.dollars)} USD"
+            if breaks.dollars is None:
+                price = ""
+            else:
+                price = f", {_format_usd(breaks.dollars)} USD"
             payback = "never" if breaks.paid_back is None else "at once"
             if breaks.paid_back:
                 payback = f"after {breaks.paid_back:,} more {'call' if breaks.paid_back == 1 else 'calls'}"
@@ -282,7 +297,8 @@ def _format_usd(amount: Decimal) -> str:
 
 def _json_value(simulation: Simulation) -> dict[str, Any]:
     """Return the simulation as JSON; dollars are null for models without prices."""
-    priced, points = simulation.rule.priced, simulation.marks
+    priced = simulation.rule.priced
+    points = simulation.marks
     return {
         "session": simulation.session,
         "model": simulation.model.name,

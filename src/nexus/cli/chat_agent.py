@@ -90,7 +90,8 @@ class AgentSettings(Struct, frozen=True):
     def limits(self) -> Limits:
         """The limits of a turn."""
         defaults = Limits()
-        seconds, steps = self.timeout or defaults.seconds, self.max_steps or defaults.steps
+        seconds = self.timeout or defaults.seconds
+        steps = self.max_steps or defaults.steps
         return Limits(steps, seconds, min(defaults.tool_seconds, seconds), self.max_cost)
 
 
@@ -149,13 +150,15 @@ class ChatAgent:
     """
 
     def __init__(self, options: CommandOptions, settings: AgentSettings, confirm: Confirm | None = None) -> None:
-        self.settings, self._options = settings, options
+        self.settings = settings
+        self._options = options
         self._confirm = confirm_all if settings.yes else confirm
         self._server: LocalServer | None = None
         self._client_to_prepare: EndpointClient | None = None
         self._cancel = asyncio.Event()
         self._task: asyncio.Task[Any] | None = None
-        self._runner, self._stack = asyncio.Runner(), AsyncExitStack()
+        self._runner = asyncio.Runner()
+        self._stack = AsyncExitStack()
         self.turn_log: TurnLog | None = None
         self.model = options.model
 
@@ -243,13 +246,18 @@ class ChatAgent:
         endpoint = self._endpoint_client(model)
         self._client_to_prepare = endpoint
         is_router = self._server is None and not self.settings.base_url
-        client = Models({self.nx.resolve(model).provider: endpoint}) if is_router else endpoint
+        client = endpoint
+        if is_router:
+            client = Models({self.nx.resolve(model).provider: endpoint})
         self._stack.push_async_callback(client.aclose)
-        return self.turn_log.watch(client) if self.turn_log is not None else client
+        if self.turn_log is not None:
+            return self.turn_log.watch(client)
+        return client
 
     def prepare_client(self) -> None:
         """Begin to import the package of the model's provider in a thread. The first call waits for that."""
-        client, self._client_to_prepare = self._client_to_prepare, None
+        client = self._client_to_prepare
+        self._client_to_prepare = None
         if client is not None:
             Thread(target=_prepare, args=(client,), name="nexus import", daemon=True).start()
 
@@ -268,7 +276,9 @@ class ChatAgent:
         variable = self.settings.key_variable
         if self.settings.base_url and variable and not os.environ.get(variable):
             raise NoKey(f"no key for {self.settings.base_url}: set {variable}")
-        return os.environ.get(variable, "") if self.settings.base_url else ""
+        if self.settings.base_url:
+            return os.environ.get(variable, "")
+        return ""
 
     @property
     def summarizer(self) -> str:
@@ -279,7 +289,8 @@ class ChatAgent:
 
     def _choose_summarizer(self) -> None:
         """Let the engine's summaries be written by `summarizer`. Raises NoCredential, BadSetting, PackageMissing."""
-        base_url, key = self.settings.base_url, self._server_key
+        base_url = self.settings.base_url
+        key = self._server_key
         if self.summarizer not in (EXTRACTIVE, self.model):
             try:
                 advice = f"use --summarizer {EXTRACTIVE}"
@@ -347,7 +358,9 @@ class ChatAgent:
             else:
                 listen(event)
 
-        hooks = TurnHooks(before_step=partial(self._add_messages, keys)) if keys is not None else NO_HOOKS
+        hooks = NO_HOOKS
+        if keys is not None:
+            hooks = TurnHooks(before_step=partial(self._add_messages, keys))
         with _interrupts(self.interrupt):
             async with keys.open() if keys is not None else nullcontext():
                 try:
@@ -402,7 +415,9 @@ class ChatAgent:
     def read_image(self, path: str | Path) -> tuple[Image, ContextWarning | None]:
         """Return an image for a message, and a warning if it was made smaller. Raises UnreadableFile, BadSetting."""
         if not self.reads_images:
-            advice = "start again without --local" if self._server is not None else "another one: --model, or /model"
+            advice = "another one: --model, or /model"
+            if self._server is not None:
+                advice = "start again without --local"
             raise BadSetting(f"{self.model} reads no images ({advice})")
         return read_image(path, model=self.model, config=self.nx.workspace_context.config.images)
 

@@ -94,7 +94,10 @@ def _is_terminal() -> bool:
 def _chat(options: CommandOptions, settings: AgentSettings, *, is_terminal: bool) -> int:
     chat = Chat(options, settings, is_terminal=is_terminal)
     with chat.agent:
-        code = chat.talk() if is_terminal else chat.answer_lines(_lines())
+        if is_terminal:
+            code = chat.talk()
+        else:
+            code = chat.answer_lines(_lines())
         if line := chat.agent.nx.consolidate(chat.agent.session):
             click.echo(printable(line), err=True)
         return code
@@ -112,11 +115,15 @@ class Chat:
     def __init__(self, options: CommandOptions, settings: AgentSettings, *, is_terminal: bool) -> None:
         self.options = options
         self.agent = ChatAgent(options, settings, self._confirm if is_terminal else None)
-        self._terminal = TerminalScreen(console(width=100)) if is_terminal else None
+        if is_terminal:
+            self._terminal = TerminalScreen(console(width=100))
+        else:
+            self._terminal = None
         self.screen: Screen = self._terminal or (JsonScreen() if options.as_json else PlainScreen())
         self._images: list[Image] = []
         self._skills: tuple[str, ...] = ()
-        self._status, self._since = "", 0.0
+        self._status = ""
+        self._since = 0.0
         self._always: set[str] = set()
         self._question = asyncio.Lock()
 
@@ -125,7 +132,8 @@ class Chat:
         nx = self.agent.nx
         choices = {"sessions": lambda: [info.label for info in nx.sessions()]}
         commands = {name: slash.help for name, slash in COMMANDS.items()}
-        home, prepare = nx.credentials.home, self.agent.prepare_client
+        home = nx.credentials.home
+        prepare = self.agent.prepare_client
         with quiet_keys(), open_terminal():
             self._input = ChatInput(home, self.options.root, commands, choices, lambda: self._status, prepare)
             click.echo(f"{self._place()}. /help lists the commands.")
@@ -141,7 +149,9 @@ class Chat:
                     self._say_goodbye()
                     return 0
                 if code and (count := self._input.take_back_queue()):
-                    others = f", and {count - 1:,} more will follow it there, one after the other" if count > 1 else ""
+                    others = ""
+                    if count > 1:
+                        others = f", and {count - 1:,} more will follow it there, one after the other"
                     click.echo(f"The message that was to be sent next is in the input line{others}.")
 
     def answer_lines(self, lines: Iterator[str]) -> int:
@@ -199,9 +209,10 @@ class Chat:
             click.echo(f"@{printable(name)}: no such file, sent as text", err=True)
         for name, path in file_mentions(self._input.line, self.options.root).items():
             content, problem = read_text_file(path)
-            state = (
-                f"not sent: {problem}" if problem else f"sent with the message, {count_noun(len(content), 'character')}"
-            )
+            if problem:
+                state = f"not sent: {problem}"
+            else:
+                state = f"sent with the message, {count_noun(len(content), 'character')}"
             click.echo(f"File {printable(name)}: {state}.", err=True)
             if not problem:
                 parts.append(quote_file(name, content))
@@ -228,7 +239,8 @@ class Chat:
         self._resume()
 
     def _run(self, event: Event) -> int:
-        skills, self._skills = self._skills, ()
+        skills = self._skills
+        self._skills = ()
         screen = self._terminal
         if screen is None:
             return run_turn(self.agent, self.screen, event, skills)
@@ -255,7 +267,9 @@ class Chat:
 
     def _resume(self) -> None:
         """Show where the session left off, on a terminal, and settle a turn that was never finished."""
-        exchange = last_exchange(self.agent.nx, self.agent.session) if self._terminal is not None else None
+        exchange = None
+        if self._terminal is not None:
+            exchange = last_exchange(self.agent.nx, self.agent.session)
         if exchange is not None:
             age, question, answer = exchange
             click.echo("\n".join([f"Last turn, {age}:", f"  > {question}", *(f"  {line}" for line in answer)]))
@@ -289,10 +303,21 @@ class Chat:
             click.echo(f"nexus: {printable(str(error))}", err=True)
 
     def _place(self) -> str:
-        nx, label = self.agent.nx, self.agent.session
-        turns = nx.ledger.thread_info(label).turn if nx.ledger.resolve(label) else 0
-        other = "" if nx.ledger.resolve(label) else similar_session(nx, label)
-        state = count_noun(turns, "turn") if turns else f"new; {quoted(other)} exists" if other else "new"
+        nx = self.agent.nx
+        label = self.agent.session
+        turns = 0
+        if nx.ledger.resolve(label):
+            turns = nx.ledger.thread_info(label).turn
+        if nx.ledger.resolve(label):
+            other = ""
+        else:
+            other = similar_session(nx, label)
+        if turns:
+            state = count_noun(turns, "turn")
+        elif other:
+            state = f"new; {quoted(other)} exists"
+        else:
+            state = "new"
         return f"Session {quoted(label)} ({state}), model {printable(self.agent.model)}, workspace {printable(str(nx.workspace))}"
 
     def _status_line(self) -> str:

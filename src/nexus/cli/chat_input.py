@@ -84,7 +84,8 @@ class ChatInput:
         self.queue: deque[str] = deque()
         self.steering: deque[str] = deque()
         self.line = ""
-        self._pastes, self._status = Pastes(), status
+        self._pastes = Pastes()
+        self._status = status
         self._line = ""
         self._drafts: deque[Document] = deque()
         self._turn: _RunningTurn | None = None
@@ -99,7 +100,8 @@ class ChatInput:
             color_depth=depth,
             input_processors=[PasteNames(self._pastes)],
         )
-        self._buffer, self._app = self._session.default_buffer, self._session.app
+        self._buffer = self._session.default_buffer
+        self._app = self._session.app
         layout = self._session.layout
         self._above: AnyFormattedText = ""
         lines = [_window(lambda: self._above), layout.container, _window(self._status_line)]
@@ -115,7 +117,8 @@ class ChatInput:
             line = printable(_first_lines(self._pastes.show(self._line)))
             print_formatted_text(FormattedText([*PROMPT, ("", line)]))
         else:
-            self._app.erase_when_done, self._session.refresh_interval = False, 0
+            self._app.erase_when_done = False
+            self._session.refresh_interval = 0
             self._line = self._session.prompt(FormattedText(PROMPT), default=self._next_draft())
         self.line = self._pastes.show(self._line)
         return self.full_text(self._line)
@@ -134,7 +137,9 @@ class ChatInput:
         self.queue.appendleft(self._line)
 
     def _next_draft(self) -> Document:
-        return self._drafts.popleft() if self._drafts else Document()
+        if self._drafts:
+            return self._drafts.popleft()
+        return Document()
 
     @asynccontextmanager
     async def open_during_turn(
@@ -148,7 +153,8 @@ class ChatInput:
             can_steer: Whether messages may join the turn.
         """
         self._turn, start = _RunningTurn(area, interrupt, can_steer), asyncio.Event()
-        self._app.erase_when_done, self._session.refresh_interval = True, 1 / REFRESHES_PER_SECOND
+        self._app.erase_when_done = True
+        self._session.refresh_interval = 1 / REFRESHES_PER_SECOND
         prompt = self._session.prompt_async(
             FormattedText(PROMPT), default=self._next_draft(), pre_run=start.set, handle_sigint=False
         )
@@ -217,11 +223,16 @@ class ChatInput:
     def _status_line(self) -> AnyFormattedText:
         """Return the line below the input: the status, or during a turn its keys."""
         if self._turn is None:
-            others = f"{count_noun(len(self._drafts), 'more message')} · " if self._drafts else ""
+            others = ""
+            if self._drafts:
+                others = f"{count_noun(len(self._drafts), 'more message')} · "
             return FormattedText([(GRAY, f"{others}{self._status()}")])
         if self._question is not None:
             return FormattedText([(GRAY, "Ctrl-C stops · Enter answers")])
-        steering = (" · Ctrl-S lets it join the running turn", " · Ctrl-S joins") if self._turn.can_steer else ("", "")
+        if self._turn.can_steer:
+            steering = (" · Ctrl-S lets it join the running turn", " · Ctrl-S joins")
+        else:
+            steering = ("", "")
         keys = f"Ctrl-C stops · Enter queues a message{steering[0]}"
         return FormattedText(
             [(GRAY, keys if len(keys) < self._columns else f"Ctrl-C stops · Enter queues{steering[1]}")]
@@ -234,7 +245,10 @@ class ChatInput:
     def _prepare_render(self) -> None:
         """Draw the turn once, and make room for the list of completions while it is shown."""
         self._above = self._area()
-        self._session.reserve_space_for_menu = MENU_LINES if self._buffer.complete_state is not None else 0
+        if self._buffer.complete_state is not None:
+            self._session.reserve_space_for_menu = MENU_LINES
+        else:
+            self._session.reserve_space_for_menu = 0
 
     def _accept(self) -> None:
         """Send the line: as a message, as the answer to a question, or to the queue of a running turn."""
@@ -359,7 +373,9 @@ def _window(text: Callable[[], AnyFormattedText]) -> ConditionalContainer:
 def _first_lines(text: str) -> str:
     """Return the first line of a message, and how many follow."""
     first, *rest = text.split("\n")
-    return f"{first} [and {count_noun(len(rest), 'line')}]" if rest else first
+    if rest:
+        return f"{first} [and {count_noun(len(rest), 'line')}]"
+    return first
 
 
 def _prompt(question: str, *, default: bool) -> str:
@@ -405,7 +421,8 @@ class _ChatCompleter(Completer):
     """Completes slash commands, their arguments, and files behind `@`."""
 
     def __init__(self, root: Path, commands: Mapping[str, str], choices: Mapping[str, Choices]) -> None:
-        self._commands, self._choices = commands, choices
+        self._commands = commands
+        self._choices = choices
         self._paths = PathCompleter(expanduser=True)
         self._files = PathCompleter(expanduser=True, get_paths=lambda: [str(root)])
 

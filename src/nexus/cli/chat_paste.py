@@ -35,7 +35,10 @@ class Pastes:
         if lines <= INLINE_LINES and len(text) <= INLINE_CHARS:
             return text
         mark = chr(LAST_PRIVATE - len(self._texts))
-        size = count_noun(lines, "line") if lines > INLINE_LINES else count_noun(len(text), "character")
+        if lines > INLINE_LINES:
+            size = count_noun(lines, "line")
+        else:
+            size = count_noun(len(text), "character")
         self._texts[mark], self._names[mark] = text, f"[Pasted {size}]"
         return mark
 
@@ -62,7 +65,8 @@ class PasteNames(Processor):
 
     def apply_transformation(self, transformation_input: TransformationInput) -> Transformation:
         """Return a line as it is shown, with the positions of its characters."""
-        fragments, starts = list[tuple[str, str]](), [0]
+        fragments = list[tuple[str, str]]()
+        starts = [0]
         for style, char, *_ in explode_text_fragments(transformation_input.fragments):
             fragments.append((style, self._pastes.show(char)))
             starts.append(starts[-1] + len(fragments[-1][1]))

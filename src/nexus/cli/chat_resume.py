@@ -59,7 +59,9 @@ def last_exchange(nx: Engine, session: str) -> tuple[str, str, list[str]] | None
     questions = [message.text() for message in messages if message.role == "user"]
     answers = [text for message in messages if message.role == "assistant" and (text := message.text()).strip()]
     age = describe_age(nx.clock_ms() - (turns[-1].ended_ms or turns[-1].started_ms))
-    question = beginning(questions[0], QUESTION_CHARS) if questions else ""
+    question = ""
+    if questions:
+        question = beginning(questions[0], QUESTION_CHARS)
     return age, question, first_lines(answers[-1]) if answers else [f"({turns[-1].status})"]
 
 

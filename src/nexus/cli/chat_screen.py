@@ -79,7 +79,10 @@ def split_blocks(text: str) -> int:
 def tool_line(status: ToolStatus) -> str:
     """Return a call as one line: the tool's name and its arguments, truncated."""
     values = call_values(status.text)
-    arguments = f" ({beginning(status.text, RESULT_CHARS)})" if values is None else parameter_list(values)
+    if values is None:
+        arguments = f" ({beginning(status.text, RESULT_CHARS)})"
+    else:
+        arguments = parameter_list(values)
     return printable(f"{status.name}{arguments if status.text not in ('', '{}') else ''}")
 
 
@@ -88,27 +91,37 @@ def usage_line(end: StreamEnd) -> str:
     usage: TokenUsage = end.usage
     if not usage.input_tokens:
         return ""
-    cached = f", {usage.cache_read_tokens / usage.input_tokens:.0%} from the cache" if usage.cache_read_tokens else ""
-    cost = "" if end.cost_usd is None else f", {end.cost_usd:.4f} USD"
+    cached = ""
+    if usage.cache_read_tokens:
+        cached = f", {usage.cache_read_tokens / usage.input_tokens:.0%} from the cache"
+    if end.cost_usd is None:
+        cost = ""
+    else:
+        cost = f", {end.cost_usd:.4f} USD"
     calls = f", {end.calls} calls" if end.calls > 1 else ""
     return f"{usage.input_tokens:,} tokens in{cached}, {usage.output_tokens:,} out{calls}{cost}"
 
 
 def compaction_line(end: CompactionEnd) -> str:
     """Return the result of a compaction, and why a model's summary was rejected."""
-    problem = (
-        f" (a model's summary was rejected: {beginning(end.problem.rstrip('.'), RESULT_CHARS)})" if end.problem else ""
-    )
+    problem = ""
+    if end.problem:
+        problem = f" (a model's summary was rejected: {beginning(end.problem.rstrip('.'), RESULT_CHARS)})"
     if not end.method:
         return f"older messages were not summarized{problem}"
     sizes = f"{end.tokens_before:,} tokens before, {end.tokens_after:,} now"
-    summary = "an extractive summary" if end.method == EXTRACTIVE else f"a summary by {end.method}"
+    if end.method == EXTRACTIVE:
+        summary = "an extractive summary"
+    else:
+        summary = f"a summary by {end.method}"
     return f"older messages are now {summary}: {sizes}{problem}"
 
 
 def retry_line(event: Retry, last: Retry | None) -> str:
     """Return why a call is made again, unless the last retry had the same reason, and when."""
-    delay = f" in {event.delay_s:.0f} s" if event.delay_s >= 1 else ""
+    delay = ""
+    if event.delay_s >= 1:
+        delay = f" in {event.delay_s:.0f} s"
     return f"trying again{delay}{'' if last is not None and last.text == event.text else f': {event.text}'}"
 
 
@@ -211,7 +224,9 @@ class PlainScreen:
 
 
 def _error_line(event: StreamError) -> str:
-    return "interrupted" if event.kind == "aborted" else printable(event.text)
+    if event.kind == "aborted":
+        return "interrupted"
+    return printable(event.text)
 
 
 def _trimmed(line: list[Segment]) -> list[Segment]:
@@ -228,7 +243,8 @@ class _Safe:
     """A renderable whose text cannot control the terminal; with `last`, only its last lines."""
 
     def __init__(self, renderable: Markdown | Text, last: int = 0) -> None:
-        self._renderable, self._last = renderable, last
+        self._renderable = renderable
+        self._last = last
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the lines."""
@@ -257,16 +273,25 @@ class TerminalScreen:
         self.write: Callable[[str], object] = self._write_directly
         self.is_busy = False
         self._retry: Retry | None = None
-        self._pending, self._shown_blocks, self._next_split = "", 0, 0
-        self._state, self._since = "", 0.0
+        self._pending = ""
+        self._shown_blocks = 0
+        self._next_split = 0
+        self._state = ""
+        self._since = 0.0
         self._running: dict[str, ToolStatus] = {}
-        name = "dots" if (console.encoding or "").startswith("utf") else "line"
+        name = "line"
+        if (console.encoding or "").startswith("utf"):
+            name = "dots"
         self._spinner = Spinner(name, style="dim")
 
     @contextmanager
     def turn(self) -> Generator[None]:
         """Run a turn below the text so far."""
-        self.end, self._pending, self._shown_blocks, self._next_split, self._running = None, "", 0, 0, {}
+        self.end = None
+        self._pending = ""
+        self._shown_blocks = 0
+        self._next_split = 0
+        self._running = {}
         self._retry = None
         self._set_state("waiting for another turn of this session" if self.is_busy else "waiting for the model")
         try:
@@ -288,7 +313,9 @@ class TerminalScreen:
                 self._set_state("waiting for the model")
             case Retry():
                 withdrawn = "the reply so far is withdrawn; " if self._pending or self._shown_blocks else ""
-                self._pending, self._shown_blocks, self._next_split = "", 0, 0
+                self._pending = ""
+                self._shown_blocks = 0
+                self._next_split = 0
                 self._note(f"{withdrawn}{retry_line(event, self._retry)}", "yellow")
                 self._retry = event
                 self._set_state("waiting for the model")
@@ -333,7 +360,9 @@ class TerminalScreen:
 
     def _print_text(self) -> None:
         """Print the rest of the reply's text, which is finished."""
-        block, self._pending, self._next_split = self._pending, "", 0
+        block = self._pending
+        self._pending = ""
+        self._next_split = 0
         if block.strip():
             self._print_block(block)
         self._shown_blocks = 0
@@ -343,7 +372,8 @@ class TerminalScreen:
         length = split_blocks(self._pending)
         self._next_split = 0 if length else len(self._pending) * 5 // 4
         if length:
-            block, self._pending = self._pending[:length], self._pending[length:]
+            block = self._pending[:length]
+            self._pending = self._pending[length:]
             self._print_block(block)
 
     def _print_block(self, block: str) -> None:
@@ -371,15 +401,24 @@ class TerminalScreen:
 
     def area(self) -> Group:
         """Return the unfinished text, the running tools and the state, within the screen's height."""
-        pending, running = self._pending, list(self._running.values())
+        pending = self._pending
+        running = list(self._running.values())
         room = max(self.console.height - len(running) - INPUT_LINES, 1)
         parts: list[_Safe | Text | Spinner] = []
         if pending.strip():
-            unfinished = _markdown(pending) if len(pending) <= LIVE_CHARS else Text(pending[-LIVE_CHARS:])
+            if len(pending) <= LIVE_CHARS:
+                unfinished = _markdown(pending)
+            else:
+                unfinished = Text(pending[-LIVE_CHARS:])
             parts.append(_Safe(unfinished, room))
         width = max(self.console.width - 2, 1)
         parts += [Text(f"• {tool_line(status)}"[:width], "bold", no_wrap=True) for status in running[:room]]
-        state = f"running {len(running)} tools" if len(running) > 1 else "running" if running else self._state
+        if len(running) > 1:
+            state = f"running {len(running)} tools"
+        elif running:
+            state = "running"
+        else:
+            state = self._state
         self._spinner.update(text=Text(f"{state}, {time.monotonic() - self._since:.0f} s"[:width], "dim"))
         return Group(*parts, self._spinner)
 

@@ -93,7 +93,8 @@ def run_slash(chat: Conversation, line: str) -> int:
         raise click.UsageError(
             f"unknown command /{printable(name)}: {advice}/help lists them (a message may begin with a space)"
         )
-    ledger, session = chat.agent.nx.ledger, chat.agent.session
+    ledger = chat.agent.nx.ledger
+    session = chat.agent.session
     # Without this, the command line would take the name of a new session as the beginning of another one's.
     if command.needs_messages and ledger.resolve(session) is None:
         click.echo("The session begins with the first message.")
@@ -121,8 +122,11 @@ def _help(_chat: Conversation, _argument: str) -> int:
 
 
 def _context(chat: Conversation, _argument: str) -> int:
-    nx, ctx = chat.agent.nx, chat.agent.next_context()
-    usage = reported_usage(nx, ctx.session_label) if nx.ledger.resolve(ctx.session_label) else None
+    nx = chat.agent.nx
+    ctx = chat.agent.next_context()
+    usage = None
+    if nx.ledger.resolve(ctx.session_label):
+        usage = reported_usage(nx, ctx.session_label)
     print_window(ctx, nx.counter, usage)
     return 0
 
@@ -153,7 +157,10 @@ def _model(chat: Conversation, name: str) -> int:
     if name:
         chat.agent.select_model(name)
     summarizer = chat.agent.summarizer
-    summaries = "extractive summaries" if summarizer == "extractive" else f"summaries by {printable(summarizer)}"
+    if summarizer == "extractive":
+        summaries = "extractive summaries"
+    else:
+        summaries = f"summaries by {printable(summarizer)}"
     click.echo(f"Model: {printable(chat.agent.model)}, {summaries}" + ("" if name else " (another model: /model NAME)"))
     return 0
 
@@ -234,7 +241,8 @@ def _image(chat: Conversation, path: str) -> int:
 
 
 def _clear(chat: Conversation, _argument: str) -> int:
-    ledger, session = chat.agent.nx.ledger, chat.agent.session
+    ledger = chat.agent.nx.ledger
+    session = chat.agent.session
     turn = ledger.thread_info(session).turn
     ledger.commit(session, Commit((NewEntry("clear", at_ms=chat.agent.nx.clock_ms()),)))
     click.echo(

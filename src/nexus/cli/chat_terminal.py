@@ -25,7 +25,8 @@ FOLLOW_S = 0.02
 """Seconds within which pasted text follows the end of a pasted line. People type more slowly."""
 
 CTRL_C = "\x03"
-START_OF_PASTE, END_OF_PASTE = "\x1b[200~", "\x1b[201~"
+START_OF_PASTE = "\x1b[200~"
+END_OF_PASTE = "\x1b[201~"
 
 WHOLE_S = 0.1
 """Seconds for which the rest of a paste without brackets is read; later lines are another paste."""
@@ -64,12 +65,14 @@ if sys.platform != "win32":
                     self.vt100_parser.feed(CTRL_C)
                 is_paste = not self._is_in_paste and _has_lines(text)
                 self.vt100_parser.feed(f"{START_OF_PASTE}{text}{END_OF_PASTE}" if is_paste else text)
-            keys, self._buffer = self._buffer, []
+            keys = self._buffer
+            self._buffer = []
             return keys
 
         def _read(self) -> str:
             """Return the waiting keys, with the rest of a paste without brackets."""
-            text, deadline = self.stdin_reader.read(), time.monotonic() + WHOLE_S
+            text = self.stdin_reader.read()
+            deadline = time.monotonic() + WHOLE_S
             while not self._is_in_paste and _has_lines(text) and time.monotonic() < deadline and has_input(FOLLOW_S):
                 piece = self.stdin_reader.read()
                 if not piece:
@@ -139,7 +142,8 @@ def suspend() -> None:
     if sys.platform == "win32":
         return
     session = get_app_session()
-    keys, output = session.input, session.output
+    keys = session.input
+    output = session.output
     assert isinstance(keys, KeyInput)
     assert isinstance(output, ScreenOutput)
     output.end_pastes()

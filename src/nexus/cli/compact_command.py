@@ -95,8 +95,13 @@ def run_compaction(nx: Engine, label: str, focus: str, plan: CompactionPlan | No
             for attempt in dict.fromkeys(outcome.attempts)
         ]
         verb = "is" if outcome.messages == 1 else "are"
-        author = outcome.method if outcome.method == "extractive" else f"by {printable(outcome.method)}"
-        cost = f", for {outcome.call_tokens:,} tokens" if outcome.call_tokens else ""
+        if outcome.method == "extractive":
+            author = outcome.method
+        else:
+            author = f"by {printable(outcome.method)}"
+        cost = ""
+        if outcome.call_tokens:
+            cost = f", for {outcome.call_tokens:,} tokens"
         lines.append(
             f"Session {quoted(label)}: {count_noun(outcome.messages, 'message')} {verb} now a summary of "
             f"{count_noun(outcome.summary_tokens, 'token')} ({author}{cost}, entry {outcome.entry}). Context: about {outcome.tokens_before:,} "
@@ -119,14 +124,18 @@ def undo(name: str, redo: bool, options: CommandOptions) -> None:
     Example: nexus undo main
     """
     with options.session(name) as (nx, label):
-        compaction = nx.ledger.redo(label) if redo else nx.ledger.undo(label)
+        if redo:
+            compaction = nx.ledger.redo(label)
+        else:
+            compaction = nx.ledger.undo(label)
         _report_visible(nx, label, compaction, "redone" if redo else "undone", options)
 
 
 def _report_visible(nx: Engine, label: str, compaction: Entry, change: str, options: CommandOptions) -> None:
     """Print the compaction that was undone or redone, and what later calls see now."""
     with nx.ledger.snapshot():
-        visible, checkpoint = nx.ledger.visible(label), nx.ledger.live(label).checkpoint
+        visible = nx.ledger.visible(label)
+        checkpoint = nx.ledger.live(label).checkpoint
     state: dict[str, Any] = {"first_entry": visible.first_seq, "messages": len(visible.rows)}
     text = f"{len(visible.rows):,} message{'' if len(visible.rows) == 1 else 's'}"
     if checkpoint is None:
@@ -141,7 +150,8 @@ def _report_visible(nx: Engine, label: str, compaction: Entry, change: str, opti
             f"the summary of entries {covers['covers_from']} to {covers['covers_to']} (compaction at entry "
             f"{checkpoint.seq}), then {text} from entry {visible.first_seq} on"
         )
-    first, last = int(compaction.body["covers_from"]), int(compaction.body["covers_to"])
+    first = int(compaction.body["covers_from"])
+    last = int(compaction.body["covers_to"])
     summary = f"a summary of entries {first} to {last}"
     options.report(
         {"session": label, change: {"entry": compaction.seq, "covers_from": first, "covers_to": last}, "shown": state},
@@ -181,7 +191,10 @@ def pin(name: str, entry: tuple[int, int | None] | None, reason: str, options: C
         entries = nx.ledger.entries(label, seq - 1, seq) if seq else []
         refs = [row.ref for entry in entries for row in entry.rows if order in (None, row.ref.ord)]
         if not refs:
-            problem = "not found" if not entries else f"has no {'messages' if order is None else f'message {order}'}"
+            if not entries:
+                problem = "not found"
+            else:
+                problem = f"has no {'messages' if order is None else f'message {order}'}"
             raise BadReference(
                 f"entry {seq} of session {label!r} {problem} (show the references: nexus history NAME --refs)",
                 code="bad_entry",
@@ -236,5 +249,7 @@ def _list_pins(nx: Engine, label: str, options: CommandOptions) -> None:
 
 def _report_pins(nx: Engine, label: str, change: str, refs: list[MessageRef], options: CommandOptions) -> None:
     pins = nx.ledger.live(label).pins
-    changed = f"{change} {', '.join(map(format_ref, refs))}. Pins now: {len(pins):,}." if refs else "already pinned."
+    changed = "already pinned."
+    if refs:
+        changed = f"{change} {', '.join(map(format_ref, refs))}. Pins now: {len(pins):,}."
     options.report({"session": label, change: refs, "pins": pins}, f"Session {quoted(label)}: {changed}")

@@ -95,10 +95,15 @@ def check(name: str | None, state: Any, options: CommandOptions) -> int:
         if state and name:
             entries = [nx.credentials.mark(name, state, nx.clock_ms(), declared)]
         else:
-            names = [name] if name else list(nx.credentials.entries(declared))
+            if name:
+                names = [name]
+            else:
+                names = list(nx.credentials.entries(declared))
             entries = nx.credentials.check(names, nx.clock_ms(), declared)
     _listing(users).print(list(map(_json_value, entries)), options, empty="No credentials to check.")
-    return FAILED if not state and any(entry.state in ("missing", "broken") for entry in entries) else 0
+    if not state and any(entry.state in ("missing", "broken") for entry in entries):
+        return FAILED
+    return 0
 
 
 @command.subcommand("remove")
@@ -140,7 +145,9 @@ def _place(entry: CredentialEntry) -> str:
 def _describe_place(where: str, variable: str) -> str:
     if where == "keyring":
         return "the system's keyring"
-    return f"variable {printable(variable)}" if variable else ""
+    if variable:
+        return f"variable {printable(variable)}"
+    return ""
 
 
 def _json_value(entry: CredentialEntry) -> dict[str, object]:

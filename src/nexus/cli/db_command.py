@@ -43,7 +43,9 @@ def init(template: str | None, options: CommandOptions) -> None:
 
     Example: nexus services db init --template config.yml
     """
-    values = read_template(read_text(template), template) if template else None
+    values = None
+    if template:
+        values = read_template(read_text(template), template)
     result = _run(options.open(writes=True, needs_config=False), lambda service: service.initialize(values))
     options.report(result, *_lines(result))
 
@@ -83,7 +85,9 @@ def set_(owner: str, name: str, value: str, options: CommandOptions) -> None:
     """
     nx = options.open(writes=True, needs_config=False)
     identity = _run(nx, lambda service: service.set_override(owner, name, value))
-    state = "set" if name in identity["prompt_overrides"] else "removed"
+    state = "removed"
+    if name in identity["prompt_overrides"]:
+        state = "set"
     options.report(identity, f"{quoted(name)} of {quoted(owner)}: {state}.")
 
 
@@ -130,7 +134,9 @@ def import_profiles(options: CommandOptions) -> None:
 
 
 def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)
 
 
 def _run(nx: Engine, operation: Callable[[ConfigService], Awaitable[T]]) -> T:

@@ -59,7 +59,8 @@ def rewind(name: str, turn: int | None, entry: int | None, move: int | None, opt
         else:
             nx.ledger.restore_ref(label, move)
         with nx.ledger.snapshot():
-            thread, old = nx.ledger.thread_info(label), nx.ledger.thread_info(before.thread or 0)
+            thread = nx.ledger.thread_info(label)
+            old = nx.ledger.thread_info(before.thread or 0)
             shared = nx.ledger.last_shared_entry(thread.id, old.id)
     abandoned: dict[str, Any] | None = None
     left = "No entries are left behind."
@@ -95,4 +96,6 @@ def _check_one(**positions: int | None) -> bool:
 def _describe_turn(thread: Thread) -> str:
     if not thread.turn:
         return "before the first turn"
-    return f"inside turn {thread.turn}, which is open" if thread.open_turn else f"the end of turn {thread.turn}"
+    if thread.open_turn:
+        return f"inside turn {thread.turn}, which is open"
+    return f"the end of turn {thread.turn}"

@@ -146,7 +146,8 @@ def _displayed(
     if output_format == "console":
         signs = ASCII if ascii_only else _signs(EMOJI)
         return console_lines(entries, signs=signs, numbered=numbered, full=full)
-    signs, paint = ASCII if ascii_only else _signs(PLAIN), _plain if plain_output() else _colored
+    signs = ASCII if ascii_only else _signs(PLAIN)
+    paint = _plain if plain_output() else _colored
     return conversation_lines(entries, signs=signs, numbered=numbered, full=full, paint=paint)
 
 
@@ -295,7 +296,9 @@ def search(
     if not phrases:
         raise click.UsageError("no words in the query: punctuation alone is not searched")
     with options.open(reads_stored=True, needs_config=False) as nx, nx.ledger.snapshot():
-        label = resolve_session(nx, session) if session is not None else ""
+        label = ""
+        if session is not None:
+            label = resolve_session(nx, session)
         order = "newest" if newest else "relevance"
         hits = nx.ledger.search(text, session=label, roles=roles, limit=limit + 1, order=order, every=every)
         names = {name for hit in hits for name in _hit_sessions(hit, label)}
@@ -322,9 +325,14 @@ def search(
             f"{printable(name)} ({statuses[name]})" if statuses.get(name, "active") != "active" else printable(name)
             for name in _hit_sessions(hit, label)
         ]
-        also = f" (also in {', '.join(names[1:])})" if len(names) > 1 else ""
+        also = ""
+        if len(names) > 1:
+            also = f" (also in {', '.join(names[1:])})"
         head = f"{also}  entry {format_ref(hit.ref)}  turn {hit.turn}  {hit.role}  {format_time(hit.at_ms)}"
-        first = names[0] if names else f"(thread {hit.thread} without a session)"
+        if names:
+            first = names[0]
+        else:
+            first = f"(thread {hit.thread} without a session)"
         pieces = (
             piece if plain or not matches else click.style(piece, fg="yellow", bold=True)
             for piece, matches in excerpt(hit.text, phrases)
@@ -337,4 +345,6 @@ def search(
 
 def _hit_sessions(hit: SearchHit, label: str) -> tuple[str, ...]:
     """Return the sessions that have a message, first the one that was searched, which has every hit on its path."""
-    return (label, *(name for name in hit.sessions if name != label)) if label else hit.sessions
+    if label:
+        return (label, *(name for name in hit.sessions if name != label))
+    return hit.sessions

@@ -129,7 +129,11 @@ def command(
         if len(reports) > 1:
             messages = sum(report.messages for report in reports)
             click.echo(f"{count_noun(len(reports), 'session')}, {added} {count_noun(messages, 'message')}")
-    return UNREADABLE if failures else WRONG_INPUT if rejected else 0
+    if failures:
+        return UNREADABLE
+    if rejected:
+        return WRONG_INPUT
+    return 0
 
 
 def _claude_files(session: str | None, *, asks: bool, as_json: bool) -> tuple[str, ...]:
@@ -185,9 +189,10 @@ def _import_file(
 ) -> list[ImportReport]:
     transcripts = list(read(path, file_format, partial(advance, path)))
     if session and (files > 1 or len(transcripts) > 1):
-        count = (
-            f"{count_noun(len(transcripts), 'session')} in '{path}'" if files == 1 else f"{count_noun(files, 'file')}"
-        )
+        if files == 1:
+            count = f"{count_noun(len(transcripts), 'session')} in '{path}'"
+        else:
+            count = f"{count_noun(files, 'file')}"
         raise click.UsageError(f"--session names one session, not {count}")
     return [
         report
@@ -244,7 +249,9 @@ def _report_lines(report: ImportReport, added: str) -> Iterator[str]:
     ]
     if report.compactions:
         stored.append(count_noun(report.compactions, "compaction"))
-    existing = f", {report.known_entries:,} imported before" if report.known_entries else ""
+    existing = ""
+    if report.known_entries:
+        existing = f", {report.known_entries:,} imported before"
     name = printable(report.session)
     steps = count_noun(report.added_entries, "step")
     yield f"{name} ({report.format}): {added} {steps}: {', '.join(stored)}{existing}"
@@ -265,7 +272,10 @@ def _report_lines(report: ImportReport, added: str) -> Iterator[str]:
     if report.cost_usd:
         yield f"  cost in the file: USD {report.cost_usd:,.4f}"
     for problem in report.problems[:SHOWN_PROBLEMS]:
-        where = f"line {problem.line}" if problem.line else problem.kind
+        if problem.line:
+            where = f"line {problem.line}"
+        else:
+            where = problem.kind
         yield f"  {where}: {printable(problem.text)}"
     if len(report.problems) > SHOWN_PROBLEMS:
         yield f"  and {len(report.problems) - SHOWN_PROBLEMS:,} more problems (--json shows all)"
@@ -286,7 +296,10 @@ def validate(file: Path, file_format: str | None, options: CommandOptions) -> in
 
     Example: nexus turnlog validate log.json
     """
-    name = "standard input" if str(file) == "-" else str(file.expanduser())
+    if str(file) == "-":
+        name = "standard input"
+    else:
+        name = str(file.expanduser())
     with as_file(file) as readable:
         return _validate(readable, name, file_format, options)
 
@@ -302,11 +315,19 @@ def _validate(file: Path, name: str, file_format: str | None, options: CommandOp
         for violation in _violations(file, file_format, counts):
             counts[violation.level] += 1
             if not options.as_json:
-                index = "" if violation.index is None else f", index {violation.index}"
-                entry = f"entry {violation.position}{index}, " if violation.position >= 0 else ""
-                number = f"requirement {violation.requirement}: " if violation.requirement else ""
+                if violation.index is None:
+                    index = ""
+                else:
+                    index = f", index {violation.index}"
+                entry = ""
+                if violation.position >= 0:
+                    entry = f"entry {violation.position}{index}, "
+                number = ""
+                if violation.requirement:
+                    number = f"requirement {violation.requirement}: "
                 click.echo(printable(f"{violation.level}: {entry}line {violation.line}: {number}{violation.reason}"))
-    errors, printed_name = counts["error"], printable(name)
+    errors = counts["error"]
+    printed_name = printable(name)
     if options.as_json:
         head = {"file": name, "format": file_format, "valid": not errors}
         emit_with_list(head, "violations", _violations(file, file_format, Counter()))

@@ -65,7 +65,8 @@ def command() -> None:
 @command.subcommand("verify", epilog="Example: nexus ledger verify --ledger old.db")
 def verify(options: CommandOptions) -> int:
     """Check every hash, reference, index and total. Exit code 5 if anything is damaged."""
-    place, mode = options.ledger_place, ""
+    place = options.ledger_place
+    mode = ""
     with progress_bar("Checking") as progress:
         if options.ledger_url:
             damages = server.verify(options.ledger_url, progress)
@@ -75,7 +76,8 @@ def verify(options: CommandOptions) -> int:
     lines = [f"{printable(place)} is intact."]
     if damages:
         advice = "Restore a backup: nexus ledger restore BACKUP. Or save the intact parts: nexus ledger repair NEW_FILE"
-        advice = "Restore a backup of the server." if options.ledger_url else advice
+        if options.ledger_url:
+            advice = "Restore a backup of the server."
         lines = [f"{printable(place)} is damaged:", *_damage_lines(damages), advice]
     if not options.ledger_url:
         mode = reading_mode(options.ledger_file)
@@ -209,7 +211,8 @@ def migrate(dry_run: bool, target: str | None, options: CommandOptions) -> None:
         return
     with progress_bar("Copying") as progress:
         result = maintenance.migrate(options.ledger_file, dry_run=dry_run, progress=progress)
-    name, versions = printable(result.path), f"from version {result.from_version} to {result.to_version}."
+    name = printable(result.path)
+    versions = f"from version {result.from_version} to {result.to_version}."
     if result.from_version == result.to_version:
         lines = [f"{name} has the current version, {result.to_version}."]
     elif dry_run:
@@ -286,11 +289,11 @@ def erase_tenant(yes: bool, options: CommandOptions) -> None:
         with progress_bar("Deleting"):
             erased = store.erase(None)
             _unrecorded(store).erase(everything=True)
-    searched = (
-        f"The file was searched for {erased.needles:,} pieces of their text; {erased.remaining:,} were found."
-        if not options.ledger_url
-        else "The server's files keep their text until the next VACUUM; its backups and logs keep it longer."
-    )
+    searched = "The server's files keep their text until the next VACUUM; its backups and logs keep it longer."
+    if not options.ledger_url:
+        searched = (
+            f"The file was searched for {erased.needles:,} pieces of their text; {erased.remaining:,} were found."
+        )
     options.report(
         erased,
         f"Permanently deleted: {count_noun(erased.entries, 'entry')} with "
@@ -339,7 +342,8 @@ def trust(remove: bool, options: CommandOptions) -> None:
     Until then it is read-only. Look at it first: nexus sessions, nexus history. Your own ledgers need no acceptance.
     """
     _require_file(options, "trust", "a ledger that you name by its URL is always accepted")
-    file, records = options.ledger_file, LedgerRecords(home_folder())
+    file = options.ledger_file
+    records = LedgerRecords(home_folder())
     with _existing_ledger(file, "local") as store:
         if remove:
             records.remove(store.id)
@@ -396,7 +400,9 @@ def _copy_to(target: str, options: CommandOptions) -> None:
         result = transfer(source, store, progress)
     others = _other_tenants(options)
     text = f"{printable(result.target)}: {_count_records(result.records)}; equal to {printable(result.source)}."
-    more = f"Not copied: tenants {', '.join(map(printable, others))} (--tenant)." if others else ""
+    more = ""
+    if others:
+        more = f"Not copied: tenants {', '.join(map(printable, others))} (--tenant)."
     options.report({**msgspec.to_builtins(result), "otherTenants": others}, text, *filter(None, [more]))
 
 
@@ -459,7 +465,9 @@ def _existing_ledger(file: Path, tenant: str) -> Generator[SqliteLedger]:
 def _damage_lines(damages: Sequence[Damage]) -> list[str]:
     more = len(damages) - SHOWN_DAMAGES
     lines = [f"  {printable(str(damage))}" for damage in damages[:SHOWN_DAMAGES]]
-    return [*lines, f"  and {more:,} more (--json shows all)"] if more > 0 else lines
+    if more > 0:
+        return [*lines, f"  and {more:,} more (--json shows all)"]
+    return lines
 
 
 def _count_records(records: dict[str, int]) -> str:

@@ -139,8 +139,13 @@ def add(text: tuple[str, ...], under: str, history: bool, force: bool, timezone:
     """
     content = read_input() if text == ("-",) else " ".join(text)
     with _notebook(options, timezone) as book:
-        added = book.append(content, force=force) if history else book.add(content, section=under, force=force)
-    name = f"Fact {added.number:,}" if added.number else "Log entry"
+        if history:
+            added = book.append(content, force=force)
+        else:
+            added = book.add(content, section=under, force=force)
+    name = "Log entry"
+    if added.number:
+        name = f"Fact {added.number:,}"
     options.report(added, f"{name} in {added.file}: {printable(added.at)} {_truncated(added.text)}")
     for warning in added.warnings if not options.as_json else ():
         click.echo(f"nexus: warning: {printable(warning)}", err=True)
@@ -191,7 +196,9 @@ def propose(
         ]
         if (options.model or adds) and isinstance(nx.store, SqliteLedger):
             nx.store.check_trusted()  # its content would go to a model
-        ask = _ask(nx, options.model, base_url) if options.model else None
+        ask = None
+        if options.model:
+            ask = _ask(nx, options.model, base_url)
         with progress_bar("Reading sessions") as progress:
             result = consolidation.propose(book, nx.ledger, labels, ask=ask, model=options.model, progress=progress)
         proposals = result.proposals
@@ -312,7 +319,9 @@ def _report_accepted(
 
 
 def _proposal_lines(proposal: Proposal) -> list[str]:
-    of = f" of {quoted(proposal.principal)}" if proposal.principal else ""
+    of = ""
+    if proposal.principal:
+        of = f" of {quoted(proposal.principal)}"
     lines = [f"{proposal.id}  {printable(proposal.section)} ({proposal.kind}{of}): {_truncated(proposal.text)}"]
     for source in proposal.sources:
         at = f", {time}" if (time := format_time(source.at_ms)) else ""
@@ -325,7 +334,9 @@ def _proposal_lines(proposal: Proposal) -> list[str]:
 
 def _command_of(change: Change) -> str:
     name = f"undo of {change.of}" if change.of else change.by
-    return f"{name} (undone by {change.undone_by})" if change.undone_by else name
+    if change.undone_by:
+        return f"{name} (undone by {change.undone_by})"
+    return name
 
 
 def _change_lines(change: Change) -> list[str]:
@@ -336,7 +347,9 @@ def _change_lines(change: Change) -> list[str]:
 
 def _place(fact: StoredFact) -> str:
     if fact.file == PROFILE:
-        return f"{PROFILE} of {quoted(fact.principal)}" if fact.principal else PROFILE
+        if fact.principal:
+            return f"{PROFILE} of {quoted(fact.principal)}"
+        return PROFILE
     return printable(f"{fact.file}, {fact.section}" if fact.section else fact.file)
 
 

@@ -183,7 +183,9 @@ def test(
         arguments = {"principal": principal, "toolset": toolset, "tools": definitions, **requested}
         request = nx.request(Event(), session, cast("CallArguments", arguments))
         grant = decide(nx.policies.read(), request, partial(owning_names, nx.store))
-    exit_code = NOT_ALLOWED if tool is not None and tool not in grant.tools else 0
+    exit_code = 0
+    if tool is not None and tool not in grant.tools:
+        exit_code = NOT_ALLOWED
     if options.as_json:
         emit(grant)
         return exit_code
@@ -218,7 +220,9 @@ def link(principal: str, person: str, options: CommandOptions) -> None:
     """
     with options.open(writes=True) as nx:
         result = link_principal(nx.ledger, nx.policies.read(), principal, person)
-    old, new, archived = quoted(result.old), quoted(result.new), quoted(result.target)
+    old = quoted(result.old)
+    new = quoted(result.new)
+    archived = quoted(result.target)
     texts = {
         "renamed": f"Renamed session {old} to {new}; {old} is an alias now.",
         "merged": f"{old} redirects to {new} now; its own history is the archived session {archived}.",

@@ -120,7 +120,9 @@ def show(name: str, session: str | None, options: CommandOptions) -> None:
 
 
 def _measure(nx: Engine, name: str, session: str | None, options: CommandOptions) -> ProfileReport:
-    label = resolve_session(nx, session) if session is not None else "main"
+    label = "main"
+    if session is not None:
+        label = resolve_session(nx, session)
     return check_profile_order(nx, name, session=label, model=options.model, budget=options.budget)
 
 
@@ -151,7 +153,8 @@ def _slot_name(slot: str) -> str:
 
 
 def _report_value(report: ProfileReport) -> dict[str, Any]:
-    value, profile = msgspec.to_builtins(report), report.profile
+    value = msgspec.to_builtins(report)
+    profile = report.profile
     shares = value.pop("profile")["shares"]
     names = (
         "description",
@@ -199,7 +202,12 @@ def check(name: str | None, session: str | None, options: CommandOptions) -> int
         return exit_code
     for report in reports:
         count = sum(finding.level == "warning" for finding in report.findings) + len(report.warnings)
-        state = "ok" if not count else "1 warning" if count == 1 else f"{count} warnings"
+        if not count:
+            state = "ok"
+        elif count == 1:
+            state = "1 warning"
+        else:
+            state = f"{count} warnings"
         click.echo(f"{printable(report.name)} ({printable(report.origin)}): {state}")
         for finding in report.findings:
             click.echo(f"{finding.level.capitalize()}: {printable(finding.text)}")

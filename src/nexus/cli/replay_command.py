@@ -84,7 +84,9 @@ def command(
     if replayed.missing:
         click.echo(printable(f"Warning: {name}: NOT VERIFIED: {'; '.join(replayed.missing)}"), err=True)
     else:
-        other = f"; printed in the format {output_format}" if output_format not in (None, model_format) else ""
+        other = ""
+        if output_format not in (None, model_format):
+            other = f"; printed in the format {output_format}"
         click.echo(printable(f"{name}: verified, its {model_format} body has SHA-256 {stored_hash}{other}"), err=True)
     if exact:
         click.echo(msgspec.json.encode(body), nl=False)
@@ -119,9 +121,10 @@ def diff(
         raise click.UsageError("--later-call requires LATER")
     with options.session(session) as (nx, label):
         first = nx.recorded_call(label, turn, call)
-        pair = (
-            (nx.previous_call(first), first) if later is None else (first, nx.recorded_call(label, later, later_call))
-        )
+        if later is None:
+            pair = (nx.previous_call(first), first)
+        else:
+            pair = (first, nx.recorded_call(label, later, later_call))
         replayed = [replay_call(nx.replay_deps, recorded, unverified=unverified) for recorded in pair]
         difference = diff_calls(nx.replay_deps, *replayed)
     options.report(difference, *map(printable, _difference_lines(difference)))
@@ -147,7 +150,10 @@ def _difference_lines(diff: Difference) -> Iterator[str]:
         yield from (f"  both    {diff.common}", f"  earlier {diff.earlier_excerpt}", f"  later   {diff.later_excerpt}")
     yield f"Prefix: {diff.stable_tokens:,} tokens stay, {diff.reprocessed_tokens:,} are new or processed again"
     if diff.lost_tokens:
-        price = "price unknown" if diff.price is None else f"${diff.price:.6f} with a warm cache"
+        if diff.price is None:
+            price = "price unknown"
+        else:
+            price = f"${diff.price:.6f} with a warm cache"
         yield f"Lost: {diff.lost_tokens:,} tokens that were sent before are processed again: {price}"
 
 
@@ -183,8 +189,12 @@ def explain(
     """
     if turn is None and (call is not None or unverified):
         raise click.UsageError("--call and --unverified require a TURN")
-    definitions = options.tool_definitions() if options.tools else None
-    event = Event((Text(message),)) if message is not None else None
+    definitions = None
+    if options.tools:
+        definitions = options.tool_definitions()
+    event = None
+    if message is not None:
+        event = Event((Text(message),))
     changes = ReplayOverrides(options.model, options.budget, options.profile_name, strategy, definitions, event)
     if unverified and changes != ReplayOverrides():
         raise click.UsageError("--unverified cannot be combined with changes: a changed call is not verified")

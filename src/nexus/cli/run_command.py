@@ -40,7 +40,12 @@ def command(
     if show_log and options.as_json:
         raise click.UsageError("--console cannot be combined with --json")
     send_traces()
-    screen = JsonScreen() if options.as_json else ErrorScreen() if show_log else PlainScreen()
+    if options.as_json:
+        screen = JsonScreen()
+    elif show_log:
+        screen = ErrorScreen()
+    else:
+        screen = PlainScreen()
     with ChatAgent(options, settings) as agent:
         if turn_log is not None or show_log:
             agent.log_turns(turn_log, click.echo if show_log else None)

@@ -77,7 +77,9 @@ class ServeSettings(Struct, frozen=True):
         """The key of the server at --base-url. Raises NoCredential."""
         if self.base_url and self.key_variable and not os.environ.get(self.key_variable):
             raise NoCredential(f"no key for {self.base_url}: set {self.key_variable}")
-        return os.environ.get(self.key_variable, "") if self.base_url else ""
+        if self.base_url:
+            return os.environ.get(self.key_variable, "")
+        return ""
 
 
 @nexus_command("serve")
@@ -130,7 +132,10 @@ def command(
             agents.check(LOCAL_TENANT)
             asyncio.run(_serve_stdio(agents, case))
             return 0
-        file = Path(settings.token_file) if settings.token_file else home_folder() / TOKEN_FILE
+        if settings.token_file:
+            file = Path(settings.token_file)
+        else:
+            file = home_folder() / TOKEN_FILE
         if settings.token_file is None:
             make_token_file(file)
         tokens = read_tokens(file)
@@ -164,7 +169,9 @@ class _AgentOpener:
     def __init__(
         self, options: CommandOptions, settings: ServeSettings, local: LocalServer | None, *, is_shared: bool
     ) -> None:
-        self.options, self.settings, self.is_shared = options, settings, is_shared
+        self.options = options
+        self.settings = settings
+        self.is_shared = is_shared
         self._local = local
         self._root = options.root
         self._config: Config | None = None
@@ -220,7 +227,8 @@ class _AgentOpener:
 
     def _check_model(self, nx: Engine) -> None:
         """Warn if the model's provider cannot be called. Raises PackageMissing, BadSetting and NoKey for --base-url."""
-        base_url, model = self.settings.base_url, nx.model
+        base_url = self.settings.base_url
+        model = nx.model
         try:
             open_model(model, nx.credentials, base_url, self.settings.key, advice="use --local")
         except NexusError as error:
@@ -233,7 +241,8 @@ class _AgentOpener:
     @asynccontextmanager
     async def tenants(self) -> AsyncGenerator[Tenants]:
         """Open the clients of the models and the user's MCP servers, and yield the tenants of a server."""
-        settings, tools = self.settings, ToolRegistry()
+        settings = self.settings
+        tools = ToolRegistry()
         options = ServeOptions(
             builtin=not self.is_shared and self._local is None,
             limits=settings.limits,

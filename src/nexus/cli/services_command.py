@@ -77,13 +77,17 @@ def run(
 
     Example: nexus services run --bus nats://127.0.0.1:4222 --only context,llm
     """
-    url, names = _bus_url(bus), parse_services(only)
+    url = _bus_url(bus)
+    names = parse_services(only)
     engine_options: EngineOptions = {"local_user": False}
     if options.model:
         engine_options["model"] = options.model
     nx = options.open(writes=True, **engine_options)
     try:
-        models = _open_models(nx, base_url, key_variable) if "llm" in names else Models()
+        if "llm" in names:
+            models = _open_models(nx, base_url, key_variable)
+        else:
+            models = Models()
     except BaseException:
         nx.close()
         raise
@@ -134,7 +138,8 @@ def _report_start(options: CommandOptions, names: tuple[str, ...], ledger: str) 
 
 async def _signal() -> None:
     """Wait for SIGTERM or SIGINT."""
-    stopped, loop = asyncio.Event(), asyncio.get_running_loop()
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
     numbers = (signal.SIGTERM, signal.SIGINT)
     for number in numbers:
         with suppress(NotImplementedError):  # Windows: Ctrl-C raises KeyboardInterrupt
@@ -177,7 +182,8 @@ def send(
 
     Example: nexus services send "Good morning" --owner ada --bus nats://127.0.0.1:4222
     """
-    url, metadata = _bus_url(bus), RunMetadata(client_timezone_offset=_zone(timezone))
+    url = _bus_url(bus)
+    metadata = RunMetadata(client_timezone_offset=_zone(timezone))
 
     async def main() -> RunState:
         connection = await open_bus(url, prefix=prefix)
@@ -205,7 +211,9 @@ def send(
         return 0
     if not options.as_json:
         click.echo(f"nexus: run {end.state}: {printable(end.reason)}", err=True)
-    return LIMIT_REACHED if "Limits." in end.reason else MODEL_FAILED
+    if "Limits." in end.reason:
+        return LIMIT_REACHED
+    return MODEL_FAILED
 
 
 def _report_wait() -> None:

@@ -74,7 +74,9 @@ ALIASES = Listing(
 
 
 def _duration(asked_ms: int, answered_ms: int) -> str:
-    return f"{(answered_ms - asked_ms) / 1000:,.1f} s" if answered_ms and asked_ms else ""
+    if answered_ms and asked_ms:
+        return f"{(answered_ms - asked_ms) / 1000:,.1f} s"
+    return ""
 
 
 SETTABLE = tuple(name for name in SessionMetadata.__struct_fields__ if name != "status")
@@ -165,14 +167,20 @@ def _fact_rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for name in ("session", "title", "status", "persona", "task", "task_status", "origin", "origin_id", "routing_key"):
         yield name.replace("_", " "), facts.get(name, "")
     if parent := facts.get("parent_session"):
-        turn = f", turn {facts['parent_turn']}" if "parent_turn" in facts else ""
-        call = f", call {facts['parent_call_id']}" if "parent_call_id" in facts else ""
+        turn = ""
+        if "parent_turn" in facts:
+            turn = f", turn {facts['parent_turn']}"
+        call = ""
+        if "parent_call_id" in facts:
+            call = f", call {facts['parent_call_id']}"
         yield "spawned by", f"{parent}{turn}{call}"
     yield "project", facts["project"]
     yield "aliases", ", ".join(facts["aliases"])
     yield "thread", str(facts["thread"])
     if source := facts["forked_from"]:
-        former = f"formerly of {', '.join(source['once_of'])}" if source["once_of"] else "of no current session"
+        former = "of no current session"
+        if source["once_of"]:
+            former = f"formerly of {', '.join(source['once_of'])}"
         owner = ", ".join(source["sessions"]) or former
         yield "forked from", f"thread {source['thread']} ({owner}), at entry {source['entry']}"
     for name in (*NUMBERS, "entries"):
@@ -180,7 +188,8 @@ def _fact_rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "first", format_time(facts["first_ms"])
     yield "last", format_time(facts["last_ms"])
     yield "open turn", str(facts["open_turn"] or "")
-    checkpoint, shown = facts["shown_from"], "all messages"
+    checkpoint = facts["shown_from"]
+    shown = "all messages"
     if checkpoint and checkpoint["kind"] == "clear":
         shown = f"messages after the clear at entry {checkpoint['entry']}"
     elif checkpoint:
@@ -212,7 +221,9 @@ def turns(name: str, last: int | None, options: CommandOptions) -> None:
 
 def _turns(nx: Engine, label: str, last: int | None) -> Sequence[Turn]:
     """Return the turns of a session, or the newest ones; memory holds these and one block of entries."""
-    thread, size, after = nx.ledger.thread_info(label), operations.READ_ENTRIES, 0
+    thread = nx.ledger.thread_info(label)
+    size = operations.READ_ENTRIES
+    after = 0
     # Look back in growing steps for an entry before the newest `last` turns: long sessions are not read as a whole.
     while last and size < thread.head_seq:
         seq = thread.head_seq - size
@@ -418,7 +429,9 @@ def delete(name: str, options: CommandOptions, for_good: bool, with_forks: bool,
         return
     with options.session(name) as (nx, label):
         if label != name:  # erasing cannot be undone, so it takes no alias and no beginning of a name
-            kind = "an alias" if nx.ledger.resolve(name) else "the beginning of the name"
+            kind = "the beginning of the name"
+            if nx.ledger.resolve(name):
+                kind = "an alias"
             raise BadReference(f"{quoted(name)} is {kind} of {quoted(label)} (name the session itself to erase it)")
         if not yes:
             _confirm_erasure(nx, [label, *(nx.ledger.dependents(label) if with_forks else ())])
@@ -432,7 +445,9 @@ def delete(name: str, options: CommandOptions, for_good: bool, with_forks: bool,
         remaining = {session.label for session in nx.sessions(include_inactive=True)}
     labels = [label, *(other for other in before if other not in remaining and other != label)]
     threads = ", ".join(map(str, result.threads)) or "none"
-    images = f", {count_noun(result.blobs, 'image')}" if result.blobs else ""
+    images = ""
+    if result.blobs:
+        images = f", {count_noun(result.blobs, 'image')}"
     searched = f"The storage was searched for {result.needles:,} pieces of their text: {result.remaining:,} were found."
     options.report(
         {"sessions": labels, **msgspec.to_builtins(result)},

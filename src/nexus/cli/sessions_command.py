@@ -81,8 +81,12 @@ def command(options: CommandOptions, every: bool) -> None:
     Example: nexus sessions --all
     """
     with options.open(reads_stored=True, needs_config=False) as nx:
-        listed, place = nx.sessions(include_inactive=every), nx.ledger.location
-        state = "No ledger here yet" if place == NO_LEDGER else f"No sessions in {printable(place)} yet"
+        listed = nx.sessions(include_inactive=every)
+        place = nx.ledger.location
+        if place == NO_LEDGER:
+            state = "No ledger here yet"
+        else:
+            state = f"No sessions in {printable(place)} yet"
         values = [_listed(nx, session) for session in listed]
     is_narrow = sys.stdout.isatty() and shutil.get_terminal_size().columns < WIDE_COLUMNS
     listing = NARROW_LISTING if is_narrow else LISTING
@@ -92,10 +96,13 @@ def command(options: CommandOptions, every: bool) -> None:
 def _listed(nx: Engine, session: SessionInfo) -> dict[str, Any]:
     """Return a session's facts with project, cost and whether its newest turn waits for an answer here."""
     try:
-        calls, project = reported_calls(nx, session.label), project_of(nx, session.label)
+        calls = reported_calls(nx, session.label)
+        project = project_of(nx, session.label)
         is_open = session.open_turn and not is_turn_of_file(nx, session.label)
     except LedgerError:  # a damaged session is listed too; `nexus ledger verify` describes the damage
-        calls, project, is_open = [], "", session.open_turn
+        calls = []
+        project = ""
+        is_open = session.open_turn
     priced = [call.dollars for call in calls if call.dollars is not None]
     value = msgspec.to_builtins(session)
     return {**value, "open_turn": is_open, "project": project, "dollars": sum(priced) if priced else None}

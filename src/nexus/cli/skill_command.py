@@ -216,7 +216,9 @@ def _json_value(context: WorkspaceContext, skill: SkillInstructions) -> dict[str
 
 
 def _root(context: WorkspaceContext) -> Path:
-    return context.files.root if context.files is not None else Path()
+    if context.files is not None:
+        return context.files.root
+    return Path()
 
 
 def _display(value: object) -> str:
@@ -226,7 +228,9 @@ def _display(value: object) -> str:
         return "; ".join(f"{name}: {_display(content)}" for name, content in fields.items() if not _is_empty(content))
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return ", ".join(map(str, cast("tuple[object, ...]", value))) if isinstance(value, (list, tuple)) else str(value)
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, cast("tuple[object, ...]", value)))
+    return str(value)
 
 
 def _is_empty(value: object) -> bool:

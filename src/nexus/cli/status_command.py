@@ -46,8 +46,13 @@ def init(folder: str | None, options: CommandOptions) -> None:
             f"workspace '{root}' not created: {error.filename}: {error.strerror or error}", code="workspace_missing"
         ) from error
     open_engine(root, ledger=options.ledger).close()
-    ledger = options.ledger_place if options.ledger_url else str(options.ledger or root / LEDGER_FILE)
-    chat = f"nexus chat -w {shlex.quote(printable(folder))}" if folder else "nexus chat"
+    if options.ledger_url:
+        ledger = options.ledger_place
+    else:
+        ledger = str(options.ledger or root / LEDGER_FILE)
+    chat = "nexus chat"
+    if folder:
+        chat = f"nexus chat -w {shlex.quote(printable(folder))}"
     options.report(
         {"workspace": str(root), "written": written, "ledger": ledger},
         f"Workspace {printable(str(root))}",
@@ -89,7 +94,8 @@ def command(options: CommandOptions, brief: bool) -> None:
     with options.open() as nx:
         environment = nx.refresh_environment()
         warnings = [*discover_skills(nx.workspace_context).warnings, *environment.warnings]
-        workspace, model = nx.workspace or Path(), nx.model
+        workspace = nx.workspace or Path()
+        model = nx.model
     capabilities = [f"  {line}" for line in capability_lines(environment, plain=plain_output())]
     summary = ["Capabilities", *capabilities, "", "Credentials", f"  {credentials_line(environment)}"]
     condensed: dict[str, Any] = {
@@ -101,9 +107,15 @@ def command(options: CommandOptions, brief: bool) -> None:
     if brief:
         options.report(condensed, *summary)
         return
-    ledger = options.ledger_file if options.ledger and not options.ledger_url else workspace / LEDGER_FILE
+    if options.ledger and not options.ledger_url:
+        ledger = options.ledger_file
+    else:
+        ledger = workspace / LEDGER_FILE
     is_created = bool(options.ledger_url) or ledger.exists()
-    place = options.ledger_place if options.ledger_url else str(ledger)
+    if options.ledger_url:
+        place = options.ledger_place
+    else:
+        place = str(ledger)
     places = {"workspace": str(workspace), "ledger": place, "model": model}
     unusable = sorted((item.skill, item.why) for item in environment.capabilities if item.why)
     if options.as_json:
@@ -115,7 +127,9 @@ def command(options: CommandOptions, brief: bool) -> None:
         emit({**places, **condensed, **details})
         return
     for name, value in places.items():
-        note = " (not created yet)" if name == "ledger" and not is_created else ""
+        note = ""
+        if name == "ledger" and not is_created:
+            note = " (not created yet)"
         click.echo(f"{name:<12}{printable(value)}{note}")
     print_lines(["", *summary])
     if unusable:
@@ -138,7 +152,9 @@ def show(options: CommandOptions) -> None:
     if not root.is_dir():
         raise NotFound(f"workspace '{root}' not found (create it: nexus init {root})", code="workspace_missing")
     configuration = read_configuration(root)
-    values, sources, servers = values_of(configuration.config), configuration.origins, configuration.servers
+    values = values_of(configuration.config)
+    sources = configuration.origins
+    servers = configuration.servers
     if options.as_json:
         emit(
             {
@@ -178,7 +194,9 @@ def _display(value: object) -> str:
     """Return a value as text; empty ones in words."""
     if isinstance(value, tuple):
         return ", ".join(map(str, cast("tuple[Any, ...]", value))) or "(none)"
-    return f"{value:,}" if type(value) is int else str(value) or "(not set)"
+    if type(value) is int:
+        return f"{value:,}"
+    return str(value) or "(not set)"
 
 
 @nexus_command("plugins")

@@ -37,9 +37,9 @@ def command(options: CommandOptions, with_servers: bool, workspace_servers: bool
     """
     with open_engine(options.root, ledger=":memory:") as nx:
         registry = builtin_tools(ToolContext(nx, "main", request_compaction=lambda _focus: None))
-        servers = (
-            asyncio.run(_server_tools(nx, workspace_servers, timeout_s)) if with_servers or workspace_servers else None
-        )
+        servers = None
+        if with_servers or workspace_servers:
+            servers = asyncio.run(_server_tools(nx, workspace_servers, timeout_s))
     if servers is not None:
         registry.include(servers.registry)
     warnings = servers.warnings if servers is not None else ()

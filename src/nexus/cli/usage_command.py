@@ -73,13 +73,17 @@ def command(by: str, since: Any, options: CommandOptions) -> None:
 
     Example: nexus usage --by project
     """
-    first_day = since.strftime("%Y-%m-%d") if since is not None else ""
+    first_day = ""
+    if since is not None:
+        first_day = since.strftime("%Y-%m-%d")
     with options.open(reads_stored=True, needs_config=False) as nx:
         totals = _totals(nx, by, first_day)
     values = [total.value() for total in totals]
     places = [column for column in PLACES if by in (column.name, "both")]
     listing = Listing(*places, *map(number, COUNTS), number("USD", _dollars), empty=NO_CALLS)
-    empty = f"No calls with reported usage since {first_day}." if first_day else ""
+    empty = ""
+    if first_day:
+        empty = f"No calls with reported usage since {first_day}."
     listing.print(_rows(values, places[0].name), options, empty=empty, document=values)
     if not options.as_json and (short := sum(total.short_outputs for total in totals)):
         click.echo(f"The cost is at least this: {short_outputs(short)}.")
@@ -117,7 +121,9 @@ def _rows(values: list[dict[str, Any]], first_column: str) -> list[dict[str, Any
 def _dollars(value: dict[str, Any]) -> str:
     if value["dollars"] is None:
         return "unknown"
-    unknown = f" + {value['unpriced_calls']:,} unknown" if value["unpriced_calls"] else ""
+    unknown = ""
+    if value["unpriced_calls"]:
+        unknown = f" + {value['unpriced_calls']:,} unknown"
     return f"{value['dollars']:,.2f}{unknown}"
 
 

@@ -21,7 +21,9 @@ Fault: TypeAlias = Literal[
 ]  # fmt: skip
 
 _KEPT_SHARE = 0.6  # share of the identifiers that a summary must contain
-_NGRAM, _MAX_REPEATS, _MAX_REPEATED_SHARE = 6, 6, 0.35
+_NGRAM = 6
+_MAX_REPEATS = 6
+_MAX_REPEATED_SHARE = 0.35
 _FORMS: dict[Fault, str] = {
     "a refusal": (
         r"^\W{0,4}(?:(?:i['’]?m|i am) (?:sorry|unable|not able|afraid)|sorry|unfortunately|as an? (?:ai|language model|assistant)\b|i (?:cannot|can['’]?t|can not|won['’]?t|"

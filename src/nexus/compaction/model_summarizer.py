@@ -145,11 +145,18 @@ class ModelSummarizer:
                 raise BadSetting(message)
         facts = self._facts = resolve(model, models)
         window = math.floor(facts.context_tokens / facts.token_factor)
-        default = min(CALL_TOKENS, window) if facts.known else UNKNOWN_CALL_TOKENS
+        default = UNKNOWN_CALL_TOKENS
+        if facts.known:
+            default = min(CALL_TOKENS, window)
         limit = default if call_tokens is None else call_tokens
         may_think = facts.reasoning or not facts.known
-        reserve = min(THINKING_TOKENS, limit // 4 or THINKING_TOKENS) if may_think else 0
-        thinking = reserve if thinking_tokens is None else thinking_tokens
+        reserve = 0
+        if may_think:
+            reserve = min(THINKING_TOKENS, limit // 4 or THINKING_TOKENS)
+        if thinking_tokens is None:
+            thinking = reserve
+        else:
+            thinking = thinking_tokens
         if 0 < limit <= thinking:
             raise BadSetting(
                 f"thinking_tokens ({thinking:,}) leave nothing of the {limit:,} tokens of one call (allow fewer)"
@@ -258,8 +265,13 @@ class ModelSummarizer:
         if not text and result.stop_reason == "max_tokens":
             raise SummarizerFailed(f"{self.name}: tokens ran out before the first word (allow more `thinking_tokens`)")
         # A dated name of the same model says more; gateways that answer with another name say less.
-        model = result.model if result.model.startswith(self.name) else self.name
-        provider = client.endpoint.name if isinstance(client, EndpointClient) else self._facts.provider
+        if result.model.startswith(self.name):
+            model = result.model
+        else:
+            model = self.name
+        provider = self._facts.provider
+        if isinstance(client, EndpointClient):
+            provider = client.endpoint.name
         return SummaryReply(text, model, provider, result.usage.input_tokens, result.usage.output_tokens)
 
 

@@ -22,11 +22,14 @@ from nexus.types.message import ATTACHED, Image, Message, Note, Text, ToolCall, 
 from nexus.types.sanitize import sanitize_text
 
 # Characters of a tool result or a text, from its beginning and end.
-RESULT_CHARS, _TEXT_CHARS = 2_000, 12_000
+RESULT_CHARS = 2_000
+_TEXT_CHARS = 12_000
 _OPENING_TAG = re.compile(r"\s*(?:<(think|thinking|reasoning|thought)>|\[(THINK)\])", re.IGNORECASE)
 _CLOSING_TAG = re.compile(r"</(?:think|thinking|reasoning|thought)>|\[/THINK\]", re.IGNORECASE)
-_OPEN, _CLOSE = "=== transcript ===", "=== end of transcript ==="
-_PREVIOUS_OPEN, _PREVIOUS_CLOSE = "=== summary so far ===", "=== end of summary so far ==="
+_OPEN = "=== transcript ==="
+_CLOSE = "=== end of transcript ==="
+_PREVIOUS_OPEN = "=== summary so far ==="
+_PREVIOUS_CLOSE = "=== end of summary so far ==="
 
 _ASK = """You write the working notes of a conversation between a user and an assistant. The notes replace the conversation: \
 what they leave out is lost to the assistant.
@@ -75,10 +78,14 @@ def build_summarize_prompt(
         stricter: Use the wording for a second attempt.
         refused_because: Why the first attempt was rejected.
     """
-    size = f"At most {most_tokens:,} tokens in all." if most_tokens > 0 else ""
+    size = ""
+    if most_tokens > 0:
+        size = f"At most {most_tokens:,} tokens in all."
     ask = _ASK.format(open=_OPEN, close=_CLOSE, headings="\n".join(HEADINGS), size=size).rstrip()
     if stricter:
-        why = f" ({truncate_line(refused_because, 200)})" if refused_because else ""
+        why = ""
+        if refused_because:
+            why = f" ({truncate_line(refused_because, 200)})"
         ask = _STRICTER.format(why=why, first=HEADINGS[0]) + ask
     pieces = [ask]
     if focus.strip():

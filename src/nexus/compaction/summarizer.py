@@ -31,7 +31,8 @@ MOST_PARTS = 8
 # Attempts for each part; the second prompt is stricter and gives the reason.
 TRIES = 2
 # Consecutive failures after which no model is asked for PAUSE compactions.
-FAILURES, PAUSE = 3, 5
+FAILURES = 3
+PAUSE = 5
 _TIMEOUT_S = 120.0
 _ASK_TOKENS = 1_200  # allowance for the prompt's own text, in base tokens
 # A summary may exceed its limit by this factor: models count tokens badly, and a rejection costs a whole call.
@@ -146,7 +147,9 @@ class FallbackSummarizer:
             parts = list(prompt.split_chunks(rows, max(model.call_tokens - reserve, 1), self.counter))
         older = [row for part in parts[:-MOST_PARTS] for row in part]
         parts = parts[-MOST_PARTS:]
-        text = run.ask_extractive(older, previous) if older else previous
+        text = previous
+        if older:
+            text = run.ask_extractive(older, previous)
         for number, part in enumerate(parts):
             text = run.ask_model(model, part, text) or run.ask_extractive(part, text)
             if progress is not None:
@@ -294,7 +297,9 @@ def run_with_timeout(
 
 
 def _name(value: object) -> str:
-    return sanitize_text(value) if isinstance(value, str) else ""
+    if isinstance(value, str):
+        return sanitize_text(value)
+    return ""
 
 
 def _token_count(value: object) -> int:

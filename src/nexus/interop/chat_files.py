@@ -323,7 +323,9 @@ def _transcript(draft: _Draft, format_name: str, read_one: ReadOne, times: FileT
                 new = read_one(item, calls)
             keys = [f"{draft.source_id}/{place}/{_digest(item)}" for place, _, item in unit]
         except (BadReply, RecursionError) as error:
-            text = str(error) if isinstance(error, BadReply) else "nested too deeply"
+            text = "nested too deeply"
+            if isinstance(error, BadReply):
+                text = str(error)
             draft.problems.append(Problem(line, "damaged message", f"message {place}: {text}"))
             if draft.by_line:
                 draft.message_lines -= len(unit)
@@ -340,7 +342,9 @@ def _transcript(draft: _Draft, format_name: str, read_one: ReadOne, times: FileT
             steps.append(Step("clear", (Piece(f"{key}:clear"),), at_ms=at_ms))
     meta = ""
     try:
-        imported_fields = _FIELDS | {*_SYSTEM[format_name]} if draft.leading else _FIELDS
+        imported_fields = _FIELDS
+        if draft.leading:
+            imported_fields = _FIELDS | {*_SYSTEM[format_name]}
         meta = meta_text(rest_of(draft.fields, imported_fields))
     except RecursionError:
         line = draft.items[0][0] if draft.items else 1

@@ -299,8 +299,12 @@ def _place(file: _File, line: int, record: dict[str, Any]) -> tuple[Chain, Link]
         return chain, Link(START)
     if chain is file.main and chain.last == START:
         file.after = file.after or parent
-    where = "in another chain" if attached else "not in the file before it"
-    joined = "joined to the message before it" if chain.last != START else "it begins the conversation here"
+    where = "not in the file before it"
+    if attached:
+        where = "in another chain"
+    joined = "it begins the conversation here"
+    if chain.last != START:
+        joined = "joined to the message before it"
     file.trouble(line, "broken link", f"its parent {parent} is {where}: {joined}")
     return chain, Link(chain.last)
 
@@ -354,7 +358,9 @@ def _take_message(file: _File, line: int, record: dict[str, Any], kind: str) -> 
         if not all(isinstance(part, Text) for message in messages for part in message.parts):
             file.trouble(line, "summary", "compaction summary with more than text: only the text was imported")
     elif kind == "assistant":
-        usage = anthropic.usage(body["usage"]) if body.get("usage") else None
+        usage = None
+        if body.get("usage"):
+            usage = anthropic.usage(body["usage"])
         if chain is file.main and messages[0].id not in chain.by_message:
             link = _add_sent(file, chain, link)
         place = chain.add_assistant(link, messages[0], key, usage, stop, _request_of(file, chain, record))
@@ -473,7 +479,10 @@ def _messages_of(record: dict[str, Any], kind: str, key: str, calls: CallIndex, 
     if kind == "assistant" and body.get("stop_reason"):
         meta["stop_reason"] = body["stop_reason"]
     # Lines of one assistant's message share its id.
-    ids = (messages[0].id or key,) if kind == "assistant" else (key, f"{key}:rest")
+    if kind == "assistant":
+        ids = (messages[0].id or key,)
+    else:
+        ids = (key, f"{key}:rest")
     joined: list[Message] = []
     for message, message_id in zip(messages, ids, strict=False):
         source = _source_of(record, message)
@@ -489,7 +498,9 @@ def _source_of(record: dict[str, Any], message: Message) -> str:
         return "hook"
     if message.text().startswith(_INTERRUPTED):
         return "interrupt"
-    return "agent" if record.get("isSidechain") is True else "human"
+    if record.get("isSidechain") is True:
+        return "agent"
+    return "human"
 
 
 def _digest(value: Any) -> str:

@@ -82,7 +82,10 @@ class Chain:
     def add(self, link: Link, step: Step, *, inserted: bool = False) -> int:
         """Add a node after the link's; return its index."""
         self.child_lines.setdefault(link.node, set())
-        parent = self._newest_after(link.node) if self._is_side_branch(link) else link.node
+        if self._is_side_branch(link):
+            parent = self._newest_after(link.node)
+        else:
+            parent = link.node
         self.child_lines[link.node].add(link.line)
         if parent != link.node:
             self.child_lines.setdefault(parent, set()).add(_MOVED)

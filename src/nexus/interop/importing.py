@@ -460,7 +460,9 @@ def _facts(transcript: Transcript) -> SessionMetadata:
 
 
 def _status(nx: Engine, label: str) -> SessionStatus:
-    return nx.ledger.metadata(label).status if nx.store.thread_of(label) is not None else "active"
+    if nx.store.thread_of(label) is not None:
+        return nx.ledger.metadata(label).status
+    return "active"
 
 
 def _name(nx: Engine, transcript: Transcript, session: str) -> str:

@@ -282,7 +282,8 @@ def _behind_fragment(text: str, start: int) -> tuple[dict[str, Any], int] | None
     starts = (match.start() for match in _FIRST_KEY.finditer(text, start + 1) if match[1].startswith(first_key))
     own_keys: set[str] | None = None
     for candidate in islice(starts, MAX_CANDIDATES):
-        own_keys = _own_keys(text[start:candidate]) if own_keys is None else own_keys
+        if own_keys is None:
+            own_keys = _own_keys(text[start:candidate])
         record = _record_at(text, candidate)
         if record is None or not own_keys <= record[0].keys():
             continue
@@ -309,7 +310,9 @@ def _own_keys(fragment: str) -> set[str]:
 def _row(number: int, raw: bytes | None) -> JsonLine:
     if raw is None:
         return _bad(number, "(line too long)", f"skipped: longer than {MAX_LINE_BYTES // 2**20} MiB")
-    text = raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
+    text = raw
+    if number == 1:
+        text = raw.removeprefix(codecs.BOM_UTF8)
     stripped = text.strip(_EDGES)
     leading = text[: len(text) - len(text.lstrip(_EDGES))]
     padded = b"\x00" in leading or text.rstrip(b" \t\r\n").endswith(b"\x00")

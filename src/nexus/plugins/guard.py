@@ -50,7 +50,8 @@ class Guard:
         self, plugin: str, label: str, work: Callable[[], T], *, timeout_ms: int | None = None
     ) -> tuple[T | None, ContextWarning | None]:
         """Return the result of `work`, or None and a warning that names plugin and label (the hook or source)."""
-        key, source = (plugin, label), f"hook:{plugin}"
+        key = (plugin, label)
+        source = f"hook:{plugin}"
         running = self._running.pop(key, None)
         if running is not None and running.is_alive():
             self._running[key] = running
@@ -66,7 +67,10 @@ class Guard:
 
         thread = Thread(target=copy_context().run, args=(run,), name=f"{source} {label}", daemon=True)
         thread.start()
-        limit_ms = self.timeout_ms if timeout_ms is None else timeout_ms
+        if timeout_ms is None:
+            limit_ms = self.timeout_ms
+        else:
+            limit_ms = timeout_ms
         thread.join(limit_ms / 1000 if limit_ms > 0 else None)
         if errors:
             return None, ContextWarning(source, f"{label} {describe_error(errors[0])}{OMITTED}")
@@ -84,7 +88,9 @@ def describe_error(error: BaseException) -> str:
         text = f"(its text raises {type(failure).__name__})"
     if isinstance(error, InvalidHookResult):
         return text
-    return f"raised {type(error).__name__}: {text}" if text else f"raised {type(error).__name__}"
+    if text:
+        return f"raised {type(error).__name__}: {text}"
+    return f"raised {type(error).__name__}"
 
 
 def private_request(request: Request) -> Request:
@@ -102,7 +108,8 @@ def private_request(request: Request) -> Request:
 def private_source_context(context: SourceContext) -> SourceContext:
     """Return the source context with copies of its mutable values."""
     workspace = dataclasses.replace(context.workspace, host=dict(context.workspace.host))
-    request, skills = private_request(context.request), list(context.skills_cache)
+    request = private_request(context.request)
+    skills = list(context.skills_cache)
     return dataclasses.replace(context, request=request, workspace=workspace, skills_cache=skills)
 
 
@@ -179,8 +186,14 @@ def validate_blocks(result: object, plugin: str, source: str) -> tuple[list[Bloc
     blocks: list[Block] = []
     warnings: list[ContextWarning] = []
     for item in [result] if isinstance(result, (str, Block)) else _items(result, "blocks"):
-        block = Block("Workspace", source, item, origin) if isinstance(item, str) else _checked(item, Block)
-        trust = "tool" if isinstance(item, str) or block.trust == "system" else block.trust
+        if isinstance(item, str):
+            block = Block("Workspace", source, item, origin)
+        else:
+            block = _checked(item, Block)
+        if isinstance(item, str) or block.trust == "system":
+            trust = "tool"
+        else:
+            trust = block.trust
         name = collapse_whitespace(block.name)[:NAME_CHARS] or source
         block = replace(block, source=origin, trust=trust, name=name)
         excess = len(block.text) - FILE_CHARS

@@ -78,7 +78,10 @@ class Hooks:
 
     def _tools(self, request: Request, warnings: list[ContextWarning]) -> list[dict[str, Any]]:
         calls = self.calls.get("nexus_tools", {})
-        specs = {spec.name: spec for spec in canonical(request.tools)} if calls else dict[str, ToolSpec]()
+        if calls:
+            specs = {spec.name: spec for spec in canonical(request.tools)}
+        else:
+            specs = dict[str, ToolSpec]()
         tools: list[dict[str, Any]] = []
         for name, call in calls.items():
             work = partial(call_hook, call, partial(validate_tools, existing=dict(specs)), request)

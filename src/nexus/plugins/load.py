@@ -122,7 +122,9 @@ def _entry_points(_path: tuple[str, ...]) -> list[tuple[str, str, Callable[[], o
 
     points: list[tuple[str, str, Callable[[], object]]] = []
     for point in entry_points(group=GROUP):
-        distribution = collapse_whitespace(f"{point.dist.name} {point.dist.version}") if point.dist else ""
+        distribution = ""
+        if point.dist:
+            distribution = collapse_whitespace(f"{point.dist.name} {point.dist.version}")
         points.append((distribution, collapse_whitespace(point.name), point.load))
     return sorted(points, key=lambda point: (point[1], point[0]))
 

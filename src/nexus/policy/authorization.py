@@ -73,14 +73,19 @@ def owning_names(store: LedgerStore, label: str) -> list[str]:
     These are the sessions that it was forked from, and those that spawned it. A `dm:` session belongs to the person that
     it names, whatever it comes from. A late reply belongs to the owner of the session that it was for.
     """
-    names, waiting, visited = [label], [label], set[str]()
+    names = [label]
+    waiting = [label]
+    visited = set[str]()
     for name in waiting:
         at = store.resolve(name) or name
         if at in visited:
             continue
         visited.add(at)
         update = store.session(at)
-        facts = update.facts if update is not None else SessionMetadata()
+        if update is not None:
+            facts = update.facts
+        else:
+            facts = SessionMetadata()
         if facts.origin == LATE_REPLY:  # its name begins with that of its session
             names = [other for other in names if other != at]
             waiting.append(facts.owner_session)
@@ -125,7 +130,8 @@ def parent_call(
     if thread is None or row is None:
         return None
     (entry,) = store.entries(thread, row.seq - 1, row.seq)
-    principal, permissions = str(entry.body.get("principal", "")), entry.body.get("permissions") or ()
+    principal = str(entry.body.get("principal", ""))
+    permissions = entry.body.get("permissions") or ()
     if not principal and manager not in spawned:
         parent = parent_call(store, manager, spawned=(*spawned, manager))
         principal = parent.principal if parent is not None else ""
@@ -158,7 +164,9 @@ def _parent_session(store: LedgerStore, session: str) -> str:
     if update is None or update.thread is None:
         label = store.resolve(session)
         update = store.session(label) if label is not None else None
-    return update.facts.parent_session if update is not None else ""
+    if update is not None:
+        return update.facts.parent_session
+    return ""
 
 
 def _inherited_persona(store: LedgerStore, grant: Grant, manager: str) -> tuple[str, list[ContextWarning]]:

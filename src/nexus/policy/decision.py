@@ -51,7 +51,10 @@ def decide(
     `names_of` returns the names that decide whose a session is (`owning_names`). Raises NotAllowed for a role, session or toolset that the
     principal may not use, and BadSetting.
     """
-    policies = (policies,) if isinstance(policies, Policy) else tuple(policies)
+    if isinstance(policies, Policy):
+        policies = (policies,)
+    else:
+        policies = tuple(policies)
     requested = request.settings
     principal = requested.principal
     matches = [match_policy(policy, principal) for policy in policies]
@@ -75,7 +78,9 @@ def decide(
         permissions = tuple(sorted(set(own).intersection(*bounds)))
     lists = (requested.capabilities, *(applied.toolset.capabilities for applied in toolsets))
     listed = [set(names) for names in lists if names is not None]
-    capabilities = tuple(sorted(listed[0].intersection(*listed[1:]))) if listed else None
+    capabilities = None
+    if listed:
+        capabilities = tuple(sorted(listed[0].intersection(*listed[1:])))
     return Grant(
         role,
         session,
@@ -95,7 +100,8 @@ def decide(
 
 def match_policy(policy: Policy, principal: str) -> PolicyMatch:
     """Match a principal against a policy. Names are compared exactly."""
-    entry, default = policy.principals.get(principal) if principal else None, policy.default
+    entry = policy.principals.get(principal) if principal else None
+    default = policy.default
     if default is None:
         if entry is None:
             return PolicyMatch(policy, "closed" if policy.principals else "open")
@@ -103,8 +109,11 @@ def match_policy(policy: Policy, principal: str) -> PolicyMatch:
     kind: MatchKind = "default" if entry is None else "named"
     entry = entry or Principal()
     # An empty list of permissions grants none; only an unset one takes the default's.
-    permissions = entry.permissions if entry.permissions is not None else default.permissions
-    role, toolset = entry.role or default.role, entry.toolset or default.toolset
+    permissions = default.permissions
+    if entry.permissions is not None:
+        permissions = entry.permissions
+    role = entry.role or default.role
+    toolset = entry.toolset or default.toolset
     return PolicyMatch(policy, kind, replace(entry, role=role, toolset=toolset, permissions=permissions))
 
 
@@ -136,7 +145,9 @@ def session_of(requested: str | None, principal: str, role: AgentRole, matches: 
 
     Without a requested session it is the principal's, or `main` without a principal. Raises BadSetting.
     """
-    default_label = principal_session(principal, matches) if principal else "main"
+    default_label = "main"
+    if principal:
+        default_label = principal_session(principal, matches)
     label = default_label if requested is None else requested
     if requested is None and role == "worker":
         key = session_key.parse(label)
@@ -179,7 +190,9 @@ def principal_session(principal: str, matches: Sequence[PolicyMatch]) -> str:
 def find_toolset(name: str, policies: Sequence[Policy]) -> AppliedToolset | None:
     """Return the toolset of that name in the first policy that defines it, so the user's before the workspace's."""
     policy = next((policy for policy in policies if name in policy.toolsets), None)
-    return AppliedToolset(name, policy.toolsets[name], policy) if policy is not None else None
+    if policy is not None:
+        return AppliedToolset(name, policy.toolsets[name], policy)
+    return None
 
 
 def applied_toolsets(requested: str, role: AgentRole, matches: Sequence[PolicyMatch]) -> list[AppliedToolset]:
@@ -217,7 +230,9 @@ def denial_reason(
         return f"workers may use no messaging tool except `{REPLY}`"
     for match in matches:
         rule = match.policy.roles.get(role)
-        pattern = matching_pattern(tool.name, rule.deny) if rule is not None else ""
+        pattern = ""
+        if rule is not None:
+            pattern = matching_pattern(tool.name, rule.deny)
         if pattern:
             return f"role {role} is denied {pattern!r}"
     for applied in toolsets:
@@ -234,7 +249,9 @@ def denial_reason(
 def categories_of(tool: ToolMetadata, policy: Policy) -> set[str]:
     """Return the categories of a tool: the one in its definition, and those that the policy assigns by name."""
     categories = {name for name, patterns in policy.categories.items() if matching_pattern(tool.name, patterns)}
-    return categories | {tool.category} if tool.category else categories
+    if tool.category:
+        return categories | {tool.category}
+    return categories
 
 
 def matching_pattern(name: str, patterns: tuple[str, ...]) -> str:
@@ -269,7 +286,9 @@ def _explanation(
         yield "no policy: only the limits of the role apply"
         return
     principal = request.settings.principal
-    subject = f"principal {principal!r}" if principal else "a call without principal"
+    subject = "a call without principal"
+    if principal:
+        subject = f"principal {principal!r}"
     texts: dict[MatchKind, str] = {
         "named": f"{subject} is defined",
         "default": f"{subject} is not defined; the default applies",
@@ -296,7 +315,9 @@ def _warnings(
         yield ContextWarning(SOURCE, f"toolset {requested.toolset!r} has no effect: no policy defines it")
     for match in matches:
         if match.kind == "closed":
-            subject = f"principal {principal!r}" if principal else "a call without principal"
+            subject = "a call without principal"
+            if principal:
+                subject = f"principal {principal!r}"
             text = f"{subject} is not defined in {match.policy.name}, which has no default: no tools, no permissions"
             yield ContextWarning(SOURCE, text)
     rejected = sorted(set(requested.permissions).difference(permissions))

@@ -35,12 +35,15 @@ def link_principal(ledger: Ledger, policies: Sequence[Policy], principal: str, p
     """
     assigned = principal_session(principal, [match_policy(policy, principal) for policy in policies])
     old = session_key.key("dm", principal).label
-    new = session_key.key("dm", person).label if person else assigned
+    new = assigned
+    if person:
+        new = session_key.key("dm", person).label
     if new == old:
         raise NotAllowed(f"principal {principal!r} not linked: the policy assigns no person (give one)")
     if assigned not in (old, new):
         raise NotAllowed(f"principal {principal!r} not linked to {new!r}: the policy assigns session {assigned!r}")
-    source, target = ledger.resolve(old), ledger.resolve(new)
+    source = ledger.resolve(old)
+    target = ledger.resolve(new)
     if source == target:
         return PrincipalLink("nothing", old, new)
     reason = f"{principal} speaks in {new}"

@@ -47,10 +47,15 @@ def parse_policy(text: str, name: str) -> Policy:
         try:
             categories[key] = msgspec.convert(value, tuple[str, ...])
         except msgspec.ValidationError as error:
-            got = " with text only" if isinstance(value, list) else f", not {_type_name(value)}"
+            if isinstance(value, list):
+                got = " with text only"
+            else:
+                got = f", not {_type_name(value)}"
             raise bad_policy(name, f"categories.{_quoted(key)}", f"a list of tool names{got}") from error
     table = tables.get("default")
-    default = _converted(table, Default, "default", name) if table is not None else None
+    default = None
+    if table is not None:
+        default = _converted(table, Default, "default", name)
     policy = Policy(name, toolsets, principals, roles, categories, default)
     for key, expected in _violations(policy):
         raise bad_policy(name, key, expected)
@@ -67,7 +72,9 @@ def merge_policies(policies: Sequence[Policy]) -> tuple[Policy, ...]:
             # A default without a toolset is an error; a principal or role without one has no reference.
             if (toolset or key == "default.toolset") and find_toolset(toolset, policies[:count]) is None:
                 names = ", ".join(sorted({name for definer in policies[:count] for name in definer.toolsets}))
-                expected = f"one of the toolsets {names}" if names else "a toolset (none is defined)"
+                expected = "a toolset (none is defined)"
+                if names:
+                    expected = f"one of the toolsets {names}"
                 raise bad_policy(policy.name, key, f"{expected}, not {toolset!r}")
     return tuple(policies)
 
@@ -154,7 +161,8 @@ def _converted(value: Any, kind: type[T], key: str, name: str) -> T:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         text = str(error)
-        unknown, path = _UNKNOWN.search(text), _PATH.search(text)
+        unknown = _UNKNOWN.search(text)
+        path = _PATH.search(text)
         if unknown:
             expected = f"one of {', '.join(kind.__struct_fields__)}"
             raise bad_policy(name, f"{key}.{_quoted(unknown[1])}", expected) from error
@@ -170,4 +178,6 @@ def _type_name(value: object) -> str:
 
 def _quoted(key: str) -> str:
     """Return a key as TOML writes it, shortened."""
-    return key if re.fullmatch(r"[A-Za-z0-9_-]{1,80}", key) else msgspec.json.encode(key[:80]).decode()
+    if re.fullmatch(r"[A-Za-z0-9_-]{1,80}", key):
+        return key
+    return msgspec.json.encode(key[:80]).decode()

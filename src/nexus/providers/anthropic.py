@@ -170,7 +170,9 @@ def has_unpaired_server_tools(ctx: AssembledContext) -> bool:
 
 def _unpaired_parts(ctx: AssembledContext) -> ConversationParts:
     # Gemini's signatures have the same fields, and mean nothing to Anthropic.
-    signer = ctx.model if ctx.accounting.model_info.provider_format != "gemini" else ""
+    signer = ""
+    if ctx.accounting.model_info.provider_format != "gemini":
+        signer = ctx.model
     render = ctx.provenance.manifest.render
     cached = ctx.history.fragments
 
@@ -197,13 +199,17 @@ _NO_SERVER_RESULT = "[server tool: no result recorded]"
 def _use_of(block: dict[str, Any]) -> str:
     """Return the id of a call of a server's tool; empty text for any other block."""
     kind = text_of(block.get("type"))
-    return text_of(block.get("id")) if kind in SERVER_CALLS else ""
+    if kind in SERVER_CALLS:
+        return text_of(block.get("id"))
+    return ""
 
 
 def _answered_by(block: dict[str, Any]) -> str:
     """Return the id of the call that a server tool's result answers; empty text for any other block."""
     kind = text_of(block.get("type"))
-    return text_of(block.get("tool_use_id")) if kind.endswith("_tool_result") else ""
+    if kind.endswith("_tool_result"):
+        return text_of(block.get("tool_use_id"))
+    return ""
 
 
 def _has_server_tools(content: list[dict[str, Any]]) -> bool:
@@ -296,12 +302,17 @@ def fragment(message: Message, model: str, *, render: int = RENDER_VERSION, keep
     received = received_items(message, "anthropic", with_thinking=with_thinking)
     if received is None and message.role == "system" and (text := message.text()).strip():
         return {"role": "system", "content": [{"type": "text", "text": text}]}
-    item = received[0] if received is not None else _neutral_item(message, model)
+    if received is not None:
+        item = received[0]
+    else:
+        item = _neutral_item(message, model)
     is_reply = received is not None and render >= VALID_BLOCKS_RENDER and message.role == "assistant"
     if is_reply and not isinstance(item["content"], str):
         blocks = [_with_input(block) for block in item["content"] if not _is_nameless(block)]
         item = {**item, "content": blocks}
-    return SeparateFragment(item) if is_apart(message, "anthropic") else item
+    if is_apart(message, "anthropic"):
+        return SeparateFragment(item)
+    return item
 
 
 _CALLS = ("tool_use", *SERVER_CALLS)

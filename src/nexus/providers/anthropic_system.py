@@ -39,7 +39,9 @@ def with_placed_system(conversation: ConversationParts) -> ConversationParts:
     settled = 0
     for index, fragment in enumerate(fragments):
         before = placed[-1] if placed else None
-        after = fragments[index + 1] if index + 1 < len(fragments) else None
+        after = None
+        if index + 1 < len(fragments):
+            after = fragments[index + 1]
         is_misplaced = fragment["role"] == "system" and not _may_be_between(before, after)
         placed = joined_turns(placed, [_as_users(fragment) if is_misplaced else fragment], "content")
         if index < conversation.settled - _LATER:

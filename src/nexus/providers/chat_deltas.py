@@ -117,11 +117,15 @@ def _call_of_id(calls: list[Fields], call_id: str, fragment: Fields) -> Fields |
         return None if name or _is_complete(last) else last
     # The id may come behind the beginning of its call, or behind all of it.
     says_more = name and (has_arguments or name != _name(last))
-    return None if says_more and _is_complete(last) and not _is_same(last, fragment) else last
+    if says_more and _is_complete(last) and not _is_same(last, fragment):
+        return None
+    return last
 
 
 def _key(call: Fields) -> str:
-    return "custom" if isinstance(call.get("custom"), dict) else "function"
+    if isinstance(call.get("custom"), dict):
+        return "custom"
+    return "function"
 
 
 def _function(call: Fields | None) -> Fields:

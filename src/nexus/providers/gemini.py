@@ -131,7 +131,10 @@ def fragment(message: Message, model: str, *, render: int = RENDER_VERSION) -> F
     """
     with_thinking = not message.model or same_model(message.model, model)
     received = received_items(message, "gemini", with_thinking=with_thinking, render=render)
-    item = _neutral_item(message) if received is None else received[0]
+    if received is None:
+        item = _neutral_item(message)
+    else:
+        item = received[0]
     if render < SIGNED_CALLS_RENDER or message.role != "assistant":
         return item
     item = {**item, "parts": [_with_arguments(part) for part in item["parts"]]}
@@ -168,7 +171,10 @@ def _neutral_item(message: Message) -> Fragment:
         return {"role": "model", "parts": [_part(part) for part in message.parts if isinstance(part, (Text, ToolCall))]}
     if message.role == "tool":
         return {"role": "user", "parts": [_response(result) for result in message.results()]}
-    user_message = system_note(message) if message.role == "system" else message
+    if message.role == "system":
+        user_message = system_note(message)
+    else:
+        user_message = message
     return {"role": "user", "parts": [_part(part) for part in visible_parts(user_message)]}
 
 
@@ -373,7 +379,10 @@ def in_snake_case(value: Any) -> dict[str, Any]:
 
 def _read_part(part: dict[str, Any], calls: CallIndex, made_ids: list[str], answered: list[str]) -> Iterator[Part]:
     value = part.get("thought_signature")
-    signature = standard_base64(value) if isinstance(value, (bytes, bytearray)) else text_of(value)
+    if isinstance(value, (bytes, bytearray)):
+        signature = standard_base64(value)
+    else:
+        signature = text_of(value)
     if part.get("thought") and isinstance(part.get("text"), str):
         yield Thinking(part["text"], signature=signature)
         return
@@ -415,7 +424,10 @@ def _read_result(response: dict[str, Any], calls: CallIndex, answered: Sequence[
     call_id = text_of(response.get("id"))
     name = text_of(response.get("name")) or calls.name_of(call_id) or calls.name_of(calls.first_open(answered))
     received = response.get("response")
-    value = mapping(received) if isinstance(received, (dict, type(None))) else {"output": received}
+    if isinstance(received, (dict, type(None))):
+        value = mapping(received)
+    else:
+        value = {"output": received}
     key = next(iter(value)) if len(value) == 1 else ""
     content: list[Text | Image] = []
     if key in ("output", "result", "error") and isinstance(value[key], str):

@@ -145,7 +145,9 @@ def read_items(
         messages, firsts = _read(values, read_format, model, calls, keeps_forms=keeps_forms)
         return ReadItems(messages, read_format, values, firsts)
     except BadReply as error:
-        hint = "" if provider else "; pass provider= if the format was not recognized"
+        hint = "; pass provider= if the format was not recognized"
+        if provider:
+            hint = ""
         raise BadEvent(
             f"messages not readable: {error} (pass them as the provider's client takes them{hint})"
         ) from error
@@ -155,7 +157,10 @@ def read_items(
 
 def _check_provider(provider: ReceivedFormat | None) -> None:
     if provider is not None and provider not in _FORMATS:
-        name = repr(provider[:80]) if isinstance(provider, str) else type(provider).__name__
+        if isinstance(provider, str):
+            name = repr(provider[:80])
+        else:
+            name = type(provider).__name__
         raise BadSetting(f"provider {name} unknown: use {', '.join(_FORMATS)}")
 
 
@@ -217,7 +222,9 @@ def _with_made_ids(message: Message) -> Message:
     if not new_ids:
         return message
     is_optional = received_format(message) == "gemini" and len(new_ids) == sum(1 for _ in message.calls())
-    return message if is_optional else with_ids_of_parts(message)
+    if is_optional:
+        return message
+    return with_ids_of_parts(message)
 
 
 def _with_form(new: tuple[Message, ...], item: dict[str, Any], last_role: str) -> tuple[Message, ...]:
@@ -261,7 +268,9 @@ def _detected(sources: Sequence[Any], values: Sequence[Any], default: ReceivedFo
     if signs:
         return next(iter(signs))
     roles = {text_of(mapping(value).get("role")) for value in values}
-    return "openai" if default == "anthropic" and not roles <= _PLAIN_ROLES else default
+    if default == "anthropic" and not roles <= _PLAIN_ROLES:
+        return "openai"
+    return default
 
 
 def _package(source: object) -> ReceivedFormat | None:

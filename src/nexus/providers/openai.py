@@ -152,7 +152,10 @@ def fragment(
     received = received_items(message, "openai", with_thinking=with_thinking, render=render)
     if received is None and message.role == "system" and keeps_system and (text := message.text()).strip():
         return [{"role": "system", "content": text}]
-    output = _neutral_items(message) if received is None else received
+    if received is None:
+        output = _neutral_items(message)
+    else:
+        output = received
     if render < REASONING_RENDER:
         return output
     output = [_with_valid_name(item) for item in output]
@@ -168,7 +171,9 @@ def _with_valid_name(item: dict[str, Any]) -> dict[str, Any]:
     if not has_refused_name(item):
         return item
     name = item["name"]
-    changed = _UNSAFE.sub("_", name)[:64] if isinstance(name, str) else ""
+    changed = ""
+    if isinstance(name, str):
+        changed = _UNSAFE.sub("_", name)[:64]
     rest = {field: value for field, value in item.items() if field != "name"}
     return {**rest, "name": changed} if changed else rest
 
@@ -362,7 +367,9 @@ def _with_sendable_calls(item: dict[str, Any], message: Message) -> dict[str, An
 def _function_of(call: dict[str, Any]) -> dict[str, Any]:
     """Return the name and the arguments of a call; an empty dict if it has no name."""
     function = mapping(call.get("custom" if call.get("type") == "custom" else "function"))
-    return function if isinstance(function.get("name"), str) else {}
+    if isinstance(function.get("name"), str):
+        return function
+    return {}
 
 
 def _as_input(item: dict[str, Any]) -> dict[str, Any]:

@@ -160,7 +160,10 @@ def fragment(
     if render >= VALID_CALLS_RENDER:
         received = [_with_text_input(item) for item in received if not _is_nameless(item)]
     if not is_stored:
-        names = ("encrypted_content", "content") if takes_text else ("encrypted_content",)
+        if takes_text:
+            names = ("encrypted_content", "content")
+        else:
+            names = ("encrypted_content",)
         received = [item for item in received if item.get("type") != "reasoning" or any(map(item.get, names))]
     return _with_followed_reasoning([*received])
 
@@ -293,7 +296,10 @@ def reply(body: dict[str, Any]) -> AgentResult:
     failure = mapping(body.get("error"))
     failed = status in ("failed", "cancelled")
     output = [with_nulls(item, _REQUIRED_NULLS) for item in items_of(without_nulls(body["output"]))]
-    ending = reason if status == "incomplete" and reason else status
+    if status == "incomplete" and reason:
+        ending = reason
+    else:
+        ending = status
     messages = tuple(
         as_sent_or_received(m, "responses", _bare(output), lambda m=m: _bare(_neutral_items(m, model)), stored=output)
         for m in _read_output(output, text_of(body.get("id")), model)

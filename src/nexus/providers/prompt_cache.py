@@ -351,7 +351,9 @@ class Cache:
             return "changed"
         if stored or not path[1:]:
             return "hit"
-        return "unmarked" if rule.uses_breakpoints and not breakpoints else "minimum"
+        if rule.uses_breakpoints and not breakpoints:
+            return "unmarked"
+        return "minimum"
 
 
 def simulate(calls: Iterable[CacheCall], rule: CacheRule) -> Iterator[CacheOutcome]:
@@ -438,7 +440,9 @@ class BreakEven(Struct, frozen=True):
         """Further calls until the cut has paid for itself; None if it never does."""
         if self.extra <= 0:
             return 0
-        return -(-self.extra // self.saved) if self.saved > 0 else None
+        if self.saved > 0:
+            return -(-self.extra // self.saved)
+        return None
 
 
 def break_even(rewritten: int, dropped: int, rates: Rates) -> BreakEven:

@@ -146,19 +146,25 @@ def compact_json(value: Any) -> str:
 
 
 def _encode_other(value: Any) -> str:
-    return base64.b64encode(value).decode() if isinstance(value, (bytes, bytearray)) else str(value)
+    if isinstance(value, (bytes, bytearray)):
+        return base64.b64encode(value).decode()
+    return str(value)
 
 
 def arguments_text(value: Any) -> str:
     """Return a call's arguments: text as received, anything else as compact JSON, `{}` for None."""
     if value is None:
         return "{}"
-    return value if isinstance(value, str) else compact_json(value)
+    if isinstance(value, str):
+        return value
+    return compact_json(value)
 
 
 def mapping(value: Any) -> dict[str, Any]:
     """Return the value if it is a JSON object, else an empty one."""
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    if isinstance(value, dict):
+        return cast("dict[str, Any]", value)
+    return {}
 
 
 def present_fields(value: Any) -> dict[str, Any]:
@@ -172,8 +178,12 @@ def as_mapping(value: object) -> dict[str, Any] | None:
         return dict(cast("Mapping[str, Any]", value))
     dump = getattr(value, "model_dump", None)
     # Fields of one type for another, as an answer's block among a request's, are a warning in pydantic, and fine here.
-    body = dump(mode="json", exclude_none=True, warnings=False) if callable(dump) else None
-    return cast("dict[str, Any]", body) if isinstance(body, dict) else None
+    body = None
+    if callable(dump):
+        body = dump(mode="json", exclude_none=True, warnings=False)
+    if isinstance(body, dict):
+        return cast("dict[str, Any]", body)
+    return None
 
 
 def plain_json(value: object) -> Any:
@@ -211,27 +221,37 @@ def without_nulls(value: Any) -> Any:
 
 def items_of(value: Any) -> list[Any]:
     """Return the value if it is a list, else an empty one."""
-    return cast("list[Any]", value) if isinstance(value, list) else []
+    if isinstance(value, list):
+        return cast("list[Any]", value)
+    return []
 
 
 def list_or_one(value: Any) -> list[Any]:
     """Return the value if it is a list, and an object as a list of one: some servers send a single call like that."""
-    return [value] if isinstance(value, dict) and value else items_of(value)
+    if isinstance(value, dict) and value:
+        return [value]
+    return items_of(value)
 
 
 def content_items(content: Any) -> list[Any]:
     """Return a message's content as a list, of which a plain text is the only item."""
-    return [content] if isinstance(content, str) else items_of(content)
+    if isinstance(content, str):
+        return [content]
+    return items_of(content)
 
 
 def text_of(value: Any) -> str:
     """Return the value if it is text, else empty text. A text enumeration gives its plain value."""
-    return str(getattr(value, "value", value)) if isinstance(value, str) else ""
+    if isinstance(value, str):
+        return str(getattr(value, "value", value))
+    return ""
 
 
 def number_of(value: Any) -> int:
     """Return the value if it is a count of zero or more, else 0."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    return 0
 
 
 def with_nulls(item: Any, required: Mapping[str, str]) -> Any:
@@ -277,7 +297,9 @@ def meta_text(*sources: Mapping[str, Any]) -> str:
 
 def with_meta(meta: str, more: Mapping[str, Any]) -> str:
     """Return a `Message.meta` with more in it; later values win."""
-    return meta_text(json.loads(meta) if meta else {}, more) if more else meta
+    if more:
+        return meta_text(json.loads(meta) if meta else {}, more)
+    return meta
 
 
 def data_or_url(url: str, media_type: str = "") -> Image:

@@ -56,7 +56,10 @@ def read_reply(reply: object) -> AgentResult:
     except NexusError:
         raise
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-        why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        if isinstance(error, RecursionError):
+            why = "nested too deeply"
+        else:
+            why = str(error)
         raise BadReply(f"reply not readable: {why} (give the client's whole response; nothing was stored)") from error
     if error := error_text(body.get("error")):
         raise BadReply(f"no reply: the provider reported: {error} (nothing was stored)")

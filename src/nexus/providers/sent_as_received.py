@@ -98,7 +98,9 @@ def _joined(items: Sequence[Any], read_format: ReceivedFormat) -> list[Any]:
 def _plain_block(block: Any) -> Any:
     fields = mapping(block)
     is_text = fields.keys() == {"type", "text"} and fields["type"] in ("input_text", "output_text")
-    return {"type": "text", "text": fields["text"]} if is_text else block
+    if is_text:
+        return {"type": "text", "text": fields["text"]}
+    return block
 
 
 def _compared(value: Any) -> Any:

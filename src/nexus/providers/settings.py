@@ -122,7 +122,10 @@ class _Translation:
         max_count = _MAX_STOPS[self.format] if self.rules.stop else 0
         stops = stop_texts(self.settings.get("stop"))
         if stops and not max_count:
-            where = "the Responses API has none" if self.rules.stop else f"{self.model.name} does not take it"
+            if self.rules.stop:
+                where = "the Responses API has none"
+            else:
+                where = f"{self.model.name} does not take it"
             self._omit("stop", where)
         elif len(stops) > max_count:
             self._replace("stop", stops[:max_count], f"{max_count} texts at most")
@@ -142,7 +145,9 @@ class _Translation:
             turns_off = self.rules.thinking == "effort" and self.model.vendor == "anthropic"
             return self._no_thinking() if turns_off else None
         if self.rules.thinking != "budget":
-            return thinking if thinking is True else self._effort(thinking)
+            if thinking is True:
+                return thinking
+            return self._effort(thinking)
         if thinking is True and not self.is_anthropic:
             return True
         return self._thinking_tokens(_tokens(thinking), limit if self.is_anthropic else None)
@@ -186,7 +191,10 @@ class _Translation:
     def _effort(self, thinking: int | Effort) -> Effort:
         """Return the effort that the model takes for an effort or a number of tokens: the next higher, else its highest."""
         names: list[Effort] = [*EFFORT_TOKENS]
-        wanted = _effort_for(thinking) if isinstance(thinking, int) else thinking
+        if isinstance(thinking, int):
+            wanted = _effort_for(thinking)
+        else:
+            wanted = thinking
         allowed: list[Effort] = [name for name in names[names.index(wanted) :] if name in self.rules.efforts]
         effort: Effort = allowed[0] if allowed else self.rules.efforts[-1]
         if effort != thinking:
@@ -223,7 +231,9 @@ class _Translation:
         return "max_tokens"
 
     def _stop_name(self) -> str:
-        return "stop" if self.format == "openai" else "stop_sequences"
+        if self.format == "openai":
+            return "stop"
+        return "stop_sequences"
 
     def _thinking_fields(self, thinking: bool | int | Effort | None) -> dict[str, Any]:
         if thinking is None:
@@ -272,7 +282,9 @@ class _Translation:
         if not is_name:
             return {"tool_choice": choice}
         spec = self.tools[choice]
-        kind = spec.provider_fields["type"] if spec.is_typed else "function"
+        kind = "function"
+        if spec.is_typed:
+            kind = spec.provider_fields["type"]
         if kind not in ("function", "custom"):
             return {"tool_choice": {"type": kind}}
         if self.format == "openai":
@@ -300,5 +312,8 @@ def _gemini_thinking(thinking: bool | int | Effort, rules: SettingRules) -> dict
         return {"thinking_budget": -1 if thinking is True else _tokens(thinking)}
     if thinking is False and rules.thinking_off != "minimal":  # another maker's model behind Gemini's format
         return {"thinking_budget": 0}
-    level = rules.thinking_off if thinking is False else cast("str", thinking)
+    if thinking is False:
+        level = rules.thinking_off
+    else:
+        level = cast("str", thinking)
     return {"thinking_level": level.upper()}

@@ -156,7 +156,9 @@ class StreamReader:
         if self.is_complete:
             return self._events.result(partial=False)
         if not partial:
-            why = f"the provider reported: {self._error}" if self._error else "it has no end event"
+            why = "it has no end event"
+            if self._error:
+                why = f"the provider reported: {self._error}"
             raise BadReply(
                 f"stream not complete: {why} (repeat the call, or take what arrived: reply(partial=True); nothing was "
                 "stored)",
@@ -279,7 +281,9 @@ class _Places:
         if index is None and self._count and item_id is None:
             return self._numbers["last"]
         indexed = self._numbers.get(("index", index))
-        return self.begin(index, item_id) if indexed is None else indexed
+        if indexed is None:
+            return self.begin(index, item_id)
+        return indexed
 
 
 _REPORTS = ("context_management", "diagnostics")
@@ -357,7 +361,10 @@ class _AnthropicEvents:
                     continue
             if index in self._json:
                 text = self._json[index]
-                value = decoded_object(text) if text else mapping(block.get("input"))
+                if text:
+                    value = decoded_object(text)
+                else:
+                    value = mapping(block.get("input"))
                 block = {**block, "input": text if value is None else value}
             blocks.append(block)
         return anthropic.reply({**self._message, "content": blocks})

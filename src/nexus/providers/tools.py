@@ -27,7 +27,10 @@ _CHAT_FIELDS = ("strict",)
 
 def sent_tools(tools: Iterable[ToolSpec], body_format: BodyFormat, model: Model) -> list[ToolSpec]:
     """Return the tools that a request body contains."""
-    provider = "openai" if body_format == "responses" else body_format
+    if body_format == "responses":
+        provider = "openai"
+    else:
+        provider = body_format
     specs = [spec for spec in tools if not spec.is_typed or spec.provider == provider]
     if body_format != "openai":
         return specs
@@ -75,7 +78,9 @@ def anthropic_tools(ctx: AssembledContext) -> list[dict[str, Any]]:
 
 def _anthropic_tool(spec: ToolSpec) -> dict[str, Any]:
     fields = _own_fields(spec, "anthropic")
-    return fields if spec.is_typed else {**_head(spec), "input_schema": spec.fresh_schema(), **fields}
+    if spec.is_typed:
+        return fields
+    return {**_head(spec), "input_schema": spec.fresh_schema(), **fields}
 
 
 def gemini_tools(ctx: AssembledContext) -> list[dict[str, Any]]:
@@ -123,7 +128,9 @@ def _head(spec: ToolSpec) -> dict[str, Any]:
 
 def _own_fields(spec: ToolSpec, provider: ProviderFormat) -> dict[str, Any]:
     """Return a copy of the fields that only this provider takes, for a body whose owner may change it."""
-    return msgspec.to_builtins(spec.provider_fields) if spec.provider == provider else {}
+    if spec.provider == provider:
+        return msgspec.to_builtins(spec.provider_fields)
+    return {}
 
 
 def _nested_custom(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -123,7 +123,9 @@ def with_request(parts: ConversationParts, request: Fragment, render: int = REND
 
     It does so where one provider's turn is paused and another provider continues it.
     """
-    role = parts.fragments[-1].get("role") if parts.fragments else ""
+    role = ""
+    if parts.fragments:
+        role = parts.fragments[-1].get("role")
     if role not in ("assistant", "model") or render < _CONTINUE_RENDER:
         return parts
     return ConversationParts([*parts.fragments, request], parts.settled)

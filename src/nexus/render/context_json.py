@@ -165,7 +165,10 @@ def from_json(saved: dict[str, Any]) -> AssembledContext:
     except UnreadableFile:
         raise
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        reason = f"{error} missing" if isinstance(error, KeyError) else str(error)
+        if isinstance(error, KeyError):
+            reason = f"{error} missing"
+        else:
+            reason = str(error)
         raise UnreadableFile(f"not a context saved by `nexus assemble --save`: {reason}", code="bad_context") from error
 
 
@@ -175,7 +178,9 @@ def _memory(extra: dict[str, Any]) -> Memory | None:
         return None
     blocks = msgspec.convert(extra["blocks"], list[Block])
     reporting = [block for block in blocks if (block.slot, block.layer) == ("ahead", "Session")]
-    return Memory(reporting[-1].name.rstrip(" 0123456789"), reporting[-1].source) if reporting else Memory("memory", "")
+    if reporting:
+        return Memory(reporting[-1].name.rstrip(" 0123456789"), reporting[-1].source)
+    return Memory("memory", "")
 
 
 RENDERERS = Renderers(

@@ -78,7 +78,9 @@ def _blocks(entry: Entry, layout: _Layout, tools: dict[str, str], kinds: dict[ob
     kinds[entry.seq] = entry.kind
     if text := checkpoint_text(entry, kinds):
         place = f"entry {entry.seq}: " if layout.numbered else ""
-        summary = str(entry.body.get("summary", "")) if entry.kind == "compaction" else ""
+        summary = ""
+        if entry.kind == "compaction":
+            summary = str(entry.body.get("summary", ""))
         rule = layout.signs.rule
         yield [f"{rule} {printable(place + text)} {rule}", *visible_lines(_indented(summary))]
     for row in entry.rows:
@@ -103,7 +105,9 @@ def _speaker(part: Part, row: StoredMessage, tools: dict[str, str]) -> str:
     if not isinstance(part, ToolResult):
         return row.message.role.capitalize()
     name = printable(collapse_whitespace(part.name or tools.get(part.call_id, "") or part.call_id))
-    return f"Tool {name} failed" if part.is_error else f"Tool {name}"
+    if part.is_error:
+        return f"Tool {name} failed"
+    return f"Tool {name}"
 
 
 def _heading(name: str, entry: Entry, row: StoredMessage, layout: _Layout) -> str:

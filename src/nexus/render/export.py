@@ -40,7 +40,9 @@ def as_anthropic(entries: Iterable[Entry]) -> dict[str, Any]:
         if message.role == "system" and not messages:
             system.append(message.text())
             continue
-        received = received_items(message, "anthropic") if message.role != "system" else None
+        received = None
+        if message.role != "system":
+            received = received_items(message, "anthropic")
         if received:
             item = received[0]
         else:

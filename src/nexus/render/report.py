@@ -16,7 +16,9 @@ def report(ctx: AssembledContext) -> str:
     total = budget.used.total
     limits = f"window {budget.model_limit:,} − response {budget.reserve_response:,} − tools {budget.reserve_tools:,}"
     available = "set directly" if budget.direct else limits
-    share = 100 * total / budget.available if budget.available else 0
+    share = 0
+    if budget.available:
+        share = 100 * total / budget.available
     used = f"{total:,} of {budget.available:,} tokens used ({share:.1f} %)"
     lines = [
         f"Context for session {ctx.session_label!r}: {ctx.model} ({ctx.provider}), profile {manifest.profile}",
@@ -55,7 +57,9 @@ def _omitted(ctx: AssembledContext) -> list[str]:
     notice = next((text for text in opening if text.startswith("[Earlier messages left out")), "")
     if notice:
         is_new = cut is not None and cut.reason != "old images"
-        origin = "by a truncation in this call" if is_new else "by an earlier truncation"
+        origin = "by an earlier truncation"
+        if is_new:
+            origin = "by a truncation in this call"
         lines.append(f"  {notice.strip('[]')} ({origin})")
     if cut is not None and cut.reason == "old images":
         command = f"nexus history {shlex.quote(ctx.session_label)} --images FOLDER"
@@ -63,7 +67,10 @@ def _omitted(ctx: AssembledContext) -> list[str]:
     if manifest.mark and not cut:
         lines.append("  messages before the session's last compaction or clear (shown by `nexus history`)")
     if (memory := ctx.provenance.memory) is not None:
-        entries = "1 entry" if manifest.entries == 1 else f"{manifest.entries} entries"
+        if manifest.entries == 1:
+            entries = "1 entry"
+        else:
+            entries = f"{manifest.entries} entries"
         lines.append(f"  earlier turns, except {entries} of the {memory.name} (shown by `nexus history`)")
     capped = [block for block in ctx.provenance.blocks if block.omitted_chars]
     lines += (f"  {block.source}: {block.omitted_chars:,} characters beyond the size cap" for block in capped)

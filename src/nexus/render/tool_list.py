@@ -87,7 +87,9 @@ def _type(schema: Mapping[str, Any]) -> tuple[str, str]:
 
 def _mapping(value: object) -> Mapping[str, Any]:
     """Return a schema; an empty one for true, false and invalid values."""
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+    if isinstance(value, Mapping):
+        return cast("Mapping[str, Any]", value)
+    return {}
 
 
 def _lines(text: str) -> list[str]:

@@ -114,7 +114,8 @@ def own_tools(ctx: AssembledContext) -> list[dict[str, Any]]:
 def _options(turn: Turn, unanswered: AssembledContext, answer: BuiltContext, wanted: _Parts) -> CallArguments:
     """Return the parts of an answer that differ from the engine's own, as arguments of `Engine.assemble`."""
     options: CallArguments = {}
-    tools, own_specs = canonical(answer.tools), {tool.name: tool for tool in unanswered.tools}
+    tools = canonical(answer.tools)
+    own_specs = {tool.name: tool for tool in unanswered.tools}
     if unknown := [tool.name for tool in tools if tool.name not in own_specs]:
         raise _refused(f"it offers tools that this run does not have: {', '.join(unknown)}")
     if tools != unanswered.tools:
@@ -126,7 +127,10 @@ def _options(turn: Turn, unanswered: AssembledContext, answer: BuiltContext, wan
         ]
     parts = _parts(unanswered.to_openai()["messages"])
     own_blocks = dict(parts.blocks)
-    own_names = ("summary", "shared_memory") if answer.memory else ("summary",)
+    if answer.memory:
+        own_names = ("summary", "shared_memory")
+    else:
+        own_names = ("summary",)
     blocks = {
         name: _TAGS[name][1](text)
         for name, text in wanted.blocks
@@ -190,7 +194,8 @@ def _check_same(wanted: _Parts, assembled: _Parts, memory: str) -> None:
 
 def _is_newest_of(text: str, other: str) -> bool:
     """Return whether a memory has the newest entries of another one."""
-    entries, others = parse_memory(text), parse_memory(other)
+    entries = parse_memory(text)
+    others = parse_memory(other)
     return others[len(others) - len(entries) :] == entries
 
 

@@ -53,7 +53,8 @@ from nexus.types.stream_events import Retry, Token
 _OF_LEDGER_SERVER = ("ledger_unavailable", "outcome_unknown")
 """Codes of a builder's errors about a server of the ledger that is away."""
 
-CONTEXT_TRY_S, CONTEXT_TOTAL_S = 10.0, 60.0
+CONTEXT_TRY_S = 10.0
+CONTEXT_TOTAL_S = 60.0
 CALL_S = 1_800.0
 """Seconds until the deadline of a call of a model."""
 
@@ -73,7 +74,10 @@ class BusModels:
     """
 
     def __init__(self, bus: Bus, *, call_s: float = CALL_S, silence_s: float = SILENCE_S, ledger: str = "") -> None:
-        self.bus, self.call_s, self.silence_s, self._ledger = bus, call_s, silence_s, ledger
+        self.bus = bus
+        self.call_s = call_s
+        self.silence_s = silence_s
+        self._ledger = ledger
         self._topic = f"{Topics.LLM_PIECES}.{uuid4().hex}"
         self._pieces: dict[str, asyncio.Queue[Piece]] = {}
         self._subscription: Subscription | None = None
@@ -132,7 +136,9 @@ class BusModels:
             except (_SilentError, BusNoResponder, BusUnavailable, BusDeadlineExceeded) as error:
                 is_last = number == MAX_TRIES or now_ms() >= message.deadline_ms
                 if is_last:
-                    kind = "timeout" if isinstance(error, TimeoutError) else "connection"
+                    kind = "connection"
+                    if isinstance(error, TimeoutError):
+                        kind = "timeout"
                     raise ModelCallFailed(f"LLM service did not reply: {error}", kind, retryable=True) from error
                 yield Retry("connection", f"LLM service did not reply: {error}", float(number))
             else:
@@ -182,7 +188,9 @@ class _ReceivedText:
     """The beginning of a reply's text that came in pieces without a gap."""
 
     def __init__(self) -> None:
-        self.text, self._next, self._has_any = "", 0, False
+        self.text = ""
+        self._next = 0
+        self._has_any = False
 
     def add(self, piece: Piece) -> bool:
         """Add a piece; return whether it is the next one."""
@@ -201,7 +209,9 @@ class _ReceivedText:
         parts = [part for message in reply.result.messages if message.role == "assistant" for part in message.parts]
         text = "".join(part.text for part in parts if isinstance(part, Text))
         if text.startswith(self.text):
-            return [Token(text[len(self.text) :])] if len(text) > len(self.text) else []
+            if len(text) > len(self.text):
+                return [Token(text[len(self.text) :])]
+            return []
         return [Retry("connection", "pieces of the reply were lost"), Token(text)]
 
 
@@ -226,7 +236,10 @@ class BusAssembly:
     def __init__(
         self, bus: Bus, nx: AsyncEngine, *, try_s: float = CONTEXT_TRY_S, total_s: float = CONTEXT_TOTAL_S
     ) -> None:
-        self.bus, self.nx, self.try_s, self.total_s = bus, nx, try_s, total_s
+        self.bus = bus
+        self.nx = nx
+        self.try_s = try_s
+        self.total_s = total_s
         self._answered: WeakSet[Turn] = WeakSet()
 
     async def __call__(self, turn: AsyncTurn, changes: CallArguments) -> AssembledContext:
@@ -235,7 +248,8 @@ class BusAssembly:
         Raises UnreadableFile if the answer cannot be used (`nexus.services.answers`), LedgerUnavailable if the builder's ledger
         cannot be reached, BusRequestFailed, and BusDeadlineExceeded or BusNoResponder if no builder answers.
         """
-        stored, nx = turn.turn, self.nx.engine
+        stored = turn.turn
+        nx = self.nx.engine
         if stored not in self._answered:
             recorded = await self.nx.run(recorded_answer, nx, stored)
             if recorded is None:

@@ -51,7 +51,10 @@ class RunClient:
     def __init__(
         self, bus: Bus, *, tenant: str = "", start_s: float = START_S, on_absent: Callable[[], None] | None = None
     ) -> None:
-        self.bus, self.tenant, self.start_s, self.on_absent = bus, tenant, start_s, on_absent
+        self.bus = bus
+        self.tenant = tenant
+        self.start_s = start_s
+        self.on_absent = on_absent
 
     async def run(self, run: Run, metadata: RunMetadata | None = None, *, timeout_s: float = 600.0) -> RunState:
         """Send a run and return its end. The same id again is the same run.

@@ -117,7 +117,8 @@ class ConfigService:
             NotAllowed: The configuration does not let users change this prompt.
             BadSetting, BadConfig, LedgerError: As named.
         """
-        principal, text = _principal(owner_key), _override_text(name, value)
+        principal = _principal(owner_key)
+        text = _override_text(name, value)
         await self.load()
         self._check_editable(name)
 
@@ -166,7 +167,8 @@ class ConfigService:
                 raise BadSetting(f"value of {name!r} has a wrong type ({error})") from error
             if not is_scalar(converted):
                 raise BadSetting(f"value of {name!r} is no finite number of 64 bits")
-            converted = sanitize_text(converted) if isinstance(converted, str) else converted
+            if isinstance(converted, str):
+                converted = sanitize_text(converted)
             edits = {key: old for key, old in _mapping(stored.get("edits")).items() if key != name}
             return {**stored, "edits": {**edits, name: converted} if converted != template[name] else edits}
 
@@ -177,7 +179,10 @@ class ConfigService:
 
         Raises BadConfig, LedgerError.
         """
-        new = packaged_template() if template is None else flatten(template, TEMPLATE_FILE)
+        if template is None:
+            new = packaged_template()
+        else:
+            new = flatten(template, TEMPLATE_FILE)
         before: dict[str, Any] = {}
 
         def change(document: dict[str, Any] | None) -> dict[str, Any]:
@@ -262,7 +267,9 @@ def _effective(stored: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _mapping(value: object) -> dict[str, Any]:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    if isinstance(value, dict):
+        return cast("dict[str, Any]", value)
+    return {}
 
 
 def _principal(owner_key: str) -> str:
@@ -280,5 +287,8 @@ def _override_text(name: str, value: object) -> str:
 
 def _unknown(kind: str, name: str, names: Collection[str]) -> str:
     near = get_close_matches(name[:80], names, 1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(names)) or 'none'}"
+    if near:
+        hint = f"did you mean {near[0]!r}?"
+    else:
+        hint = f"known: {', '.join(sorted(names)) or 'none'}"
     return f"{kind} {name[:80]!r} not found ({hint})"

@@ -105,11 +105,17 @@ def _steps(
     rows: list[tuple[int, dict[str, Any]]], source_id: str, problems: list[Problem], times: FileTimes
 ) -> tuple[list[Step], int]:
     """Return one step for each row, and the number of damaged rows."""
-    calls, used, steps, damaged = CallIndex(), Counter[str](), list[Step](), 0
+    calls = CallIndex()
+    used = Counter[str]()
+    steps = list[Step]()
+    damaged = 0
     for line, row in rows:
-        at_ms, row_id = times.read(line, row.get("timestamp")), row.get("id")
+        at_ms = times.read(line, row.get("timestamp"))
+        row_id = row.get("id")
         digest = hashlib.sha256(compact_json(row).encode(errors="surrogatepass")).hexdigest()[:16]
-        name = str(row_id) if isinstance(row_id, (str, int)) and row_id != "" else digest
+        name = digest
+        if isinstance(row_id, (str, int)) and row_id != "":
+            name = str(row_id)
         used[name] += 1
         key = f"{source_id}/{name}" if used[name] == 1 else f"{source_id}/{name}#{used[name]}"
         try:
@@ -142,7 +148,10 @@ def _as_openai(row: dict[str, Any]) -> dict[str, Any]:
 def _call(call: dict[str, Any]) -> dict[str, Any]:
     function = mapping(call.get("function")) or call
     arguments = function.get("arguments", "")
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    if isinstance(arguments, str):
+        text = arguments
+    else:
+        text = json.dumps(arguments, ensure_ascii=False)
     openai_call = {"type": "function", "function": {"name": text_of(function.get("name")), "arguments": text}}
     return {**({"id": call["id"]} if text_of(call.get("id")) else {}), **openai_call}
 

@@ -84,8 +84,11 @@ class LLMService:
         heartbeat_s: float = HEARTBEAT_S,
         clock_ms: Callable[[], int] = now_ms,
     ) -> None:
-        self.bus, self.models, self.nx = bus, models, nx
-        self.heartbeat_s, self.clock_ms = heartbeat_s, clock_ms
+        self.bus = bus
+        self.models = models
+        self.nx = nx
+        self.heartbeat_s = heartbeat_s
+        self.clock_ms = clock_ms
         self._subscriptions: list[Subscription] = []
         self._calls: dict[str, asyncio.Task[dict[str, Any]]] = {}
         self._topics: dict[str, dict[str, BusMessage]] = {}  # of the pieces, by call, with the request
@@ -143,7 +146,9 @@ class LLMService:
             raise ModelCallFailed("call was canceled", "aborted") from None
 
     async def _call(self, message: BusMessage, request: LLMRequest, call_id: str) -> dict[str, Any]:
-        seconds = (message.deadline_ms - self.clock_ms()) / 1000 if message.deadline_ms else None
+        seconds = None
+        if message.deadline_ms:
+            seconds = (message.deadline_ms - self.clock_ms()) / 1000
         try:
             async with asyncio.timeout(seconds):
                 ctx = await self._context(request)
@@ -167,7 +172,8 @@ class LLMService:
         return await self._memory.mirror(request.messages or [], **options)
 
     async def _stream(self, ctx: AssembledContext, call_id: str) -> ModelReply:
-        life, number = asyncio.ensure_future(self._show_life(call_id)), 0
+        life = asyncio.ensure_future(self._show_life(call_id))
+        number = 0
         try:
             async with aclosing(self.models.stream(ctx)) as items:
                 async for item in items:

@@ -77,7 +77,8 @@ class TaggedFormat:
         Messages that a clear hides, a compaction summarized or a cut of this view omitted are excluded from both.
         """
         del path_format
-        live, head = reading.live, reading.head[0]
+        live = reading.live
+        head = reading.head[0]
         if not is_current(cut, live.checkpoint, live.changed_at):
             cut = None
         begin = visible_start(live.checkpoint)
@@ -88,7 +89,10 @@ class TaggedFormat:
         turn = entries[-1].turn if entries else 0
         turn_entries = [] if starts_turn else [entry for entry in entries if entry.turn == turn]
         turn_start = turn_entries[0].seq if turn_entries else head + 1
-        first = max(MessageRef(turn_start, 0), begin) if turn_entries else MessageRef(turn_start, 0)
+        if turn_entries:
+            first = max(MessageRef(turn_start, 0), begin)
+        else:
+            first = MessageRef(turn_start, 0)
         turn_cut = None
         if cut is not None and turn_entries and cut.reason != OLDER_ENTRIES and cut.first >= first:
             turn_cut = cut
@@ -118,7 +122,10 @@ class TaggedFormat:
         )
         window = Window.open(rules, counter, view.limits, cut=turn_cut, pins=merge_pins(*pins))
         window.path.first = first
-        window.cut = cut if cut is not None and (turn_cut or cut.reason == OLDER_ENTRIES) else None
+        if cut is not None and (turn_cut or cut.reason == OLDER_ENTRIES):
+            window.cut = cut
+        else:
+            window.cut = None
         window.fold.started = window.fold.hides_start = True  # blocks precede it
         window.extend(visible, counter, first)
         (window.path.head, window.path.head_hash), window.path.turn = reading.head, turn
@@ -126,7 +133,10 @@ class TaggedFormat:
 
     def entry_limits(self, previous: PreviousTurns, last_count: int | None, /) -> Sequence[int]:
         """Return the limits to try. Within a turn the count may not rise, so that the preamble stays the same."""
-        limit = previous.max_entries if last_count is None else min(last_count, previous.max_entries)
+        if last_count is None:
+            limit = previous.max_entries
+        else:
+            limit = min(last_count, previous.max_entries)
         return (limit, *(fewer for fewer in FEWER_ENTRIES if fewer < limit))
 
     def covered_messages(self, previous: PreviousTurns, /) -> tuple[int, frozenset[MessageRef]]:
@@ -167,7 +177,9 @@ class TaggedStableFormat(TaggedFormat):
         reported = self._reported(previous, entries)
         if len(reported) == len(entries):
             return None
-        first = previous.rows[reported[0].rows[0][0]][1].ref if reported else window.first
+        first = window.first
+        if reported:
+            first = previous.rows[reported[0].rows[0][0]][1].ref
         count = sum(len(entry.rows) for entry in entries[: len(entries) - len(reported)])
         return Cut(view.name, number, window.head, first, "", count, 0, 0, reason=OLDER_ENTRIES)
 
@@ -189,7 +201,10 @@ def framed(message: Message) -> Message:
     message = with_unsendable_as_notes(message)
     notes = [part for part in message.parts if isinstance(part, Note)]
     times = [note.text for note in notes if note.origin == MOMENT_SOURCE]
-    time = times[0] if times else moment_time(message.at_ms or None, UTC)
+    if times:
+        time = times[0]
+    else:
+        time = moment_time(message.at_ms or None, UTC)
     note_texts = [
         Text(escape_note(sanitize_text(note.text), note.origin))
         for note in notes
@@ -209,7 +224,9 @@ def framed_entry(entry: Entry, counter: TokenCounter) -> Entry:
 
 def _framed_row(row: StoredMessage, counter: TokenCounter) -> StoredMessage:
     message = framed(row.message)
-    return row if message is row.message else StoredMessage(row.ref, message, message_tokens(message, counter))
+    if message is row.message:
+        return row
+    return StoredMessage(row.ref, message, message_tokens(message, counter))
 
 
 def _previous_turns(
@@ -230,8 +247,11 @@ def _previous_turns(
     request_ref = pending_request_ref(None, mark)
     if render >= 7 and request_ref is not None and rows and request_ref < begin == visible_start(mark):
         request = message_at(reading.entries, request_ref)
-        rows = [(rows[0][0], request), *rows] if request is not None else rows
-    summary = str(mark.body.get("summary", "")) if mark is not None and mark.kind == "compaction" else ""
+        if request is not None:
+            rows = [(rows[0][0], request), *rows]
+    summary = ""
+    if mark is not None and mark.kind == "compaction":
+        summary = str(mark.body.get("summary", ""))
     groups = pinned_groups(reading.entries, reading.live.pins, MessageRef(reading.live.cleared_at + 1, 0))
     # Negative numbers: pins have no turn, and rows of different pins must not be merged.
     pinned = [(-number, row) for number, pin in enumerate(groups, 1) for row in pin.rows if row.ref.seq < end]

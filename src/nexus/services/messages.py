@@ -39,7 +39,8 @@ GROUP = "services"
 MAX_CONTEXT_BYTES = 256 * 1024
 """Size up to which a context is part of a message; of a larger one only the place in the ledger is sent."""
 
-_PAUSE_S, _MAX_PAUSE_S = 0.05, 1.0
+_PAUSE_S = 0.05
+_MAX_PAUSE_S = 1.0
 
 
 class Run(Struct, frozen=True, omit_defaults=True):
@@ -200,7 +201,9 @@ async def request_again(
     end_ms = now_ms() + round(total_s * 1000)
     if message.deadline_ms:
         end_ms = min(end_ms, message.deadline_ms)
-    pause_s, unchanged, absent_since = _PAUSE_S, message, 0.0
+    pause_s = _PAUSE_S
+    unchanged = message
+    absent_since = 0.0
     while True:
         remaining_s = (end_ms - now_ms()) / 1000
         error: BusError = BusDeadlineExceeded(f"no reply from {message.topic!r} in time")

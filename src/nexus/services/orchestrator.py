@@ -55,7 +55,9 @@ MAX_ITERATIONS = 10
 LOOK_S = 2.0
 """Seconds between two looks for runs that a process accepted and left."""
 
-CANCEL_S, RESULT_S, COMPACT_S = 10.0, 20.0, 300.0
+CANCEL_S = 10.0
+RESULT_S = 20.0
+COMPACT_S = 300.0
 """Longest time of a command, in seconds."""
 
 
@@ -121,7 +123,9 @@ class OrchestratorService:
         assembly: BusAssembly | None = None,
         at_once: int = 200,
     ) -> None:
-        self.bus, self.nx, self.config_service = bus, nx, config_service
+        self.bus = bus
+        self.nx = nx
+        self.config_service = config_service
         self.models = models or BusModels(bus, ledger=ledger_id(nx.engine.store))
         agent = Agent(
             nx,
@@ -180,7 +184,8 @@ class OrchestratorService:
     async def _accept(self, message: BusMessage) -> dict[str, Any]:
         check_tenant(message, self.nx.engine.store.tenant)
         request = read_content(message, RunRequest)
-        run, label = request.run, owner_session(request.run.owner_key)
+        run = request.run
+        label = owner_session(request.run.owner_key)
         if not run.current_input.strip():
             raise BadEvent("run has no current_input (send the user's text)", code="empty_event")
         profile = run.user_profile
@@ -280,7 +285,8 @@ class OrchestratorService:
         await asyncio.gather(ending, stopping, return_exceptions=True)
 
     async def _compact(self, command: Command) -> dict[str, Any]:
-        label, store = owner_session(command.owner_key), self.nx.engine.store
+        label = owner_session(command.owner_key)
+        store = self.nx.engine.store
         async with async_session_lease(store, label, self.nx.run, wait_s=COMPACT_S):
             outcome = await asyncio.to_thread(self.nx.engine.compact, label, focus=command.focus, profile=TAGGED.name)
         return {
@@ -294,7 +300,9 @@ class OrchestratorService:
 def _event(run: Run, run_id: str, metadata: RunMetadata) -> Event:
     """Return the event of a run, at the user's time and in the user's zone. Its chat is the user's."""
     offset = metadata.client_timezone_offset
-    at_ms = read_time(metadata.client_timestamp_utc) if metadata.client_timestamp_utc else 0
+    at_ms = 0
+    if metadata.client_timestamp_utc:
+        at_ms = read_time(metadata.client_timestamp_utc)
     return Event(
         (Text(run.current_input),),
         id=run_id,

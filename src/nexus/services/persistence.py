@@ -37,7 +37,9 @@ def owner_session(owner_key: str) -> str:
 def session_owner(label: str) -> str:
     """Return the owner key of a label of `owner_session`; "" for other labels."""
     parsed = session_key.parse(label)
-    return parsed.name if parsed is not None and parsed.kind == "dm" else ""
+    if parsed is not None and parsed.kind == "dm":
+        return parsed.name
+    return ""
 
 
 def owns(nx: Engine, owner_key: str, session: str) -> bool:
@@ -117,7 +119,8 @@ def _entry_at(ledger: Ledger, label: str, seq: int) -> Entry:
 
 def _newest_entries(ledger: Ledger, label: str, limit: int) -> Iterator[Entry]:
     """Yield the entries after the newest clear, newest first. `limit` is the number of rows that are wanted."""
-    end, begin = ledger.thread_info(label).head_seq, ledger.live(label).cleared_at
+    end = ledger.thread_info(label).head_seq
+    begin = ledger.live(label).cleared_at
     while end > begin:
         after = max(end - min(limit, MAX_READ), begin)
         yield from reversed(ledger.entries(label, after, end))
@@ -132,7 +135,9 @@ def _own_run_id(message: Message) -> str:
         run_id = msgspec.json.decode(message.meta, type=dict[str, Any]).get("run_id")
     except (msgspec.DecodeError, RecursionError):
         return ""
-    return str(run_id) if isinstance(run_id, (str, int)) else ""
+    if isinstance(run_id, (str, int)):
+        return str(run_id)
+    return ""
 
 
 def _is_row(message: Message) -> bool:

@@ -52,7 +52,10 @@ async def serve(
     At the end the orchestrator stops first: its running turns still need the other services. Raises NotAllowed if
     services of another ledger run on the bus.
     """
-    registry = tool_registry if isinstance(tool_registry, ToolRegistry) else ToolRegistry(tool_registry)
+    if isinstance(tool_registry, ToolRegistry):
+        registry = tool_registry
+    else:
+        registry = ToolRegistry(tool_registry)
     config_service = ConfigService(nx)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(shared_ledger(bus, nx))

@@ -37,10 +37,12 @@ LIMIT = 20
 TEXT_CHARS = 500
 """Limit of an entry in code points. Document 000, "Key Behaviors": longer messages end with `...`."""
 
-NAME_CHARS, VALUE_CHARS = 128, 100
+NAME_CHARS = 128
+VALUE_CHARS = 100
 """Limits of a tool's name, and of an argument's name or value."""
 
-HUMAN, AI = ("human", "user"), ("ai", "assistant")
+HUMAN = ("human", "user")
+AI = ("ai", "assistant")
 """Names of the two roles in the memory."""
 
 UNKNOWN_TIME = "unknown time"
@@ -62,8 +64,11 @@ _TAG = re.compile("[A-Z][A-Z0-9_]*")
 _TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d"
 _ENTRY = re.compile(rf"(?:\A|(?<=\n))(?:\[({_TIME}|{UNKNOWN_TIME})\] (Human|Nexus): |  Nexus: )", re.ASCII)
 
-OPENING, _BETWEEN = "[tool_use:", "; tool_use:"
-_NAME, _KEY, _VALUE = ",;]", ":;]", ";]"
+OPENING = "[tool_use:"
+_BETWEEN = "; tool_use:"
+_NAME = ",;]"
+_KEY = ":;]"
+_VALUE = ";]"
 """Separators that are escaped in each of the three."""
 
 _FRIENDS = f"[FRIENDS_INFO]\n{FRIEND_HEADING}\n\n"
@@ -136,7 +141,9 @@ class MergedEntry(Struct, frozen=True):
                 parts += ["\n".join(texts)] if texts else []
                 parts.append(tuple(tool_use(call.name, call.arguments) for call in row.calls))
                 texts = []
-        return (*parts, "\n".join(texts)) if texts else tuple(parts)
+        if texts:
+            return (*parts, "\n".join(texts))
+        return tuple(parts)
 
 
 class MemoryEntries(Struct, frozen=True):
@@ -152,7 +159,9 @@ class MemoryEntries(Struct, frozen=True):
 def memory_time(at_ms: int | None, zone: tzinfo) -> str:
     """Return Unix time in milliseconds as `YYYY-MM-DD HH:MM` in the zone, or UNKNOWN_TIME."""
     local = _local(at_ms, zone)
-    return UNKNOWN_TIME if local is None else local.replace(tzinfo=None).isoformat(" ", "minutes")
+    if local is None:
+        return UNKNOWN_TIME
+    return local.replace(tzinfo=None).isoformat(" ", "minutes")
 
 
 def moment_time(at_ms: int | None, zone: tzinfo) -> str:
@@ -323,7 +332,10 @@ def entry_text(entry: Entry) -> str:
     """Return an entry as text."""
     if isinstance(entry, Human):
         return f"[{entry.time}] Human: {escape(entry.text, 'memory')}"
-    head = "  Nexus: " if entry.time is None else f"[{entry.time}] Nexus: "
+    if entry.time is None:
+        head = "  Nexus: "
+    else:
+        head = f"[{entry.time}] Nexus: "
     lines = [escape(part, "memory") if isinstance(part, str) else annotation_text(part) for part in entry.parts]
     if entry.parts and not isinstance(entry.parts[0], str):
         lines.insert(0, "")  # the line of the head is always text (see `_parse_parts`)
@@ -352,7 +364,8 @@ def parse_memory(block: str) -> tuple[Entry, ...]:
 def _parse_parts(text: str) -> Parts:
     # The first line follows the entry's head, so it is text even if it looks like tool calls.
     first, *more = text.split("\n")
-    lines, parts = [first], list[str | tuple[ToolUse, ...]]()
+    lines = [first]
+    parts = list[str | tuple[ToolUse, ...]]()
     for line in more:
         if line.startswith(OPENING):
             parts += ("\n".join(lines), parse_annotation(line))
@@ -390,11 +403,13 @@ def _parse_use(item: str) -> ToolUse:
     comma = _unescaped(",").search(text)
     if comma is None:
         return ToolUse(_unfield(text, _NAME))
-    name, rest = text[: comma.end() - 1], text[comma.end() + 1 :]
+    name = text[: comma.end() - 1]
+    rest = text[comma.end() + 1 :]
     colon = _unescaped(":").search(rest)
     if colon is None:
         raise UnreadableFile(f"argument without a value: {item[:60]!r}", code="bad_context")
-    key, value = rest[: colon.end() - 1], rest[colon.end() :]
+    key = rest[: colon.end() - 1]
+    value = rest[colon.end() :]
     return ToolUse(_unfield(name, _NAME), _unfield(key, _KEY), _unfield(value, _VALUE))
 
 

@@ -69,7 +69,10 @@ def core_identity(context: SourceContext) -> SourceResult:
 def tools_block(context: SourceContext) -> SourceResult:
     """Return [CAPABILITIES]: the application's text, else the request's tools, or the placeholder. Raises BadTool."""
     text = _provided(context, "tools")
-    text = tagged.capabilities_text_block(text) if text else tagged.capabilities_block(context.request.tools)
+    if text:
+        text = tagged.capabilities_text_block(text)
+    else:
+        text = tagged.capabilities_block(context.request.tools)
     return [Block("Workspace", "capabilities", text, "nexus:capabilities", trust="tool")], []
 
 
@@ -134,7 +137,9 @@ def this_moment(context: SourceContext) -> SourceResult:
 def memory_entry_limit(turns: PreviousTurns) -> int:
     """Return the number of entries that the memory in parts shows: all, or so few that later turns only append."""
     count = len(tagged.merge_rows(dialogue_rows(turns))[0])
-    return turns.max_entries if count <= turns.max_entries else min(turns.max_entries, RESTART_ENTRIES)
+    if count <= turns.max_entries:
+        return turns.max_entries
+    return min(turns.max_entries, RESTART_ENTRIES)
 
 
 def dialogue_rows(turns: PreviousTurns) -> Iterator[tagged.DialogueRow]:
@@ -151,7 +156,10 @@ def message_row(message: Message, run_id: str) -> tagged.DialogueRow:
     calls = tuple(tagged.DialogueCall(call.name, call.arguments) for call in message.calls())
     notes = (isinstance(part, Note) and not part.origin.startswith(ATTACHED) for part in message.parts)
     is_note = message.role == "user" and (message.source == SESSION_SOURCE or all(notes))
-    role = "note" if is_note else _ROLES.get(message.role, message.role)
+    if is_note:
+        role = "note"
+    else:
+        role = _ROLES.get(message.role, message.role)
     images = [f"[image: {part.media_type}]" for part in message.parts if isinstance(part, Image)]
     text = message.text()
     words = "\n".join([*images, *([text] if text else [])])
@@ -165,7 +173,9 @@ def _rows(messages: Iterable[tuple[int, StoredMessage]]) -> Iterator[tagged.Dial
 def _provided(context: SourceContext, name: str) -> str:
     """Return the application's text for a block; "" for none."""
     text: object = context.request.settings.blocks.get(name)
-    return text if isinstance(text, str) and text.strip() else ""
+    if isinstance(text, str) and text.strip():
+        return text
+    return ""
 
 
 def _app_block(context: SourceContext, name: str, frame: Callable[[str], str]) -> SourceResult:

@@ -17,7 +17,8 @@ from nexus.types.validation import MAX_INTEGER
 TEMPLATE_FILE = "config.example.yml"
 """The packaged template, a file of this package."""
 
-MAX_NAMES, MAX_LEVELS = 1_000, 10
+MAX_NAMES = 1_000
+MAX_LEVELS = 10
 
 Scalar: TypeAlias = str | bool | int | float
 
@@ -58,7 +59,9 @@ def flatten(template: Mapping[str, Any], name: str) -> dict[str, Scalar]:
         elif is_scalar(value):
             flat[prefix] = sanitize_text(value) if isinstance(value, str) else value
         else:
-            shown = type(value).__name__ if not isinstance(value, (int, float)) else "a number that JSON lacks"
+            shown = "a number that JSON lacks"
+            if not isinstance(value, (int, float)):
+                shown = type(value).__name__
             raise BadConfig(name, prefix, f"expected a text, number or true or false, got {shown}")
     return flat
 

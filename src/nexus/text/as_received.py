@@ -60,7 +60,8 @@ def with_received(message: Message, provider_format: ReceivedFormat, items: list
 
     A message whose items have no JSON form is returned unchanged.
     """
-    stored, places = items, list[_Place]()
+    stored = items
+    places = list[_Place]()
     if data := [image.data for image in images_with_data(message)]:
         stored = cast("list[Item]", _copy(items))
         strings = [(place, text) for place, text in _strings(stored, []) if len(text) >= len(min(data, key=len))]
@@ -142,7 +143,9 @@ def received_items(
     if not (with_thinking and any(isinstance(part, Thinking) for part in message.parts)):
         items = _without_thinking(items, provider_format, is_author=with_thinking, render=render)
     notes = [part for part in message.parts if isinstance(part, Note)]
-    return _with_notes(items, notes, provider_format) if any(note.text for note in notes) else items
+    if any(note.text for note in notes):
+        return _with_notes(items, notes, provider_format)
+    return items
 
 
 def with_changed_images(message: Message, change: Callable[[Image, ToolResult | None], Image | Text]) -> Message:
@@ -162,7 +165,9 @@ def with_changed_images(message: Message, change: Callable[[Image, ToolResult | 
         if isinstance(part, ToolResult) and any(isinstance(item, Image) for item in part.content):
             content = tuple(changed(item, part) for item in part.content)
             is_same = all(map(operator.is_, content, part.content))
-            return part if is_same else replace(part, content=cast("tuple[Text | Image, ...]", content))
+            if is_same:
+                return part
+            return replace(part, content=cast("tuple[Text | Image, ...]", content))
         if not isinstance(part, Image) or not (part.data or part.url):
             return part
         changes.append((part, new := change(part, result)))
@@ -171,7 +176,9 @@ def with_changed_images(message: Message, change: Callable[[Image, ToolResult | 
     parts = tuple(map(changed, message.parts))
     if all(old is new for old, new in changes):
         return message
-    text = _with_changed_places(message.received, changes) if message.received else ""
+    text = ""
+    if message.received:
+        text = _with_changed_places(message.received, changes)
     return with_neutral_parts(message, parts, received=text)
 
 
@@ -208,7 +215,9 @@ def _set_media_type(items: list[Item], place: _Place, media_type: str) -> None:
     if place[-1] != "data":
         _set(items, place, f"data:{media_type};base64,")
         return
-    key = "mime_type" if place[-2] == "inline_data" else "media_type"
+    key = "media_type"
+    if place[-2] == "inline_data":
+        key = "mime_type"
     _set(items, [*place[:-1], key], media_type)
 
 
@@ -231,13 +240,17 @@ def _plain_text(message: Message, provider_format: ReceivedFormat) -> list[Item]
     if len(texts) != 1 or len(texts) + len(notes) != len(message.parts):
         return None
     item = {"role": message.role if message.role in ("assistant", "system") else "user", "content": texts[0]}
-    return _with_notes([item], notes, provider_format) if any(note.text for note in notes) else [item]
+    if any(note.text for note in notes):
+        return _with_notes([item], notes, provider_format)
+    return [item]
 
 
 def with_call_ids(message: Message, ids: Mapping[str, str]) -> Message:
     """Return the message with other ids of calls, in its calls and results; the same object if it has none of them."""
     parts = tuple(_with_call_id(part, ids) for part in message.parts)
-    return message if parts == message.parts else with_ids_of_parts(with_neutral_parts(message, parts))
+    if parts == message.parts:
+        return message
+    return with_ids_of_parts(with_neutral_parts(message, parts))
 
 
 def _with_call_id(part: Part, ids: Mapping[str, str]) -> Part:
@@ -306,7 +319,10 @@ def _objects(value: Any) -> Iterable[Item]:
 def images_with_data(message: Message) -> Iterator[Image]:
     """Yield the images with data among the parts, also in results."""
     for part in message.parts:
-        images = part.content if isinstance(part, ToolResult) else (part,)
+        if isinstance(part, ToolResult):
+            images = part.content
+        else:
+            images = (part,)
         yield from (image for image in images if isinstance(image, Image) and image.data)
 
 
@@ -318,7 +334,9 @@ def with_changed_calls(message: Message, parts: tuple[Part, ...]) -> Message:
     """
     before, after = ([p for p in listed if not isinstance(p, ToolCall)] for listed in (message.parts, parts))
     is_same = before == after and len(message.parts) == len(parts)
-    return with_neutral_parts(message, parts) if is_same and has_reasoning(message) else with_parts(message, parts)
+    if is_same and has_reasoning(message):
+        return with_neutral_parts(message, parts)
+    return with_parts(message, parts)
 
 
 _REASONING_SIGNS = ('"reasoning', '"extra_content"', '"thinking"')
@@ -348,7 +366,9 @@ def reasoning_json(message: Message) -> str:
 
 def _content_parts(item: Item) -> list[Any]:
     content = item.get("content")
-    return cast("list[Any]", content) if isinstance(content, list) else []
+    if isinstance(content, list):
+        return cast("list[Any]", content)
+    return []
 
 
 def _is_thinking(part: Any) -> bool:
@@ -364,7 +384,9 @@ def _without_reasoning(item: Item, *, is_author: bool) -> Item:
     if parts := _content_parts(item):
         others["content"] = [part for part in parts if not _is_thinking(part)] or None
     if is_author:
-        return {**others, "reasoning_content": ""} if "reasoning_content" in item and "tool_calls" in item else others
+        if "reasoning_content" in item and "tool_calls" in item:
+            return {**others, "reasoning_content": ""}
+        return others
     others.pop("extra_content", None)
     if "tool_calls" in item:
         others["tool_calls"] = [{k: v for k, v in call.items() if k != "extra_content"} for call in item["tool_calls"]]
@@ -403,7 +425,8 @@ def _unsigned(part: Item) -> Item:
 
 def _with_notes(items: list[Item], notes: list[Note], provider_format: ReceivedFormat) -> list[Item]:
     """Return the items of a user's message with its notes as first text: joined with a plain text, else a block before."""
-    first, key = items[0] if items else {}, "parts" if provider_format == "gemini" else "content"
+    first = items[0] if items else {}
+    key = "parts" if provider_format == "gemini" else "content"
     content = first.get(key)
     texts = (Text(content),) if isinstance(content, str) else ()
     (joined,) = visible_parts(Message("user", (*notes, *texts)))
@@ -430,7 +453,9 @@ def _escaped(value: Any) -> Any:
 def _copy(value: Any) -> Any:
     if isinstance(value, list):
         return [_copy(item) for item in cast("list[Any]", value)]
-    return {name: _copy(item) for name, item in cast("Item", value).items()} if isinstance(value, dict) else value
+    if isinstance(value, dict):
+        return {name: _copy(item) for name, item in cast("Item", value).items()}
+    return value
 
 
 def _strings(value: Any, place: _Place) -> Iterator[tuple[_Place, str]]:

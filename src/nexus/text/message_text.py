@@ -77,7 +77,9 @@ def escape_message(message: Message) -> Message:
         return message
     parts = tuple(map(escape_part, message.parts))
     changed = any(new is not old for new, old in zip(parts, message.parts, strict=True))
-    return with_neutral_parts(message, parts) if changed else message
+    if changed:
+        return with_neutral_parts(message, parts)
+    return message
 
 
 def escape_note(text: str, origin: str) -> str:
@@ -98,13 +100,17 @@ def escape_part(part: PartT) -> PartT:
             escaped = escape(text)
         case _:
             return part
-    return part if escaped is text else replace(part, text=escaped)
+    if escaped is text:
+        return part
+    return replace(part, text=escaped)
 
 
 def unsendable_kind(part: Part) -> str:
     """Return the name of a part that no provider accepts, its kind or an image's address; empty for any other part."""
     if isinstance(part, Unknown):
-        return part.kind if re.fullmatch(r"[A-Za-z0-9_./-]{1,40}", part.kind) else "part of an unknown kind"
+        if re.fullmatch(r"[A-Za-z0-9_./-]{1,40}", part.kind):
+            return part.kind
+        return "part of an unknown kind"
     if isinstance(part, Image) and part.url and not part.data and not part.url.startswith(SENT_ADDRESSES):
         return "image at a local address"
     return ""
@@ -120,18 +126,24 @@ def with_unsendable_as_notes(message: Message) -> Message:
         if isinstance(part, ToolResult) and any(map(unsendable_kind, part.content)):
             content = (Text(_note(kind)) if (kind := unsendable_kind(item)) else item for item in part.content)
             return replace(part, content=tuple(content))
-        return Text(_note(kind)) if (kind := unsendable_kind(part)) else part
+        if kind := unsendable_kind(part):
+            return Text(_note(kind))
+        return part
 
     parts = tuple(map(noted, message.parts))
     if all(map(operator.is_, parts, message.parts)):
         return message
     images = [item for part in message.parts for item in _items(part) if isinstance(item, Image)]
     is_local = any(unsendable_kind(image) and not image.url.startswith(PROVIDER_STORAGE) for image in images)
-    return with_parts(message, parts) if is_local else with_neutral_parts(message, parts)
+    if is_local:
+        return with_parts(message, parts)
+    return with_neutral_parts(message, parts)
 
 
 def _items(part: Part) -> Iterable[Part]:
-    return part.content if isinstance(part, ToolResult) else (part,)
+    if isinstance(part, ToolResult):
+        return part.content
+    return (part,)
 
 
 def kind_line(part: Part) -> str:

@@ -49,7 +49,9 @@ def unescape_line_breaks(value: str) -> str:
 
 
 def _encode(match: re.Match[str]) -> str:
-    return f"\\{_CODES[match[0]]}" if match[0] in _CODES else match[0] * 2
+    if match[0] in _CODES:
+        return f"\\{_CODES[match[0]]}"
+    return match[0] * 2
 
 
 def _decode(match: re.Match[str]) -> str:

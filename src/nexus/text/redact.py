@@ -57,7 +57,8 @@ def redact(text: str) -> RedactedText:
     Covers private keys, keys and tokens of well-known services, JWTs, bearer and basic headers, cookies, signed links,
     passwords in URLs, flags and assignments (`PASSWORD=…`, `"api_key": "…"`).
     """
-    patterns, counts = _patterns(), Counter[str]()
+    patterns = _patterns()
+    counts = Counter[str]()
     assignments = patterns.assignment
 
     def placeholder(kind: str) -> str:
@@ -72,7 +73,9 @@ def redact(text: str) -> RedactedText:
     def assignment(match: re.Match[str]) -> str:
         if not _assigns_secret(match, assignments):
             return match[0]
-        kind = "password" if match[0][:4].lower() in ("pass", "pwd=", "pwd:") else "credential"
+        kind = "credential"
+        if match[0][:4].lower() in ("pass", "pwd=", "pwd:"):
+            kind = "password"
         return match[0].removesuffix(match["quoted"] or match["bare"]) + placeholder(kind)
 
     # Keys of well-known forms first: an assignment to `token` would hide their kind.
@@ -91,7 +94,8 @@ def redact(text: str) -> RedactedText:
 
 def _assigns_secret(match: re.Match[str], assignments: _Assignment) -> bool:
     """Return False if the name or the value of an assignment shows that it is not a secret."""
-    value, quoted = match["quoted"] or match["bare"], match["quoted"]
+    value = match["quoted"] or match["bare"]
+    quoted = match["quoted"]
     if assignments.other_name.match(match["tail"]) or assignments.other_value.match(value) or len(value.strip()) < 3:
         return False
     if "=" in match["sign"]:

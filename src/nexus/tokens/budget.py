@@ -86,8 +86,14 @@ def compute_budget(
     for nothing available, and for reserves that take the whole window.
     """
     window = model.context_tokens
-    response = min(RESERVE_RESPONSE_TOKENS, window // _RESERVED_PART) if reserve_response is None else reserve_response
-    results = min(RESERVE_TOOLS_TOKENS, window // _RESERVED_PART) if reserve_tools is None else reserve_tools
+    if reserve_response is None:
+        response = min(RESERVE_RESPONSE_TOKENS, window // _RESERVED_PART)
+    else:
+        response = reserve_response
+    if reserve_tools is None:
+        results = min(RESERVE_TOOLS_TOKENS, window // _RESERVED_PART)
+    else:
+        results = reserve_tools
     if response < 0 or results < 0:
         raise BadSetting(
             f"negative reserve: {response:,} tokens for the reply, {results:,} for tool results", code="bad_budget"

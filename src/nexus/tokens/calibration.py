@@ -25,7 +25,8 @@ from nexus.tokens.model_names import same_model
 PARTS = 64
 """Fractions of one in which a factor is stored."""
 
-MIN_64, MAX_64 = 32, 192
+MIN_64 = 32
+MAX_64 = 192
 """Limits of a learned factor: 0.5 and 3.0."""
 
 MIN_TOKENS = 500
@@ -34,13 +35,15 @@ MIN_TOKENS = 500
 QUICK_TOKENS = 4_000
 """From this base count on a report raises the factor by up to `QUICK_STEP_64`, below by `STEP_64`."""
 
-MIN_RATIO, MAX_RATIO = 0.4, 4.0
+MIN_RATIO = 0.4
+MAX_RATIO = 4.0
 """Plausible ratios. Other reports measure something else: cached tokens left out, or several calls added up."""
 
 HEADROOM_64 = 2
 """Distance of the target above a report: the factor settles at or above every report that it agrees with."""
 
-STEP_64, QUICK_STEP_64 = 3, 16
+STEP_64 = 3
+QUICK_STEP_64 = 16
 """Smallest step, the only one downwards; and the largest step upwards."""
 
 GAP_64 = 4
@@ -92,10 +95,14 @@ def update_calibration_factor(before: Calibration, base_tokens: int, reported_to
     gap = min(max(target, MIN_64), MAX_64) - before.factor_64
     samples = before.samples + 1
     if gap >= STEP_64:
-        largest_step = QUICK_STEP_64 if base_tokens >= QUICK_TOKENS else STEP_64
+        largest_step = STEP_64
+        if base_tokens >= QUICK_TOKENS:
+            largest_step = QUICK_STEP_64
         return Calibration(before.factor_64 + min(gap, largest_step), samples)
     if gap > -GAP_64:
-        return before if before.samples >= MAX_SAMPLES else Calibration(before.factor_64, samples)
+        if before.samples >= MAX_SAMPLES:
+            return before
+        return Calibration(before.factor_64, samples)
     return Calibration(before.factor_64 - (STEP_64 if samples % DOWN_EVERY == 0 else 0), samples)
 
 

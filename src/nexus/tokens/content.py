@@ -29,10 +29,13 @@ _PART_TOKENS = 2
 _TOOL_FRAMING = 40
 """Base tokens of the JSON around a call or a result, its id included; providers have about as many."""
 
-_DENSE_BELOW, _DIGITS_BELOW, _ENCODED_BELOW = 3.0, 2.05, 1.65
+_DENSE_BELOW = 3.0
+_DIGITS_BELOW = 2.05
+_ENCODED_BELOW = 1.65
 """Characters per base token: English and code have four, JSON two to three, logs under two, base64 one and a half."""
 
-_ACCENTED_FROM, _CJK_BELOW = 3.2, 2.2
+_ACCENTED_FROM = 3.2
+_CJK_BELOW = 2.2
 """The same outside ASCII: Cyrillic has over three, Arabic and Hindi two to three, Chinese and Korean under two."""
 
 _SAMPLED_CHARS = 2_000
@@ -74,7 +77,9 @@ class MeasuredContent:
         """Add messages that have these base tokens together. All their texts count as one kind."""
         first, further = _TEXT_FRAMING[wire]
         texts: list[str] = []
-        remaining, unscaled, text_messages = tokens, 0, 0
+        remaining = tokens
+        unscaled = 0
+        text_messages = 0
         has_images = is_unmeasured = False
         for message in messages:
             tools = 0
@@ -95,7 +100,8 @@ class MeasuredContent:
                 framing = constant = min(tools * _TOOL_FRAMING, remaining)
             else:
                 more = max(len(message.parts) - 1, 0)
-                framing, constant = first + further * more, _PART_TOKENS * more
+                framing = first + further * more
+                constant = _PART_TOKENS * more
                 text_messages += 1
             unscaled += constant
             remaining -= framing
@@ -129,7 +135,9 @@ def content_factor(content: MeasuredContent, base: int, tools: int, rates: Conte
     estimate = rates.request + content.estimated_tokens(rates, token_factor)
     estimate += tools * token_factor + (rates.tools if tools else 0)
     factor = math.ceil(estimate / base * PARTS) / PARTS
-    return max(factor, token_factor) if content.has_images else factor
+    if content.has_images:
+        return max(factor, token_factor)
+    return factor
 
 
 def _kind(texts: Sequence[str], tokens: int) -> Kind:
@@ -142,7 +150,11 @@ def _kind(texts: Sequence[str], tokens: int) -> Kind:
     if extra_share <= _ASCII_UNTIL:
         if per_token >= _DENSE_BELOW:
             return "words"
-        return "dense" if per_token >= _DIGITS_BELOW else "digits" if per_token >= _ENCODED_BELOW else "encoded"
+        if per_token >= _DIGITS_BELOW:
+            return "dense"
+        if per_token >= _ENCODED_BELOW:
+            return "digits"
+        return "encoded"
     if extra_share <= _ACCENTED_UNTIL or per_token >= _ACCENTED_FROM:
         return "accented"
     return "cjk" if per_token < _CJK_BELOW else "scripts"

@@ -54,7 +54,9 @@ def image_limits(model: Model, config: ImagesConfig) -> ImageLimits:
     if model.provider_format == "openai":
         return _limits(rows.get(model.vendor, rows["other"]), config)
     limits = _limits(rows[model.provider_format], config)
-    return _smaller(limits, _limits(rows[model.vendor], config)) if model.vendor in rows else limits
+    if model.vendor in rows:
+        return _smaller(limits, _limits(rows[model.vendor], config))
+    return limits
 
 
 @cache
@@ -102,4 +104,6 @@ def _smaller(first: ImageLimits, second: ImageLimits) -> ImageLimits:
 
 def _tighter(first: int, second: int) -> int:
     """Return the smaller of two limits, where 0 is unlimited."""
-    return min(first, second) if first and second else first or second
+    if first and second:
+        return min(first, second)
+    return first or second

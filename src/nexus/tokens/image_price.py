@@ -45,7 +45,9 @@ class ImagePrice(Struct, frozen=True):
 
     def more_in(self, message: Message) -> int:
         """Return the sum of `more` over all images of a message."""
-        return sum(map(self.more, images_in(message))) if self.vendor is not None else 0
+        if self.vendor is not None:
+            return sum(map(self.more, images_in(message)))
+        return 0
 
 
 ANY_MODEL = ImagePrice()
@@ -78,4 +80,6 @@ def image_price(model: Model, factor: float = 1.0) -> ImagePrice:
 def provider_model_name(model: Model) -> str:
     """Return the maker's name of a model; for another name (a deployment) the name of its matched row."""
     plain = base_model_name(model.name)
-    return plain if family_of(plain).vendor == model.vendor else base_model_name(model.matched)
+    if family_of(plain).vendor == model.vendor:
+        return plain
+    return base_model_name(model.matched)

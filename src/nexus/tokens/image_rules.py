@@ -121,7 +121,8 @@ def shrink_factor(rule: ImageRule, width: int, height: int) -> float:
             return _patch_scale(width, height, rule.patch_px, rule.max_patches_auto)
         case EdgeRule():
             # The long edge of the largest image of these proportions that keeps to the limits, by bisection.
-            low, high = 1, min(rule.long_edge_px, longest)
+            low = 1
+            high = min(rule.long_edge_px, longest)
             while low < high:
                 middle = (low + high + 1) // 2
                 if _cells(width, height, middle / longest, rule.patch_px) <= rule.max_tokens:
@@ -141,7 +142,8 @@ def _patch_scale(width: int, height: int, side: int, budget: int) -> float:
     if not budget or math.ceil(width / side) * math.ceil(height / side) <= budget:
         return 1.0
     scale = math.sqrt(side * side * budget / (width * height))
-    across, down = width * scale / side, height * scale / side
+    across = width * scale / side
+    down = height * scale / side
     # A side under one patch cannot shrink to a whole number of them: it stays one.
     return scale * min(max(1, math.floor(across)) / across, max(1, math.floor(down)) / down, 1.0)
 

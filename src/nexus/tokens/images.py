@@ -31,7 +31,9 @@ def image_tokens(image: Image, provider: Vendor, model: str = "", detail: Detail
     rule = _row(provider, model)[1]
     if isinstance(rule, FixedRule) or (image.width > 0 and image.height > 0):
         return rule_tokens(rule, image.width, image.height, detail)
-    return max(largest_tokens(rule, detail), UNKNOWN_SIZE_TOKENS) if model else UNKNOWN_SIZE_TOKENS
+    if model:
+        return max(largest_tokens(rule, detail), UNKNOWN_SIZE_TOKENS)
+    return UNKNOWN_SIZE_TOKENS
 
 
 def effective_size(width: int, height: int, provider: Vendor, model: str = "") -> tuple[int, int]:

@@ -86,14 +86,17 @@ def message_tokens(message: Message, counter: TokenCounter) -> TokenSize:
         openai = max(openai, chat, responses)
         if message.role == "system":
             blocks_tokens = max(blocks_tokens, anthropic)
-        anthropic, gemini = blocks_tokens or anthropic, contents or gemini
+        anthropic = blocks_tokens or anthropic
+        gemini = contents or gemini
     if not optional:
         return TokenSize(openai, anthropic, gemini)
     blocks = ",".join(_block(part) for part in optional)
     reasoning = _reasoning_tokens(message, counter)
     # Next to a note, OpenAI's format has blocks instead of a plain string.
     texts = sum(isinstance(part, (Text, Note)) for part in parts)
-    block = _BLOCK if texts == 1 and any(isinstance(part, Note) for part in optional) else 0
+    block = 0
+    if texts == 1 and any(isinstance(part, Note) for part in optional):
+        block = _BLOCK
     return TokenSize(openai, anthropic, gemini, max(counter.count(blocks), reasoning) + _SLACK + block)
 
 
@@ -117,7 +120,9 @@ def _reasoning_tokens(message: Message, counter: TokenCounter) -> int:
     """Return the count of a chat completion's fields with thinking; encrypted text counts by its length."""
     text = reasoning_json(message)
     sealed = sum(len(match[0]) for match in _BASE64.finditer(text))
-    return counter.count(_BASE64.sub("", text)) - (-sealed // _SEALED_CHARS_PER_TOKEN) if text else 0
+    if text:
+        return counter.count(_BASE64.sub("", text)) - (-sealed // _SEALED_CHARS_PER_TOKEN)
+    return 0
 
 
 def text_tokens_json(text: str, counter: TokenCounter) -> int:
@@ -187,8 +192,15 @@ def _openai(role: str, parts: tuple[Part, ...]) -> str:
     if content or calls or not results:
         texts = [part.text for part in parts if isinstance(part, (Text, Note))]
         is_plain = len(texts) == len(content) == 1
-        body = _string(texts[0]) if is_plain else f"[{','.join(content)}]" if content else "null"
-        tool_calls = f',"tool_calls":[{",".join(calls)}]' if calls else ""
+        if is_plain:
+            body = _string(texts[0])
+        elif content:
+            body = f"[{','.join(content)}]"
+        else:
+            body = "null"
+        tool_calls = ""
+        if calls:
+            tool_calls = f',"tool_calls":[{",".join(calls)}]'
         messages.append(f'{{"role":"{role}","content":{body}{tool_calls}}}')
     return ",".join(messages)
 
@@ -272,7 +284,9 @@ def _result_text(result: ToolResult) -> str:
 
 def _object(arguments: str) -> str:
     """Return arguments as a body has them: the object, or any other text wrapped in one."""
-    return arguments if arguments.lstrip().startswith("{") else f'{{"_unparsed":{_string(arguments)}}}'
+    if arguments.lstrip().startswith("{"):
+        return arguments
+    return f'{{"_unparsed":{_string(arguments)}}}'
 
 
 def _non_text_tokens(part: Part) -> int:

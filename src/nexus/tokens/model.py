@@ -78,7 +78,9 @@ class Model(Struct, frozen=True):
 
     def for_counter(self, counter: str) -> Model:
         """Return the model, without its rates for content if this counter does not count base tokens."""
-        return self if counter.startswith(BASE_COUNTER) else msgspec.structs.replace(self, content=None)
+        if counter.startswith(BASE_COUNTER):
+            return self
+        return msgspec.structs.replace(self, content=None)
 
 
 class ModelEntry(Struct, frozen=True, forbid_unknown_fields=True):
@@ -112,7 +114,9 @@ def resolve(name: str, overrides: Mapping[str, Override] | None = None) -> Model
     for spelling in all_spellings(name) if overrides else ():
         for key, entry in (overrides or {}).items():
             if key.strip().lower() == spelling:
-                return entry if isinstance(entry, Model) else _overridden(name, key, entry)
+                if isinstance(entry, Model):
+                    return entry
+                return _overridden(name, key, entry)
     return _resolve(name)
 
 
@@ -137,7 +141,9 @@ def retirement_date(model: Model) -> str:
     The dates of Bedrock, Vertex and other routes are their own.
     """
     row = model_rows().get(model.matched.lower())
-    return row.retires if row is not None and row.provider == model.provider and not model.warning else ""
+    if row is not None and row.provider == model.provider and not model.warning:
+        return row.retires
+    return ""
 
 
 def newest_like(model: Model) -> str:
@@ -146,13 +152,15 @@ def newest_like(model: Model) -> str:
     `claude-opus-5-5` for `claude-opus-4-8`. Models that have an announced end, dated names and previews do not count.
     """
     name, version = _without_version(model.matched)
-    newest, newest_version = "", version
+    newest = ""
+    newest_version = version
     for row in model_table().models:
         is_plain = strip_date(row.name) == row.name and not row.retires and row.provider == model.provider
         if is_plain:
             other, other_version = _without_version(row.name)
             if other == name and other_version > newest_version:
-                newest, newest_version = row.name, other_version
+                newest = row.name
+                newest_version = other_version
     return newest
 
 
@@ -219,7 +227,9 @@ def providers_of(name: str, home: str, vendor: str) -> tuple[str, ProviderFormat
     name = name.strip().lower()
     if is_bedrock(name) or name.startswith("arn:aws:bedrock"):
         return "bedrock", provider_format
-    route = provider_table().routes.get(name.split("/", 1)[0]) if "/" in name else None
+    route = None
+    if "/" in name:
+        route = provider_table().routes.get(name.split("/", 1)[0])
     if route:
         return route.provider, route.provider_format or provider_format
     if "@" in name or name.startswith("projects/"):
@@ -249,12 +259,14 @@ def find_row(name: str) -> tuple[ModelRow | None, str]:
         facts = f"taken for {row.name} ({row.context:,} tokens)"
         return row, f"model {name!r} is not in the snapshot of {snapshot_date()}: {facts} {REMEDY}"
 
-    rows, aliases = model_rows(), model_table().aliases
+    rows = model_rows()
+    aliases = model_table().aliases
     names = spellings(name)
     for spelling in names:
         if row := row_of(spelling):
             return row, ""
-    plain, moving = names[-1], True
+    plain = names[-1]
+    moving = True
     while (shorter := strip_date(plain)) != plain:
         moving = moving and plain.removeprefix(shorter) in MOVING
         plain = shorter
@@ -309,7 +321,10 @@ def _prices(row: PriceRow | None) -> Prices | None:
     if row is None:
         return None
     read = row.input if row.cache_read is None else row.cache_read
-    write = row.input if row.cache_write is None else row.cache_write
+    if row.cache_write is None:
+        write = row.input
+    else:
+        write = row.cache_write
     return Prices(row.input, row.output, read, write, write if row.cache_write_1h is None else row.cache_write_1h)
 
 

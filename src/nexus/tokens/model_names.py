@@ -38,7 +38,9 @@ def strip_date(name: str) -> str:
 def split_window(name: str) -> tuple[str, int]:
     """Return the name, and the window in tokens that it asks for: 1,000,000 for `claude-opus-4-8[1m]`, 0 for none."""
     match = _SIZED.fullmatch(name)
-    return (match["name"], int(match["millions"]) * 1_000_000) if match else (name, 0)
+    if match:
+        return (match["name"], int(match["millions"]) * 1_000_000)
+    return (name, 0)
 
 
 def is_bedrock(name: str) -> bool:
@@ -51,7 +53,9 @@ def _without_bedrock(name: str) -> str:
     if not match:
         return name
     # Bedrock's `deepseek.r1` repeats no maker; every other maker's model names begin with their own name.
-    return f"deepseek-{match['model']}" if match["maker"] == "deepseek" else match["model"]
+    if match["maker"] == "deepseek":
+        return f"deepseek-{match['model']}"
+    return match["model"]
 
 
 def _without_version(name: str) -> str:
@@ -64,7 +68,9 @@ def _without_tuning(name: str) -> str:
 
 
 def _without_tag(name: str) -> str:
-    return name if name.startswith("ft:") else name.split(":", 1)[0]
+    if name.startswith("ft:"):
+        return name
+    return name.split(":", 1)[0]
 
 
 def _claude(name: str) -> str:

@@ -31,7 +31,8 @@ MAX_PIECE_BYTES = 100
 MAX_FILE_BYTES = 8_000_000
 SHA256_BYTES = 32
 
-_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_UPPER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"
+_LOWER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 _ENDING = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
 _PIECES = (
     rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_ENDING}|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_ENDING}"
@@ -54,7 +55,9 @@ class StartingCounter:
 
     def __init__(self, toktok: ToktokCounter, folder: Path) -> None:
         self.name: str = toktok.name
-        self._toktok, self._folder, self._chars = toktok, folder, 0
+        self._toktok = toktok
+        self._folder = folder
+        self._chars = 0
 
     def build(self) -> None:
         """Build toktok's vocabulary now (half a second), so that no later call does."""
@@ -67,7 +70,8 @@ class StartingCounter:
         if self._chars > MAX_CHARS or not self._ranks or not _is_unambiguous(text):
             self._chars = MAX_CHARS  # toktok's vocabulary is built now, so that it counts the rest
             return self._toktok.count(text)
-        total, ranks = 0, self._ranks
+        total = 0
+        ranks = self._ranks
         for piece in self._pattern.findall(text):
             data = piece.encode()
             if data in ranks:
@@ -102,7 +106,9 @@ class StartingCounter:
 def starting_counter(folder: Path) -> TokenCounter:
     """Return the process's counter with a vocabulary in this folder; without toktok, the best other one."""
     counter = get_counter()
-    return StartingCounter(counter, folder) if isinstance(counter, ToktokCounter) else counter
+    if isinstance(counter, ToktokCounter):
+        return StartingCounter(counter, folder)
+    return counter
 
 
 def _is_unambiguous(text: str) -> bool:

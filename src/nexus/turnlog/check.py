@@ -99,7 +99,10 @@ class _Track(Struct):
             self.turns = (expected[0], turn)
         self.unanswered = role == "user" or (self.unanswered and not rises)
         if at_us is not None:
-            self.at_us = at_us if self.at_us is None else max(self.at_us, at_us)
+            if self.at_us is None:
+                self.at_us = at_us
+            else:
+                self.at_us = max(self.at_us, at_us)
 
 
 def read_text(path: Path) -> tuple[str, bool]:
@@ -155,8 +158,12 @@ def read_entries(text: str) -> Iterator[ReadEntry]:
         turn = _number(fields.get("turn", ""))
         timestamp = string_of(fields.get("timestamp", ""))
         role = string_of(fields.get("role", ""))
-        at_us = times.parse_time(timestamp) if timestamp is not None else None
-        content = bare_content(fields["content"]) if "content" in fields else None
+        at_us = None
+        if timestamp is not None:
+            at_us = times.parse_time(timestamp)
+        content = None
+        if "content" in fields:
+            content = bare_content(fields["content"])
         extra = fields.get(EXTRA, "")
         reasons = [*_fields(pairs, index, turn, timestamp, role), *track.add(index, turn, at_us, role)]
         if timestamp is not None and at_us is None:
@@ -211,7 +218,9 @@ def _content_members(role: str, content: Members, extra: str) -> Iterator[tuple[
     fields = dict(content)
     if len(fields) < len(content):
         yield 2, "name repeated in `content`"
-    tool = string_of(fields.get("toolCall", "")) if role == "assistant" else None
+    tool = None
+    if role == "assistant":
+        tool = string_of(fields.get("toolCall", ""))
     if role == "assistant" and not fields.keys() & {"toolCall", "text"}:
         yield 2, "`content` without `toolCall` or `text`"
     for name in _REQUIRED.get(POST if tool == POST else role, ()):
@@ -256,4 +265,6 @@ def _number(text: str) -> int | None:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}…"
+    if len(text) <= SHOWN_CHARS:
+        return text
+    return f"{text[:SHOWN_CHARS]}…"

@@ -63,7 +63,9 @@ def unit_lines(unit: Unit, entries: Iterable[LogEntry], *, signs: Signs = EMOJI,
 def checkpoint_line(entry: Entry, kinds: Mapping[object, str], *, signs: Signs = EMOJI, place: str = "") -> str:
     """Return the line of an entry apart from its messages; empty for most. Arguments as of `checkpoint_text`."""
     text = checkpoint_text(entry, kinds)
-    return f"{signs.rule} {place}{text} {signs.rule}" if text else ""
+    if text:
+        return f"{signs.rule} {place}{text} {signs.rule}"
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,18 +123,25 @@ class _Display:
     def _result(self, part: Part, place: MessageRef) -> Iterator[str]:
         if not isinstance(part, ToolResult):
             return part_lines(part)
-        at = f" (entry {place.seq}.{place.ord})" if self.numbered else ""
+        at = ""
+        if self.numbered:
+            at = f" (entry {place.seq}.{place.ord})"
         return result_lines(part, place=at, branch=self.signs.branch, dots=self.signs.dots, full=self.full)
 
     def _entry(self, unit: Unit, entry: LogEntry) -> Iterator[str]:
         signs = self.signs
-        place = f"entry {unit.place.seq}.{unit.place.ord}" if self.numbered else ""
+        place = ""
+        if self.numbered:
+            place = f"entry {unit.place.seq}.{unit.place.ord}"
         bare = parse_bare(entry.role, entry.content)
         if entry.role == "system":
             yield from self._system(bare.text, f" [{place}]" if place else "")
             return
         fields = {} if isinstance(entry.content, str) else dict(entry.content)
-        turn = f"[Turn {entry.turn}, {place}]" if place else f"[Turn {entry.turn}]"
+        if place:
+            turn = f"[Turn {entry.turn}, {place}]"
+        else:
+            turn = f"[Turn {entry.turn}]"
         if entry.role == "user":
             user = string_of(fields.get("userid", "")) or ""
             yield f"{signs.user}User {printable(user)} {turn}"

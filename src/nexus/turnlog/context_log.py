@@ -131,7 +131,9 @@ def _entry_with_mark(line: str) -> LogEntry | None:
         return None
     extra = dict(members(line) or ()).get(EXTRA, "")
     mark = dict(members(extra) or ()).get("mark", "")
-    return replace(entry, extra={"mark": string_of(mark)}) if mark else entry
+    if mark:
+        return replace(entry, extra={"mark": string_of(mark)})
+    return entry
 
 
 def _facts(entry: LogEntry) -> dict[str, Any]:

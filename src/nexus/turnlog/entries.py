@@ -158,9 +158,14 @@ def entry_text(entry: LogEntry) -> str:
     """Return the entry as the text of a JSON object without spaces."""
     if entry.written:
         return entry.written
-    content = json_string(entry.content) if isinstance(entry.content, str) else object_text(entry.content)
+    if isinstance(entry.content, str):
+        content = json_string(entry.content)
+    else:
+        content = object_text(entry.content)
     fields = {"index": entry.index, "turn": entry.turn, "timestamp": entry.timestamp, "role": entry.role}
-    extra = f',"{EXTRA}":{value_text(entry.extra)}' if entry.extra else ""
+    extra = ""
+    if entry.extra:
+        extra = f',"{EXTRA}":{value_text(entry.extra)}'
     return f'{value_text(fields)[:-1]},"content":{content}{extra}}}'
 
 

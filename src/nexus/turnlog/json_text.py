@@ -100,7 +100,9 @@ def members(text: str) -> Members | None:
             at = _after_space(text, at + 1) if sign == "," else at
     except UnreadableFile:
         return None
-    return tuple(pairs) if _after_space(text, at + 1) == len(text) else None
+    if _after_space(text, at + 1) == len(text):
+        return tuple(pairs)
+    return None
 
 
 def shallow_members(text: str) -> Members | None:
@@ -123,7 +125,9 @@ def shallow_members(text: str) -> Members | None:
 
 def minified(text: str) -> str:
     """Return JSON text without the spaces between its tokens."""
-    return "".join(_TOKEN.findall(text)) if _SPACED.search(text) else text
+    if _SPACED.search(text):
+        return "".join(_TOKEN.findall(text))
+    return text
 
 
 def canonical(text: str) -> str:
@@ -154,7 +158,9 @@ def value_text(value: Any) -> str:
 
 def escape_surrogates(text: str) -> str:
     """Return JSON text with lone surrogates, which occur in strings only, as escapes."""
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+    if text.isascii():
+        return text
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def indent(text: str, level: int = 0) -> Iterator[str]:

@@ -342,7 +342,9 @@ def _matched(place: _Place, entry: Entry, logged: list[JsonItem] | None) -> _Pla
 
 def _system_entry(item: JsonItem) -> LogEntry | None:
     entry = parse_entry_line(item.text)
-    return entry if entry is not None and entry.role == "system" else None
+    if entry is not None and entry.role == "system":
+        return entry
+    return None
 
 
 def _prompt_entry(item: JsonItem) -> LogEntry | None:

@@ -97,7 +97,9 @@ class Log(PathFormat):
     def position_at(self, place: MessageRef) -> Position:
         """Return the position of a message's first entry, or of the next message's if it has none."""
         index = bisect_left(self._places, place)
-        return self._positions[index] if index < len(self._places) else self._next
+        if index < len(self._places):
+            return self._positions[index]
+        return self._next
 
     def follow(self, reading: LedgerView, /) -> LedgerView:
         """Return the view of the path with its entries rendered, after reading up to its head."""
@@ -228,7 +230,9 @@ def _unformatted_part(part: Part) -> Part:
     match part:
         case Note(text=text):
             note = parse_note_line(text)
-            return part if note is None else replace(part, text=note[1])
+            if note is None:
+                return part
+            return replace(part, text=note[1])
         case Text(text=text):
             entry = parse_entry_text(text)
             return part if entry is None else Text(entry)

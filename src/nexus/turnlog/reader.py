@@ -214,7 +214,9 @@ def _unit(group: list[ReadEntry], log: _Log) -> Unit | None:
         at_ms = results[0].at_ms or _at_ms(first)
         return Unit("results", results=results, at_ms=at_ms, facts=_facts(first, log.at))
     if "mark" in extra:
-        return None if more else _checkpoint(first, extra, results, log)
+        if more:
+            return None
+        return _checkpoint(first, extra, results, log)
     return _message_unit(group, results, log.at)
 
 
@@ -252,7 +254,9 @@ def _message_unit(group: list[ReadEntry], results: tuple[Message, ...], at: Posi
         if entry_parts is None:
             return None
         parts.extend(entry_parts)
-    message = message_with(object_of(first.extra), plain, tuple(parts)) if plain else None
+    message = None
+    if plain:
+        message = message_with(object_of(first.extra), plain, tuple(parts))
     if message is None:
         return None
     facts = _facts(first, at)
@@ -316,7 +320,9 @@ def _index(entry: ReadEntry, expected: int) -> int:
 
 
 def _at_ms(entry: ReadEntry) -> int:
-    return entry.at_us // 1_000 if entry.at_us is not None else 0
+    if entry.at_us is not None:
+        return entry.at_us // 1_000
+    return 0
 
 
 def is_entry(message: Mapping[str, Any]) -> bool:

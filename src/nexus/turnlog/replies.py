@@ -78,7 +78,9 @@ def _reply_entry(text: str) -> LogEntry | None:
     texts = {name: string_of(fields[name]) for name in ("toolCall", "text", "reasoning") if name in fields}
     tool = texts.get("toolCall", POST)
     is_complete = bool(tool) and None not in texts.values() and (tool != POST or "text" in texts)
-    return entry if is_complete and len(fields) == len(entry.content) else None
+    if is_complete and len(fields) == len(entry.content):
+        return entry
+    return None
 
 
 def parts_of_entries(
@@ -92,7 +94,10 @@ def parts_of_entries(
         bare = parse_bare("assistant", entry.content)
         call = None
         if bare.tool and (bare.tool != POST or is_offered(POST)):
-            call = next(remaining, None) if real else _new_call(bare, is_offered, f"{calls}_{number}")
+            if real:
+                call = next(remaining, None)
+            else:
+                call = _new_call(bare, is_offered, f"{calls}_{number}")
             if call is None or call.name != bare.tool:
                 return ()
         reasoning = bare.reasoning

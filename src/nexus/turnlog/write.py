@@ -129,7 +129,9 @@ def _checkpoint_unit(entry: Entry, undone: Collection[int]) -> Unit | None:
     if entry.kind != "compaction" or entry.seq in undone:
         return None
     first = body.get("first_kept", 0)
-    kept_ref = MessageRef(first, body.get("kept_ord", 0)) if 0 < first <= entry.seq else None
+    kept_ref = None
+    if 0 < first <= entry.seq:
+        kept_ref = MessageRef(first, body.get("kept_ord", 0))
     tokens = body.get("tokens_before")
     about: dict[str, Any] = {"trigger": str(body.get("trigger") or "manual")}
     if type(tokens) is int and tokens:
@@ -147,7 +149,9 @@ def _checkpoint_unit(entry: Entry, undone: Collection[int]) -> Unit | None:
 
 def _facts(entry: Entry) -> dict[str, Any]:
     facts = entry.body.get(FACTS)
-    return cast("dict[str, Any]", facts) if isinstance(facts, dict) else {}
+    if isinstance(facts, dict):
+        return cast("dict[str, Any]", facts)
+    return {}
 
 
 def log_entries(entries: Iterable[Entry], undone: Collection[int] = ()) -> Iterator[LogEntry]:
@@ -179,7 +183,10 @@ def strict_entries(entries: Iterable[LogEntry], omitted: Counter[str]) -> Iterat
     """Yield the entries in the printed form alone, and count the omitted details in `omitted`."""
     for entry in entries:
         # Text of another program stays, unless it contains the extra key.
-        written = "" if f'"{EXTRA}"' in entry.written else entry.written
+        if f'"{EXTRA}"' in entry.written:
+            written = ""
+        else:
+            written = entry.written
         printed = replace(entry, extra={}, written=written)
         omitted += omitted_details(entry.extra)
         if entry.written != printed.written:
@@ -220,7 +227,9 @@ def _position_after_entry(entry: LogEntry, at: Position) -> Position:
     is_marked = "mark" in entry.extra
     instructions = at.instructions
     if instructions is None:
-        instructions = entry.content if isinstance(entry.content, str) and not is_marked else NO_SYSTEM
+        instructions = NO_SYSTEM
+        if isinstance(entry.content, str) and not is_marked:
+            instructions = entry.content
     return Position(
         entry.index + 1,
         entry.turn,
@@ -280,13 +289,17 @@ def _needs_system(unit: Unit, at: Position) -> bool:
 def _index(unit: Unit, at: Position) -> int:
     """Return the index of the unit's first entry: the imported one, if it is not taken."""
     index = unit.facts.get("index")
-    return index if type(index) is int and index >= at.index else at.index
+    if type(index) is int and index >= at.index:
+        return index
+    return at.index
 
 
 def _time_us(unit: Unit, at: Position) -> tuple[int, str]:
     """Return the unit's time in microseconds, never before the previous entry's, and its text in an imported file."""
     imported = unit.facts.get("timestamp")
-    at_us = times.parse_time(imported) if isinstance(imported, str) else None
+    at_us = None
+    if isinstance(imported, str):
+        at_us = times.parse_time(imported)
     if isinstance(imported, str) and at_us is not None and (at.at_us is None or at_us >= at.at_us):
         return at_us, imported
     unit_ms = (unit.message.at_ms if unit.message else 0) or unit.at_ms
@@ -342,7 +355,9 @@ def _imported_entry(unit: Unit, message: Message, at: Position) -> LogEntry | No
     bare = parse_bare(log_role, content)
     plain = message_of(log_role, bare, at.index, (at.at_us or 0) // 1_000)
     # Earlier imports took the time before a user's words for a part of them.
-    without_note = with_parts(plain, (Text(bare.text),)) if log_role == "user" else plain
+    without_note = plain
+    if log_role == "user":
+        without_note = with_parts(plain, (Text(bare.text),))
     log_turn = at.turn + (log_role == "assistant" and at.role == "user")
     timestamp = string_of(fields.get("timestamp", ""))
     if message not in (plain, without_note) or turn != str(log_turn):

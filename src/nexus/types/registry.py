@@ -84,7 +84,10 @@ class Registry(Mapping[str, T], Generic[T]):
 
 def _qualified_name(definition: object) -> str:
     """Return module and name of a function, or of an object's class."""
-    function_or_type = definition if hasattr(definition, "__qualname__") else type(definition)
+    if hasattr(definition, "__qualname__"):
+        function_or_type = definition
+    else:
+        function_or_type = type(definition)
     return f"{function_or_type.__module__}.{getattr(function_or_type, '__qualname__', '')}"
 
 

@@ -105,7 +105,10 @@ def checked_settings(settings: Settings) -> Settings:
     for name, allowed in CHOICES.items():
         value = getattr(settings, name)
         if value not in allowed:
-            actual = repr(value)[:80] if isinstance(value, str) else f"a value of type {type(value).__name__}"
+            if isinstance(value, str):
+                actual = repr(value)[:80]
+            else:
+                actual = f"a value of type {type(value).__name__}"
             raise BadSetting(f"{name} is one of {', '.join(map(repr, allowed))}, not {actual}")
     try:
         plain = replace(settings, user_profile={}, blocks={}).with_model_settings({})

@@ -43,4 +43,6 @@ def _levels(arguments: str) -> int:
 
 def sanitize_text(text: str) -> str:
     """Return the text with lone surrogates, which are not valid UTF-8, as U+FFFD."""
-    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
+    if text.isascii():
+        return text
+    return _SURROGATE.sub("\ufffd", text)

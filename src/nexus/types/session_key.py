@@ -79,7 +79,9 @@ def check(label: str, role: AgentRole) -> None:
     session_key = parse(label)
     if session_key is not None and role not in ROLES_BY_KIND[session_key.kind]:
         fitting = " or ".join(ROLES_BY_KIND[session_key.kind])
-        remedy = "name its own session, for example 'worker:report-1'" if role == "worker" else "name another session"
+        remedy = "name another session"
+        if role == "worker":
+            remedy = "name its own session, for example 'worker:report-1'"
         raise BadSetting(
             f"role '{role}' not admitted in session {label!r}: sessions '{session_key.kind}:' are for {fitting} ({remedy})",
             code="bad_session_key",

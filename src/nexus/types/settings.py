@@ -229,7 +229,9 @@ def is_neutral(config: Mapping[str, Any]) -> bool:
 
 def extra_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of a request's settings that has the provider's own names."""
-    return dict(config[EXTRA]) if is_neutral(config) else dict(config)
+    if is_neutral(config):
+        return dict(config[EXTRA])
+    return dict(config)
 
 
 def with_neutral_names(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -260,8 +262,13 @@ def with_output_limit(config: Mapping[str, Any], tokens: int) -> dict[str, Any]:
     extra = extra_settings(config)
     if name := next((name for name in _OUTPUT_NAMES if name in extra), ""):
         extra[name] = tokens
-        return {**config, EXTRA: extra} if is_neutral(config) else extra
-    neutral = dict(config) if is_neutral(config) else {EXTRA: extra}
+        if is_neutral(config):
+            return {**config, EXTRA: extra}
+        return extra
+    if is_neutral(config):
+        neutral = dict(config)
+    else:
+        neutral = {EXTRA: extra}
     return {**neutral, "max_tokens": tokens}
 
 
@@ -285,7 +292,10 @@ def check_settings(config: Mapping[str, Any]) -> None:
         expected = _EXPECTED.get(name)
         if expected is None:
             close = get_close_matches(name[:80], _EXPECTED, 1)
-            hint = f"did you mean {close[0]!r}?" if close else f"available: {', '.join(_EXPECTED)}"
+            if close:
+                hint = f"did you mean {close[0]!r}?"
+            else:
+                hint = f"available: {', '.join(_EXPECTED)}"
             raise BadSetting(f"setting {name!r} unknown ({hint} A provider's own settings go into 'extra')")
         if not _is_valid(name, value):
             raise BadSetting(f"setting {name!r} is {value!r}: expected {expected}")
@@ -328,4 +338,6 @@ def stop_texts(stop: object) -> list[Any]:
     """Return the texts at which a reply ends as a list; empty for a value that is none."""
     if isinstance(stop, str):
         return [stop]
-    return list(cast("Sequence[Any]", stop)) if isinstance(stop, Sequence) else []
+    if isinstance(stop, Sequence):
+        return list(cast("Sequence[Any]", stop))
+    return []

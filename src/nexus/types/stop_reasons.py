@@ -51,4 +51,6 @@ _NEUTRAL = {provider_reason: reason for reason, words in _WORDS.items() for prov
 def stop_reason(reason: str, *, has_calls: bool = False) -> str:
     """Return the neutral word for a provider's or a neutral one. Not all providers report calls: pass `has_calls`."""
     reason = _NEUTRAL.get(reason.lower(), reason)
-    return "tool_use" if has_calls and reason == "end_turn" else reason
+    if has_calls and reason == "end_turn":
+        return "tool_use"
+    return reason

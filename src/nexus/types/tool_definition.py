@@ -93,7 +93,9 @@ def _key(definition: Mapping[str, Any]) -> str:
     """Return the key that tools of one name share. A typed tool without a name is another one than a function of that name."""
     form = own_form(definition)
     is_nameless = bool(form.type_name) and not isinstance(form.fields.get("name"), str)
-    return f"{definition_name(definition)}:typed" if is_nameless else _full_name(definition)
+    if is_nameless:
+        return f"{definition_name(definition)}:typed"
+    return _full_name(definition)
 
 
 def _full_name(definition: Mapping[str, Any]) -> str:
@@ -142,7 +144,9 @@ def definition_name(definition: object) -> str:
     """Return the name in a definition of one tool, shortened; empty if it has none."""
     fields = mapping(definition)
     function = fields.get("function")
-    inner = cast("Mapping[str, Any]", function) if isinstance(function, Mapping) else fields
+    inner = fields
+    if isinstance(function, Mapping):
+        inner = cast("Mapping[str, Any]", function)
     name = inner.get("name")
     if isinstance(name, str):
         return sanitize_text(name[:80])
@@ -157,7 +161,9 @@ def read_definition(definition: Mapping[str, Any]) -> Iterator[tuple[str, str, M
             yield form.type_name, str(form.fields.get("description") or ""), {}
             continue
         function: Mapping[str, Any] = function_schema(single)
-        name = function.get("name") if isinstance(function, Mapping) else None
+        name = None
+        if isinstance(function, Mapping):
+            name = function.get("name")
         if not isinstance(name, str) or not _NAME.match(name):
             text = f"tool definition {str(definition)[:80]!r} needs a name of letters, digits, '_' and '-', at most 64"
             raise BadTool(text)
@@ -194,7 +200,10 @@ def _without_marks(value: object) -> object:
 def _parameters(name: str, function: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
     """Return the schema of a tool's parameters as providers accept it, and a note on parts that it cannot express."""
     declared: object = next(filter(None, map(function.get, SCHEMA_KEYS)), None)
-    fields = cast("Mapping[str, Any]", declared) if isinstance(declared, Mapping) else {"properties": declared}
+    if isinstance(declared, Mapping):
+        fields = cast("Mapping[str, Any]", declared)
+    else:
+        fields = {"properties": declared}
     properties: Any = fields.get("properties") or {}
     required: Any = fields.get("required") or ()
     is_list = isinstance(properties, (list, tuple)) and all(map(_has_name, cast("Sequence[object]", properties)))
@@ -397,7 +406,9 @@ def _sendable(value: Any) -> Any:
         return {str(key): _sendable(items[key]) for key in items}
     if isinstance(value, (list, tuple)):
         return [_sendable(item) for item in cast("Sequence[Any]", value)]
-    return sanitize_text(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return sanitize_text(value)
+    return value
 
 
 def _sorted(value: Any) -> Any:
@@ -406,4 +417,6 @@ def _sorted(value: Any) -> Any:
         return {str(key): _sorted(items[key]) for key in sorted(items, key=str)}
     if isinstance(value, (list, tuple)):
         return [_sorted(item) for item in cast("Sequence[Any]", value)]
-    return sanitize_text(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return sanitize_text(value)
+    return value

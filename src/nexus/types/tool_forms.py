@@ -50,7 +50,9 @@ class OwnForm(Struct, frozen=True):
 
 def mapping(value: object) -> Mapping[str, Any]:
     """Return the value if it is a mapping, else an empty one."""
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+    if isinstance(value, Mapping):
+        return cast("Mapping[str, Any]", value)
+    return {}
 
 
 def split_tools(definition: Mapping[str, Any]) -> Iterator[object]:
@@ -80,7 +82,9 @@ def own_form(definition: Mapping[str, Any]) -> OwnForm:
         provider = "openai"
     elif "input_schema" in fields or kind == "custom":
         provider = "anthropic"
-    inner = cast("Mapping[str, Any]", function) if isinstance(function, Mapping) else fields
+    inner = fields
+    if isinstance(function, Mapping):
+        inner = cast("Mapping[str, Any]", function)
     more = {key: inner[key] for key in FUNCTION_FIELDS[provider] if inner.get(key) not in (None, False, [])}
     return OwnForm(provider, more) if more else OwnForm()
 
@@ -99,7 +103,9 @@ def _typed_form(fields: dict[str, Any]) -> OwnForm | None:
         return None
     ((key, value),) = fields.items()
     name = _snake(key)
-    return OwnForm("gemini", {name: value}, name) if name in _GEMINI_TOOLS else None
+    if name in _GEMINI_TOOLS:
+        return OwnForm("gemini", {name: value}, name)
+    return None
 
 
 def _is_function(fields: Mapping[str, Any]) -> bool:

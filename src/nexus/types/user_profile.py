@@ -38,7 +38,9 @@ def user_profile_text(profile: object) -> tuple[str, str]:
 
 
 def _field(value: object, name: str) -> Any:
-    return cast("Mapping[str, Any]", value).get(name) if isinstance(value, Mapping) else None
+    if isinstance(value, Mapping):
+        return cast("Mapping[str, Any]", value).get(name)
+    return None
 
 
 def _is_empty(value: object) -> bool:

@@ -48,7 +48,10 @@ def check_options(function: str, options: Mapping[str, object], kind: type, othe
         names = [*kind.__annotations__, *others.split()]
         # Swapped letters first: `modle` is `model`, although `mode` is nearer.
         close = [name for name in names if sorted(name) == sorted(wrong)] or get_close_matches(wrong[:80], names, 1)
-        hint = f"did you mean {close[0]!r}?" if close else f"its arguments: {', '.join(sorted(names))}"
+        if close:
+            hint = f"did you mean {close[0]!r}?"
+        else:
+            hint = f"its arguments: {', '.join(sorted(names))}"
         raise BadSetting(f"{function}() has no argument {wrong!r} ({hint})", code="unknown_argument")
 
 
@@ -162,7 +165,9 @@ def _clean(value: Any) -> Any:
         return [_clean(item) for item in cast("list[Any]", value)]
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{value} is not a JSON number")
-    return sanitize_text(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return sanitize_text(value)
+    return value
 
 
 def repair_json(body: bytes, *, nan_as_null: bool = False) -> bytes:

@@ -49,7 +49,9 @@ def attachment_from_file(
     """
     data = read_file(path, MAX_BYTES, inside=inside)
     # Without a byte order mark, UTF-16 cannot be told from other encodings.
-    encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    encoding = "utf-8-sig"
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        encoding = "utf-16"
     try:
         decoded = data.decode(encoding).replace("\r\n", "\n")
     except UnicodeDecodeError as error:
@@ -67,11 +69,15 @@ def attachment_from_file(
         numbers = (first, last) if lines else (0, 0)
         return Attachment(str(path), text.rstrip("\n"), *numbers), None
     # As many complete lines as fit; of a single longer line, its beginning.
-    count, chars = 0, 0
+    count = 0
+    chars = 0
     while count < len(selected) and chars + len(selected[count]) <= max_chars:
         chars += len(selected[count])
         count += 1
-    short = "".join(selected[:count]) if count else selected[0][:max_chars]
+    if count:
+        short = "".join(selected[:count])
+    else:
+        short = selected[0][:max_chars]
     omitted = len(text) - len(short)
     notice = f"[{omitted:,} more characters of {path} left out (cap {max_chars:,}); read the file for the rest]"
     warning = ContextWarning(str(path), f"{omitted:,} of {len(text):,} characters omitted (cap: {max_chars:,})")
@@ -125,7 +131,9 @@ def read_image(
         data = read_file(path, config.max_bytes, inside=inside)
     except UnreadableFile as error:
         raise UnreadableFile(str(error), code="bad_image") from error
-    info = resolve(model) if model and not config.longest_edge else None
+    info = None
+    if model and not config.longest_edge:
+        info = resolve(model)
 
     def fits(width: int, height: int) -> tuple[int, int]:
         if info is not None and has_image_rules(info.vendor):
@@ -162,7 +170,10 @@ def media_parts(
 
     With `inside`, files have to be in the workspace.
     """
-    root = workspace.files.root if workspace.files is not None else Path.cwd()
+    if workspace.files is not None:
+        root = workspace.files.root
+    else:
+        root = Path.cwd()
     images, warnings = images_of(paths, model=model, config=workspace.config.images, inside=root if inside else None)
     # The model reads the warnings as notes, so the texts of UnreadableFile keep their bytes.
     notes = [
@@ -196,4 +207,6 @@ def with_image_sizes(message: Message) -> Message:
             parts.append(replace(part, content=tuple(content)))
         else:
             parts.append(part)
-    return message if tuple(parts) == message.parts else with_neutral_parts(message, parts)
+    if tuple(parts) == message.parts:
+        return message
+    return with_neutral_parts(message, parts)

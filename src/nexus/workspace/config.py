@@ -55,7 +55,8 @@ class SettingsFile:
 
     def text(self) -> str | None:
         """Return the whole text, or None without a file. Raises OSError, or ValueError for a text that is not UTF-8."""
-        path, base = self.path, None
+        path = self.path
+        base = None
         if self.inside is not None:
             base = self.inside.resolve()
             try:
@@ -104,7 +105,9 @@ def describe_error(error: OSError | ValueError) -> str:
     """Return the text of an error of `SettingsFile.text`, without the file's name."""
     if isinstance(error, UnicodeDecodeError):
         return f"not UTF-8 (byte {error.start:,})"
-    return error.strerror or str(error) if isinstance(error, OSError) else str(error)
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return str(error)
 
 
 class McpServer(Struct, frozen=True):
@@ -145,12 +148,18 @@ def read_servers(files: Iterable[SettingsFile]) -> tuple[tuple[McpServer, ...], 
         try:
             text = file.text()
             data: Any = parse_json(text) if text is not None else None
-            entries = cast("dict[str, Any]", data).get("mcpServers") if isinstance(data, dict) else None
-            problem = "" if text is None or isinstance(entries, dict) else 'object "mcpServers" missing'
+            entries = None
+            if isinstance(data, dict):
+                entries = cast("dict[str, Any]", data).get("mcpServers")
+            problem = 'object "mcpServers" missing'
+            if text is None or isinstance(entries, dict):
+                problem = ""
         except (OSError, UnicodeDecodeError) as error:
-            entries, problem = None, describe_error(error)
+            entries = None
+            problem = describe_error(error)
         except ValueError as error:
-            entries, problem = None, f"not JSON: {error}"
+            entries = None
+            problem = f"not JSON: {error}"
         if problem:
             warnings.append(ContextWarning(file.origin, f"omitted: {problem}"))
         if not isinstance(entries, dict):
@@ -180,7 +189,9 @@ def _server(name: str, entry: Any, file: SettingsFile) -> McpServer | str:
         server = msgspec.convert(values, McpServer)
     except ValueError as error:
         return str(error)
-    return 'needs either "command" or "url"' if bool(server.command) == bool(server.url) else server
+    if bool(server.command) == bool(server.url):
+        return 'needs either "command" or "url"'
+    return server
 
 
 VARIABLES = {"NEXUS_MODEL": "model", "NEXUS_TIMEZONE": "timezone", "NEXUS_PERSONA": "persona"}
@@ -251,7 +262,8 @@ def read_configuration(
                 merged[key], origins[key] = value, file.origin
             elif value != merged[key]:
                 why = _REASONS.get(ALLOWED.get(key, ""), "only the user's own file sets it")
-                why = _untrusted_model(file, folders, value, own_model) if key == "model" else why
+                if key == "model":
+                    why = _untrusted_model(file, folders, value, own_model)
                 warnings.append(ContextWarning(file.origin, f"{key} ignored in a workspace's file: {why}"))
         if file.is_users:
             own_names = tuple(merged["instructions.names"])
@@ -316,7 +328,10 @@ def _existing_settings(
 
             keys = list(values_of(Config()))
             close = difflib.get_close_matches(f"{prefix}{name}", keys, 1, 0.5)
-            hint = f"did you mean {close[0]}?" if close else f"available: {', '.join(keys)}"
+            if close:
+                hint = f"did you mean {close[0]}?"
+            else:
+                hint = f"available: {', '.join(keys)}"
             unknown.append((f"{prefix}{name}", hint))
         elif isinstance(value, dict) and isinstance(inner, type) and issubclass(inner, Struct):
             settings[name], more = _existing_settings(cast("dict[str, Any]", value), inner, f"{prefix}{name}.")
@@ -369,7 +384,8 @@ def _is_trusted(file: SettingsFile, trusted: Iterable[str]) -> bool:
 
 def _untrusted_model(file: SettingsFile, folders: Folders, model: str, user_model: str) -> str:
     """Return why a model of a workspace's file is not used, and how to accept it."""
-    chosen, current = resolve(model).provider, resolve(user_model or DEFAULT_MODEL).provider
+    chosen = resolve(model).provider
+    current = resolve(user_model or DEFAULT_MODEL).provider
     data = f"{model!r} would send your data to {chosen}" + (f" instead of {current}" if chosen != current else "")
     own_file = f"{folders.display_path(folders.home)}{FILE_NAME}"
     return f"{data} (accept: trusted = [{json.dumps(str(file.inside), ensure_ascii=False)}] in {own_file}, or pass the model)"

@@ -144,7 +144,9 @@ def _upright(image: PIL.Image.Image) -> PIL.Image.Image:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return PIL.ImageOps.exif_transpose(image) if image.getexif().get(_ROTATED, 1) != 1 else image
+            if image.getexif().get(_ROTATED, 1) != 1:
+                return PIL.ImageOps.exif_transpose(image)
+            return image
     except _DECODING:
         return image
 
@@ -175,7 +177,10 @@ def _open_image(data: bytes, name: str) -> PIL.Image.Image:
         ) from error
     except _DECODING as error:
         is_unidentified = isinstance(error, PIL.UnidentifiedImageError)
-        why = "its content is of another type, or damaged" if is_unidentified else str(error)
+        if is_unidentified:
+            why = "its content is of another type, or damaged"
+        else:
+            why = str(error)
         raise UnreadableFile(
             f"{name} is no PNG, JPEG, GIF or WebP image that can be read: {why}", code="bad_image"
         ) from error
@@ -229,7 +234,8 @@ def _is_clean(data: bytes, kind: str) -> bool:
 
 def _png_chunks(data: bytes) -> Iterator[str]:
     """Yield the names of the chunks, and "" for trailing data."""
-    at, name = 8, ""
+    at = 8
+    name = ""
     while at < len(data) and name != "IEND":
         (length,) = struct.unpack_from(">I", data, at)
         name = data[at + 4 : at + 8].decode("latin-1")

@@ -83,13 +83,15 @@ def layers_of(
 
     All layers allow hard links if the local one does.
     """
-    global_files, links = [folders.home / name for name in own_names if name != PERSONAL], local.hard_links
+    global_files = [folders.home / name for name in own_names if name != PERSONAL]
+    links = local.hard_links
     layers = [
         FileLayer("personal", "user", _resolved(folders, personal_places(folders.home), file_chars, hard_links=links)),
         FileLayer("global", "user", _resolved(folders, global_files, file_chars, hard_links=links)),
     ]
     for folder in folders.ancestors:
-        files, prefix = Files(folder, file_chars, template_texts(), hard_links=links), folders.display_path(folder)
+        files = Files(folder, file_chars, template_texts(), hard_links=links)
+        prefix = folders.display_path(folder)
         places = tuple(InstructionFile(files, name, f"{prefix}{name}", prefix) for name in names)
         layers.append(FileLayer("ancestor", "workspace", places))
     layers.append(FileLayer("local", "workspace", tuple(InstructionFile(local, name, name) for name in names)))

@@ -48,7 +48,9 @@ class Policies:
 
     def load_file(self, path: Path, name: str) -> Policy:
         """Return the policy of one file. Raises BadConfig."""
-        inside = self.inside if self.inside is not None and path.is_relative_to(self.inside) else None
+        inside = None
+        if self.inside is not None and path.is_relative_to(self.inside):
+            inside = self.inside
         try:
             text = SettingsFile(path, name, inside).text()
         except OutsideFolder as error:

@@ -75,7 +75,9 @@ class _Memo(Generic[T, K]):
     """LRU cache of results, by hash of the data and a setting."""
 
     def __init__(self, compute: Callable[[str, K], T], max_results: int, chars: Callable[[T], int]) -> None:
-        self._compute, self._max_results, self._chars_of = compute, max_results, chars
+        self._compute = compute
+        self._max_results = max_results
+        self._chars_of = chars
         self._results: OrderedDict[tuple[bytes, object], T] = OrderedDict()
         self._chars = 0
         self._lock = Lock()
@@ -105,7 +107,12 @@ def sendable_image(image: Image, limits: ImageLimits) -> Image | str:
     data = image.data or (image.url if image.url[:5].lower() == "data:" else "")
     if not data:
         kind = _ADDRESS.match(image.url)
-        type_name = kind[1].upper() if kind else "SVG" if "svg" in image.media_type.lower() else ""
+        if kind:
+            type_name = kind[1].upper()
+        elif "svg" in image.media_type.lower():
+            type_name = "SVG"
+        else:
+            type_name = ""
         is_read = not type_name or (type_name in ("HEIC", "HEIF") and limits.has_heic)
         return image if is_read else _unread(type_name)
     finding = _findings.of(data, limits.decoded_px)
@@ -119,12 +126,17 @@ def sendable_image(image: Image, limits: ImageLimits) -> Image | str:
     if not finding.is_plain_base64:
         text = _plain_base64(data)
         return Image(finding.media_type, text, width=finding.width, height=finding.height)
-    return image if image.media_type == finding.media_type else replace(image, media_type=finding.media_type)
+    if image.media_type == finding.media_type:
+        return image
+    return replace(image, media_type=finding.media_type)
 
 
 def longest_edge(image: Image, limits: ImageLimits) -> int:
     """Return the pixels of an image's longest edge; 0 if it is unknown, as for an address."""
-    finding = _findings.of(image.data, limits.decoded_px) if image.data else Finding()
+    if image.data:
+        finding = _findings.of(image.data, limits.decoded_px)
+    else:
+        finding = Finding()
     return max(finding.width, finding.height)
 
 
@@ -195,7 +207,9 @@ def _reason(data: str, content: bytes, error: UnreadableFile) -> str:
         return "it has too many pixels to be decoded (make it smaller)"
     # Never the decoder's own words: another version of it would send another prompt.
     is_known = content.startswith((b"\x89PNG", b"\xff\xd8", b"GIF8", b"RIFF"))
-    return "its file is damaged or cut short" if is_known else "it is no PNG, JPEG, GIF or WebP"
+    if is_known:
+        return "its file is damaged or cut short"
+    return "it is no PNG, JPEG, GIF or WebP"
 
 
 def _unread(kind: str) -> str:

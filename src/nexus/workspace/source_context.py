@@ -37,16 +37,21 @@ class WorkspaceContext:
 
 def workspace_context(workspace: Path | None, home: str | Path | None, config: Config | None) -> WorkspaceContext:
     """Return the context of a workspace. Without a `config` it is read from files and variables."""
-    user = Path(home).expanduser() if home is not None else home_folder()
+    if home is not None:
+        user = Path(home).expanduser()
+    else:
+        user = home_folder()
     if config is None:
         loaded = read_configuration(workspace, user)
     else:
         loaded = Configuration(config, own_names=config.instructions.names)
     if workspace is None:
         return WorkspaceContext(config=loaded.config, warnings=loaded.warnings)
-    names, cap = loaded.config.instructions.names, loaded.config.instructions.file_chars
+    names = loaded.config.instructions.names
+    cap = loaded.config.instructions.file_chars
     hard_links = loaded.config.files.hard_links
-    files, folders = Files(workspace, cap, template_texts(), hard_links=hard_links), folders_of(workspace, user)
+    files = Files(workspace, cap, template_texts(), hard_links=hard_links)
+    folders = folders_of(workspace, user)
     return WorkspaceContext(
         files,
         Files(user, cap, template_texts(), hard_links=hard_links),
@@ -125,6 +130,9 @@ def drop_repeated_files(blocks: Iterable[Block], sources: dict[str, str]) -> tup
             for file_hash in block.files:
                 sources.setdefault(file_hash, block.source)
         else:
-            duplicate = "duplicate of an earlier block" if first == block.source else f"same text as {first}"
+            if first == block.source:
+                duplicate = "duplicate of an earlier block"
+            else:
+                duplicate = f"same text as {first}"
             warnings.append(ContextWarning(block.source, f"omitted: {duplicate}"))
     return unique, warnings

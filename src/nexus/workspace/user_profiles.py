@@ -30,7 +30,8 @@ from nexus.types.validation import is_json, parse_json
 from nexus.workspace.files.containment import read_file
 from nexus.workspace.memory.files import lock_folder
 
-LOCAL_FILE, FOLDER = "user.json", "users"
+LOCAL_FILE = "user.json"
+FOLDER = "users"
 """The local user's profile, and the folder in which earlier versions kept those of principals."""
 MAX_BYTES = 1_000_000
 
@@ -52,7 +53,8 @@ class UserProfiles:
     """
 
     def __init__(self, store: LedgerStore, home: Path | None = None) -> None:
-        self._store, self._home = store, home
+        self._store = store
+        self._home = home
 
     def may_have(self, principal: str | None) -> bool:
         """Return whether a principal can have a profile here; an empty one is the local user, None an unknown one."""
@@ -60,15 +62,21 @@ class UserProfiles:
 
     def stored(self, principal: str) -> dict[str, Any] | None:
         """Return the ledger's profile of a principal; None if there was never one. Raises LedgerError."""
-        document = self._store.document(PROFILE, principal) if principal else None
+        document = None
+        if principal:
+            document = self._store.document(PROFILE, principal)
         return document.body if document is not None else None
 
     def read(self, principal: str) -> tuple[dict[str, Any], tuple[ContextWarning, ...]]:
         """Return the profile of a principal, empty if there is none, and warnings about files that are not used."""
         if not principal:
-            return _read_file(self._home / LOCAL_FILE) if self._home is not None else ({}, ())
+            if self._home is not None:
+                return _read_file(self._home / LOCAL_FILE)
+            return ({}, ())
         profile = self.stored(principal)
-        file = old_file(self._home, principal) if profile is None and self._home is not None else None
+        file = None
+        if profile is None and self._home is not None:
+            file = old_file(self._home, principal)
         if file is not None and os.path.lexists(file):
             text = (
                 "not used: the ledger has the profiles of principals (copy it there: nexus services db import-profiles)"
@@ -176,20 +184,28 @@ def _principal_of(file: Path) -> str:
     except ValueError:
         return ""
     is_hash = _HASH.fullmatch(file.stem) is not None
-    return principal if not is_hash and old_file(file.parent.parent, principal).name == file.name else ""
+    if not is_hash and old_file(file.parent.parent, principal).name == file.name:
+        return principal
+    return ""
 
 
 def _storable(profile: object) -> dict[str, Any]:
     """Return a JSON object whose texts are valid UTF-8. Raises BadSetting for a value that is none."""
     kind = type(profile).__name__
-    plain = dict(cast("Mapping[str, Any]", profile)) if isinstance(profile, Mapping) else None
+    plain = None
+    if isinstance(profile, Mapping):
+        plain = dict(cast("Mapping[str, Any]", profile))
     try:
         text = json.dumps(plain, ensure_ascii=False, allow_nan=False)
         is_object = plain is not None and is_json(plain)
     except (TypeError, ValueError, RecursionError):
-        text, is_object = "", False
+        text = ""
+        is_object = False
     if not is_object:
-        what = "has values that are not JSON" if plain is not None else f"is {kind}, not a dict"
+        if plain is not None:
+            what = "has values that are not JSON"
+        else:
+            what = f"is {kind}, not a dict"
         raise BadSetting(
             f"profile {what} (nothing was stored; pass a dict with text as keys, and text, numbers, booleans, None, lists "
             "and dicts as values)"
@@ -270,4 +286,6 @@ def _with_lines(value: object, update: Callable[[list[str]], list[str]]) -> obje
         fields = cast("Mapping[str, Any]", value)
         return {**fields, "content": _with_lines(fields["content"], update)}
     lines = update(profile_lines({FIELDS[0]: value}))
-    return lines if isinstance(value, (list, tuple)) else "\n".join(lines)
+    if isinstance(value, (list, tuple)):
+        return lines
+    return "\n".join(lines)

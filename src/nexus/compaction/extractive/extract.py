@@ -22,7 +22,9 @@ from nexus.text.message_text import is_injected, typed_text
 from nexus.text.redact import redact
 from nexus.types.ledger_entries import MessageRef, StoredMessage
 
-REQUEST, QUESTION, LEFT_OPEN = "Newest request: ", "Asked the user: ", "Left open: "
+REQUEST = "Newest request: "
+QUESTION = "Asked the user: "
+LEFT_OPEN = "Left open: "
 _TASK_CHARS = 2_000
 _RECENT_CHARS = 160
 _HEAVY = 60
@@ -202,7 +204,10 @@ def _without_settled(activity: Sequence[ExtractedLine], rows: Sequence[StoredMes
     An error stays while its turn lasts and, if the answer mentions a failure, during the next one.
     """
     requests = [row.ref for row in rows if row.message.role == "user" and not is_injected(row.message)]
-    settled = requests[-2] if len(requests) > 1 else MessageRef(-1, 0)
+    if len(requests) > 1:
+        settled = requests[-2]
+    else:
+        settled = MessageRef(-1, 0)
     for row, following in itertools.pairwise([*rows, None]):
         ends_turn = following is None or (following.message.role == "user" and not is_injected(following.message))
         if row is not None and ends_turn and _is_answered([row]) and not patterns.reports_failure(row.message.text()):
@@ -265,7 +270,9 @@ def _without_superseded(findings: Sequence[ExtractedLine]) -> list[ExtractedLine
     last: dict[tuple[str, str], int] = {}
     for index, finding in enumerate(findings):
         # A sentence counts once whatever its kind; a recent message or a tool's action repeats only its own kind.
-        group = finding.kind if finding.kind in ("recent", "file", "error", "command") else "said"
+        group = "said"
+        if finding.kind in ("recent", "file", "error", "command"):
+            group = finding.kind
         last[group, " ".join(finding.text.lower().split()).rstrip(".!。")] = index
     single = [findings[index] for index in sorted(last.values())]
     comparable = [index for index, finding in enumerate(single) if _is_comparable(finding)]
@@ -294,7 +301,9 @@ def _is_comparable(finding: ExtractedLine) -> bool:
 
 def _statement_text(finding: ExtractedLine) -> str:
     has_label = finding.kind == "recent" or finding.pending
-    return finding.text.partition(": ")[2] if has_label else finding.text
+    if has_label:
+        return finding.text.partition(": ")[2]
+    return finding.text
 
 
 def _identifiers(texts: Sequence[tuple[StoredMessage, str]], live: Sequence[ExtractedLine]) -> list[ExtractedLine]:

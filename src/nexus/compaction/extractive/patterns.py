@@ -52,7 +52,9 @@ KIND_WORDS = {kind: frozenset(words.split()) for kind, words in _TABLES.kind_wor
 TOOL_WORDS = {group: tuple(words.split()) for group, words in _TABLES.tools.items()}
 
 _CUES = {name: re.compile("|".join(forms), re.IGNORECASE) for name, forms in _TABLES.cues.items()}
-THANKS, CHANGE, SELF_STATEMENT = _CUES["thanks"], _CUES["update"], _CUES["own"]
+THANKS = _CUES["thanks"]
+CHANGE = _CUES["update"]
+SELF_STATEMENT = _CUES["own"]
 SLASH_COMMAND = re.compile(r"\s*/[\w:-]+\s*\Z")
 """A command to the program without a request in it."""
 

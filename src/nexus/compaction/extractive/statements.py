@@ -39,7 +39,8 @@ class ExtractedLine(Struct, frozen=True):
 
 
 # Only this much of a longer text is searched: the middle of a megabyte is pasted data.
-_HEAD_CHARS, _TAIL_CHARS = 40_000, 20_000
+_HEAD_CHARS = 40_000
+_TAIL_CHARS = 20_000
 _SENTENCE_CHARS = 320
 _WRAPPED_CHARS = 60
 
@@ -70,9 +71,12 @@ _WIDE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 _JOINED = re.compile(r"\b\w+(?:[_/]\w+)+|\b\w+(?:-\w+)*-\d\w*")
 
 # Weights of a user's statement: with a value, with an exact name or number, any other.
-VALUE, EXACT, PLAIN = 75, 55, 36
+VALUE = 75
+EXACT = 55
+PLAIN = 36
 _STATEMENT_CHARS = 220
-_STOPS, _CLOSING = (".", "!", "。", "！"), "\"'”’)]"
+_STOPS = (".", "!", "。", "！")
+_CLOSING = "\"'”’)]"
 # Words that a statement without exact content must have.
 MIN_WORDS = 5
 # Share of letters and blanks in prose; a Chinese character counts twice.

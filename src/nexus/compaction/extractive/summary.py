@@ -143,7 +143,8 @@ def _parse_line(line: str, kind: Kind, place: MessageRef) -> list[ExtractedLine]
 MARGIN_PERCENT = 10
 _TASK_PERCENT = 15
 # Percent of the budget, or tokens if that is more, for quoted tool output in both rounds.
-_QUOTED_PERCENT, _QUOTED_TOKENS = 30, 80
+_QUOTED_PERCENT = 30
+_QUOTED_TOKENS = 80
 _FOCUS_GAIN = 30
 _WORDS = re.compile(r"\w+")
 
@@ -192,7 +193,8 @@ def source_tokens(rows: Sequence[StoredMessage], counter: TokenCounter, previous
 
 def largest_fit(limit: int, fits: Callable[[int], bool]) -> int:
     """Return the largest number up to `limit` for which `fits` is true, by bisection; 0 if there is none."""
-    low, high = 0, limit
+    low = 0
+    high = limit
     while low < high:
         middle = (low + high + 1) // 2
         if fits(middle):

@@ -24,10 +24,15 @@ from nexus.text.redact import redact
 from nexus.types.ledger_entries import MessageRef, StoredMessage
 from nexus.types.message import Text, ToolCall, ToolResult
 
-RULE_WEIGHT, VALUE_WEIGHT, PROSE_WEIGHT, USED_WEIGHT = 56, 50, 38, 24
+RULE_WEIGHT = 56
+VALUE_WEIGHT = 50
+PROSE_WEIGHT = 38
+USED_WEIGHT = 24
 LONE = 3
 """A result with more sentences than this is prose, and none of them is alone."""
-_QUOTE_CHARS, _SOURCE_CHARS, _WRAPPED_CHARS = 200, 48, 50
+_QUOTE_CHARS = 200
+_SOURCE_CHARS = 48
+_WRAPPED_CHARS = 50
 
 _TO_THE_READER = re.compile(
     r"\b(?:ignore|disregard|forget|override)\b.{0,40}\b(?:instruction|prompt|rule|above|previous)|\b(?:assistant|ai model|language model|"
@@ -154,7 +159,9 @@ def _lone_weight(sentence: str) -> int:
         return RULE_WEIGHT
     if patterns.is_volatile(sentence):
         return 0
-    return VALUE_WEIGHT if statements.has_figure(sentence) else PROSE_WEIGHT
+    if statements.has_figure(sentence):
+        return VALUE_WEIGHT
+    return PROSE_WEIGHT
 
 
 def _is_prose_line(line: str) -> bool:
@@ -192,7 +199,9 @@ def _source_of(call: ToolCall | None) -> str:
     if path:
         return redact(f"{truncate_line(call.name, 30)} {path.rsplit('/', 1)[-1]}").text
     command = _command(arguments)
-    return _label(call, command) if command else truncate_line(call.name, 60)
+    if command:
+        return _label(call, command)
+    return truncate_line(call.name, 60)
 
 
 _READ_TOOLS, _WRITE_TOOLS, _SHELL_TOOLS = (frozenset(TOOL_WORDS[kind]) for kind in ("read", "write", "shell"))
@@ -402,7 +411,9 @@ def _add_result(state: _Activity, result: ToolResult, place: MessageRef) -> None
     if failed or not pending.has_outcome:
         return
     printed = _last_output(lines)
-    outcome = f"{label} → {truncate_line(redact(printed).text, 110)}" if printed else label
+    outcome = label
+    if printed:
+        outcome = f"{label} → {truncate_line(redact(printed).text, 110)}"
     line = truncate_line(outcome, 220)
     if command:
         state.commands[label] = ExtractedLine("command", line, place, 45)
@@ -426,7 +437,9 @@ def _last_output(lines: Sequence[str]) -> str:
 def _failure_reason(lines: list[str], denial: re.Match[str] | None, *, is_command: bool) -> str:
     """Return why a call failed: a program prints its error last, a tool says first what is wrong."""
     if denial is not None:
-        return f"denied by the user: {redact(denial[1]).text}" if denial[1] else "denied by the user"
+        if denial[1]:
+            return f"denied by the user: {redact(denial[1]).text}"
+        return "denied by the user"
     causes = [line for line in lines if _EXIT.match(line) is None] or lines or ["failed"]
     if not is_command:
         return redact(causes[0]).text
@@ -482,7 +495,10 @@ def _label(call: ToolCall, command: str) -> str:
         return redact(f"{truncate_line(call.name, 60)}({truncate_line(path, 200)})").text
     texts: list[str] = []
     for key, value in arguments.items():
-        text = value if isinstance(value, str) else msgspec.json.encode(value).decode(errors="replace")
+        if isinstance(value, str):
+            text = value
+        else:
+            text = msgspec.json.encode(value).decode(errors="replace")
         texts.append(f"{key}={truncate_line(text, 60)}")
     return redact(truncate_line(f"{call.name}({', '.join(texts)})", 140)).text
 

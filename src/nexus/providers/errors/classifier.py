@@ -93,7 +93,10 @@ def detect_silent_overflow(
         sent_tokens: Estimate of the prompt's tokens; 0 for none.
     """
     used = usage.input_tokens
-    output = usage.output_tokens if output_tokens is None else output_tokens
+    if output_tokens is None:
+        output = usage.output_tokens
+    else:
+        output = output_tokens
     reason = normalize_code(stop_reason)
     limit = requested = 0
     if reason in RAN_OUT:
@@ -168,11 +171,16 @@ def error_text(error: object) -> str:
     """
     fields = mapping(error)
     text = text_of(fields.get("message")) or text_of(error) or str(fields.get("code") or fields.get("type") or "")
-    verdict = classify({"error": error}) if fields else OverflowVerdict("other", "none")
+    if fields:
+        verdict = classify({"error": error})
+    else:
+        verdict = OverflowVerdict("other", "none")
     if verdict.kind == classify(text).kind:
         return text
     rule, _, code = verdict.source.partition(":")
-    return f"{text}: {verdict.text}" if rule == "text" else f'{text} ("code": "{code}")'
+    if rule == "text":
+        return f"{text}: {verdict.text}"
+    return f'{text} ("code": "{code}")'
 
 
 def _by_code(details: ErrorDetails, plain: list[str], company: str, window: int) -> OverflowVerdict | None:

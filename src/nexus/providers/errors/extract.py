@@ -185,7 +185,9 @@ class _ErrorReader:
         elif issubclass(type(value), (list, tuple)):
             return [(name, item, level) for item in cast("list[object]", value)[:20]]
         elif key in _WITHIN and level <= 3:
-            fields = _OF_RESPONSE if key.endswith("response") else _OF_OBJECT
+            fields = _OF_OBJECT
+            if key.endswith("response"):
+                fields = _OF_RESPONSE
             return [(field, _field(value, field), level) for field in fields]
         return []
 
@@ -201,8 +203,14 @@ class _ErrorReader:
     def _string(self, key: str, value: str | bytes | bytearray) -> object:
         """Store a string by its field; return the value of JSON text, to be read further."""
         # The base types' methods: a subclass may have its own, which raise.
-        text = str.__str__(cast("str", value)) if issubclass(type(value), str) else _decoded(cast("bytes", value))
-        bare = text.strip() if len(text) <= _MAX_JSON_CHARS else text[:1]
+        if issubclass(type(value), str):
+            text = str.__str__(cast("str", value))
+        else:
+            text = _decoded(cast("bytes", value))
+        if len(text) <= _MAX_JSON_CHARS:
+            bare = text.strip()
+        else:
+            bare = text[:1]
         if key in _STATUS and len(bare) == 3 and bare.isdecimal():
             self.status = self.status or int(bare)
         elif key in _CODE and len(bare) <= 80:

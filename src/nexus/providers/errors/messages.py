@@ -121,5 +121,8 @@ def parse_token_numbers(match: re.Match[str], window: int) -> TokenNumbers:
         else:
             inputs += parse_number(part["n"])
     total = _TOTAL.search(nearby)
-    requested = parse_number(total["n"]) if total else inputs + outputs
+    if total:
+        requested = parse_number(total["n"])
+    else:
+        requested = inputs + outputs
     return TokenNumbers(limit, requested, inputs, outputs, bool(requested and _BOUND.search(nearby)))

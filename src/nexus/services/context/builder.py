@@ -57,7 +57,8 @@ from nexus.types.tool_definition import (
 from nexus.types.user_profile import FIELDS, friend_text, user_profile_text
 from nexus.workspace.sources.session_blocks import USER_PROFILE_SOURCE
 
-FIRST_ROWS, MOST_ROWS = 200, 25_600
+FIRST_ROWS = 200
+MOST_ROWS = 25_600
 """Rows of a history in the first request and in the largest: doubled until there are enough entries."""
 
 MOOD_SOURCE = "nexus:mood"
@@ -120,8 +121,12 @@ class ContextBuilder:
         mood_detector: MoodDetector | None = None,
         nx: AsyncEngine | None = None,
     ) -> None:
-        self.bus, self.tool_registry, self.nx, self.mood_detector = bus, tool_registry, nx, mood_detector
-        self.config_service, self.persistence_service = config_service, persistence_service
+        self.bus = bus
+        self.tool_registry = tool_registry
+        self.nx = nx
+        self.mood_detector = mood_detector
+        self.config_service = config_service
+        self.persistence_service = persistence_service
         self.limit = limit
         self.clock_ms = clock_ms or (lambda: time.time_ns() // 1_000_000)
         self.prompts = PromptManager()
@@ -156,8 +161,10 @@ class ContextBuilder:
         request = read_content(message, BuildRequest)
         if self.nx is not None:
             check_tenant(message, self.nx.engine.store.tenant)
-        run, metadata = request.run, request.metadata
-        offset, profile = metadata.client_timezone_offset, run.user_profile
+        run = request.run
+        metadata = request.metadata
+        offset = metadata.client_timezone_offset
+        profile = run.user_profile
         if hasattr(self.config_service, "get_identity"):  # it reads the configuration too
             identity = await cast("Identities", self.config_service).get_identity(run.owner_key)
             profile = profile or identity
@@ -277,7 +284,9 @@ class ContextBuilder:
         elif registry is not None:
             registered = check_definitions(registry.get_all_tool_definitions(), registry)
         names = {definition_name(tool) for tool in single_definitions(registered)}
-        others = (tool for tool in single_definitions(tools) if definition_name(tool) not in names) if names else tools
+        others = tools
+        if names:
+            others = (tool for tool in single_definitions(tools) if definition_name(tool) not in names)
         usable, problems = usable_definitions((*registered, *others))
         return list(usable), [ContextWarning(TOOLS_ORIGIN, text) for text in problems]
 
@@ -289,7 +298,10 @@ class ContextBuilder:
             service = PersistenceService(self.nx)
         while service is not None:
             history = service.get_history(owner_key, limit=count)
-            rows = await history if inspect.isawaitable(history) else history
+            if inspect.isawaitable(history):
+                rows = await history
+            else:
+                rows = history
             if not isinstance(rows, list) or len(rows) < count or count >= MOST_ROWS:
                 return rows
             if len(merge_rows(read_rows(rows, [])[::-1], current_run_id)[0]) > self.limit:
@@ -311,7 +323,9 @@ class ContextBuilder:
     def _detector(self) -> MoodDetector | None:
         if self.mood_detector is not None:
             return self.mood_detector
-        return RuleMoodDetector() if self._configured("mood", "enabled") is True else None
+        if self._configured("mood", "enabled") is True:
+            return RuleMoodDetector()
+        return None
 
     async def _mood(self, current_input: object, rows: object, warned: list[ContextWarning]) -> str:
         """Return the mood of the input; "" without a detector. A detector that fails is a warning."""
@@ -344,4 +358,6 @@ def _repeated_input(rows: object, current_input: object) -> DialogueRow | None:
     newest = read_rows(cast("list[object]", rows)[:1], []) if isinstance(rows, list) else []
     if not newest or newest[0].role.strip().casefold() not in HUMAN or not newest[0].text:
         return None
-    return newest[0] if newest[0].text == read_text(current_input, Counter()) else None
+    if newest[0].text == read_text(current_input, Counter()):
+        return newest[0]
+    return None

@@ -34,7 +34,8 @@ from nexus.types.sanitize import sanitize_text
 from nexus.types.user_profile import friend_text
 from nexus.workspace.times import parse_zone
 
-HISTORY, MOMENT = "nexus:history", "nexus:moment"
+HISTORY = "nexus:history"
+MOMENT = "nexus:moment"
 """Sources of warnings."""
 
 _SECONDS = 1e11
@@ -176,8 +177,10 @@ def read_calls(calls: object, invalid: Counter[str] | None = None) -> tuple[Dial
     for value in values:
         call = cast("Mapping[str, Any]", value if isinstance(value, Mapping) else {})
         function: object = call.get("function")
-        call = cast("Mapping[str, Any]", function) if isinstance(function, Mapping) else call
-        name, arguments = call.get("name"), call.get("arguments")
+        if isinstance(function, Mapping):
+            call = cast("Mapping[str, Any]", function)
+        name = call.get("name")
+        arguments = call.get("arguments")
         if isinstance(name, str) and name.strip():
             is_valid = isinstance(arguments, (str, Mapping))
             parsed.append(DialogueCall(name, cast("str | Mapping[str, Any]", arguments) if is_valid else ""))
@@ -207,7 +210,10 @@ def read_time(value: object) -> int | None:
 
 def read_zone(offset: object, warned: list[ContextWarning]) -> tzinfo:
     """Return the zone of minutes as in `getTimezoneOffset` or of an IANA name; UTC with a warning for anything else."""
-    value = int(offset) if isinstance(offset, float) and offset.is_integer() else offset
+    if isinstance(offset, float) and offset.is_integer():
+        value = int(offset)
+    else:
+        value = offset
     text = "" if value is None else str(value).strip()
     try:
         return parse_zone(text or "0")[1]
@@ -220,10 +226,16 @@ def read_text(value: object, invalid: Counter[str]) -> str:
     """Return a content as text: a text or the texts of a list of parts. Other content is counted in `invalid`."""
     if isinstance(value, str) or value is None:
         return value or ""
-    parts = cast("Sequence[object]", value) if isinstance(value, (list, tuple)) else (value,)
+    if isinstance(value, (list, tuple)):
+        parts = cast("Sequence[object]", value)
+    else:
+        parts = (value,)
     texts: list[str] = []
     for part in parts:
-        text = cast("Mapping[str, Any]", part).get("text") if isinstance(part, Mapping) else part
+        if isinstance(part, Mapping):
+            text = cast("Mapping[str, Any]", part).get("text")
+        else:
+            text = part
         if isinstance(text, str):
             texts.append(text)
         else:
@@ -235,10 +247,16 @@ def _row(row: Mapping[str, Any], invalid: Counter[str]) -> DialogueRow:
     metadata = row.get("metadata")
     if metadata is not None and not isinstance(metadata, Mapping):
         invalid["metadata omitted: not a dict"] += 1
-    calls = cast("Mapping[str, Any]", metadata).get("tool_calls") if isinstance(metadata, Mapping) else None
+    calls = None
+    if isinstance(metadata, Mapping):
+        calls = cast("Mapping[str, Any]", metadata).get("tool_calls")
     at_ms = read_time(row.get("timestamp"))
-    role, run_id = row.get("role"), row.get("run_id")
-    role_name = role if isinstance(role, str) else str(getattr(role, "value", ""))
+    role = row.get("role")
+    run_id = row.get("run_id")
+    if isinstance(role, str):
+        role_name = role
+    else:
+        role_name = str(getattr(role, "value", ""))
     if at_ms is None and is_shown(role_name):
         invalid["rows without a valid time"] += 1
     return DialogueRow(

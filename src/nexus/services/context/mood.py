@@ -61,7 +61,8 @@ _EXCLAIMED = re.compile(r"[^\W\d_]!{3,}(?=\s|$)")
 _QUOTED = re.compile(
     r"```.*?(?:```|\Z)|`[^`\n]*`|^[ \t]*>[^\n]*|\"[^\"\n]*\"|“[^”\n]*”|«[^»\n]*»", re.DOTALL | re.MULTILINE
 )
-_CLAUSE_START, _CLAUSE_END = re.compile(r"[.!?\n;]"), re.compile(r"[.!?\n;,]")
+_CLAUSE_START = re.compile(r"[.!?\n;]")
+_CLAUSE_END = re.compile(r"[.!?\n;,]")
 _NOT_OWN = re.compile(
     r"\b(?:if|when|whenever|unless|whether|until|before|said|says?|saying|told|thinks?|thought|imagine|suppose|pretend"
     r"|wrote|writes?|translate|why|not|never|don['’]t|doesn['’]t|isn['’]t|like)\b",
@@ -110,7 +111,9 @@ class RuleMoodDetector:
             moods.add("pleased")
         if len(moods) == 1:
             return Mood(moods.pop())
-        return Mood("emphatic") if not moods and _EXCLAIMED.search(text) else None
+        if not moods and _EXCLAIMED.search(text):
+            return Mood("emphatic")
+        return None
 
 
 class ModelMoodDetector:
@@ -124,7 +127,9 @@ class ModelMoodDetector:
     """
 
     def __init__(self, nx: AsyncEngine, client: ModelClient, *, model: str = "", timeout_s: float = 5.0) -> None:
-        self.nx, self.client, self.timeout_s = nx, client, timeout_s
+        self.nx = nx
+        self.client = client
+        self.timeout_s = timeout_s
         self.model = model or nx.engine.model
 
     async def __call__(self, text: str, _rows: Sequence[Mapping[str, Any]] = (), /) -> Mood | None:

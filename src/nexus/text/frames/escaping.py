@@ -68,7 +68,9 @@ def escape(text: str, scope: Scope = "block") -> str:
 
     Call it once with all the text of one place in a frame: two pieces can form a tag together.
     """
-    return _escape(text, scope) if len(text) < LONG_CHARS else _escape_long(text, scope)
+    if len(text) < LONG_CHARS:
+        return _escape(text, scope)
+    return _escape_long(text, scope)
 
 
 def _escape(text: str, scope: Scope) -> str:
@@ -124,7 +126,10 @@ def spans(text: str) -> Iterator[TagSpan]:
     for match in _openers().finditer(text):
         opener = skeleton(match[1]) or ""
         plain = _plain_tails()[opener].match(text, match.end())
-        end = plain.end() if plain else _end_of(text, match.end(), _tails()[opener])
+        if plain:
+            end = plain.end()
+        else:
+            end = _end_of(text, match.end(), _tails()[opener])
         if end >= 0 and (opener != "<" or _is_tag(text, match.end(), end)):
             yield TagSpan(match.start(2), len(match[2]))
 
@@ -253,7 +258,10 @@ def _openers() -> re.Pattern[str]:
 @cache
 def _line_starts(roles: bool) -> re.Pattern[str]:
     """Return the pattern of a line break and plain blanks, where a tag may follow."""
-    tags = _heads().complete | _roles().complete if roles else _heads().complete
+    if roles:
+        tags = _heads().complete | _roles().complete
+    else:
+        tags = _heads().complete
     breaks = characters(BREAK)
     return re.compile(rf"[{breaks}][ \t]*+(?=[^{breaks}{_unmapped((*tags, _RUN))}])")
 

@@ -80,7 +80,11 @@ def _glyphs(char: str) -> str:
         return "\n"
     if char.isascii():
         lower = char.lower()
-        return _TAKEN_FOR.get(lower, lower) if char.isprintable() else (" " if char == "\t" else "")
+        if char.isprintable():
+            return _TAKEN_FOR.get(lower, lower)
+        if char == "\t":
+            return " "
+        return ""
     category = unicodedata.category(char)
     if category == "Zs" or char == "\u2800":
         return " "
@@ -88,9 +92,14 @@ def _glyphs(char: str) -> str:
         return ""
     if category in ("Pd", "Pc"):
         return "-"
-    parts = char if char in _TAKEN_FOR else unicodedata.normalize("NFKD", char)
+    if char in _TAKEN_FOR:
+        parts = char
+    else:
+        parts = unicodedata.normalize("NFKD", char)
     plain = "".join(_TAKEN_FOR.get(part) or part.lower() for part in parts if not unicodedata.combining(part))
-    return "".join(_TAKEN_FOR.get(letter, letter) for letter in plain) if plain.strip() else char
+    if plain.strip():
+        return "".join(_TAKEN_FOR.get(letter, letter) for letter in plain)
+    return char
 
 
 @cache
@@ -114,9 +123,12 @@ def _loosely(tag: str) -> str:
 
     Right after a bracket only white space is allowed. An opening tag with white space there has to be closed.
     """
-    blank, between = "[ \n]*", "[ _-]*" if tag in _SPEAKERS else "[ _\n-]*"
+    blank = "[ \n]*"
+    between = "[ _-]*" if tag in _SPEAKERS else "[ _\n-]*"
     signs = [_ALIKE.get(sign, re.escape(sign)) for sign in tag if sign != " "]
     rest = between.join(signs[1:])
     if tag[0] == "<" and tag[1] != "/":
         return rf"<(?:{rest}|[ \n]+{rest}{between}[>/])"
-    return f"{signs[0]}{blank}{rest}" if tag[0] in "<[;" else f"{signs[0]}{between}{rest}"
+    if tag[0] in "<[;":
+        return f"{signs[0]}{blank}{rest}"
+    return f"{signs[0]}{between}{rest}"

@@ -48,7 +48,10 @@ code contains comparisons such as `now < current_time`."""
 ROLES = ("Human:", "Nexus:")
 """Tags at the beginning of a line of the flattened memory, alone or after a bracket (`[2025-12-10 15:30]`)."""
 
-BREAK, BLANK, UNSEEN, JOINT = "\n", " ", "", "_"
+BREAK = "\n"
+BLANK = " "
+UNSEEN = ""
+JOINT = "_"
 
 CACHED_CHARACTERS = 1 << 14
 """Characters whose skeleton is cached; a text seldom has more distinct ones."""
@@ -74,7 +77,9 @@ def skeleton(char: str) -> str | None:
     starts, ends, shapes = _ranges()
     code = ord(char)
     index = bisect_right(starts, code) - 1
-    return shapes[index] if index >= 0 and code <= ends[index] else None
+    if index >= 0 and code <= ends[index]:
+        return shapes[index]
+    return None
 
 
 def skeletons(text: str) -> str:

@@ -197,7 +197,10 @@ class _Rewriting:
             self._waiting.append((name, target))
         result: Schema = {key: rest[key] for key in ("description", "default") if key in rest}
         link = {"$ref": f"#/$defs/{name}"}
-        result = {**result, "anyOf": [link, {"type": "null"}]} if is_nullable else {**result, **link}
+        if is_nullable:
+            result = {**result, "anyOf": [link, {"type": "null"}]}
+        else:
+            result = {**result, **link}
         if more:
             add_note(result, f"also {short_json(more)}")
         return _with_notes(result)
@@ -257,7 +260,9 @@ def _as_schema(value: object) -> Schema:
         types, unknown = json_types(names)
         if types and not unknown:
             return {"type": names if is_list else names[0]}
-        return {"enum": names} if is_list else {"description": names[0]}
+        if is_list:
+            return {"enum": names}
+        return {"description": names[0]}
     if names and all(isinstance(name, dict) for name in names):
         return {"anyOf": names}
     return {"description": short_json(names if is_list else names[0])}

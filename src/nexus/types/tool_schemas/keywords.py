@@ -106,12 +106,17 @@ def add_note(schema: Schema, note: str) -> None:
 def note_text(schema: Schema) -> str:
     """Remove a schema's notes, and return them as one text."""
     text = "; ".join(cast("list[str]", schema.pop(NOTES, [])))
-    return text if len(text) <= MAX_NOTE_CHARS else f"{text[:MAX_NOTE_CHARS]}…"
+    if len(text) <= MAX_NOTE_CHARS:
+        return text
+    return f"{text[:MAX_NOTE_CHARS]}…"
 
 
 def json_types(value: object) -> tuple[list[str], list[str]]:
     """Return the JSON types that a `type` names, and its words that name none; no types means all types."""
-    names = cast("list[object]", value) if isinstance(value, list) else [value]
+    if isinstance(value, list):
+        names = cast("list[object]", value)
+    else:
+        names = [value]
     words = [part.strip() for name in names if isinstance(name, str) for part in name.split("|")]
     types: dict[str, None] = {}
     unknown: list[str] = []
@@ -182,7 +187,9 @@ def _convert_older_drafts(schema: Schema) -> None:
     if not isinstance(dependencies, dict):
         return
     for name, value in cast("Schema", dependencies).items():
-        keyword = "dependentSchemas" if isinstance(value, dict) else "dependentRequired"
+        keyword = "dependentRequired"
+        if isinstance(value, dict):
+            keyword = "dependentSchemas"
         if isinstance(schema.setdefault(keyword, {}), dict):
             schema[keyword] = {**schema[keyword], name: value}
 
@@ -221,7 +228,9 @@ def _number(value: object) -> object:
 
 def _positive(value: object) -> object:
     number = _number(value)
-    return number if isinstance(number, (int, float)) and number > 0 else _INVALID
+    if isinstance(number, (int, float)) and number > 0:
+        return number
+    return _INVALID
 
 
 def _count(value: object) -> object:
@@ -286,7 +295,9 @@ def _name_lists(value: object) -> object:
 
 
 def _examples(value: object) -> object:
-    return cast("list[Any]", value) if isinstance(value, list) else [value]
+    if isinstance(value, list):
+        return cast("list[Any]", value)
+    return [value]
 
 
 def _schema_list(value: object) -> object:
@@ -297,7 +308,9 @@ def _schema_list(value: object) -> object:
 
 
 def _schema_map(value: object) -> object:
-    return cast("Schema", value) if isinstance(value, dict) else _INVALID
+    if isinstance(value, dict):
+        return cast("Schema", value)
+    return _INVALID
 
 
 def _properties(value: object) -> object:
@@ -317,7 +330,9 @@ def _patterns(value: object) -> object:
 
 
 def _schema(value: object) -> object:
-    return cast("object", value) if isinstance(value, (dict, bool)) else _INVALID
+    if isinstance(value, (dict, bool)):
+        return cast("object", value)
+    return _INVALID
 
 
 _CLEAN: dict[str, Callable[[object], object]] = {

@@ -81,7 +81,9 @@ class References:
                 result = cast("list[Any]", result)[int(key)]
             else:
                 return _MISSING
-        return result if pointer == "" or pointer.startswith("/") else _MISSING
+        if pointer == "" or pointer.startswith("/"):
+            return result
+        return _MISSING
 
 
 def _decode_percent(text: str) -> str:

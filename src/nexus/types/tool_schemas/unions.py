@@ -112,7 +112,10 @@ def _values(schema: object) -> list[Any]:
 
 def requires_only(schema: object) -> bool:
     """Return whether a schema says nothing but which properties are required."""
-    keys = set(cast("Schema", schema)) if isinstance(schema, dict) else set[str]()
+    if isinstance(schema, dict):
+        keys = set(cast("Schema", schema))
+    else:
+        keys = set[str]()
     return "required" in keys and not keys - ANNOTATIONS - {"required", "type"}
 
 

@@ -87,7 +87,9 @@ def variable_of(name: str) -> str:
 def name_of(variable: str) -> str | None:
     """Return the credential whose own variable this is, or None."""
     name = variable.removeprefix(PREFIX).lower().replace("_", "-")
-    return name if is_name(name) and variable_of(name) == variable else None
+    if is_name(name) and variable_of(name) == variable:
+        return name
+    return None
 
 
 def is_valid_for(variable: str, name: str) -> bool:
@@ -173,7 +175,9 @@ def _decode(data: bytes) -> tuple[str, tuple[CredentialEntry, ...]]:
             return f"has form {form}, this Nexus reads {FORM}", ()
         entries = msgspec.json.decode(data, type=_Index).credentials
     except msgspec.ValidationError as error:
-        path = str(error).rpartition(" - at ")[2] if " - at " in str(error) else "its outermost value"
+        path = "its outermost value"
+        if " - at " in str(error):
+            path = str(error).rpartition(" - at ")[2]
         return f"has an invalid value at {path}", ()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return "is not JSON", ()

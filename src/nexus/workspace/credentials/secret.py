@@ -64,4 +64,6 @@ def _problem(secret: Secret) -> str:
         size = len(value.encode())
     except UnicodeEncodeError:
         return "is not valid UTF-8"
-    return f"is longer than {MAX_BYTES:,} bytes" if size > MAX_BYTES else ""
+    if size > MAX_BYTES:
+        return f"is longer than {MAX_BYTES:,} bytes"
+    return ""

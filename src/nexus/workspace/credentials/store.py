@@ -39,10 +39,17 @@ class Credentials:
     def __init__(
         self, home: Path, variables: Mapping[str, str] | None = None, *, timeout_s: float = KEYRING_TIMEOUT_S
     ) -> None:
-        self.home, self.timeout_s = home, timeout_s
-        self._variables = os.environ if variables is None else variables
+        self.home = home
+        self.timeout_s = timeout_s
+        if variables is None:
+            self._variables = os.environ
+        else:
+            self._variables = variables
         usual = home.absolute() == Path(os.path.expanduser("~/.nexus"))  # noqa: PTH111 - Path raises without a home
-        self.service = SERVICE if usual else f"{SERVICE}:{home.absolute()}"
+        if usual:
+            self.service = SERVICE
+        else:
+            self.service = f"{SERVICE}:{home.absolute()}"
 
     def has_variable(self, variable: str) -> bool:
         """Return whether an environment variable is set and not empty."""
@@ -53,7 +60,8 @@ class Credentials:
 
         One without a value is `missing`. No keyring is asked. Raises CredentialError.
         """
-        declared, listed = declared or {}, index.read(self.home)
+        declared = declared or {}
+        listed = index.read(self.home)
         names = {name for variable in self._variables if (name := name_of(variable)) is not None}
         entries: dict[str, CredentialEntry] = {}
         for name in sorted({*names, *listed, *declared}):
@@ -109,14 +117,18 @@ class Credentials:
         """
         # Whether a service still accepts the value is not checked: the command would have to come from a skill, and a
         # workspace must not run programs with secrets because a user looks at it.
-        declared, listed = declared or {}, index.read(self.home)
+        declared = declared or {}
+        listed = index.read(self.home)
         checked: list[CredentialEntry] = []
         for name in map(check_name, names):
             entry = listed.get(name)
             if not (entry or name in declared or variable_of(name) in self._variables):
                 raise NoCredential(f"credential {name!r} not found (list credentials: nexus config credential list)")
             # A keyring entry that was missing is looked up once more.
-            retried = replace(entry, state="unchecked") if entry is not None and entry.state == "missing" else entry
+            if entry is not None and entry.state == "missing":
+                retried = replace(entry, state="unchecked")
+            else:
+                retried = entry
             missing = replace(entry or CredentialEntry(name, "variable", variable=variable_of(name)), of="")
             result = self._entry(name, retried, declared) or missing
             state: CheckState = result.state if result.state == "broken" else "ok"
@@ -144,7 +156,9 @@ class Credentials:
         """
         entry = index.read(self.home).get(check_name(name))
         if entry is None:
-            variable = "; an environment variable defines it" if self.has_variable(variable_of(name)) else ""
+            variable = ""
+            if self.has_variable(variable_of(name)):
+                variable = "; an environment variable defines it"
             raise NoCredential(f"credential {name!r} is not in the list{variable}")
         had_value = entry.where == "keyring" and not keep_value and system.delete(entry.service, name, self.timeout_s)
         index.change(self.home, lambda entries: (entry for entry in entries.values() if entry.name != name))

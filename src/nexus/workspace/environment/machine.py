@@ -109,7 +109,9 @@ def operating_system(system: str, release: str, *, distribution: str = "", mac: 
             # WSL2 is `4.19.84-microsoft-standard`, later with `-WSL2` at its end; WSL 1 is `4.4.0-19041-Microsoft`.
             is_second = "microsoft-standard" in kernel or "wsl2" in kernel
             return f"Linux ({'WSL2' if is_second else 'WSL'} on Windows)"
-        return f"Linux ({distribution})" if distribution else "Linux"
+        if distribution:
+            return f"Linux ({distribution})"
+        return "Linux"
     if system == "Darwin":
         return f"macOS {mac}".strip()
     return f"{system} {release}".strip() or "unknown"
@@ -118,7 +120,9 @@ def operating_system(system: str, release: str, *, distribution: str = "", mac: 
 def terminal_name(variables: Mapping[str, str]) -> str:
     """Return the terminal's program and kind, `vscode (xterm-256color)`, or one of them, or ""."""
     program, kind = (collapse_whitespace(variables.get(name, "")) for name in ("TERM_PROGRAM", "TERM"))
-    return f"{program} ({kind})" if program and kind else program or kind
+    if program and kind:
+        return f"{program} ({kind})"
+    return program or kind
 
 
 @cache

@@ -78,7 +78,9 @@ def survey(workspace: WorkspaceContext, credentials: Credentials, now_ms: int, p
         rejected = [entry.name for entry in required if entry.state == "broken"]
         is_checked = bool(required) and all(entry.state == "ok" for entry in required)
         usable: CapabilityState = "active" if skill.name in used or is_checked else "ready"
-        more = f" and {len(needs) - NEEDS_SHOWN} more" if len(needs) > NEEDS_SHOWN else ""
+        more = ""
+        if len(needs) > NEEDS_SHOWN:
+            more = f" and {len(needs) - NEEDS_SHOWN} more"
         capability = Capability(
             name="",
             category="",

@@ -23,10 +23,13 @@ from nexus.errors import BadSetting, UnreadableFile
 def local_path(path: str | os.PathLike[str], name: str) -> Path:
     """Return a path that the program or the user gave as `name`, `~` expanded. Raises BadSetting for one that cannot exist."""
     try:
-        problem = "it contains a NUL character" if b"\0" in os.fsencode(path) else ""
+        problem = ""
+        if b"\0" in os.fsencode(path):
+            problem = "it contains a NUL character"
         expanded = Path(path).expanduser()
     except (TypeError, ValueError, RuntimeError) as error:
-        problem, expanded = str(error)[:200], Path()
+        problem = str(error)[:200]
+        expanded = Path()
     if problem:
         raise BadSetting(f"{name} is not a path: {problem}")
     return expanded
@@ -41,7 +44,10 @@ def read_file(path: str | Path, most_bytes: int, *, inside: Path | None = None) 
     target = Path(path) if inside is None else inside / path
     try:
         real = target.resolve(strict=True)
-        base = real.parent if inside is None else inside.resolve(strict=True)
+        if inside is None:
+            base = real.parent
+        else:
+            base = inside.resolve(strict=True)
         if not real.is_relative_to(base):
             raise UnreadableFile(f"{path} lies outside the workspace")
 
@@ -70,7 +76,9 @@ def read_bytes(handle: int, most_bytes: int) -> bytes:
 
 def _check_regular(status: os.stat_result, path: str | Path, most_bytes: int) -> None:
     if not stat.S_ISREG(status.st_mode):
-        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "no regular file"
+        kind = "no regular file"
+        if stat.S_ISDIR(status.st_mode):
+            kind = "a folder"
         raise UnreadableFile(f"{path} is {kind}")
     if status.st_size > most_bytes:
         raise UnreadableFile(f"{path} has {status.st_size:,} bytes, over {most_bytes:,}")
@@ -170,7 +178,10 @@ def _open_handle(
     if not parts:
         raise OSError(errno.EISDIR, "not a regular file")
     with _folder(base, parts[:-1]) as folder:
-        path = parts[-1] if folder is not None else str(base.joinpath(*parts))
+        if folder is not None:
+            path = parts[-1]
+        else:
+            path = str(base.joinpath(*parts))
         check(os.stat(path, dir_fd=folder, follow_symlinks=False))
         try:
             handle = os.open(path, _FILE, dir_fd=folder)

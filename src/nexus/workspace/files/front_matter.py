@@ -75,7 +75,9 @@ def front_matter(text: str) -> FrontMatter:
                 )
     except yaml.MarkedYAMLError as error:
         mark: Any = error.problem_mark or error.context_mark
-        hint = " (a text with `: ` in it needs quotes)" if "mapping values" in str(error.problem) else ""
+        hint = ""
+        if "mapping values" in str(error.problem):
+            hint = " (a text with `: ` in it needs quotes)"
         why = error.problem or error.context
         raise UnreadableFile(
             f"front matter is not YAML: {why}{hint}", mark.line + 2 if mark else 1, code="bad_skill"

@@ -47,7 +47,8 @@ PASSING = frozenset({
 })  # fmt: skip
 """Reasons that say nothing about the file: its text is what it was, or will be readable again."""
 
-STEP_NS, COARSE_STEP_NS = 20_000_000, 2_000_000_000
+STEP_NS = 20_000_000
+COARSE_STEP_NS = 2_000_000_000
 """Upper bounds for the steps of a file system's clock; the coarse one for times in whole seconds."""
 
 _MARKS = (
@@ -60,7 +61,8 @@ _MARKS = (
 _SAMPLE_BYTES = 4_096
 
 # Data is binary if it has more NUL characters than this share and this number,
-_NUL_SHARE, _MIN_NULS = 0.01, 8
+_NUL_SHARE = 0.01
+_MIN_NULS = 8
 # or if it has any, and these and undecodable bytes together are more than this share.
 _UNREADABLE_SHARE = 0.2
 
@@ -168,8 +170,14 @@ class Files:
                     text = f"{UNREADABLE}: {error.strerror}; its last entries are used"
                     return cached[1], ContextWarning(f"{name}/", text)
                 return [], ContextWarning(f"{name}/", f"omitted: {error.strerror or error}")
-            warning = None if is_complete else ContextWarning(f"{name}/", "too many entries: some were not read")
-            known = None if changed is None or is_young(changed) else changed
+            if is_complete:
+                warning = None
+            else:
+                warning = ContextWarning(f"{name}/", "too many entries: some were not read")
+            if changed is None or is_young(changed):
+                known = None
+            else:
+                known = changed
             cached = self._folders[name] = (known, names, warning)
         return cached[1], cached[2]
 
@@ -221,8 +229,11 @@ class Files:
             cap = f"{short.omitted_chars:,} of {len(text):,} characters omitted (cap per file: {self.file_chars:,})"
             if is_partial:
                 cap = f"only {self.file_chars:,} characters (the cap) of the first {READ_BYTES:,} bytes are shown"
-            notes = (*notes, cap) if is_partial or short.omitted_chars else notes
-        warning = ContextWarning(name, "; ".join(notes)) if notes else None
+            if is_partial or short.omitted_chars:
+                notes = (*notes, cap)
+        warning = None
+        if notes:
+            warning = ContextWarning(name, "; ".join(notes))
         return None if state is None or similar or is_young(state) else state, content, warning
 
     def _bytes(self, name: str) -> tuple[State | None, bytes]:
@@ -255,7 +266,9 @@ def _retry(read: Callable[[], T], *, until: Callable[[T], bool] = bool) -> T:
 def is_young(state: State) -> bool:
     """Return whether the file could change once more without a change of its state."""
     newest = max(state[2], state[3])
-    step = COARSE_STEP_NS if newest % 1_000_000_000 == 0 else STEP_NS
+    step = STEP_NS
+    if newest % 1_000_000_000 == 0:
+        step = COARSE_STEP_NS
     return abs(time.time_ns() - newest) < step
 
 
@@ -302,7 +315,8 @@ def _encoding(data: bytes) -> tuple[str, int, str]:
     for mark, encoding in _MARKS:
         if data.startswith(mark):
             return encoding, len(mark), ""
-    even, odd = data[0:_SAMPLE_BYTES:2], data[1:_SAMPLE_BYTES:2]
+    even = data[0:_SAMPLE_BYTES:2]
+    odd = data[1:_SAMPLE_BYTES:2]
     note = "read as UTF-16 without a byte order mark (save it as UTF-8)"
     # In UTF-16, Western text has a NUL in every second byte: the odd ones in little endian, the even ones in big endian.
     if odd and odd.count(0) > len(odd) * 0.4 and even.count(0) < len(even) * 0.05:

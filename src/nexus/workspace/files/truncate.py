@@ -55,13 +55,16 @@ class Fence(Struct, frozen=True):
 def fences(text: str) -> tuple[Fence, ...]:
     """Return the code fences of a text, in order. An open one ends with the text."""
     result: list[Fence] = []
-    start, run = -1, ""
+    start = -1
+    run = ""
     for line in _FENCE.finditer(text):
-        marks, rest = line[1], line[2]
+        marks = line[1]
+        rest = line[2]
         if not run:
             if marks[0] == "`" and "`" in rest:
                 continue  # code within one line
-            start, run = line.start(), marks
+            start = line.start()
+            run = marks
         elif marks[0] == run[0] and len(marks) >= len(run) and not rest.strip():
             result.append(Fence(start, line.end(), run))
             run = ""
@@ -79,7 +82,9 @@ def is_fenced(spans: Sequence[Fence], starts: Sequence[int], at: int) -> bool:
 def close_fences(text: str) -> str:
     """Return the text with a last line that closes its code fence, if one is open."""
     spans = fences(text)
-    return f"{text}\n{spans[-1].run}" if spans and spans[-1].open else text
+    if spans and spans[-1].open:
+        return f"{text}\n{spans[-1].run}"
+    return text
 
 
 class TruncatedText(Struct, frozen=True):
@@ -180,7 +185,8 @@ def _units(text: str, spans: Sequence[Fence], after: int) -> list[_Unit]:
     for mark in _MARKS.finditer(text, text.rfind("\n", 0, after) + 1, SCAN_CHARS):
         if len(units) == MAX_UNITS:
             break
-        kind, at = str(mark.lastgroup), mark.start()
+        kind = str(mark.lastgroup)
+        at = mark.start()
         if is_fenced(spans, starts, at):
             continue
         if units and at < units[-1].end:
@@ -194,7 +200,8 @@ def _units(text: str, spans: Sequence[Fence], after: int) -> list[_Unit]:
 def _paragraph(text: str, at: int) -> tuple[int, int]:
     """Return the span of the list item or paragraph around a position, or of its line if it is over UNIT_CHARS."""
     start, end = _line(text, at)
-    first, last = start, end
+    first = start
+    last = end
     while first > 0 and not _ITEM_START.match(text, first) and end - first <= UNIT_CHARS:
         above = _line(text, first - 1)
         if not text[above[0] : above[1]].strip() or text.startswith("#", above[0]):
@@ -205,7 +212,9 @@ def _paragraph(text: str, at: int) -> tuple[int, int]:
         if not text[below[0] : below[1]].strip() or _ITEM_START.match(text, below[0]):
             break
         last = below[1]
-    return (first, last) if last - first <= UNIT_CHARS else (start, end)
+    if last - first <= UNIT_CHARS:
+        return (first, last)
+    return (start, end)
 
 
 def _line(text: str, at: int) -> tuple[int, int]:

@@ -39,7 +39,8 @@ from nexus.workspace.memory.proposals import (
 Target: TypeAlias = Literal["memory", "log", "profile"]
 
 STORE = ".nexus/memory-proposals.json"
-MAX_PENDING, MAX_REJECTED = 300, 2_000
+MAX_PENDING = 300
+MAX_REJECTED = 2_000
 TASK_CHARS = 200
 
 _REMOVED = re.compile(r"^(?:Forgotten|Replaced|Undone)(?: \(.*?\))?: ")  # before the text of a fact in the log
@@ -70,7 +71,9 @@ class Consolidation(Struct, frozen=True):
     def __str__(self) -> str:
         if self.change is not None:
             return f"{_count(len(self.change.added))} added to memory (revert: nexus memory undo {self.change.number})"
-        return f"{_count(self.proposed)} proposed: nexus memory propose" if self.proposed else ""
+        if self.proposed:
+            return f"{_count(self.proposed)} proposed: nexus memory propose"
+        return ""
 
 
 class _Store(Struct, frozen=True):
@@ -257,7 +260,9 @@ def _with_principal(ledger: Ledger, proposal: Proposal) -> Proposal:
         return proposal
     stated = [_rows_by_principal(ledger, label, ledger.entries(label)) for label in labels]
     principals = {principal for rows in stated for principal in rows}
-    return replace(proposal, principal=principals.pop()) if len(principals) == 1 else proposal
+    if len(principals) == 1:
+        return replace(proposal, principal=principals.pop())
+    return proposal
 
 
 def _is_storable(proposal: Proposal) -> bool:
@@ -295,7 +300,9 @@ def _stored_fact(book: Notebook, proposal: Proposal, to: Target | None) -> Store
     principal = proposal.principal or ""
     if to is None:
         is_known = proposal.about == "user" and proposal.principal is not None
-        to = "profile" if is_known and book.profile(principal) else "memory"
+        to = "memory"
+        if is_known and book.profile(principal):
+            to = "profile"
     if to == "profile":
         return StoredFact(PROFILE, "", date, proposal.text, principal)
     return StoredFact(book.file, proposal.section, date, proposal.text)
@@ -315,7 +322,8 @@ def _remove(book: Notebook, decided: Iterable[Proposal], rejected: Sequence[str]
 
 def _log_text(rows: Iterable[StoredMessage], label: str) -> str:
     """Return a session's entry for the log: its dates and first request."""
-    task, times = "", list[int]()
+    task = ""
+    times = list[int]()
     for row in rows:
         task = task or truncate_line(user_text(row), TASK_CHARS)
         times += [row.message.at_ms] if row.message.at_ms else []

@@ -125,7 +125,8 @@ def with_fact(text: str, fact: str, date: str, section: str = SECTION) -> str:
         raise BadFact(f"already known as fact {same.number}, of {same.date or 'no date'}")
     first, *more = fact.split("\n")
     item = [f"- {date}: {first}" if date else f"- {first}", *(f"{INDENT}{line}".rstrip() for line in more)]
-    lines, line_end = lines_of(text), _line_end(text)
+    lines = lines_of(text)
+    line_end = _line_end(text)
     section = collapse_whitespace(section)
     headings = [(start, title) for kind, start, _, title in _tokens(text) if kind == "heading"]
     section = next((title for _, title in headings if title.casefold() == section.casefold()), section)
@@ -156,7 +157,8 @@ def without_fact(text: str, fact: Fact) -> str:
     Raises NotFound if the other facts would change.
     """
     lines = lines_of(text)
-    before, after = lines[: fact.first_line], lines[fact.end_line :]
+    before = lines[: fact.first_line]
+    after = lines[fact.end_line :]
     expected = _contents(facts_of(text), fact)
     candidates = [[*before, *after], [*before, _line_end(text), *after]]
     if before and not before[-1].strip() and not "".join(after[:1]).strip():
@@ -179,7 +181,8 @@ def _insert(lines: list[str], stop: int, new: list[str], line_end: str, facts: S
     at = stop
     while at and not lines[at - 1].strip():
         at -= 1
-    before, after = lines[:at], lines[at:]
+    before = lines[:at]
+    after = lines[at:]
     if before and not before[-1].endswith(("\r", "\n")):
         before[-1] += line_end
     continues_list = any(fact.end_line == at and fact.item for fact in facts)
@@ -227,7 +230,9 @@ def log_line(at: str, text: str) -> str:
 
 def log_entries(lines: Iterable[str]) -> Iterator[LogEntry]:
     """Yield the entries, oldest first. A line that starts with a time in brackets begins one; text above is one too."""
-    number, at, parts = 0, "", list[str]()
+    number = 0
+    at = ""
+    parts = list[str]()
     for line in lines:
         match = _STAMP.match(line)
         if match is None:
@@ -236,6 +241,7 @@ def log_entries(lines: Iterable[str]) -> Iterator[LogEntry]:
         if text := "\n".join(parts).strip():
             number += 1
             yield LogEntry(number, at, text)
-        at, parts = match[1], [line[match.end() :].rstrip("\r\n")]
+        at = match[1]
+        parts = [line[match.end() :].rstrip("\r\n")]
     if text := "\n".join(parts).strip():
         yield LogEntry(number + 1, at, text)

@@ -94,7 +94,8 @@ def _parts(rows: Iterable[StoredMessage]) -> Iterator[dict[int, tuple[StoredMess
             continue
         if part and size + len(text) > PROMPT_CHARS:
             yield part
-            part, size = {}, 0
+            part = {}
+            size = 0
         part[number] = row, text
         size += len(text)
     if part:
@@ -103,7 +104,8 @@ def _parts(rows: Iterable[StoredMessage]) -> Iterator[dict[int, tuple[StoredMess
 
 def _items(answer: str) -> list[object]:
     """Return the items of the JSON list in an answer, which may have a fence or words around it. Raises BadReply."""
-    start, end = answer.find("["), answer.rfind("]") + 1
+    start = answer.find("[")
+    end = answer.rfind("]") + 1
     try:
         value: Any = parse_json(answer[start:end]) if 0 <= start < end else None
     except ValueError:

@@ -131,7 +131,8 @@ class Notebook:
         added = StoredFact(self.file, section, self.today(), fact)
         change = self.revise("add", added=[added])
         text = self.text()
-        name, key = change.added[0].file, comparison_key(fact)
+        name = change.added[0].file
+        key = comparison_key(fact)
         number = next((other.number for other in facts_of(text) if comparison_key(other.text) == key), 0)
         if len(text) > self.file_chars:
             size = f"{name} has {len(text):,} characters; contexts show the first {self.file_chars:,} "
@@ -159,8 +160,11 @@ class Notebook:
     def write(self, text: str) -> list[Fact]:
         """Replace the whole memory file by a text, unescaped, move facts that it lacks to the log, and return them."""
         with files.lock_folder(self.root):
-            name, old, new = self.file, self.facts(), facts_of(text)
-            removed, added = _missing(old, new), _missing(new, old)
+            name = self.file
+            old = self.facts()
+            new = facts_of(text)
+            removed = _missing(old, new)
+            added = _missing(new, old)
             if not removed and not added:
                 return files.change(self.root, name, lambda _: (text, removed))
             with self._journaled("write", _stored(name, added), _stored(name, removed)):
@@ -184,7 +188,9 @@ class Notebook:
             undoable = [change.number for change in journal if not change.undone_by and change.by != "undo"]
             change = by_number.get(number or max(undoable, default=0))
             if change is None:
-                what = f"change {number} not found" if number else "no change to undo"
+                what = "no change to undo"
+                if number:
+                    what = f"change {number} not found"
                 raise NotFound(f"{what} (list changes: nexus memory changes)", code="no_such_fact")
             if change.undone_by:
                 raise NotFound(
@@ -219,7 +225,10 @@ class Notebook:
 
         def update(old: str) -> tuple[str, tuple[StoredFact, ...]]:
             # An edited file loses the line that marks it as an unchanged template.
-            text = without_marker(old) if in_file[0] and old.strip() in template_texts() else old
+            if in_file[0] and old.strip() in template_texts():
+                text = without_marker(old)
+            else:
+                text = old
             for fact in in_file[1]:
                 text = without_fact(text, _same_fact(fact, facts_of(text)))
             for fact in in_file[0]:
@@ -273,7 +282,9 @@ class Notebook:
 
     def profile(self, principal: str = "") -> list[str]:
         """Return the lines of a principal's profile, without one of the local user's; none without `profiles`."""
-        return profile_lines(self.profiles.read(principal)[0]) if self.profiles is not None else []
+        if self.profiles is not None:
+            return profile_lines(self.profiles.read(principal)[0])
+        return []
 
     def _profile_updates(self, added: Sequence[StoredFact], removed: Sequence[StoredFact]) -> dict[str, Update]:
         """Return the changes of profiles by principal. Raises BadSetting, UnreadableFile."""

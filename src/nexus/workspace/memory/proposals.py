@@ -37,7 +37,8 @@ Target: TypeAlias = Literal["memory", "log", "profile"]
 TYPED_CHARS = 3_000
 """A longer message is mostly pasted material, and none of it is proposed."""
 QUOTATION_CHARS = 240
-MAX_CHARS, MIN_CHARS = 240, 8
+MAX_CHARS = 240
+MIN_CHARS = 8
 MAX_WORDS = 40
 MAX_SOURCES = 3
 
@@ -131,7 +132,9 @@ def user_text(row: StoredMessage) -> str:
     if row.message.role != "user" or is_injected(row.message):
         return ""
     text = strip_markup(limit_length(typed_text(row.message)))
-    return "" if len(text) > TYPED_CHARS else redact(_QUOTED_LINE.sub("", text)).text.strip()
+    if len(text) > TYPED_CHARS:
+        return ""
+    return redact(_QUOTED_LINE.sub("", text)).text.strip()
 
 
 def source_of(row: StoredMessage, session: str, quotation: str) -> Source:

@@ -32,12 +32,16 @@ def template_texts() -> frozenset[str]:
 def without_marker(text: str) -> str:
     """Return an edited template without the line that marks it as unchanged; any other text as it is."""
     first, _, rest = text.lstrip().partition("\n")
-    return rest if first.startswith(_UNCHANGED) and first.rstrip().endswith("-->") else text
+    if first.startswith(_UNCHANGED) and first.rstrip().endswith("-->"):
+        return rest
+    return text
 
 
 def without_template_comments(text: str) -> str:
     """Return the text without comments that a template has: they are for the user, and never sent to a model."""
-    return _template_comment().sub("", text) if "<!--" in text else text
+    if "<!--" in text:
+        return _template_comment().sub("", text)
+    return text
 
 
 @cache

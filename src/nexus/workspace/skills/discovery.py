@@ -26,7 +26,8 @@ from nexus.workspace import prompts
 from nexus.workspace.files.reader import FILE_CHARS, READ_BYTES, Files, FileText
 from nexus.workspace.skills.skill_file import LintFinding, validate_skill
 
-SKILLS, FILE = "skills", "SKILL.md"
+SKILLS = "skills"
+FILE = "SKILL.md"
 PACKAGED = Path(next(iter(prompts.__path__)))  # folder of the packaged `skills`
 
 USED = Path(".nexus") / "used.json"
@@ -108,7 +109,9 @@ def _parse(place: SkillFolder, folder: str, file: FileText | None, warning: Cont
         return None, ContextWarning(origin, warning.message) if warning else None
     result = validate_skill(file.text, folder, origin, place.place)
     errors = [finding.text for finding in result.findings if finding.error]
-    truncation = warning.message if warning and file.omitted_chars else ""
+    truncation = ""
+    if warning and file.omitted_chars:
+        truncation = warning.message
     if warning and not truncation:
         errors.insert(0, warning.message)
     if len(errors) > MAX_ERRORS:
@@ -194,7 +197,10 @@ def lint_files(files: Files, folder: str, display: str) -> LintedFile:
     """Lint the skill in a folder of `files`."""
     file, warning = files.read(f"{folder}/{FILE}")
     if file is None:
-        why = warning.message if warning else f"{FILE} missing or empty"
+        if warning:
+            why = warning.message
+        else:
+            why = f"{FILE} missing or empty"
         return LintedFile(display, (LintFinding(1, why),))
     with (files.root / folder / FILE).open("rb") as stream:
         head = stream.read(_HEAD_BYTES)

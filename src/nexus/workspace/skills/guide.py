@@ -43,9 +43,9 @@ def skill_guide(context: WorkspaceContext, name: str) -> SkillGuide:
     """Return the guide of a skill, without the cap of a context. Raises NotFound with similar names."""
 
     def uncapped(files: Files | None) -> Files | None:
-        return (
-            Files(files.root, READ_BYTES, files.templates, hard_links=files.hard_links) if files is not None else None
-        )
+        if files is not None:
+            return Files(files.root, READ_BYTES, files.templates, hard_links=files.hard_links)
+        return None
 
     context = dataclasses.replace(context, files=uncapped(context.files), home=uncapped(context.home))
     skill = find_skill(all_skills(context), name)
@@ -65,7 +65,9 @@ def find_skill(skills: SkillCatalog, name: str) -> SkillInstructions:
     if skill is not None:
         return skill
     similar = difflib.get_close_matches(name[:100], list(skills.instructions), n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(similar)}?" if similar else "list skills: nexus skill list"
+    hint = "list skills: nexus skill list"
+    if similar:
+        hint = f"did you mean {' or '.join(similar)}?"
     reasons = (f": {warning.source}: {warning.message}" for warning in skills.warnings if f"/{name}/" in warning.source)
     raise NotFound(f"skill {name!r} not found{next(reasons, '')} ({hint})", code="no_such_skill")
 

@@ -37,7 +37,8 @@ EXTENSIONS = ("always", "requires", "provides", "category")
 OPENCLAW = ("openclaw", "clawdbot", "clawdis")  # keys of `requires` in OpenClaw's documentation
 
 _KINDS = {"bins": "bins", "env": "env", "credentials": "credentials", "anyBins": "any_bins", "any_bins": "any_bins"}
-_YES, _NO = frozenset({"true", "yes", "on"}), frozenset({"false", "no", "off", ""})
+_YES = frozenset({"true", "yes", "on"})
+_NO = frozenset({"false", "no", "off", ""})
 _JOINERS = "\u200c\u200d"
 _SEPARATORS = re.compile(r"[\s,]+")
 
@@ -102,14 +103,16 @@ class _Parser:
     """Parser of one file's fields, which collects findings."""
 
     def __init__(self, head: FrontMatter) -> None:
-        self.head, self.fields = head, head.fields
+        self.head = head
+        self.fields = head.fields
         self.findings = [
             LintFinding(line, f"`{_short(name)}` is duplicated; the first one counts") for name, line in head.duplicates
         ]
 
     def skill(self, folder: str, origin: str, place: SkillPlace) -> Skill | None:
         """Return the skill; None without a name and description that could be listed."""
-        name, description = self._name(folder), self._description()
+        name = self._name(folder)
+        description = self._description()
         value = self.fields.get("compatibility")
         compatibility = printable_line(self._text("compatibility", value))
         if value is not None and not 1 <= len(compatibility) <= COMPATIBILITY_CHARS:
@@ -156,7 +159,9 @@ class _Parser:
                 is_read = "Nexus reads it; under `metadata`, other tools accept it too"
                 note = is_read if key in EXTENSIONS else "ignored"
                 self._report(value, f"`{_short(key)}` is not a field of the standard: {note}", error=False)
-        return skill if name and description and len(name) <= NAME_CHARS else None
+        if name and description and len(name) <= NAME_CHARS:
+            return skill
+        return None
 
     def _report(self, value: Value | None, text: str, *, error: bool = True) -> None:
         self.findings.append(LintFinding(value.line if value else 1, text, error))
@@ -189,7 +194,9 @@ class _Parser:
     def _text(self, field: str, value: Value | None) -> str:
         if value is not None and not isinstance(value.content, str):
             self._report(value, f"`{field}` has to be text")
-        return value.content if value is not None and isinstance(value.content, str) else ""
+        if value is not None and isinstance(value.content, str):
+            return value.content
+        return ""
 
     def _names(self, field: str, value: Value | None, *, commas: bool = True) -> tuple[str, ...]:
         """Return names from a list of texts, or from a text with separating spaces and, unless disabled, commas."""
@@ -256,7 +263,9 @@ def _from_json(data: Any, line: int) -> Value:
 def _plain(content: Content) -> Any:
     if isinstance(content, dict):
         return {key: _plain(value.content) for key, value in content.items()}
-    return content if isinstance(content, str) else [_plain(value.content) for value in content]
+    if isinstance(content, str):
+        return content
+    return [_plain(value.content) for value in content]
 
 
 def _short(text: str) -> str:

@@ -70,8 +70,14 @@ def attachments(context: SourceContext) -> SourceResult:
         longest = max((len(run) for run in _FENCES.findall(file.text)), default=2)
         fence = "`" * (longest + 1)
         end = "" if file.text.endswith("\n") else "\n"
-        first, last = file.first_line, file.last_line
-        lines = "" if not first else f", from line {first}" if not last else f", lines {first}-{last}"
+        first = file.first_line
+        last = file.last_line
+        if not first:
+            lines = ""
+        elif not last:
+            lines = f", from line {first}"
+        else:
+            lines = f", lines {first}-{last}"
         lines = f", line {first}" if first and first == last else lines
         text = f"[Attached file: {value_line(file.path)}{lines}]\n{fence}\n{file.text}{end}{fence}"
         source = f"{ATTACHED}{collapse_whitespace(file.path)}"
@@ -101,7 +107,10 @@ def _value_lines(
             continue
         if len(line) > available:
             omitted[label] = len(line)
-            cap = f"cap: {VALUE_CHARS:,}" if available == VALUE_CHARS else f"cap: {VALUE_CHARS:,} for all"
+            if available == VALUE_CHARS:
+                cap = f"cap: {VALUE_CHARS:,}"
+            else:
+                cap = f"cap: {VALUE_CHARS:,} for all"
             warnings.append(ContextWarning(source(label), f"{label!r} omitted: {len(line):,} characters ({cap})"))
             continue
         lines[name] = line
@@ -111,7 +120,9 @@ def _value_lines(
 
 def _omission_line(omitted: dict[str, int]) -> list[str]:
     names = ", ".join(f"{value_line(name)} ({chars:,} characters)" for name, chars in omitted.items())
-    return [f"[left out, over the cap of {VALUE_CHARS:,} characters: {names}]"] if omitted else []
+    if omitted:
+        return [f"[left out, over the cap of {VALUE_CHARS:,} characters: {names}]"]
+    return []
 
 
 MOMENT_SOURCE = "nexus:moment"
@@ -168,7 +179,8 @@ def runtime_context(context: SourceContext) -> SourceResult:
     at, warnings = local_time(context, RUNTIME_CONTEXT_SOURCE)
     local = at.local or at.utc
     time = local.replace(tzinfo=None).isoformat(" ", "minutes")
-    zone, offset = local.tzname() or "UTC", local.strftime("%z")
+    zone = local.tzname() or "UTC"
+    offset = local.strftime("%z")
     if _NUMERIC_ZONE.fullmatch(zone):  # a zone without an abbreviation has its hours as a name, `-03`
         zone = f"UTC{offset[:3]}:{offset[3:5]}"
     lines = [HEADING, f"Current Time: {time} ({WEEKDAYS[local.weekday()]})", f"Timezone: {zone}"]
@@ -181,7 +193,9 @@ def with_runtime_note(message: Message, *, alone: bool = False) -> Message:
 
     Some versions of nanobot stored it as a message of its own: `alone` takes that for a note too.
     """
-    first = message.parts[0] if message.role == "user" and message.parts else None
+    first = None
+    if message.role == "user" and message.parts:
+        first = message.parts[0]
     if not isinstance(first, Text) or not first.text.startswith(f"{HEADING}\nCurrent Time: "):
         return message
     runtime, _, text = first.text.partition("\n\n")
@@ -226,7 +240,9 @@ constraints = app_block("constraints")
 def app_block_name(source: str) -> str:
     """Return the name of the block that a source `fed:NAME` shows; "" for other sources and invalid names."""
     name = source.removeprefix(PREFIX)
-    return name if name != source and name not in SOURCE_NAMED_BLOCKS and _NAME.fullmatch(name) else ""
+    if name != source and name not in SOURCE_NAMED_BLOCKS and _NAME.fullmatch(name):
+        return name
+    return ""
 
 
 def app_block_sources(profile: Profile) -> dict[str, Source]:

@@ -70,7 +70,9 @@ def memory_place(files: Files) -> str:
     """Return the name of the memory file in use, else of the first existing one, else of a new one."""
     memory, _ = memory_text(files)
     existing = (name for name in PLACES if (files.root / name).exists())
-    return memory.origin if memory else next(existing, PLACES[0])
+    if memory:
+        return memory.origin
+    return next(existing, PLACES[0])
 
 
 def log_place(memory: str) -> str:
@@ -92,7 +94,8 @@ def _memory_block(context: SourceContext, heading: str) -> SourceResult:
         if not chosen:
             return [], warnings
         shown = "\n".join(f"- {fact.text}" for fact in chosen)
-    text, hashes = f"{heading}{shown}", (file.hash,)
+    text = f"{heading}{shown}"
+    hashes = (file.hash,)
     return [Block("Memory", "memory", text, file.origin, "current", "user", file.omitted_chars, hashes)], warnings
 
 
@@ -149,7 +152,9 @@ def permissions(context: SourceContext) -> SourceResult:
     if not settings.permissions:
         return [], []
     lines = [f"- {collapse_whitespace(name)}" for name in sorted(settings.permissions)]
-    toolset = f"\n\nToolset: {collapse_whitespace(settings.toolset)}" if settings.toolset else ""
+    toolset = ""
+    if settings.toolset:
+        toolset = f"\n\nToolset: {collapse_whitespace(settings.toolset)}"
     text = "\n".join([f"# Permissions{toolset}", "", *lines])
     return [Block("Persona", "permissions", text, "nexus:permissions", trust="system")], []
 

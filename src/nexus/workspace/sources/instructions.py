@@ -152,7 +152,9 @@ def _block(bare: Block, heading: str, file: InstructionFile, expansion: Expansio
     expansion.warnings += duplicates
     if not unique:
         return None
-    expansion.hashes, expansion.omitted_chars, repeats = [], content.omitted_chars, expansion.repeats
+    expansion.hashes = []
+    expansion.omitted_chars = content.omitted_chars
+    repeats = expansion.repeats
     text = expansion.expand(file, file.name, content)
     repeats = expansion.repeats - repeats
     if repeats:

@@ -59,8 +59,10 @@ def messaging(context: SourceContext) -> SourceResult:
     A unified agent does so if the event came from a platform or the tools send messages, and stays so for the session,
     because the system slot must not change. Workers talk to no user.
     """
-    request, block = context.request, Block("Workspace", "messaging", "", MESSAGING_SOURCE, trust="system")
-    role, event = request.settings.role, request.event
+    request = context.request
+    block = Block("Workspace", "messaging", "", MESSAGING_SOURCE, trust="system")
+    role = request.settings.role
+    event = request.event
     if role == "worker" or (role == "unified" and context.files is None):
         return [], []
     if role == "unified" and not (event.channel or event.platform or event.platform_actions):
@@ -128,7 +130,8 @@ def environment(context: SourceContext) -> SourceResult:
 
     There is no block without a survey, or without a shell tool, in which the agent would use them.
     """
-    survey, names = context.environment.environment, context.request.settings.capabilities
+    survey = context.environment.environment
+    names = context.request.settings.capabilities
     if survey is None or not offers_shell(context.request.tools):
         return [], []
     text = environment_text(survey if names is None else survey.scoped(names))
@@ -143,14 +146,19 @@ def environment_text(survey: Environment) -> str:
         sections += ["\n".join(["### Capabilities", *capability_lines(survey)]), USING_SKILLS]
     if survey.credentials:
         sections.append(f"### Credentials\n{credentials_line(survey)}")
-    return "\n\n".join([INTRODUCTION, *sections]) if sections else ""
+    if sections:
+        return "\n\n".join([INTRODUCTION, *sections])
+    return ""
 
 
 def capability_lines(survey: Environment, *, plain: bool = False) -> list[str]:
     """Return a line for each category; `plain` has the states as ASCII words in brackets instead of marks."""
     lines: dict[str, list[str]] = {}
     for group in survey.groups():
-        mark = f"{_MARKS[group.state]} ({group.needs})" if group.needs else _MARKS[group.state]
+        if group.needs:
+            mark = f"{_MARKS[group.state]} ({group.needs})"
+        else:
+            mark = _MARKS[group.state]
         mark = f"[{group.needs or group.state}]" if plain else mark
         lines.setdefault(group.category, []).append(f"{', '.join(group.names)} {mark}")
     return [f"{category}: {' | '.join(groups)}" for category, groups in lines.items()]
@@ -158,5 +166,7 @@ def capability_lines(survey: Environment, *, plain: bool = False) -> list[str]:
 
 def credentials_line(survey: Environment) -> str:
     """Return `N configured`, and ` | M broken (names)` if there are broken ones, which are among the N."""
-    broken = f" | {len(survey.broken)} broken ({', '.join(sorted(survey.broken))})" if survey.broken else ""
+    broken = ""
+    if survey.broken:
+        broken = f" | {len(survey.broken)} broken ({', '.join(sorted(survey.broken))})"
     return f"{survey.credentials} configured{broken}"

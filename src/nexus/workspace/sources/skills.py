@@ -79,7 +79,8 @@ def active_skills(context: SourceContext) -> SourceResult:
 
     Raises OverCap.
     """
-    available, probe = _skills(context), context.environment.probe
+    available = _skills(context)
+    probe = context.environment.probe
     always, lacking = active_names(skills_in_scope(available, context.request), probe)
     requested, warnings = split_skill_names(available, context.request.settings.skills)
     requested_files = {available.instructions[name].skill.origin for name in requested}
@@ -96,7 +97,8 @@ def active_skills(context: SourceContext) -> SourceResult:
             if config.caps == "error":
                 raise OverCap(skill.origin, entry.chars, config.file_chars)
             warnings.append(ContextWarning(skill.origin, entry.truncation))
-        text, trust = instructions_text(entry), _TRUST[skill.place]
+        text = instructions_text(entry)
+        trust = _TRUST[skill.place]
         blocks.append(Block("Workspace", f"skill {name}", text, skill.origin, "system", trust, entry.omitted_chars))
     return blocks, warnings
 
@@ -109,7 +111,10 @@ def skills(context: SourceContext) -> SourceResult:
     """
     scope = skills_in_scope(_skills(context), context.request)
     tools = context.request.tools
-    loader = SKILL_TOOL if offers_tool(tools, SKILL_TOOL) else reading_tool(tools)
+    if offers_tool(tools, SKILL_TOOL):
+        loader = SKILL_TOOL
+    else:
+        loader = reading_tool(tools)
     has_shell = offers_shell(tools)
     if loader != SKILL_TOOL and not has_shell:
         scope = replace(scope, skills=tuple(skill for skill in scope.skills if loader and skill.place != "packaged"))
@@ -217,12 +222,17 @@ def _line(skill: Skill, probe: Probe, description_chars: int = 0) -> str:
     if description_chars and len(text) > description_chars:
         text = f"{text[: description_chars - 1].rstrip()}…"
     needs = availability(skill, probe)
-    where = f"{skill.origin}, always active" if skill.always and not needs else skill.origin
+    if skill.always and not needs:
+        where = f"{skill.origin}, always active"
+    else:
+        where = skill.origin
     return f"- {skill.name}: {text} ({where}){f' (unavailable: {needs})' if needs else ''}"
 
 
 def _few(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MAX_NAMES:,} more" if len(names) > MAX_NAMES else ""
+    more = ""
+    if len(names) > MAX_NAMES:
+        more = f" and {len(names) - MAX_NAMES:,} more"
     return f"{', '.join(map(printable_line, names[:MAX_NAMES]))}{more}"
 
 
