@@ -142,10 +142,12 @@ class Ledger:
 
         Histories are not mixed: the first one stays as the session `NAME~merged`, with its child sessions.
         """
-        old, target = self._move(session), self._move(into)
+        old = self._move(session)
+        target = self._move(into)
         if old.label == target.label:
             raise BadReference(f"{session!r} and {into!r} are the same session")
-        archive_label, number = f"{old.label}~merged", 1
+        archive_label = f"{old.label}~merged"
+        number = 1
         while self.store.session(archive_label) is not None:
             number += 1
             archive_label = f"{old.label}~merged-{number}"
@@ -240,7 +242,9 @@ class Ledger:
         out = replay.revoked_checkpoints(marks)
         by_seq = {mark.seq: mark for mark in marks}
         for mark in marks:
-            target = by_seq.get(mark.body["of"]) if mark.kind == "undone" and mark.seq not in out else None
+            target = None
+            if mark.kind == "undone" and mark.seq not in out:
+                target = by_seq.get(mark.body["of"])
             if target is not None and target.kind == "compaction":
                 self._mark(session, marks, NewEntry("undone", body={"of": mark.seq}))
                 return target
@@ -267,7 +271,8 @@ class Ledger:
             raise BadReference(f"session {session!r} exists (choose another name, or `rewind` it)")
         last = self.store.session(session)
         at = self._place(source, turn, seq)
-        reason, number = f"fork of {source} at entry {at}", last.number if last is not None else 0
+        reason = f"fork of {source} at entry {at}"
+        number = last.number if last is not None else 0
         inherited = self.metadata(source)
         owner = self._label(source)
         facts = SessionMetadata(title=inherited.title, persona=inherited.persona, owner_session=owner)
@@ -322,7 +327,8 @@ class Ledger:
         for part in self.store.path(thread):
             high = min(part.high, end)
             if part.low < high:
-                first, last = self._turn_at(thread, part.low + 1), self._turn_at(thread, high)
+                first = self._turn_at(thread, part.low + 1)
+                last = self._turn_at(thread, high)
                 ancestors.append(Ancestor(part.thread, first, last, high, tuple(labels.get(part.thread, ()))))
         return ancestors
 
@@ -362,7 +368,9 @@ class Ledger:
             raise BadReference("principal is empty (name whose data to erase)")
         with self.store.snapshot():
             chosen, shared = erasure.of_principal(self.store, principal)
-        replies = self.unrecorded.erase(principal=principal) if self.unrecorded is not None else 0
+        replies = 0
+        if self.unrecorded is not None:
+            replies = self.unrecorded.erase(principal=principal)
         erased = self._erase(chosen)
         return ErasedPrincipal(
             tuple(sorted(chosen.labels)), tuple(shared), len(chosen.events), len(chosen.documents), replies, erased
@@ -379,7 +387,8 @@ class Ledger:
         return erasure.late_replies(self.store, {self._label(session)})
 
     def _erase(self, chosen: Erasure) -> EraseResult:
-        threads, labels = sorted(chosen.threads), sorted(chosen.labels)
+        threads = sorted(chosen.threads)
+        labels = sorted(chosen.labels)
         erased = self.store.erase(threads, labels, events=chosen.events, documents=chosen.documents)
         if self.unrecorded is not None:
             self.unrecorded.erase(sessions=chosen.labels)
@@ -412,7 +421,10 @@ class Ledger:
         Raises NoSuchSession, and LedgerDamaged at the first entry that does not match its hash.
         """
         thread = self.thread(session)
-        end = self.store.thread(thread).head_seq if until is None else until
+        if until is None:
+            end = self.store.thread(thread).head_seq
+        else:
+            end = until
         starts = range(after, end, READ_ENTRIES)
         return chain.from_iterable(self.store.entries(thread, at, min(end, at + READ_ENTRIES)) for at in starts)
 

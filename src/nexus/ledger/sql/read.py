@@ -143,13 +143,15 @@ class Reader(SessionReader):
         cached = self.segments.get(thread)
         if cached is None:
             cached = list[Segment]()
-            at, high = cast("int | None", thread), END
+            at = cast("int | None", thread)
+            high = END
             while at is not None:
                 row = self.thread(at)
                 if row.erased:
                     raise NoSuchSession(f"thread {at} of {self.place} was erased")
                 cached.append(Segment(at, row.fork_seq, high, row.root_hash))
-                high, at = min(row.fork_seq, high), row.parent
+                high = min(row.fork_seq, high)
+                at = row.parent
             cached.reverse()
             for place, part in enumerate(cached[1:], 1):
                 if part.low < part.high and self.hash_on(cached[:place], part.low) != part.root:
@@ -182,7 +184,10 @@ class Reader(SessionReader):
     def entries(self, thread: int, after: int = 0, until: int | None = None) -> list[Entry]:
         """Return the path's entries with `after < seq <= until`, all checked before the first is returned."""
         row = self.thread(thread)
-        last = row.head_seq if until is None else min(until, row.head_seq)
+        if until is None:
+            last = row.head_seq
+        else:
+            last = min(until, row.head_seq)
         if last <= after:
             return []
         if row.erased:
@@ -226,7 +231,10 @@ class Reader(SessionReader):
             while at < len(heads) and heads[at][0] <= until:
                 at += 1
             if span_start < at:
-                before = part.root if after == part.low else self.hash_on(self.path(part.thread), after)
+                if after == part.low:
+                    before = part.root
+                else:
+                    before = self.hash_on(self.path(part.thread), after)
                 if before is None:
                     self.damaged(f"entry {after} of thread {part.thread} is lost")
                 entries += self._checked(part.thread, after, before, heads[span_start:at], columns)
@@ -266,7 +274,8 @@ class Reader(SessionReader):
 
     def _mark_kinds(self, part: Segment, last: int) -> list[tuple[int, str]]:
         """Return seq and kind of a segment's checkpoints up to an entry; new ones are read, the others once."""
-        row, cached = self.thread(part.thread), self.mark_kinds.get(part.thread, [])
+        row = self.thread(part.thread)
+        cached = self.mark_kinds.get(part.thread, [])
         values = (self.tenant, part.thread, cached[-1][0] if cached else 0)
         new = [(seq, kind) for seq, kind in self.db.rows(_MARK_KINDS, values) if kind not in STEPS]
         self.whole_numbers(*[seq for seq, _ in new])
@@ -384,7 +393,8 @@ class Reader(SessionReader):
 
     def cuts(self, thread: int, view: str) -> list[Cut]:
         """Return every cut of the view on the path, by number."""
-        view, inherited = encode_text(view), list[Cut]()
+        view = encode_text(view)
+        inherited = list[Cut]()
         sql = "SELECT number, kind, at_seq, body, at_ms, hash FROM decision WHERE tenant=? AND thread=? AND view=?"
         for part in self.path(thread):
             head = self.view_head(part.thread, view)
