@@ -119,7 +119,7 @@ async def run_broker(url: str, sessions: int, turns: int) -> Run:
                 history = [role_and_text(message) for message in await nx.history(session_name(number))]
                 if history != conversation(number, turns):
                     wrong.append(session_name(number))
-            return Run(lags, seconds, cpu_s, tuple(wrong), sum(nx.engine.recoveries.values()))
+            return Run(lags, seconds, cpu_s, tuple(wrong), sum(nx.engine.limits.recoveries.values()))
 
 
 async def run_package(url: str, sessions: int, turns: int) -> Run:

@@ -100,7 +100,7 @@ def _cold(root: Path, home: Path) -> str:
 
 
 def _look(nx: Engine) -> EnvironmentSnapshot:
-    return EnvironmentSnapshot(survey=lambda _: nx.refresh_environment())
+    return EnvironmentSnapshot(survey=lambda _: nx.preparation.refresh_environment())
 
 
 def _slot(nx: Engine, here: EnvironmentSnapshot) -> str:

@@ -111,7 +111,7 @@ def _one_scene(fault: CallFault) -> None:
         clock_ms=lambda: talks.FIRST_MS,
         summarizer=summarizer,
     )
-    nx.fallback_summarizer.timeout_s = PATIENCE_S  # no summarizer here hangs: how busy the machine is decides nothing
+    nx.compactor.summarizer.timeout_s = PATIENCE_S  # no summarizer here hangs: how busy the machine is decides nothing
     entries = [entry for turn in talks.turns(KIND, fault.tokens) for entry in turn.entries()]
     nx.ledger.commit(overflow.SESSION, Commit(tuple(entries)))
     provider = Provider(dice, fault.window, "openai", REFUSAL, RECOUNT.count, fault.silent)

@@ -132,7 +132,7 @@ def check(path: Path) -> Counter[str]:
             for number, row in enumerate(rows, 1):
                 call = RecordedCall(f"thread {thread.id}", thread.id, 0, number, len(rows), row)
                 try:
-                    replayed = replay_call(nx.replay_deps, call)
+                    replayed = replay_call(nx.calls.dependencies, call)
                 except NexusError as error:
                     failed.append(f"entry {row.seq}: {type(error).__name__}: {error}")
                     continue

@@ -187,7 +187,7 @@ class Talker:
     def pin(self) -> Steps:
         """Pin a message, or take a pin back."""
         session = self.session()
-        entries = [entry for entry in self.nx.entries(session) if entry.rows]
+        entries = [entry for entry in self.nx.ledger.entries(session) if entry.rows]
         yield
         if entries:
             place = self.dice.choice(entries).rows[-1].ref

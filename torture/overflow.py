@@ -101,7 +101,7 @@ def _scene(number: int, dice: random.Random, counts: Counter[str]) -> Scene:
         summarizer=summarizer,
         calibrate=dice.random() < 0.7,
     )
-    nx.fallback_summarizer.timeout_s = summarizer.timeout_s if summarizer else nx.fallback_summarizer.timeout_s
+    nx.compactor.summarizer.timeout_s = summarizer.timeout_s if summarizer else nx.compactor.summarizer.timeout_s
     entries = [entry for turn in talks.turns(kind, tokens) for entry in turn.entries()]
     nx.ledger.commit(SESSION, Commit(tuple(entries)))
     request: dict[str, Any] = {"profile": "bare", "tools": TOOLS}

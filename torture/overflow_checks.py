@@ -15,7 +15,7 @@ from typing import Any, Final
 from nexus.compaction import CompactionOutcome
 from nexus.compaction.summarizer import MOST_PARTS, TRIES
 from nexus.context import AssembledContext
-from nexus.engine import Engine
+from nexus.engine import Engine, available_tokens
 from nexus.engine.recovery import MOST_CALLS, SMALLER, Answer
 from nexus.errors import BudgetTooSmall, ContextOverflow, LateReply
 from nexus.providers.errors import classify
@@ -138,7 +138,7 @@ def before(scene: Scene, event: Any) -> Before:
     scene.answers, scene.recorded, scene.others = not isinstance(event, str), None, []
     scene.disturbed, scene.own, scene.made = False, False, None
     head = scene.nx.store.head(scene.nx.ledger.thread(scene.session))[0]
-    return Before(head, len(scene.provider.seen), scene.nx.available(model=scene.model), event)
+    return Before(head, len(scene.provider.seen), available_tokens(scene.nx, model=scene.model), event)
 
 
 def after(scene: Scene, was: Before, done: Answer | None, error: BaseException | None) -> None:
@@ -167,7 +167,7 @@ def too_small(scene: Scene, event: Any, error: BudgetTooSmall) -> None:
 
     The session itself is then not stuck: an engine that has learned nothing assembles it.
     """
-    learned = scene.nx.available(model=scene.model)
+    learned = available_tokens(scene.nx, model=scene.model)
     fresh = Engine(
         None, scene.nx.store, model=scene.model, models=scene.nx.models, calibrate=scene.nx.settings.calibrate
     )
@@ -176,7 +176,9 @@ def too_small(scene: Scene, event: Any, error: BudgetTooSmall) -> None:
     except BudgetTooSmall:
         scene.counts["at last: what is never cut is larger than the believed window"] += 1
         return
-    require(learned < fresh.available(model=scene.model), f"the session is stuck, and no limit was learned: {error}")
+    require(
+        learned < available_tokens(fresh, model=scene.model), f"the session is stuck, and no limit was learned: {error}"
+    )
     require(error.needed_tokens > learned, f"the session is stuck: a sane provider is not asked, {error}")
     scene.counts["at last: what is never cut is larger than what a refusal taught of the window"] += 1
 
@@ -302,7 +304,7 @@ def _limits(scene: Scene, sent: list[Sent], done: Answer | None) -> None:
     """After what the provider told of its limit and a smaller prompt that got through, no more is taken than was told."""
     told = sent[-2].told if done is not None and len(sent) > 1 and not sent[-1].silent else 0
     if told and scene.provider.case.part != "output":
-        limit, used = scene.nx.available(model=scene.model), sent[-1].ctx.token_budget.used.total
+        limit, used = available_tokens(scene.nx, model=scene.model), sent[-1].ctx.token_budget.used.total
         require(limit <= max(told, used), f"{limit} tokens are taken as the limit, {told} were told")
         scene.counts["limits learned from what was told"] += 1
 

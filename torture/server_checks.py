@@ -113,7 +113,7 @@ def _check_session(nx: Engine, agent: AgentRecord, turns: dict[int, Turn], scrip
     """Check the turns of an agent; return the names of its messages with the number of their turns."""
     label = agent.agent_id
     messages: dict[int, list[Message]] = {number: [] for number in turns}
-    for entry in nx.entries(label):
+    for entry in nx.ledger.entries(label):
         for row in entry.rows:
             messages.setdefault(entry.turn, []).append(row.message)
     strangers = agents_in(message.text() for rows in messages.values() for message in rows) - agent.agent_ids

@@ -185,7 +185,7 @@ class _Player:
                     self._end_period(turn)
                 self._progress(turn, year.turns)
             self.counts["calls"] = watched.calls
-            self.counts["overflows that the engine met"] = sum(nx.engine.recoveries.values())
+            self.counts["overflows that the engine met"] = sum(nx.engine.limits.recoveries.values())
 
     async def check_ledger(self) -> dict[str, int]:
         """Verify the ledger and replay a sample of its calls; return their numbers."""
@@ -198,9 +198,11 @@ class _Player:
             ends = [(one.number, one.status) for one in stored]
             require(ends == [(number, "completed") for number in range(1, year.turns + 1)], f"turns: {ends[-3:]}")
             for turn in turns:
-                last = await nx.run(nx.engine.recorded_call, SESSION, turn)
-                call = await nx.run(nx.engine.recorded_call, SESSION, turn, dice.randint(1, last.count))
-                await nx.run(replay_call, nx.engine.replay_deps, call)  # raises unless the body's hash is the same
+                last = await nx.run(nx.engine.calls.find, SESSION, turn)
+                call = await nx.run(nx.engine.calls.find, SESSION, turn, dice.randint(1, last.count))
+                await nx.run(
+                    replay_call, nx.engine.calls.dependencies, call
+                )  # raises unless the body's hash is the same
         return {"turns whose end is stored": len(ends), "contexts replayed byte for byte": len(turns)}
 
     async def _check_turn(self, nx: AsyncEngine, turn: int) -> None:

@@ -215,7 +215,7 @@ def test_texts_cut_from_real_sessions_are_found_and_opened(data: Path, file: str
         label = max(nx.sessions(), key=lambda session: session.messages).label
         ctx = nx.assemble("Which error was it?", session=label, budget=12_000)
         shown = {sent.ref for sent in ctx.sent_messages if sent.state == "unchanged"}
-        rows = [row for entry in nx.entries(label) for row in entry.rows if row.ref not in shown]
+        rows = [row for entry in nx.ledger.entries(label) for row in entry.rows if row.ref not in shown]
         cut = [row for row in rows if row.message.role in ("user", "assistant") and len(words(row.message.text())) > 12]
         assert len(cut) > 5
         for row in cut:

@@ -11,7 +11,7 @@ import nexus
 from nexus.agents.tools import ToolContext
 from nexus.agents.tools.history import HistoryTools
 from nexus.assembly.fit.view import LARGEST_PART, size_class
-from nexus.engine import Engine
+from nexus.engine import Engine, available_tokens
 from nexus.tokens.measure import text_tokens_json
 from nexus.types.message import Message, Text, ToolCall, ToolResult
 
@@ -61,4 +61,4 @@ def test_page_with_the_words_is_not_shortened_by_a_cut(window: int, line: Callab
         turn(nx, "Fetch it.", call, result, nexus.assistant("Done."))
         page = recall(nx, reference="c1", query="calibration constant sensor Q7")
         assert NEEDLE in page
-        assert text_tokens_json(page, nx.counter) <= size_class(nx.available(session="main")) // LARGEST_PART
+        assert text_tokens_json(page, nx.counter) <= size_class(available_tokens(nx, session="main")) // LARGEST_PART

@@ -91,7 +91,7 @@ def test_broker_and_engine_build_the_same_prompt(root: Path, role: AgentRole) ->
     ctx = nx.assemble(
         Event((Text("hi"),), platform="imessage"), role=role, tools=SHELL, toolset="look", permissions=["read"]
     )
-    assert build_system_prompt(root, MAY, nx.refresh_environment(), facts, role) == ctx.system_prompt
+    assert build_system_prompt(root, MAY, nx.preparation.refresh_environment(), facts, role) == ctx.system_prompt
 
 
 def test_broker_and_engine_build_the_same_worker_prompt(root: Path) -> None:
@@ -99,7 +99,9 @@ def test_broker_and_engine_build_the_same_worker_prompt(root: Path) -> None:
     nx = nexus.open(root)
     facts = {name.lower(): value for name, value in nx.workspace_context.host.items()}
     ctx = nx.assemble("hi", session="worker:x", role="worker", task="Count.", persona="night", tools=SHELL)
-    prompt = build_worker_system_prompt(WorkspaceContext(str(root)), "night", "Count.", nx.refresh_environment(), facts)
+    prompt = build_worker_system_prompt(
+        WorkspaceContext(str(root)), "night", "Count.", nx.preparation.refresh_environment(), facts
+    )
     assert prompt == ctx.system_prompt
     found = places(prompt, "# Subagent Context", "## Your Task\nCount.", "RULES", "NIGHT SELF", "# Runtime")
     assert found == sorted(found)
@@ -219,7 +221,7 @@ def test_history_without_compaction_is_complete(nx: Engine) -> None:
 
 def test_history_after_compaction_begins_with_documented_summary(nx: Engine) -> None:
     """Document 002: `[Previous conversation summary]\\n${details.summary}`, then the kept turns, then what came after."""
-    first = nx.entries("s")[6].seq
+    first = nx.ledger.entries("s")[6].seq
     nx.ledger.compact("s", Compaction(1, first - 1, first, "They counted."), after_checkpoint=0)
     ctx = nx.assemble("question 6", session="s", profile="bare")
     nx.record(ctx, nexus.AgentResult((assistant("answer 6"),)))

@@ -264,13 +264,13 @@ def test_agent_result_is_stored_with_turn(nx: Engine) -> None:
     assert [(one.call_id, one.content) for one in result.tool_results] == [("c1", (Text("three seats"),))]
     ctx = nx.assemble(said("how many?", id="event-7"), session="s", permissions=["read"])
     nx.record(ctx, result)
-    entry = nx.entries("s")[0]
+    entry = nx.ledger.entries("s")[0]
     assert [row.message.role for row in entry.rows] == ["user", "assistant", "tool", "assistant"]
     told = {name: entry.body[name] for name in ("stop_reason", "source_event", "permissions", "role")}
     assert told == {"stop_reason": "end_turn", "source_event": "event-7", "permissions": ["read"], "role": "unified"}
     assert entry.body["usage"]["cache_read_tokens"] == 600
     nx.record(nx.assemble(said("again"), session="s"), AgentResult((), error="the server is down"))
-    assert nx.entries("s")[-1].body == {"error": "the server is down"}
+    assert nx.ledger.entries("s")[-1].body == {"error": "the server is down"}
 
 
 # context_json --------------------------------------------------------------------------------------------------------
@@ -328,7 +328,7 @@ def test_system_prompt_context_json_is_stored_with_assembly(root: Path, nx: Engi
     assert noted["workspace"]["version"] == 1
     assert len(noted["workspace"]["agentsMdHash"]) == len(noted["persona"]["soulHash"]) == 16
     assert noted["persona"]["id"] == "atlas"
-    found = nx.refresh_environment()
+    found = nx.preparation.refresh_environment()
     assert noted["nexusEnv"]["capabilityCount"] == len(found.capabilities) > 0
     assert noted["nexusEnv"]["snapshotAt"] == NOON
     assert noted["memory"] is None
@@ -445,7 +445,7 @@ def test_overflow_is_counted_by_model_and_reported() -> None:
     with talk(40, 100) as nx:
         ctx = nx.assemble("next", session="s", profile="bare")
         assert not any("refused" in note.message for note in ctx.warnings)
-        nx.recoveries["gpt-4o"] += 2
+        nx.limits.recoveries["gpt-4o"] += 2
         told = nx.assemble("next", session="s", profile="bare")
         assert "Warning: nexus:model: 2 calls rejected as too large by gpt-4o since this engine was opened" in (
             told.report

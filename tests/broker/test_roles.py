@@ -171,8 +171,8 @@ def test_row_nexus_environment_scoped_to_the_toolset_for_workers(tmp_path: Path)
 
 def granted_capabilities(nx: Engine, session: str, **arguments: Any) -> tuple[str, ...] | None:
     """Return the capabilities that the policy leaves to a call."""
-    prepared = nx._prepare(nx.request(EVENT, session, cast("CallArguments", arguments)))
-    return nx._authorize(prepared).request.settings.capabilities
+    prepared = nx.preparation.prepare(nx.request(EVENT, session, cast("CallArguments", arguments)))
+    return nx.preparation.authorize(prepared).request.settings.capabilities
 
 
 def test_row_platform_context_for_managers_only(nx: Engine) -> None:

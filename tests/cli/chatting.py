@@ -19,7 +19,7 @@ Start: TypeAlias = Callable[..., Terminal]
 def turns(folder: Path, session: str = "main") -> list[tuple[str, list[str]]]:
     """The turns of a session: status, and the texts of their messages."""
     with nexus.open(folder) as nx:
-        entries = nx.entries(session)
+        entries = nx.ledger.entries(session)
         return [
             (turn.status, [row.message.text() for e in entries if e.turn == turn.number for row in e.rows])
             for turn in nx.ledger.turns(session)

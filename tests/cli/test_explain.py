@@ -134,10 +134,10 @@ def test_unverified_call_exits_5_and_is_printed_with_unverified(talk: Path) -> N
 def test_next_call_has_model_and_profile_of_the_last_one(empty: Path) -> None:
     with nexus.open(empty) as nx:
         nx.record(nx.assemble("hi", model="gpt-4o", profile="repl"), nexus.AgentResult((nexus.assistant("hello"),)))
-        assert nx.last_settings("main") == ("gpt-4o", "repl")
+        assert nx.calls.last_settings("main") == ("gpt-4o", "repl")
         assert nx.explain("main").model == "gpt-4o"
         with pytest.raises(nexus.NexusError):
-            nx.last_settings("nobody")
+            nx.calls.last_settings("nobody")
     told = run("explain", "main", "--json", folder=empty).json
     assert told["model"] == "gpt-4o"
     assert "surroundings" in run("explain", "main", folder=empty).out
@@ -150,7 +150,7 @@ def test_unknown_profile_of_the_last_call_is_the_default_one(empty: Path) -> Non
     with nexus.open(empty, profiles={"mine": profile}) as nx:
         nx.record(nx.assemble("hi", profile="mine"), nexus.AgentResult((nexus.assistant("hello"),)))
     with nexus.open(empty) as nx:
-        assert nx.last_settings("main")[1] == "layered"
+        assert nx.calls.last_settings("main")[1] == "layered"
     assert run("explain", "main", folder=empty).code == 0
 
 
@@ -158,13 +158,13 @@ def test_imported_session_without_calls_has_the_default_settings(empty: Path) ->
     path = write_json(empty / "given.json", {"messages": [{"role": "user", "content": "hi"}]})
     assert run("import", path, folder=empty).code == 0
     with nexus.open(empty) as nx:
-        assert nx.last_settings("given") == (nx.model, "layered")
+        assert nx.calls.last_settings("given") == (nx.model, "layered")
 
 
 def test_imported_session_has_the_model_of_its_newest_reply(empty: Path) -> None:
     messages = [nexus.user("hi"), replace(assistant("hello"), model="claude-opus-4-6"), nexus.user("more")]
     with nexus.open(empty) as nx:
         nx.ledger.append("given", with_sizes(messages, nx.counter))
-        assert nx.last_settings("given") == ("claude-opus-4-6", "layered")
+        assert nx.calls.last_settings("given") == ("claude-opus-4-6", "layered")
     assert "claude-opus-4-6 (anthropic)" in run("explain", "given", folder=empty).out
     assert "next call to claude-opus-4-6" in run("context", "given", folder=empty).out

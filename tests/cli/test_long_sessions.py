@@ -36,7 +36,7 @@ def test_the_size_of_a_block_does_not_show(
 
 def test_turns_calls_and_entries_are_those_of_the_ledger(example: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with nexus.open(workspace=example) as nx:
-        entries = nx.entries("main")
+        entries = nx.ledger.entries("main")
     monkeypatch.setattr(operations, "READ_ENTRIES", 5)
     shown = {name: run("session", name, "main", "--json", folder=example).json for name in ("turns", "calls")}
     assert msgspec.convert(shown["turns"], list[Turn]) == replay.turns(entries)

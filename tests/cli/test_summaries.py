@@ -77,7 +77,7 @@ def chat(empty: Path, server: ModelServer) -> Iterator[Start]:
 
 def compactions(folder: Path) -> list[dict[str, Any]]:
     with nexus.open(folder) as nx:
-        return [entry.body for entry in nx.entries("main") if entry.kind == "compaction"]
+        return [entry.body for entry in nx.ledger.entries("main") if entry.kind == "compaction"]
 
 
 def statuses(folder: Path) -> list[str]:

@@ -55,7 +55,7 @@ def hostile(empty: Path) -> Path:
         said: list[Message] = [user(f"index {EVIL}"), assistant(EVIL, ToolCall(EVIL, EVIL, EVIL)), tool(EVIL, EVIL)]
         nx.ledger.open_turn(EVIL, with_sizes(said, COUNTER), model=EVIL, provider=EVIL)
         nx.ledger.close_turn(EVIL, error=EVIL, usage={"input_tokens": 1})
-        nx.ledger.pin(EVIL, nx.entries(EVIL)[0].rows[0].ref, EVIL)
+        nx.ledger.pin(EVIL, nx.ledger.entries(EVIL)[0].rows[0].ref, EVIL)
         nx.ledger.alias(f"a{EVIL}", EVIL, EVIL)
     write_json(empty / f"talk{EVIL}.json", {"messages": [{"role": "user", "content": EVIL}]})
     (empty / f"bad{EVIL}.json").write_text("{")

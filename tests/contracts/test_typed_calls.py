@@ -9,6 +9,7 @@ from pathlib import Path
 
 PROGRAM = """\
 import nexus
+from nexus.engine import available_tokens
 
 nx = nexus.open(ledger=":memory:", model="gpt-4o", timezone="UTC")
 tools = nexus.ToolRegistry()
@@ -27,7 +28,7 @@ answer = nexus.call(nx, "Hi", send, session="main", images=[], persona="night", 
 turn = nx.begin("Hi", session="main", skills=["git"])
 turn.assemble(budget=4_000)
 outcome: nexus.CompactionOutcome = nx.compact("main", focus="names", model="gpt-4o")
-tokens: int = nx.available(session="main", model="gpt-4o")
+tokens: int = available_tokens(nx, session="main", model="gpt-4o")
 
 
 @tools.tool(name="look", roles="worker")
@@ -56,7 +57,7 @@ nx.assemble("Hi", budget="9000")  # wrong
 nx.assemble("Hi", role="boss")  # wrong
 nx.plan("main", modle="gpt-4o")  # wrong
 nx.compact("main", focsu="names")  # wrong
-nx.available(sesion="main")  # wrong
+available_tokens(nx, sesion="main")  # wrong
 nexus.call(nx, "Hi", send, compcat=False)  # wrong
 turn.assemble(available_tokens=4_000)  # wrong
 tools.tool(rolse="worker")  # wrong

@@ -179,8 +179,8 @@ def test_tool_loop_repeats_first_message_of_turn_byte_for_byte(tmp_path: Path) -
     assert [message["role"] for message in after[len(before) :]] == ["assistant", "tool"]
     assert second.accounting.prefix.state == "extends"
     nx.record(second, nexus.AgentResult((assistant("done"),)))
-    assert [entry.kind for entry in nx.entries("s")] == ["messages", "messages", "completed"]
-    assert {entry.turn for entry in nx.entries("s")} == {1}
+    assert [entry.kind for entry in nx.ledger.entries("s")] == ["messages", "messages", "completed"]
+    assert {entry.turn for entry in nx.ledger.entries("s")} == {1}
 
 
 def test_changed_memory_in_tool_loop_waits_for_next_message(tmp_path: Path) -> None:

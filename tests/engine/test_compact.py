@@ -260,7 +260,7 @@ def commit(nx: Engine, session: str, *messages: Message) -> None:
 
 def check(nx: Engine, session: str, budget: int) -> None:
     """Nothing is between what summaries cover and what is shown from, and the next call is valid."""
-    entries = nx.entries(session)
+    entries = nx.ledger.entries(session)
     marks = [entry for entry in entries if entry.kind == "compaction"]
     live = nx.ledger.live(session)
     chain = live.checkpoint

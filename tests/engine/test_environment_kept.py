@@ -75,7 +75,7 @@ def test_explicit_environment_check_updates_next_call(root: Path) -> None:
     with opened(root) as nx:
         turn(nx, "one")
         install(root)
-        found = nx.refresh_environment()
+        found = nx.preparation.refresh_environment()
         assert ("video", "ready") in [(one.name, one.state) for one in found.capabilities]
         ctx = nx.assemble("two", tools=SHELL)
         assert "Media: video ⭐ (ready)" in ctx.system_prompt
@@ -122,14 +122,14 @@ def test_no_survey_without_workspace_or_environment_block(root: Path, monkeypatc
     monkeypatch.setenv("NEXUS_CREDENTIAL_TWITTER", CANARY)
     with nexus.open() as nx:
         assert nx.assemble("hi", tools=SHELL).system_prompt == ""
-        assert nx.refresh_environment().credentials == 0
+        assert nx.preparation.refresh_environment().credentials == 0
 
 
 def test_replay_uses_recorded_environment(root: Path) -> None:
     with opened(root) as nx:
         first = turn(nx, "one")
         install(root)
-        nx.refresh_environment()
+        nx.preparation.refresh_environment()
         assert nx.replay("main", 1).system_prompt == first.system_prompt
         changed = nx.what_if("main", 1, ReplayOverrides(profile="layered"))
         assert changed.system_prompt == first.system_prompt
@@ -150,7 +150,7 @@ def test_variable_values_are_not_in_context_report_or_ledger(root: Path, monkeyp
         nx.credentials.check(["twitter"], 5)
         ctx = turn(nx, "one")
         assert "1 configured" in ctx.system_prompt
-        texts = [repr(ctx), ctx.report, repr(ctx.to_json()), repr(nx.refresh_environment()), repr(vars(nx))]
+        texts = [repr(ctx), ctx.report, repr(ctx.to_json()), repr(nx.preparation.refresh_environment()), repr(vars(nx))]
         assert nx.credentials.get("twitter").reveal() == CANARY
     files = [path for path in root.rglob("*") if path.is_file()]
     assert any(path.name == "ledger.db" for path in files)
@@ -185,7 +185,7 @@ def test_skill_list_and_environment_share_one_survey_per_session(root: Path) -> 
         assert shown(nx.assemble("three", session="early", tools=SHELL)) == (False, False)
         nx.ledger.undo("early")
         assert shown(nx.assemble("three", session="early", tools=SHELL)) == (True, True)
-        nx.refresh_environment()
+        nx.preparation.refresh_environment()
         assert shown(nx.assemble("three", session="early", tools=SHELL)) == (False, False)
 
 

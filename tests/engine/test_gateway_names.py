@@ -39,7 +39,7 @@ def test_thinking_returns_in_tool_loop_behind_gateway_name(name: str) -> None:
         assert thinking_of(ctx.to_anthropic()) == ["c2ln"]
         nx.record(ctx, nexus.AgentResult((nexus.assistant("done"),)))
         assert nx.replay("main", 1).to_anthropic() == ctx.to_anthropic()
-        assert nx.entries("main")[0].body["model"] == "claude-sonnet-4-5-20250929"
+        assert nx.ledger.entries("main")[0].body["model"] == "claude-sonnet-4-5-20250929"
 
 
 def test_thinking_does_not_return_under_another_gateway_name() -> None:

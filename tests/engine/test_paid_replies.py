@@ -149,7 +149,7 @@ def test_reply_that_waited_until_a_later_turn_began_is_late_and_not_under_it(nx:
     other = nexus.open(ledger=nx.store, home=nx.credentials.home)
     other.unrecorded.path = None  # a program on another machine, which does not see the file
     other.begin("Another question?", session="s")
-    assert nx.record_waiting() == 1
+    assert nx.recorder.record_waiting() == 1
     assert texts(nx) == ["A question?", "Another questi"[:14]]
     (late,) = nx.ledger.late_replies("s")
     assert texts(nx, late.label) == ["A question?", "A paid reply. "]
@@ -182,7 +182,7 @@ def test_ledger_that_fails_before_the_commit_keeps_the_reply(nx: Engine, monkeyp
         with pytest.raises(LedgerError, match="I/O") as failed:
             turn.record(paid())
     assert failed.value.reply == paid()
-    assert nx.record_waiting() == 1
+    assert nx.recorder.record_waiting() == 1
     assert texts(nx)[-1] == PAID[:14]
 
 
@@ -207,7 +207,7 @@ def test_reply_is_never_recorded_in_a_ledger_that_took_the_place_of_its_own(tmp_
     original = file.rename(tmp_path / "other.db")
     with nexus.open(model="gpt-4o", ledger=file, home=tmp_path) as nx:
         nx.begin("How much is it?", session="s").assemble()
-        assert nx.record_waiting() == 0
+        assert nx.recorder.record_waiting() == 0
         assert texts(nx) == ["How much is it"]
         assert not list(nx.ledger.late_replies("s"))
     original.replace(file)
@@ -434,7 +434,7 @@ def test_erase_forgets_waiting_replies(nx: Engine, tmp_path: Path) -> None:
     assert PAID.encode()[:14] in (tmp_path / "ledger.db.unrecorded").read_bytes()
     assert nx.ledger.erase_principal("ann").replies == 1
     assert PAID.encode()[:14] not in (tmp_path / "ledger.db.unrecorded").read_bytes()
-    assert nx.record_waiting() == 0
+    assert nx.recorder.record_waiting() == 0
     assert nx.sessions(include_inactive=True) == []
 
 
@@ -445,7 +445,7 @@ def test_reply_larger_than_the_reserved_room_stays_in_memory(nx: Engine, monkeyp
     with full(nx), pytest.raises(LedgerFull) as failed:
         turn.record(paid())
     assert failed.value.kept_in == ""
-    assert nx.record_waiting() == 1
+    assert nx.recorder.record_waiting() == 1
     assert texts(nx) == ["A question?", "A paid reply. "]
 
 

@@ -459,7 +459,7 @@ def test_explain_next_call_reports_truncated_event() -> None:
         listed_once(nx, "main", told, nx.store.head(1)[0])
         assert told.call == "the next call"
         request = Request(Event((Text("hi"),)), settings=Settings(budget=900, model="gpt-4o"))
-        told = nx.explain_request(request)
+        told = nx.calls.explain_next(request)
         listed_once(nx, "main", told, nx.store.head(1)[0])
         assert told.tokens("omitted") > 500
         with pytest.raises(NoSuchSession):

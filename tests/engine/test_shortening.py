@@ -125,7 +125,7 @@ def test_pinned_result_is_not_truncated() -> None:
         before = nx.assemble([tool("call_3", "x", "run")], budget=8_000, profile="bare")
         assert "left out here" in shown(before, "call_1")
         nx.record(before, SEEN)
-        place = next(row.ref for e in nx.entries("main") for row in e.rows if "result 1\\n" in str(row.message))
+        place = next(row.ref for e in nx.ledger.entries("main") for row in e.rows if "result 1\\n" in str(row.message))
         nx.ledger.pin("main", place)
         after = nx.assemble("go on", budget=8_000, profile="bare")
         assert shown(after, "call_1").count("worker finished") == 150

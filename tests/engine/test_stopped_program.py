@@ -87,7 +87,7 @@ def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 def exchanges(nx: nexus.Engine, session: str) -> list[tuple[int, list[str], str]]:
     """Return number, texts and status of each turn of a session, in the order of its rows."""
-    rows = [(entry.turn, row.message) for entry in nx.entries(session) for row in entry.rows]
+    rows = [(entry.turn, row.message) for entry in nx.ledger.entries(session) for row in entry.rows]
     texts = [(turn, message.text()) for turn, message in rows if message.role in ("user", "assistant")]
     status = {turn.number: turn.status for turn in nx.ledger.turns(session)}
     return [(turn, [text for _, text in part], status[turn]) for turn, part in groupby(texts, lambda row: row[0])]

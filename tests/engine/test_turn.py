@@ -205,7 +205,7 @@ def test_failed_call_leaves_the_message_and_the_same_event_tries_again(nx: Engin
     event = Event((Text("Hi."),), id="update-1")
     with pytest.raises(RateLimitError):
         nexus.call(nx, event, limited, session="s")
-    assert nx.entries("s")[-1].body["kind"] == "rate_limit"
+    assert nx.ledger.entries("s")[-1].body["kind"] == "rate_limit"
     answer = nexus.call(nx, event, lambda _: reply(), session="s")
     assert (answer.committed.turn, said(nx, "s")) == (1, ["Hi.", "Done."])
     repeated = nexus.call(nx, event, limited, session="s")

@@ -175,7 +175,7 @@ class FilmClub:
     def opened(self) -> Engine:
         """An engine of its own, as another program would have it."""
         nx = nexus.open(self.root, clock_ms=self.clock, run_mode="repl")
-        nx.workspace_context = dataclasses.replace(
+        nx.preparation.workspace_context = dataclasses.replace(
             nx.workspace_context, host={"Host": "desk", "OS": "linux", "Arch": "arm64"}
         )
         return nx
@@ -189,7 +189,7 @@ class FilmClub:
         self._said(BEFORE, model=MODEL, profile=form, **ANN)
         self.clock.set(COMPACTED_AT)
         with self.opened() as nx:
-            kept = next(entry.seq for entry in nx.entries(ANN["session"]) if entry.turn == 3)
+            kept = next(entry.seq for entry in nx.ledger.entries(ANN["session"]) if entry.turn == 3)
             nx.ledger.compact(ANN["session"], Compaction(1, kept - 1, kept, SUMMARY), after_checkpoint=0)
 
     def next(self, form: str, model: str = MODEL) -> nexus.AssembledContext:

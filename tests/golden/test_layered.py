@@ -59,7 +59,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def opened(root: Path) -> Engine:
     nx = nexus.open(root, clock_ms=lambda: AT_MS, timezone="Europe/Berlin")
-    nx.workspace_context = dataclasses.replace(
+    nx.preparation.workspace_context = dataclasses.replace(
         nx.workspace_context, host={"Host": "desk", "OS": "linux", "Arch": "arm64"}
     )
     return nx

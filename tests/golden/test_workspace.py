@@ -83,7 +83,7 @@ def expected(root: Path, name: str) -> str:
 
 def opened(root: Path, now: int = NOW) -> Engine:
     nx = nexus.open(root, clock_ms=lambda: now, timezone="America/Los_Angeles")
-    nx.workspace_context = dataclasses.replace(
+    nx.preparation.workspace_context = dataclasses.replace(
         nx.workspace_context, host={"Host": "desk", "OS": "linux", "Arch": "arm64"}
     )
     return nx

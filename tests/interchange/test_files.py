@@ -51,7 +51,7 @@ def imported(nx: Engine, folder: Path, data: bytes | str, name: str = "log.jsonl
 
 
 def texts(nx: Engine, session: str) -> list[str]:
-    return [row.message.text() for entry in nx.entries(session) for row in entry.rows]
+    return [row.message.text() for entry in nx.ledger.entries(session) for row in entry.rows]
 
 
 @pytest.fixture
@@ -281,7 +281,7 @@ NOON = 1767614400000
 @pytest.mark.parametrize("name", ["timestamp", "created_at", "createTime"])
 def test_times_are_understood(nx: Engine, tmp_path: Path, time: object, name: str) -> None:
     (report,) = imported(nx, tmp_path, by_line({**USER, name: time}))
-    assert ([entry.at_ms for entry in nx.entries("log")], report.problems) == ([NOON], ())
+    assert ([entry.at_ms for entry in nx.ledger.entries("log")], report.problems) == ([NOON], ())
 
 
 @pytest.mark.parametrize(
@@ -290,19 +290,19 @@ def test_times_are_understood(nx: Engine, tmp_path: Path, time: object, name: st
 def test_unknown_times_are_reported_and_never_the_imports(nx: Engine, tmp_path: Path, time: object) -> None:
     talk = [{**USER, "timestamp": time}, {**ANSWER, "timestamp": NOON}, {**USER, "timestamp": time}]
     (report,) = imported(nx, tmp_path, by_line(*talk))
-    assert [entry.at_ms for entry in nx.entries("log") if entry.rows] == [NOON] * 3
+    assert [entry.at_ms for entry in nx.ledger.entries("log") if entry.rows] == [NOON] * 3
     assert [(problem.line, problem.kind) for problem in report.problems] == [(1, "unknown time"), (3, "unknown time")]
     (tmp_path / "only.jsonl").write_text(by_line(talk[0]), "utf-8")
     os.utime(tmp_path / "only.jsonl", (1e9, 1e9))
     for found in read(tmp_path / "only.jsonl"):
         import_transcript(nx, found)
-    assert [entry.at_ms for entry in nx.entries("only")] == [10**12]
+    assert [entry.at_ms for entry in nx.ledger.entries("only")] == [10**12]
 
 
 def test_unknown_time_of_claude_code_is_reported(nx: Engine, tmp_path: Path) -> None:
     events = [user("u1", None, "go", timestamp="2026-01-05T12:00:00Z"), user("u2", "u1", "on", timestamp="later")]
     (report,) = imported(nx, tmp_path, lines(*events))
-    assert [entry.at_ms for entry in nx.entries(report.session)] == [NOON, NOON]
+    assert [entry.at_ms for entry in nx.ledger.entries(report.session)] == [NOON, NOON]
     assert [problem.kind for problem in report.problems] == ["unknown time"]
 
 
@@ -390,7 +390,7 @@ def test_request_records_give_system_prompt_tools_and_cost(nx: Engine, tmp_path:
     names = ("api-request", "api-request-blob", "api-request-shape", "cost-state", "tools-used")
     assert [report.counted[name] for name in names] == [2, 1, 1, 2, 1]
     assert (report.cost_usd, "requestRef" in report.omitted, report.messages) == (0.5, False, 3)
-    requests = [entry.body.get("imported_request") for entry in nx.entries("s") if entry.rows]
+    requests = [entry.body.get("imported_request") for entry in nx.ledger.entries("s") if entry.rows]
     assert requests == [None, {"system": "Be brief.", "tools": SHAPE["shape"]["tools"]}, None]
     assert "with the system prompt and 2 tools" in reported_usage(nx, "s").lines()[0]
     ctx = context_of_call(nx, "s", find_call(nx, "s", 1, 1))
@@ -459,7 +459,9 @@ def test_incomplete_reply_is_completed_and_not_doubled(
 ) -> None:
     for data in (first, second, second):
         imported(nx, tmp_path, data)
-    messages = [row.message for entry in nx.entries("log") for row in entry.rows if row.message.role == "assistant"]
+    messages = [
+        row.message for entry in nx.ledger.entries("log") for row in entry.rows if row.message.role == "assistant"
+    ]
     assert ["+".join(filter(None, [m.text(), *(f"?{one.id}" for one in m.calls())])) for m in messages] == words
     assert [session.label for session in nx.sessions()] == ["log"]
     assert len(nx.ledger.search("done")) == ("done" in words[0])
@@ -524,7 +526,7 @@ def test_conversations_of_a_file_stay_apart(
 def test_calls_of_gemini_without_ids_keep_their_results(nx: Engine, tmp_path: Path) -> None:
     twice = [*CONTENTS[:3], *CONTENTS[1:]]
     imported(nx, tmp_path, json.dumps(twice))
-    parts = [part for entry in nx.entries("log") for row in entry.rows for part in row.message.parts]
+    parts = [part for entry in nx.ledger.entries("log") for row in entry.rows for part in row.message.parts]
     assert [part.id for part in parts if isinstance(part, ToolCall)] == ["call_1", "call_2"]
     sent = nx.assemble("next", session="log", model="gpt-4o").to_openai()["messages"]
     assert [message["tool_call_id"] for message in sent if message["role"] == "tool"] == ["call_1", "call_2"]

@@ -40,9 +40,9 @@ def test_api_error_is_the_failure_of_its_turn(tmp_path: Path) -> None:
         first, second = nx.ledger.turns(report.session)
         assert (first.status, first.failure_kind, first.error) == ("failed", "rate_limit", LIMIT)
         assert (second.number, second.status, second.error) == (2, "failed", ERROR)
-        failed = next(entry for entry in nx.entries(report.session) if entry.kind == "failed")
+        failed = next(entry for entry in nx.ledger.entries(report.session) if entry.kind == "failed")
         assert failed.at_ms == 1770529400294
-        replies = [row.message.text() for entry in nx.entries(report.session) for row in entry.rows]
+        replies = [row.message.text() for entry in nx.ledger.entries(report.session) for row in entry.rows]
         assert replies == ["one", "", "", "two", "done"]
         assert "API Error" not in json.dumps(nx.assemble("And now?", session=report.session).to_anthropic())
         assert import_transcript(nx, found)[0].added_entries == 0

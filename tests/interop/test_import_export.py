@@ -79,7 +79,7 @@ def imported(nx: Engine, path: Path) -> list[ImportReport]:
 def exported(nx: Engine) -> Account:
     said: Account = Counter()
     for session in nx.sessions():
-        entries = nx.entries(session.label)
+        entries = nx.ledger.entries(session.label)
         said += chat_of(as_openai(entries)["messages"])
         said.update(("summary", digest(e.body["summary"])) for e in entries if e.kind == "compaction")
     return said
@@ -113,7 +113,7 @@ def test_two_hundred_conversations_round_trip(data: Path, record_property: Calla
     with nexus.open(ledger=":memory:") as nx:
         assert len(imported(nx, path)) == len(raw) == 200
         for name, messages in raw.items():
-            out = as_openai(nx.entries(name))["messages"]
+            out = as_openai(nx.ledger.entries(name))["messages"]
             assert chat_of(out) == chat_of(messages)
             assert [message["role"] for message in out] == [message["role"] for message in messages]
         assert sum(one.added_entries for one in imported(nx, path)) == 0

@@ -35,7 +35,7 @@ def imported(nx: Engine, folder: Path, *events: Event, name: str = "log.jsonl") 
 
 
 def texts(nx: Engine, session: str = "s") -> list[str]:
-    rows = [row for entry in nx.entries(session) for row in entry.rows]
+    rows = [row for entry in nx.ledger.entries(session) for row in entry.rows]
     return [part.text for row in rows for part in row.message.parts if isinstance(part, Text)]
 
 

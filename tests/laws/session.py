@@ -37,7 +37,7 @@ class Session:
         self.summarizer = Scripted()
         self.nx = self.opened()
         self.ladder = Watched(self.nx.counter, self.summarizer)
-        self.nx.fallback_summarizer = self.ladder
+        self.nx.compactor.summarizer = self.ladder
         self.tools = tools_of(script.tools)
         self.sent: dict[str, dict[str, str]] = {}
         self.states: dict[str, tuple[Any, ...]] = {}
@@ -407,7 +407,7 @@ class Session:
 
     def path(self) -> Path:
         """The session's entries, read anew."""
-        return Path(self.nx.entries(self.label))
+        return Path(self.nx.ledger.entries(self.label))
 
 
 def path_marks(path: Path, after: int) -> set[str]:

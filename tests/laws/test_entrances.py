@@ -226,7 +226,7 @@ def sessions() -> dict[str, Any]:
     with nexus.open() as nx:
         call = nexus.assistant("yes", nexus.ToolCall("c", "f", "{}"))
         nx.record(nx.assemble("hi"), nexus.AgentResult((call, nexus.tool("c", "r"))))
-        turn_log = json.loads(log_text(nx.entries("main")))
+        turn_log = json.loads(log_text(nx.ledger.entries("main")))
     block = {"type": "tool_use", "id": "c", "name": "f", "input": {}}
     results = [{"type": "tool_result", "tool_use_id": "c", "content": "r"}]
     function = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
@@ -285,7 +285,7 @@ def test_imported_file_is_read_or_gives_typed_error(data: st.DataObject, form: s
                 list(violations(read_text(file)[0]))
             for transcript in read(file, form):
                 for report in import_transcript(nx, transcript):
-                    log_text(nx.entries(report.session))
+                    log_text(nx.ledger.entries(report.session))
                     nx.record(nx.assemble("go", session=report.session), nexus.AgentResult((nexus.assistant("x"),)))
 
     outcome(act)

@@ -62,7 +62,7 @@ def stored(root: Path, tenant: str) -> SqliteLedger:
 def library(root: Path, tenant: str, principal: str) -> str:
     with nexus.open(root, ledger=stored(root, tenant)) as nx:
         ctx = nx.assemble("hi", profile="tagged", principal=principal or None)
-        compact = nx.explain_request(ctx.provenance.request) if ctx.provenance.request else ""
+        compact = nx.calls.explain_next(ctx.provenance.request) if ctx.provenance.request else ""
         return f"{json.dumps(ctx.to_openai())} {compact}"
 
 

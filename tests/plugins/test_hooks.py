@@ -95,7 +95,7 @@ def test_plugin_adds_source_event_metadata_tool_and_profile() -> None:
 
 def test_plugins_are_found_by_entry_point_group(installed: Path) -> None:
     nx = opened()
-    assert [(one.name, one.distribution, one.hooks) for one in nx.hooks.plugins] == [
+    assert [(one.name, one.distribution, one.hooks) for one in nx.preparation.hooks.plugins] == [
         ("acme", "acme-nexus 1.2", ("nexus_moment", "nexus_sources"))
     ]
     assert '{"acme": {"from": "a package"}}' in current(nx.assemble("hi"))
@@ -123,7 +123,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 def test_disabled_plugin_is_not_imported(installed: Path) -> None:
     nx = opened(config=fast(disabled=("acme",)))
-    assert [(one.name, one.disabled) for one in nx.hooks.plugins] == [("acme", True)]
+    assert [(one.name, one.disabled) for one in nx.preparation.hooks.plugins] == [("acme", True)]
     assert "acme_nexus_plugin" not in sys.modules
     assert "a package" not in current(nx.assemble("hi"))
     assert installed.is_dir()
@@ -146,7 +146,7 @@ def test_plugins_are_ordered_by_name() -> None:
     one, two = plugin("Beta"), plugin("Alpha")
     bodies = [opened(*order).assemble("hi").to_openai() for order in ((one, two), (two, one))]
     assert bodies[0] == bodies[1]
-    assert [known.name for known in opened(one, two).hooks.plugins] == ["Alpha", "Beta"]
+    assert [known.name for known in opened(one, two).preparation.hooks.plugins] == ["Alpha", "Beta"]
 
 
 def test_event_metadata_hook_runs_once_per_turn() -> None:
@@ -570,8 +570,8 @@ def test_call_with_hooks_replays_without_plugins() -> None:
     ctx = nx.assemble("hi", profile="mine")
     body = ctx.to_anthropic()
     nx.record(ctx, nexus.AgentResult((assistant("ok"),)))
-    nx._hooks = None
-    nx._plugins = ()
+    nx.preparation.__dict__.pop("hooks", None)
+    nx.preparation.plugins = ()
     assert nx.replay("main", 1).to_anthropic() == body
 
 
@@ -645,7 +645,7 @@ def formats(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("formats")
 def test_plugin_adds_a_message_format_that_reads_replies_and_replays() -> None:
     with opened(Labels()) as nx:
-        assert nx.hooks.plugins[0].formats == ("labeled",)
+        assert nx.preparation.hooks.plugins[0].formats == ("labeled",)
         ctx = nx.assemble("hi", session="s", profile="labeled")
         assert ctx.provenance.manifest.message_format == "labeled"
         nx.record(ctx, nexus.AgentResult((assistant("Assistant: hello"),)))
@@ -668,8 +668,8 @@ def test_plugin_adds_a_message_format_that_reads_replies_and_replays() -> None:
 )
 def test_format_that_cannot_be_used_is_omitted_with_the_reason(plugin: Labels, problem: str) -> None:
     with opened(plugin) as nx:
-        assert nx.hooks.plugins[0].problems == (problem,)
-        assert nx.hooks.formats == {}
+        assert nx.preparation.hooks.plugins[0].problems == (problem,)
+        assert nx.preparation.hooks.formats == {}
         assert nx.assemble("hi").current_message.text() == "hi"
 
 
@@ -711,7 +711,7 @@ def test_plugin_adds_a_reader_that_detects_and_imports_its_files(tmp_path: Path)
     file = tmp_path / "diary.json"
     file.write_text("LINES\nhello\nagain\n")
     with opened(Lines()) as nx:
-        assert add_readers(nx.hooks) == {"Lines": PluginReaders(["lines"], [])}
+        assert add_readers(nx.preparation.hooks) == {"Lines": PluginReaders(["lines"], [])}
         assert detect(file) == "lines"
         for transcript in read(file):
             import_transcript(nx, transcript)
@@ -730,7 +730,7 @@ def test_plugin_adds_a_reader_that_detects_and_imports_its_files(tmp_path: Path)
 def test_reader_that_cannot_be_used_is_omitted_with_the_reason(plugin: Lines, problem: str) -> None:
     before = list(READERS)
     with opened(plugin) as nx:
-        assert add_readers(nx.hooks) == {"Lines": PluginReaders([], [problem])}
+        assert add_readers(nx.preparation.hooks) == {"Lines": PluginReaders([], [problem])}
     assert list(READERS) == before
     assert READERS["openai"] is not LINES
 
@@ -761,15 +761,15 @@ def test_first_plugin_has_a_reader_of_two_with_one_name() -> None:
     other = FileReader(read_and_raise)
     taken = "reader 'lines' omitted: another reader has the same name"
     with opened(Lines(), OtherLines("lines", other)) as nx:
-        assert add_readers(nx.hooks) == {
+        assert add_readers(nx.preparation.hooks) == {
             "Lines": PluginReaders(["lines"], []),
             "OtherLines": PluginReaders([], [taken]),
         }
     taken = "reader 'lines' omitted: another plugin of this process has one of that name"
     with opened(Lines("lines", other)) as nx:
-        assert add_readers(nx.hooks) == {"Lines": PluginReaders([], [taken])}
+        assert add_readers(nx.preparation.hooks) == {"Lines": PluginReaders([], [taken])}
     with opened(Lines()) as nx:  # the same reader again, in a later engine
-        assert add_readers(nx.hooks) == {"Lines": PluginReaders(["lines"], [])}
+        assert add_readers(nx.preparation.hooks) == {"Lines": PluginReaders(["lines"], [])}
 
 
 @pytest.mark.usefixtures("readers")
@@ -785,7 +785,7 @@ def test_failure_of_a_reader_is_the_files_and_stops_no_other(read_file: Any, pro
     (tmp_path / "a.json").write_text("LINES\nhello\n")
     (tmp_path / "b.json").write_text('[{"role": "user", "content": "hi"}]')
     with opened(Lines("lines", FileReader(read_file, owns_damaged=LINES.owns_damaged))) as nx:
-        add_readers(nx.hooks)
+        add_readers(nx.preparation.hooks)
         with pytest.raises(UnreadableFile) as failure:
             list(read(tmp_path / "a.json"))
         assert problem in str(failure.value)
@@ -799,7 +799,7 @@ def test_test_of_a_reader_that_raises_owns_nothing_and_is_reported_once(tmp_path
     file.write_text('[{"role": "user", "content": "hi"}, {"role": "tool", "tool_call_id": "c", "content": ""}]')
     reader = FileReader(read_lines, owns_value=raises, owns_message=raises, owns_damaged=raises)
     with opened(Lines("lines", reader)) as nx:
-        added = add_readers(nx.hooks)
+        added = add_readers(nx.preparation.hooks)
         assert detect(file) == "openai"
         assert added["Lines"].problems == ["reader 'lines' raised KeyError: 'field': treated as not its own"]
 
@@ -809,7 +809,7 @@ def test_file_of_a_plugins_format_may_have_a_line_of_json(tmp_path: Path) -> Non
     file = tmp_path / "diary.txt"
     file.write_text("LINES\n12\nagain\n")
     with opened(Lines()) as nx:
-        add_readers(nx.hooks)
+        add_readers(nx.preparation.hooks)
         assert detect(file) == "lines"
 
 
@@ -820,15 +820,15 @@ class OtherLabeled(Labeled):
 @pytest.mark.usefixtures("formats")
 def test_format_of_another_engine_is_not_replaced() -> None:
     with opened(Labels()) as nx:
-        assert nx.hooks.formats
+        assert nx.preparation.hooks.formats
         first = FORMATS["labeled"]
     with opened(Labels("labeled", OtherLabeled())) as nx:
         taken = "format 'labeled' omitted: another plugin of this process has one of that name"
-        assert nx.hooks.plugins[0].problems == (taken,)
+        assert nx.preparation.hooks.plugins[0].problems == (taken,)
         assert FORMATS["labeled"] is first
     with opened(Labels()) as nx:  # an engine of the same plugin, as in another test or after an edit
-        assert nx.hooks.plugins[0].problems == ()
-        assert FORMATS["labeled"] is nx.hooks.formats["labeled"]
+        assert nx.preparation.hooks.plugins[0].problems == ()
+        assert FORMATS["labeled"] is nx.preparation.hooks.formats["labeled"]
 
 
 class WithOpenings(Labeled):
@@ -847,7 +847,7 @@ class WithOpenings(Labeled):
 )
 def test_invalid_format_is_found_when_it_is_added(value: object, problem: str) -> None:
     with opened(Labels("labeled", value)) as nx:
-        assert nx.hooks.plugins[0].problems == (f"format 'labeled' omitted: {problem}",)
+        assert nx.preparation.hooks.plugins[0].problems == (f"format 'labeled' omitted: {problem}",)
         assert "labeled" not in FORMATS
 
 

@@ -200,7 +200,7 @@ def test_grant_and_denied_tools_are_stored_with_turn(root: Path, home: Path) -> 
     ctx = nx.assemble("hi", session="s", tools=TOOLS, principal="telegram:42")
     assert (ctx.toolset_name, ctx.permissions_granted) == ("look", ("read",))
     nx.record(ctx, nexus.AgentResult((assistant("ok"),)))
-    body = nx.entries("s")[0].body
+    body = nx.ledger.entries("s")[0].body
     assert (body["toolset"], body["permissions"], body["tools"]) == ("look", ["read"], ["read_file"])
     assert body["principal"] == "telegram:42"
     assert nx.replay("s", 1).provenance.denied_tools == ctx.provenance.denied_tools

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nexus
-from nexus.engine import Engine
+from nexus.engine import Engine, available_tokens
 from nexus.testing import FixedClock
 from nexus.types.settings import ModelSettings
 from support.validity import CHECKS
@@ -260,7 +260,9 @@ def test_wrong_setting_is_rejected(settings: dict[str, Any], problem: str) -> No
 def test_max_tokens_is_the_reserve_of_the_reply() -> None:
     assert NX.assemble("Hi", model="gpt-4o", max_tokens=2_000).token_budget.reserve_response == 2_000
     assert NX.assemble("Hi", model="gpt-4o", max_tokens=99_999).token_budget.reserve_response == 16_384
-    assert NX.available(model="gpt-4o", max_tokens=2_000) == NX.available(model="gpt-4o", extra={"max_tokens": 2_000})
+    assert available_tokens(NX, model="gpt-4o", max_tokens=2_000) == available_tokens(
+        NX, model="gpt-4o", extra={"max_tokens": 2_000}
+    )
 
 
 @pytest.fixture

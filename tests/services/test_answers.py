@@ -123,7 +123,7 @@ async def check_replays(running: Services, sent: list[Any]) -> None:
     nx, count = running.nx.engine, 0
     for info in nx.sessions():
         for turn in await running.nx.run(nx.ledger.turns, info.label):
-            calls = (await running.nx.run(nx.recorded_call, info.label, turn.number)).count
+            calls = (await running.nx.run(nx.calls.find, info.label, turn.number)).count
             for call in range(1, calls + 1):
                 ctx = await running.nx.run(partial(nx.replay, info.label, turn.number, call=call))
                 assert ctx.to_openai()["messages"] in sent

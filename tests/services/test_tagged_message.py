@@ -374,7 +374,7 @@ def test_pinned_message_is_verbatim_before_memory(profile: str) -> None:
         for wire, check in CHECKS.items():
             assert check(getattr(ctx, f"to_{wire}")()) == [], wire
         assert sum(item.tokens for item in ctx.accounting.token_breakdown) == ctx.token_budget.used.total
-        turn = nx.entries("main")[-1].turn
+        turn = nx.ledger.entries("main")[-1].turn
         told = nx.explain("main", turn)
         assert next(line.state for line in told.lines if line.place == MessageRef(1, 0)) == "included"
         assert nx.replay("main", turn).to_openai() == ctx.to_openai()

@@ -125,6 +125,6 @@ def role_and_text(message: Message) -> tuple[str, str]:
 async def check_stored(nx: AsyncEngine, expected: Sequence[tuple[str, str]], ledger: Path) -> list[dict[str, Any]]:
     """Check that the ledger has each message once, in order, and is sound; return the bodies of its compactions."""
     assert [role_and_text(message) for message in await nx.history("long")] == list(expected)
-    entries = await nx.run(nx.engine.entries, "long")
+    entries = await nx.run(nx.engine.ledger.entries, "long")
     assert await nx.run(maintenance.verify, ledger) == []
     return [entry.body for entry in entries if entry.kind == "compaction"]

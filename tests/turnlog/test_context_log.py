@@ -53,7 +53,7 @@ def test_context_of_every_profile_is_a_valid_log_and_loses_nothing(tmp_path: Pat
         (tmp_path / "log.json").write_text(text, "utf-8")
         for transcript in read(tmp_path / "log.json"):
             import_transcript(nx, transcript, "again")
-        assert json.loads(log_text(nx.entries("again"))) == json.loads(text)
+        assert json.loads(log_text(nx.ledger.entries("again"))) == json.loads(text)
         again = nx.history("again")
         assert [call for m in again for call in m.calls()] == [call for m in ctx.messages for call in m.calls()]
         assert [one for m in again for one in m.results()] == [one for m in ctx.messages for one in m.results()]

@@ -71,14 +71,14 @@ def test_documented_log_round_trips_exactly(tmp_path: Path) -> None:
     with nexus.open(ledger=SqliteLedger()) as nx:
         done = take(nx, tmp_path, PRINTED)
         assert (done.messages, done.calls, done.problems) == (4, 2, ())
-        assert log_text(nx.entries("log")) == PRINTED
+        assert log_text(nx.ledger.entries("log")) == PRINTED
 
 
 def test_documented_log_display_matches_exactly(tmp_path: Path) -> None:
     """Document 001, "Complete Example", "Console Display"."""
     with nexus.open(ledger=SqliteLedger()) as nx:
         take(nx, tmp_path, PRINTED)
-        assert "".join(f"{line}\n" for line in console_lines(nx.entries("log"))) == DISPLAYED
+        assert "".join(f"{line}\n" for line in console_lines(nx.ledger.entries("log"))) == DISPLAYED
 
 
 def test_documented_log_is_valid() -> None:
@@ -103,7 +103,7 @@ def test_full_option_shows_complete_system_text(tmp_path: Path) -> None:
     """Decided on 001: "the system text shortened at its first sentence plus `...` as in the example (`--full` for all)"."""
     with nexus.open(ledger=SqliteLedger()) as nx:
         take(nx, tmp_path, PRINTED)
-        assert next(console_lines(nx.entries("log"), full=True)) == f"🧠 System: {LOG[0]['content']}"
+        assert next(console_lines(nx.ledger.entries("log"), full=True)) == f"🧠 System: {LOG[0]['content']}"
 
 
 def test_import_of_log_again_adds_only_the_rest(tmp_path: Path) -> None:
@@ -157,9 +157,9 @@ def test_assistant_entry_without_call_is_assistant_text(tmp_path: Path, content:
     with nexus.open(ledger=SqliteLedger()) as nx:
         done = take(nx, tmp_path, json.dumps(log))
         assert (done.messages, done.calls, done.problems) == (4, 1, ())
-        assert [row.message.parts for entry in nx.entries("log") for row in entry.rows][-1] == parts
-        assert json.loads(log_text(nx.entries("log"))) == log
-        assert list(console_lines(nx.entries("log")))[12:15] == [
+        assert [row.message.parts for entry in nx.ledger.entries("log") for row in entry.rows][-1] == parts
+        assert json.loads(log_text(nx.ledger.entries("log"))) == log
+        assert list(console_lines(nx.ledger.entries("log")))[12:15] == [
             "🕐 2023-04-04T12:33:30Z",
             "💬 postMessage:",
             '   "Done."',
@@ -176,13 +176,13 @@ def test_system_content_may_be_an_object(tmp_path: Path) -> None:
     assert found(log) == []
     with nexus.open(ledger=SqliteLedger()) as nx:
         assert take(nx, tmp_path, json.dumps(log)).problems == ()
-        rows = [row.message for entry in nx.entries("log") for row in entry.rows]
+        rows = [row.message for entry in nx.ledger.entries("log") for row in entry.rows]
         assert [m.text() for m in rows if m.role == "system"] == [
             '{"text":"Be kind.","nexus":null}',
             '{"rules":["a",1.0]}',
         ]
-        assert json.loads(log_text(nx.entries("log"))) == log
-        assert list(console_lines(nx.entries("log"), full=True))[-1] == '🧠 System: {"rules":["a",1.0]}'
+        assert json.loads(log_text(nx.ledger.entries("log"))) == log
+        assert list(console_lines(nx.ledger.entries("log"), full=True))[-1] == '🧠 System: {"rules":["a",1.0]}'
         ctx = nx.assemble("Hi", session="log", profile="turnlog")
         assert '"role":"system","content":{"rules":["a",1.0]}}' in str(ctx.messages)
 
@@ -199,8 +199,8 @@ def test_parameter_reasoning_is_the_reasoning_of_the_entry(tmp_path: Path, said:
     assert log[1]["content"] == {"toolCall": "getThreadHistory", "ascending": False, "reasoning": reason}
     with nexus.open(ledger=SqliteLedger()) as nx:
         take(nx, tmp_path, json.dumps(log))
-        assert [row.message for entry in nx.entries("log") for row in entry.rows] == [look]
-        assert json.loads(log_text(nx.entries("log"))) == log
+        assert [row.message for entry in nx.ledger.entries("log") for row in entry.rows] == [look]
+        assert json.loads(log_text(nx.ledger.entries("log"))) == log
 
 
 def test_older_log_with_reasoning_in_arguments_loses_nothing(tmp_path: Path) -> None:
@@ -210,8 +210,8 @@ def test_older_log_with_reasoning_in_arguments_loses_nothing(tmp_path: Path) -> 
     log[1]["nexus"]["parts"] = [{"type": "text"}, {"type": "tool_call", "id": "c"}]
     with nexus.open(ledger=SqliteLedger()) as nx:
         take(nx, tmp_path, json.dumps(log))
-        assert [row.message for entry in nx.entries("log") for row in entry.rows] == [look]
-        assert json.loads(log_text(nx.entries("log"))) == log
+        assert [row.message for entry in nx.ledger.entries("log") for row in entry.rows] == [look]
+        assert json.loads(log_text(nx.ledger.entries("log"))) == log
 
 
 MOMENTS = [
@@ -227,10 +227,12 @@ def test_moment_lines_are_a_note_not_the_users_words(tmp_path: Path, moment: str
     log = changed(1, content={"userid": "<@U1>", "text": f"{moment}\n\nHi.\n\nThere."})
     with nexus.open(ledger=SqliteLedger()) as nx:
         take(nx, tmp_path, json.dumps(log))
-        said = next(row.message for entry in nx.entries("log") for row in entry.rows if row.message.role == "user")
+        said = next(
+            row.message for entry in nx.ledger.entries("log") for row in entry.rows if row.message.role == "user"
+        )
         assert said.parts == (Note("moment", moment), Text("Hi.\n\nThere."))
-        assert json.loads(log_text(nx.entries("log"))) == log
-        words = [line for line in console_lines(nx.entries("log")) if line.startswith(">")]
+        assert json.loads(log_text(nx.ledger.entries("log"))) == log
+        words = [line for line in console_lines(nx.ledger.entries("log")) if line.startswith(">")]
         assert words == ["> Hi.", "> ", "> There."]
 
 
@@ -239,7 +241,7 @@ def test_users_own_words_about_the_time_stay_words(tmp_path: Path) -> None:
     said = [user(text, at_ms=AT) for text in words]
     with nexus.open(ledger=SqliteLedger()) as nx:
         take(nx, tmp_path, json.dumps(exported(said)))
-        assert [row.message for entry in nx.entries("log") for row in entry.rows] == said
+        assert [row.message for entry in nx.ledger.entries("log") for row in entry.rows] == said
 
 
 def test_strict_log_omits_extra_key_and_reports_omissions() -> None:
@@ -259,7 +261,7 @@ def test_strict_log_reports_fields_of_other_programs(tmp_path: Path) -> None:
     with nexus.open(ledger=SqliteLedger()) as nx:
         take(nx, tmp_path, json.dumps(changed(1, nexus={"of": "another"})))
         told: Counter[str] = Counter()
-        strict = json.loads("".join(log_texts(strict_entries(log_entries(nx.entries("log")), told))))
+        strict = json.loads("".join(log_texts(strict_entries(log_entries(nx.ledger.entries("log")), told))))
     assert strict == LOG
     assert told == {"fields of another program outside the printed form": 1}
 
@@ -359,9 +361,9 @@ def test_extra_key_that_contradicts_printed_form_is_ignored(tmp_path: Path) -> N
     log[2]["content"]["toolCall"] = "other"
     with nexus.open(ledger=SqliteLedger()) as nx:
         take(nx, tmp_path, json.dumps(log))
-        messages = [row.message for entry in nx.entries("log") for row in entry.rows]
+        messages = [row.message for entry in nx.ledger.entries("log") for row in entry.rows]
         assert [call.name for message in messages for call in message.calls()] == ["other", "list"]
-        assert json.loads(log_text(nx.entries("log"))) == log
+        assert json.loads(log_text(nx.ledger.entries("log"))) == log
 
 
 # The seven requirements ----------------------------------------------------------------------------------------------
@@ -557,7 +559,7 @@ def test_lone_surrogates_and_invalid_utf8_are_kept(tmp_path: Path) -> None:
     with nexus.open(ledger=SqliteLedger()) as nx:
         data = json.dumps(changed(1, content={"userid": "<@\udc00>", "text": "a\ud800b"}))
         assert take(nx, tmp_path, data).problems == ()
-        assert json.loads(log_text(nx.entries("log"))) == json.loads(data)
+        assert json.loads(log_text(nx.ledger.entries("log"))) == json.loads(data)
     (transcript,) = read(write(tmp_path, PRINTED.encode().replace(b"lunch options please", b"l\xffnch")))
     assert [problem.kind for problem in transcript.problems] == ["not UTF-8"]
     assert transcript.steps[1].messages[0].text() == "Suggest l\udcffnch."
@@ -570,5 +572,5 @@ def test_numbers_and_name_order_stay_as_written(tmp_path: Path) -> None:
     entry = f'{{"role": "assistant", "index": 0, "turn": 0, "timestamp": "2023-04-04T12:33:00Z", "content": {content}}}'
     with nexus.open(ledger=SqliteLedger()) as nx:
         take(nx, tmp_path, f"[{entry}]")
-        written = log_text(nx.entries("log"))
+        written = log_text(nx.ledger.entries("log"))
     assert written.replace("\n", "").replace(" ", "") == f"[{entry}]".replace(" ", "")

@@ -280,7 +280,7 @@ def test_parameter_reasoning_is_the_reasoning_of_the_models_line() -> None:
         said(nx, "Look.", assistant("", ToolCall("c1", "look", '{"reasoning":"It may help.","at":1}')))
         ctx = asked(nx, [tool("c1", "seen", "look")])
         assert entries(ctx)[1]["content"] == {"toolCall": "look", "at": 1, "reasoning": "It may help."}
-        assert entries(ctx)[1]["content"] == json.loads(log_text(nx.entries("main")))[2]["content"]
+        assert entries(ctx)[1]["content"] == json.loads(log_text(nx.ledger.entries("main")))[2]["content"]
         assert [call.arguments for message in ctx.messages for call in message.calls()] == [
             '{"reasoning":"It may help.","at":1}'
         ]
@@ -411,17 +411,17 @@ def test_application_places_a_system_entry_between_turns(tmp_path: Path) -> None
         ctx = asked(nx, "More.")
         valid(ctx)
         assert [(entry["index"], entry["role"]) for entry in entries(ctx)][3:] == [(4, "system"), (5, "user")]
-        log = log_text(nx.entries("main"))
+        log = log_text(nx.ledger.entries("main"))
         assert [(one["role"], one["content"]) for one in json.loads(log)][-1] == ("system", "Be brief.")
         (tmp_path / "log.json").write_text(log, "utf-8")
         for transcript in read(tmp_path / "log.json"):
             import_transcript(nx, transcript, "again")
-        assert log_text(nx.entries("again")) == log
+        assert log_text(nx.ledger.entries("again")) == log
         assert nx.history("again")[-1].text() == "Be brief."
         with pytest.raises(BadEvent):
             nx.add_system_message(" ")
         nx.add_system_message("Be kind.", session="new")
-        assert [entry["content"] for entry in json.loads(log_text(nx.entries("new")))] == ["Be kind."]
+        assert [entry["content"] for entry in json.loads(log_text(nx.ledger.entries("new")))] == ["Be kind."]
 
 
 def test_fork_continues_entry_numbers_of_its_path() -> None:
@@ -495,7 +495,7 @@ def test_any_history_is_valid_and_matches_exported_log(history: list[Message]) -
             append(noted, "main", message if message.role == "assistant" else with_unsendable_as_notes(message))
         ctx = asked(nx, "next")
         valid(ctx)
-        written = [*strict_entries(log_entries(noted.entries("main") if history else ()), Counter())]
+        written = [*strict_entries(log_entries(noted.ledger.entries("main") if history else ()), Counter())]
         known = {entry.index: json.loads(entry_text(entry)) for entry in written}
         *told, event = entries(ctx)
         assert event["content"] == {"userid": "<@user>", "text": "next"}

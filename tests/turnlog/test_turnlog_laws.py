@@ -113,7 +113,7 @@ def test_session_round_trips_through_a_valid_log(
         assert text == "[]\n"
         return
     with imported(text, folder) as nx:
-        again = nx.entries("log")
+        again = nx.ledger.entries("log")
         assert messages_of(again) == messages_of(said)
         assert kinds_of(again) == kinds_of(said)
         assert log_text(again) == text
@@ -207,7 +207,7 @@ def test_valid_log_round_trips_unchanged(
     given_text = json.dumps(log, indent=indent, ensure_ascii=ascii_only).encode("utf-8", "replace").decode()
     assert [one for one in violations(given_text) if one.level == "error"] == []
     with imported(given_text, tmp_path_factory.getbasetemp()) as nx:
-        assert canonical(log_text(nx.entries("log"))) == canonical(given_text)
+        assert canonical(log_text(nx.ledger.entries("log"))) == canonical(given_text)
 
 
 EDITS = st.lists(
@@ -246,4 +246,4 @@ def test_edited_log_round_trips_unchanged(
     assert [one for one in violations(text) if one.level == "error"] == []
     if log:
         with imported(text, tmp_path_factory.getbasetemp()) as nx:
-            assert canonical(log_text(nx.entries("log"))) == canonical(text)
+            assert canonical(log_text(nx.ledger.entries("log"))) == canonical(text)

@@ -270,7 +270,7 @@ def test_law_log_is_the_sessions_whatever_happens(steps: list[tuple[str, bool, i
             return
         text = file.read_text("utf-8")
         assert [one for one in violations(text) if one.level == "error"] == []
-        expected = json.loads("".join(log_texts(strict_entries(log_entries(nx.entries("main")), Counter()))))
+        expected = json.loads("".join(log_texts(strict_entries(log_entries(nx.ledger.entries("main")), Counter()))))
         assert shown(json.loads(text)) == shown(expected)
         TurnLog(nx, "main", file)(StreamEnd())
         assert file.read_text("utf-8") == text

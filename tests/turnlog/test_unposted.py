@@ -72,7 +72,7 @@ def test_log_import_and_log_give_the_same_entries(
 ) -> None:
     with nexus.open(ledger=SqliteLedger()) as nx:
         are_texts = run_turns(nx, calls)
-        entries = nx.entries("main")
+        entries = nx.ledger.entries("main")
         text = log_text(entries)
         strict = "".join(log_texts(strict_entries(log_entries(entries), Counter())))
         file = tmp_path_factory.mktemp("live") / "log.json"
@@ -84,7 +84,7 @@ def test_log_import_and_log_give_the_same_entries(
     assert contents(file.read_text("utf-8")) == contents(strict)
     for written in (text, strict):
         with imported(written, tmp_path_factory.getbasetemp()) as nx:
-            assert json.loads(log_text(nx.entries("log"))) == json.loads(written)
+            assert json.loads(log_text(nx.ledger.entries("log"))) == json.loads(written)
 
 
 def test_law_finds_a_reader_that_takes_an_unposted_text_for_a_post(
@@ -116,7 +116,7 @@ def test_partial_text_and_later_calls_of_a_turn_are_unposted_too() -> None:
         turn = nx.begin("Hello?", session="main", tools=offered(nx, posting=True))
         turn.assemble()
         turn.fail("error", "broke off", partial="I wi")
-        assert contents(log_text(nx.entries("main"))) == [{"toolCall": "finishRequest", "reasoning": "I wi"}]
+        assert contents(log_text(nx.ledger.entries("main"))) == [{"toolCall": "finishRequest", "reasoning": "I wi"}]
 
 
 def test_later_calls_of_an_older_ledger_have_the_tools_of_their_turn() -> None:
@@ -128,7 +128,7 @@ def test_later_calls_of_an_older_ledger_have_the_tools_of_their_turn() -> None:
             message = Message("assistant", (Text(f"{number}"),))
             sized = with_sizes((message,), nx.counter)
             store.commit("main", Commit((NewEntry(messages=sized, body=body, starts_turn=starts),)))
-        names = [content["toolCall"] for content in contents(log_text(nx.entries("main")))]
+        names = [content["toolCall"] for content in contents(log_text(nx.ledger.entries("main")))]
     assert names == ["finishRequest", "finishRequest", "postMessage"]
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nexus
-from nexus.engine import Engine, EngineOptions
+from nexus.engine import Engine, EngineOptions, available_tokens, session_label
 from nexus.engine.recovery import recover
 from nexus.tools import ToolOptions
 from nexus.types.settings import CallArguments, Settings, SettingsChanges
@@ -25,9 +25,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "begin": lambda **names: NX.begin("x", **names),
     "plan": lambda **names: NX.plan("main", **names),
     "compact": lambda **names: NX.compact("main", **names),
-    "available": NX.available,
+    "available_tokens": lambda **names: available_tokens(NX, **names),
     "current_turn": lambda **names: NX.current_turn("main", **names),
-    "session_label": lambda **names: NX.session_label("main", **names),
+    "session_label": lambda **names: session_label(NX, "main", **names),
     "call": lambda **names: nexus.call(NX, "x", lambda _: None, **names),
     "acall": lambda **names: asyncio.run(nexus.acall(nexus.AsyncEngine(NX), "x", _send, **names)),
     "recover": lambda **names: recover(NX, NX.assemble("x"), ValueError(), lambda _: None, **names),
@@ -58,10 +58,10 @@ def test_swapped_letters_are_recognized_before_nearer_names() -> None:
 
 
 def test_argument_of_another_function_is_rejected() -> None:
-    with pytest.raises(nexus.errors.BadSetting, match=r"^available\(\) .*did you mean 'session'"):
-        FUNCTIONS["available"](sesion="main")
-    with pytest.raises(nexus.errors.BadSetting, match=r"^available\(\) has no argument 'images'"):
-        FUNCTIONS["available"](images=())
+    with pytest.raises(nexus.errors.BadSetting, match=r"^available_tokens\(\) .*did you mean 'session'"):
+        FUNCTIONS["available_tokens"](sesion="main")
+    with pytest.raises(nexus.errors.BadSetting, match=r"^available_tokens\(\) has no argument 'images'"):
+        FUNCTIONS["available_tokens"](images=())
     with pytest.raises(nexus.errors.BadSetting, match=r"^user\(\) .*did you mean 'source'"):
         nexus.user("Hi", sorce="hook")  # type: ignore[call-arg]
 

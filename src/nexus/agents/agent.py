@@ -159,7 +159,7 @@ class Agent:
             label = session
             holding = nullcontext(lease)
         else:
-            label = await self.nx.run(self.nx.engine.session_of, request)
+            label = await self.nx.run(self.nx.engine.preparation.session_of, request)
             holding = async_session_lease(self.nx.engine.store, label, self.nx.run, wait_s=wait)
         request = replace(request, session=label, chooses_session=False)
         model = settings.model

@@ -25,7 +25,7 @@ from nexus.broker.lookups import CompactionTurn, find_latest_compaction, get_com
 from nexus.broker.queue_modes import QueueMode
 from nexus.compaction import CompactionOutcome
 from nexus.context import AssembledContext
-from nexus.engine import Engine
+from nexus.engine import Engine, available_tokens
 from nexus.engine.recovery import Answer, recover
 from nexus.errors import BadEvent, BadSetting, NotFound
 from nexus.ledger.replay import visible_messages
@@ -282,7 +282,7 @@ def trigger_compaction(
     nx: Engine, session_label: str, target_tokens: int, trigger: Trigger = "manual", **request: Unpack[CallArguments]
 ) -> CompactionOutcome:
     """Compact a session so that its context takes at most `target_tokens` provider tokens (document 002)."""
-    available = nx.available(**request)
+    available = available_tokens(nx, **request)
     return nx.compact(session_label, share=min(target_tokens / available, 1.0), trigger=trigger, **request)
 
 

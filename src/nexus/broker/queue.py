@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from nexus.broker.events import EventResult
 from nexus.broker.queue_modes import DropPolicy, EventBody, EventTurn, QueueRow, decode_row, encode_body, next_batch
-from nexus.engine import Engine
+from nexus.engine import Engine, session_label
 from nexus.engine.events import event_digest, turn_with_event
 from nexus.errors import (
     BadReference,
@@ -96,7 +96,7 @@ class EventQueue:
 
         The fork's name has no known prefix: it belongs to the owner of its source.
         """
-        label = self._engine.session_label(session, settings=settings)
+        label = session_label(self._engine, session, settings=settings)
         if turn is None:
             return label
         label = self._store.resolve(label) or label

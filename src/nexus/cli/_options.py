@@ -193,7 +193,7 @@ class CommandOptions:
 
     def model_and_profile(self, nx: Engine, label: str) -> tuple[str, str]:
         """Return the model and profile that were named, else those of the session's last recorded call."""
-        model, profile = nx.last_settings(label) if nx.ledger.resolve(label) else (nx.model, DEFAULT_PROFILE)
+        model, profile = nx.calls.last_settings(label) if nx.ledger.resolve(label) else (nx.model, DEFAULT_PROFILE)
         return self.model or model, self.profile_name or profile
 
     def open(

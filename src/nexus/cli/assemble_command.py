@@ -189,7 +189,7 @@ def command(
             arguments = {**changes, "blocks": _blocks(fields["blocks"]), "tools": definitions or ()}
             request = nx.request(event, label, cast("CallArguments", arguments))
             if profile_fields is not None:
-                nx.user_profiles.put(nx.person(request), profile_fields)
+                nx.user_profiles.put(nx.preparation.person(request), profile_fields)
             ctx = nx.assemble_request(request)
         counter = nx.counter
     if save:

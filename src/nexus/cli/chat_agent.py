@@ -33,7 +33,7 @@ from nexus.cli._options import CommandOptions
 from nexus.cli._output import print_warning
 from nexus.cli._sessions import resolve_id
 from nexus.context import AssembledContext
-from nexus.engine import DEFAULT_PROFILE, NEXT_MESSAGE, Engine, EngineOptions
+from nexus.engine import DEFAULT_PROFILE, NEXT_MESSAGE, Engine, EngineOptions, session_label
 from nexus.engine.async_engine import AsyncEngine, AsyncTurn
 from nexus.errors import BadSetting, BudgetTooSmall, NexusError, NoCredential, SessionBusy, install_command
 from nexus.ledger.lease import WAIT_S, session_lease
@@ -192,7 +192,8 @@ class ChatAgent:
         if self.settings.base_url and not self.model and not self.nx.workspace_context.config.model:
             raise click.UsageError("--base-url needs the name of the server's model (add --model NAME)")
         self.model = self.nx.model
-        self.session = self.nx.session_label(
+        self.session = session_label(
+            self.nx,
             resolve_id(self.nx, self.settings.session) if self.settings.session else None,
             principal=self.settings.principal or None,
         )
@@ -299,7 +300,7 @@ class ChatAgent:
                 )  # reports a missing key now
             except NoKey as error:
                 raise NoCredential(f"summarizer: {error}") from error
-        summaries = self.nx.fallback_summarizer
+        summaries = self.nx.compactor.summarizer
         if summaries.model is None or summaries.model.name != self.summarizer:
             summaries.model = summarizer_of(self.nx, self.summarizer, base_url, key)
             summaries.failures = summaries.paused = 0

@@ -37,6 +37,7 @@ from nexus.cli.chat_resume import is_busy, last_exchange, resume_command
 from nexus.cli.chat_screen import JsonScreen, PlainScreen, Screen, TerminalScreen, tool_line
 from nexus.cli.chat_slash import COMMANDS, run_slash
 from nexus.cli.chat_terminal import open_terminal, quiet_keys
+from nexus.engine import session_label
 from nexus.errors import NexusError
 from nexus.render.console import printable
 from nexus.types.message import Image, ToolCall
@@ -98,7 +99,7 @@ def _chat(options: CommandOptions, settings: AgentSettings, *, is_terminal: bool
             code = chat.talk()
         else:
             code = chat.answer_lines(_lines())
-        if line := chat.agent.nx.consolidate(chat.agent.session):
+        if line := chat.agent.nx.memory.consolidate(chat.agent.session):
             click.echo(printable(line), err=True)
         return code
 
@@ -234,7 +235,7 @@ class Chat:
     def open_session(self, name: str) -> None:
         """Continue another session; a name that does not exist begins one."""
         nx = self.agent.nx
-        self.agent.session = nx.session_label(resolve_id(nx, name))
+        self.agent.session = session_label(nx, resolve_id(nx, name))
         click.echo(f"{self._place()}.")
         self._resume()
 

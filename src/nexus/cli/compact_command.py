@@ -78,7 +78,7 @@ def command(
         if summarizer := summarizer or nx.workspace_context.config.summarizer:
             from nexus.cli._models import summarizer_of
 
-            nx.fallback_summarizer.model = summarizer_of(nx, summarizer, base_url)
+            nx.compactor.summarizer.model = summarizer_of(nx, summarizer, base_url)
         run_compaction(nx, label, focus, plan, options)
 
 

@@ -162,7 +162,7 @@ def _claude_files(session: str | None, *, asks: bool, as_json: bool) -> tuple[st
 @contextmanager
 def _plugin_readers(nx: Engine, file_format: str | None) -> Generator[None]:
     """Add the readers of plugins, and report their problems at the end. Raises BadParameter for an unknown name."""
-    added = add_readers(nx.hooks)
+    added = add_readers(nx.preparation.hooks)
     try:
         if file_format is not None and file_format not in READERS:
             guess = nearest(file_format, READERS)
@@ -171,7 +171,7 @@ def _plugin_readers(nx: Engine, file_format: str | None) -> Generator[None]:
             raise click.BadParameter(text, param_hint="'--format'")
         yield
     finally:
-        for plugin in nx.hooks.plugins:
+        for plugin in nx.preparation.hooks.plugins:
             problems = added[plugin.name].problems if "nexus_readers" in plugin.hooks else []
             for text in (*plugin.problems, *problems):
                 click.echo(f"warning: plugin {printable(f'{plugin.name}: {text}')}", err=True)

@@ -56,7 +56,7 @@ def command() -> None:
 def _notebook(options: CommandOptions, timezone: str = "", *, writes: bool = False) -> Generator[Notebook]:
     """Open the workspace's memory, with the clock, zone, cap and profiles of an engine."""
     with options.open(writes=writes) as nx:
-        yield nx.notebook(timezone)
+        yield nx.memory.notebook(timezone)
 
 
 @command.subcommand("show")
@@ -108,7 +108,7 @@ def search(query: tuple[str, ...], limit: int, sessions: bool, options: CommandO
     if not phrases:
         raise click.UsageError("no words in the query: punctuation alone is not searched")
     with options.open() as nx:
-        matches = nx.notebook().search(text, limit)
+        matches = nx.memory.notebook().search(text, limit)
         hits = nx.ledger.search(text, limit=limit) if sessions else []
     if options.as_json:
         emit({"found": matches, "sessions": hits})
@@ -190,7 +190,7 @@ def propose(
     if base_url and not options.model:
         raise click.UsageError("--base-url needs --model")
     with options.open(reads_stored=True) as nx:
-        book = nx.notebook()
+        book = nx.memory.notebook()
         labels = [resolve_session(nx, name) for name in (*sessions, *more)] or [
             info.label for info in nx.sessions() if not info.parent_session
         ]
@@ -236,7 +236,7 @@ def accept(ids: tuple[str, ...], every: bool, to: Any, options: CommandOptions) 
 
     names = _named_ids(ids, every=every)
     with options.open(writes=True) as nx:
-        book = nx.notebook()
+        book = nx.memory.notebook()
         _report_accepted(consolidation.accept(book, names, to, nx.ledger), book, options)
 
 

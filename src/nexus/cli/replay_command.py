@@ -60,7 +60,7 @@ def command(
     if exact and options.as_json:
         raise click.UsageError("--bytes and --json exclude each other")
     with options.session(session) as (nx, label):
-        replayed = replay_call(nx.replay_deps, nx.recorded_call(label, turn, call), unverified=unverified)
+        replayed = replay_call(nx.calls.dependencies, nx.calls.find(label, turn, call), unverified=unverified)
     model_format: str = replayed.ctx.accounting.model_info.provider_format
     body = request_body(replayed.ctx, output_format or model_format)
     stored_hash = parse_stored_manifest(replayed.call.row.manifest).body
@@ -120,13 +120,13 @@ def diff(
     if later is None and later_call is not None:
         raise click.UsageError("--later-call requires LATER")
     with options.session(session) as (nx, label):
-        first = nx.recorded_call(label, turn, call)
+        first = nx.calls.find(label, turn, call)
         if later is None:
-            pair = (nx.previous_call(first), first)
+            pair = (nx.calls.before(first), first)
         else:
-            pair = (first, nx.recorded_call(label, later, later_call))
-        replayed = [replay_call(nx.replay_deps, recorded, unverified=unverified) for recorded in pair]
-        difference = diff_calls(nx.replay_deps, *replayed)
+            pair = (first, nx.calls.find(label, later, later_call))
+        replayed = [replay_call(nx.calls.dependencies, recorded, unverified=unverified) for recorded in pair]
+        difference = diff_calls(nx.calls.dependencies, *replayed)
     options.report(difference, *map(printable, _difference_lines(difference)))
     for side in replayed if not options.as_json else ():
         for missing in side.missing:
@@ -206,12 +206,12 @@ def explain(
             event = event or Event((Text(NEXT_MESSAGE),))
             arguments: CallArguments = {"model": model, "profile": profile, "budget": options.budget}
             request = nx.request(event, label, {**arguments, "tools": definitions or ()})
-            explanation = nx.explain_request(request)
+            explanation = nx.calls.explain_next(request)
         else:
-            recorded = nx.recorded_call(label, turn, call)
+            recorded = nx.calls.find(label, turn, call)
             if changes == ReplayOverrides():
-                replayed = replay_call(nx.replay_deps, recorded, unverified=unverified)
+                replayed = replay_call(nx.calls.dependencies, recorded, unverified=unverified)
             else:
-                replayed = what_if(nx.replay_deps, recorded, changes)
-            explanation = explain_call(nx.replay_deps, replayed)
+                replayed = what_if(nx.calls.dependencies, recorded, changes)
+            explanation = explain_call(nx.calls.dependencies, replayed)
     print_explanation(explanation, every=every, as_json=options.as_json)

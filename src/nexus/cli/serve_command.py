@@ -204,7 +204,7 @@ class _AgentOpener:
                 print_warning(warning)
         default = nx.model if self._local is None else EXTRACTIVE  # the local model is too small to summarize
         name = self.settings.summarizer or nx.workspace_context.config.summarizer or default
-        nx.fallback_summarizer.model = summarizer_of(nx, name, self.settings.base_url, self.settings.key)
+        nx.compactor.summarizer.model = summarizer_of(nx, name, self.settings.base_url, self.settings.key)
         return nx
 
     def check(self, tenant: str) -> None:

@@ -92,7 +92,7 @@ def command(options: CommandOptions, brief: bool) -> None:
     Example: nexus status --brief
     """
     with options.open() as nx:
-        environment = nx.refresh_environment()
+        environment = nx.preparation.refresh_environment()
         warnings = [*discover_skills(nx.workspace_context).warnings, *environment.warnings]
         workspace = nx.workspace or Path()
         model = nx.model
@@ -208,8 +208,8 @@ def plugins(options: CommandOptions) -> None:
     Example: nexus config plugins
     """
     with options.open() as nx:
-        readers = add_readers(nx.hooks)
-        installed = [_with_readers(plugin, readers.get(plugin.name)) for plugin in nx.hooks.plugins]
+        readers = add_readers(nx.preparation.hooks)
+        installed = [_with_readers(plugin, readers.get(plugin.name)) for plugin in nx.preparation.hooks.plugins]
     PLUGINS.print(installed, options)
 
 

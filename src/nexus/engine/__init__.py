@@ -5,6 +5,15 @@ and shrinks it when the provider refuses it. `mirror` finds the place of a progr
 recorded calls again, and `simulation` plays recorded sessions under other conditions.
 """
 
-from nexus.engine.engine import DEFAULT_PROFILE, NEXT_MESSAGE, Engine, EngineOptions, open_engine
+from nexus.engine.engine import NEXT_MESSAGE, Engine, EngineOptions, available_tokens, open_engine, session_label
+from nexus.engine.preparation import DEFAULT_PROFILE
 
-__all__ = ["DEFAULT_PROFILE", "NEXT_MESSAGE", "Engine", "EngineOptions", "open_engine"]
+__all__ = [
+    "DEFAULT_PROFILE",
+    "NEXT_MESSAGE",
+    "Engine",
+    "EngineOptions",
+    "available_tokens",
+    "open_engine",
+    "session_label",
+]

@@ -260,9 +260,9 @@ def despite_learned_limit(nx: Engine, model: str, assemble: Callable[[], T]) -> 
     with suppress(BudgetTooSmall):
         return assemble()
     # Another turn of the model may forget or learn a limit at any time.
-    with nx.without_learned_limits():
+    with nx.limits.ignore():
         result = assemble()
-    nx.forget_limit(model or nx.model)
+    nx.limits.forget(model or nx.model)
     return result
 
 
@@ -276,7 +276,7 @@ def _new_recovery(
     compact: bool,
 ) -> _Recovery:
     request = nx.request(as_event(event, images), session, options)
-    return _Recovery(nx, replace(request, session=nx.session_of(request), chooses_session=False), compact)
+    return _Recovery(nx, replace(request, session=nx.preparation.session_of(request), chooses_session=False), compact)
 
 
 def recover(
@@ -422,17 +422,17 @@ class _Recovery:
                         raise
             # Only a success proves a limit: a learned limit under which nothing fits would block the next call.
             elif self.limit_to_learn:
-                self.nx.learn_limit(ctx.model, max(self.limit_to_learn, used))
+                self.nx.limits.learn(ctx.model, max(self.limit_to_learn, used))
             turn = self.turn
             if turn:
                 committed = turn.record_result(result, ctx, reply)
             else:
-                committed = self.nx.record_result(ctx, result)
+                committed = self.nx.recorder.record(ctx, result)
             return Answer(ctx, reply, result, committed, tuple(self.attempts), tuple(self.outcomes))
 
     def smaller_context(self, ctx: AssembledContext, verdict: OverflowVerdict) -> _Steps[AssembledContext]:
         """Return a context that is smaller than the failed one by our count. Raises ContextOverflow if none is."""
-        self.nx.recoveries[ctx.model] += 1
+        self.nx.limits.recoveries[ctx.model] += 1
         if len(self.attempts) >= MOST_CALLS:
             raise ContextOverflow(self.attempts, f"{MOST_CALLS} calls did not fit. {_parts(ctx)}") from self.error
         budget = ctx.token_budget

@@ -31,8 +31,8 @@ from nexus.types.tool_calls import ToolCallRecord, tool_call_records
 from nexus.types.validation import check_options, checked
 
 if TYPE_CHECKING:
+    from nexus.engine.recorder import Recorder
     from nexus.ledger.operations import Ledger
-    from nexus.ledger.unrecorded import UnrecordedReplies
     from nexus.tokens.counter import TokenCounter
 
 CANCELED = "canceled"
@@ -65,17 +65,9 @@ class TurnEngine(Protocol):
         """Assemble the context for an event that the ledger has."""
         ...
 
-    def record_result(self, ctx: AssembledContext, result: AgentResult, reply: object = None) -> Committed:
-        """Store a reply. Raises LateReply."""
-        ...
-
     @property
-    def unrecorded(self) -> UnrecordedReplies:
-        """Replies that the ledger could not store yet."""
-        ...
-
-    def record_waiting(self) -> int:
-        """Record the replies that the ledger could not store before."""
+    def recorder(self) -> Recorder:
+        """Stores replies, also those that the ledger could not store at first."""
         ...
 
 
@@ -250,7 +242,7 @@ class Turn:
         if stored is not None and stored.fence != self._fence:
             stored = dataclasses.replace(stored, fence=self._fence)
             ctx = dataclasses.replace(ctx, provenance=dataclasses.replace(ctx.provenance, stored_event=stored))
-        committed = self.engine.record_result(ctx, result, reply)
+        committed = self.engine.recorder.record(ctx, result, reply)
         self._ctx = None
         self._event = None
         self.last_reply = reply
@@ -376,7 +368,7 @@ class Turn:
 
     def _assemble_stored(self) -> AssembledContext:
         ledger = self.engine.ledger
-        record_waiting_reply(ledger, self.engine.unrecorded, self.session, self.number)
+        record_waiting_reply(ledger, self.engine.recorder.unrecorded, self.session, self.number)
         with ledger.snapshot():
             if self._event is not None:  # others may have added messages behind it
                 return self.engine.assemble_stored(self._request, self._event)
@@ -438,7 +430,7 @@ def turn_of(engine: TurnEngine, ctx: AssembledContext, fence: int = 0) -> Turn:
 
 def open_turn(engine: TurnEngine, request: Request, fence: int = 0) -> Turn | None:
     """Return the newest turn of a request's session if it is open; see `Engine.current_turn`."""
-    engine.record_waiting()
+    engine.recorder.record_waiting()
     store = engine.ledger.store
     with engine.ledger.snapshot():
         thread = store.thread_of(request.session)
@@ -452,8 +444,8 @@ def open_turn(engine: TurnEngine, request: Request, fence: int = 0) -> Turn | No
 
 def begin_turn(engine: TurnEngine, request: Request, fence: int = 0) -> Turn:
     """Store a request's event and return its turn; see `Engine.begin`. `fence` is the token of a lease that the caller holds."""
-    engine.record_waiting()
-    engine.unrecorded.reserve()
+    engine.recorder.record_waiting()
+    engine.recorder.unrecorded.reserve()
     event = request.event
     ledger = engine.ledger
     with ledger.snapshot():
@@ -471,7 +463,7 @@ def begin_turn(engine: TurnEngine, request: Request, fence: int = 0) -> Turn:
         is_open = thread is not None and ledger.store.thread(thread).open_turn
     if known is not None:
         if fence:  # shuts out the program that had the turn before, unless that has completed it meanwhile
-            record_waiting_reply(ledger, engine.unrecorded, label, known.turn)
+            record_waiting_reply(ledger, engine.recorder.unrecorded, label, known.turn)
             with suppress(TurnSuperseded):
                 ledger.commit(label, Commit(turn=known, fence=fence))
         return Turn(engine, request, known, fence=fence)

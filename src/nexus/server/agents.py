@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nexus.engine import Engine
+from nexus.engine import Engine, session_label
 from nexus.errors import AgentError, BadReference, BadSetting, NotAllowed, NotFound
 from nexus.ledger.documents import AGENT, change_document
 from nexus.ledger.sessions import SessionInfo, SessionMetadata
@@ -88,7 +88,7 @@ class StoredAgents:
         agent = StoredAgent(agent_id, replace(settings, agent_id=agent_id), self._nx.clock_ms())
         if settings.profile:
             self._nx.profiles.resolve(settings.profile)
-        label = self._nx.session_label(agent_id, **agent.options)  # raises for an invalid name and a denied session
+        label = session_label(self._nx, agent_id, **agent.options)  # raises for an invalid name and a denied session
 
         def add(document: dict[str, Any] | None) -> dict[str, Any]:
             if document is None:

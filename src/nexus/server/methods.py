@@ -225,7 +225,7 @@ async def explain(call: Call, params: forms.Explain) -> forms.ExplainResult:
     if params.turn is not None:
         return await nx.run(partial(nx.engine.explain, call.label, params.turn, call=params.call))
     request = call.tenant.nx.engine.request(Event((Text(NEXT_MESSAGE),)), call.label, _with_tools(call))
-    return await nx.run(nx.engine.explain_request, request)
+    return await nx.run(nx.engine.calls.explain_next, request)
 
 
 # methods for programs with their own loop --------------------------------------------------------------------------

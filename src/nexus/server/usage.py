@@ -90,7 +90,7 @@ class ModelCounts:
 
     def listen_to(self, tenant: str, engine: Engine) -> None:
         """Count the calls of the engine's summarizer too."""
-        summarizer = engine.fallback_summarizer.model
+        summarizer = engine.compactor.summarizer.model
         if isinstance(summarizer, ModelSummarizer):
             model = summarizer.name
 

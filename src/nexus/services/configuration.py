@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from nexus.engine import Engine
 from nexus.engine.async_engine import AsyncEngine
+from nexus.engine.preparation import check_trusted
 from nexus.errors import BadSetting, NotAllowed
 from nexus.ledger.documents import CONFIGURATION, PROFILE, Change, change_document, hidden_threads
 from nexus.services.template import TEMPLATE_FILE, Scalar, flatten, is_scalar, nested, packaged_template
@@ -87,7 +88,7 @@ class ConfigService:
         """Read the stored configuration. Raises BadConfig, LedgerError, such as LedgerUnusable."""
 
         def read(nx: Engine) -> dict[str, Any]:
-            nx.check_trusted()  # the texts go to a model
+            check_trusted(nx.store)  # the texts go to a model
             return _stored_configuration(nx)
 
         self._values = _effective(await self.nx.run(read, self.nx.engine))
@@ -100,7 +101,7 @@ class ConfigService:
         principal = _principal(owner_key)
 
         def read(nx: Engine) -> tuple[dict[str, Any], dict[str, Any]]:
-            nx.check_trusted()  # the texts go to a model
+            check_trusted(nx.store)  # the texts go to a model
             with nx.ledger.snapshot():
                 return _stored_configuration(nx), _read_profile(nx, principal)
 

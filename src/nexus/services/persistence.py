@@ -11,6 +11,7 @@ import msgspec
 
 from nexus.engine import Engine
 from nexus.engine.async_engine import AsyncEngine
+from nexus.engine.preparation import check_trusted
 from nexus.errors import BadSetting, NotAllowed
 from nexus.ledger.operations import Ledger
 from nexus.ledger.replay import conversation_rows
@@ -78,7 +79,7 @@ class PersistenceService:
 
 
 def _newest_rows(nx: Engine, label: str, limit: int) -> list[dict[str, Any]]:
-    nx.check_trusted()
+    check_trusted(nx.store)
     ledger = nx.ledger
     with ledger.snapshot():
         if limit <= 0 or ledger.store.thread_of(label) is None:

@@ -260,7 +260,7 @@ def test_excerpt_is_a_message_that_the_user_can_still_pin_and_unpin() -> None:
         for number in range(12):
             turn(nx, number, f"request {number}")
         nx.record(assembled(nx), AgentResult((assistant("yes"),)))
-        place = next(row.ref for e in nx.entries("s") for row in e.rows if row.message.text() == "request 4")
+        place = next(row.ref for e in nx.ledger.entries("s") for row in e.rows if row.message.text() == "request 4")
         for pins in (True, False):
             (nx.ledger.pin if pins else nx.ledger.unpin)("s", place)
             ctx = assembled(nx)

@@ -16,7 +16,7 @@ from nexus.agents import Agent
 from nexus.assembly.record import with_sizes
 from nexus.broker import ensure_budget, handle_overflow, retry_overflow, trigger_compaction
 from nexus.compaction import SummaryReply, SummaryRequest
-from nexus.engine import Engine
+from nexus.engine import Engine, available_tokens
 from nexus.engine.async_engine import AsyncEngine
 from nexus.engine.recovery import Answer, call, despite_learned_limit, recover
 from nexus.errors import BudgetTooSmall, ContextOverflow, LateReply, ModelCallFailed
@@ -69,8 +69,8 @@ def test_overflow_is_compacted_to_40_percent_and_retried(refuse: Any) -> None:
         assert got.was_recovered and len(got.attempts) <= 3 and shrinks(provider.seen)
         assert got.attempts[1].after == "compacted to 40 %"
         assert provider.seen[-1] <= 8_000 and got.result.messages[0].text() == "fine"
-        assert nx.recoveries["gpt-4o"] == len(got.attempts) - 1
-        assert {entry.body["trigger"] for entry in nx.entries("main") if entry.kind == "compaction"} == {
+        assert nx.limits.recoveries["gpt-4o"] == len(got.attempts) - 1
+        assert {entry.body["trigger"] for entry in nx.ledger.entries("main") if entry.kind == "compaction"} == {
             "overflow_recovery"
         }
 
@@ -105,19 +105,19 @@ def test_learned_limit_keeps_response_reserve_and_can_be_forgotten() -> None:
     with session(4) as nx:
         asked: dict[str, Any] = {"profile": "bare", "model_config": {"max_tokens": 64_000}}
         before = nx.assemble("x", **asked).token_budget.available
-        nx.learn_limit("gpt-4o-2024-08-06", 120_000)
+        nx.limits.learn("gpt-4o-2024-08-06", 120_000)
         assert nx.assemble("x", **asked).token_budget.available == before < 120_000
-        nx.learn_limit("gpt-4o", 9_000)
+        nx.limits.learn("gpt-4o", 9_000)
         bounded = nx.assemble("x", **asked)
-        assert bounded.token_budget.available == nx.available() == 9_000 == bounded.provenance.manifest.available
+        assert bounded.token_budget.available == available_tokens(nx) == 9_000 == bounded.provenance.manifest.available
         assert nx.assemble("x", budget=5_000, profile="bare").token_budget.available == 5_000
-        assert nx.forget_limit("gpt-4o") and not nx.forget_limit("gpt-4o")
+        assert nx.limits.forget("gpt-4o") and not nx.limits.forget("gpt-4o")
         assert nx.assemble("x", **asked).token_budget.available == before
 
 
 def test_learned_limit_below_fixed_parts_is_dropped() -> None:
     with session(4) as nx:
-        nx.learn_limit("gpt-4o", 50)
+        nx.limits.learn("gpt-4o", 50)
         assert call(nx, "and now?", Provider(100_000).send, profile="bare").result.messages[0].text() == "fine"
 
 
@@ -129,13 +129,13 @@ def test_limit_that_another_turn_forgets_and_learns_meanwhile_stops_no_turn() ->
             try:
                 return nx.assemble("and now?", profile="bare")
             finally:
-                limits.append(nx.forget_limit("gpt-4o"))  # by the other turn
-                nx.learn_limit("gpt-4o", 50)
+                limits.append(nx.limits.forget("gpt-4o"))  # by the other turn
+                nx.limits.learn("gpt-4o", 50)
 
-        nx.learn_limit("gpt-4o", 50)
+        nx.limits.learn("gpt-4o", 50)
         assert despite_learned_limit(nx, None, assemble).token_budget.available > 50
         assert limits == [True, True]
-        assert not nx.forget_limit("gpt-4o")
+        assert not nx.limits.forget("gpt-4o")
 
 
 def test_count_mismatch_is_learned() -> None:
@@ -180,7 +180,7 @@ def test_other_errors_and_rate_limits_are_raised_unchanged() -> None:
             call(nx, "x", limited, **ASK)
         with pytest.raises(KeyError):
             call(nx, "x", lambda _: {}["missing"], **ASK)
-        assert not nx.recoveries
+        assert not nx.limits.recoveries
 
 
 def test_output_limit_is_lowered_when_reply_does_not_fit() -> None:
@@ -294,7 +294,7 @@ def test_limit_below_fixed_parts_is_not_learned() -> None:
     with session() as nx:
         with pytest.raises(ContextOverflow):
             call(nx, "and now?", Provider(10, in_words).send, **ASK)
-        assert nx.available(budget=16_000) == 16_000
+        assert available_tokens(nx, budget=16_000) == 16_000
         assert not call(nx, "and now?", Provider(100_000).send, **ASK).was_recovered
 
 
@@ -304,7 +304,7 @@ def test_failed_size_bounds_a_larger_reported_limit() -> None:
 
     with session(25) as nx:
         got = call(nx, "and now?", Provider(20_000, refuse, ratio=3.5).send, compact=False, **ASK)
-        assert nx.available(**ASK) < got.attempts[0].tokens < 20_000 - got.ctx.token_budget.reserve_response
+        assert available_tokens(nx, **ASK) < got.attempts[0].tokens < 20_000 - got.ctx.token_budget.reserve_response
 
 
 def test_byte_limit_is_not_learned_as_token_limit() -> None:
@@ -313,7 +313,7 @@ def test_byte_limit_is_not_learned_as_token_limit() -> None:
 
     with session() as nx:
         assert call(nx, "and now?", Provider(8_000, refuse).send, **ASK).was_recovered
-        assert nx.available(budget=16_000) == 16_000
+        assert available_tokens(nx, budget=16_000) == 16_000
 
 
 def test_provider_error_is_the_cause_and_overflows_are_counted() -> None:
@@ -321,7 +321,7 @@ def test_provider_error_is_the_cause_and_overflows_are_counted() -> None:
         with pytest.raises(ContextOverflow) as caught:
             call(nx, "and now?", Provider(10, without_numbers).send, **ASK)
         assert str(caught.value.__cause__) == "input is too long for requested model"
-        assert nx.recoveries["gpt-4o"] == len(caught.value.attempts)
+        assert nx.limits.recoveries["gpt-4o"] == len(caught.value.attempts)
 
 
 @pytest.mark.parametrize(
@@ -392,7 +392,7 @@ def test_retry_budget_ends_with_its_call_and_the_turn_keeps_its_own() -> None:
         assert result.error is None
         _, compacted, cut, later = (ctx.token_budget for ctx in client.contexts)
         assert cut.used.total < compacted.used.total <= compacted.available
-        assert (later.direct, later.available) == (False, nx.available())
+        assert (later.direct, later.available) == (False, available_tokens(nx))
         assert later.available > cut.used.total
 
     with session() as nx:

@@ -158,7 +158,7 @@ def test_recorded_session_has_one_call_per_reply(nx: nexus.Engine) -> None:
     store(nx, Message("system", (Text("Be brief."),)), user("One"), assistant("A"), assistant("B"))
     store(nx, user("left alone"), noted, assistant("", call, other))
     store(nx, tool("a", "1"), tool("b", "2"), assistant("C"), user("unanswered"))
-    found = recorded_session(nx.entries("s"))
+    found = recorded_session(nx.ledger.entries("s"))
     assert [message.text() for message in found.instructions] == ["Be brief."]
     one, two, three = found.points
     assert (one.event.content, one.reply) == ((Text("One"),), (assistant("A"), assistant("B")))
@@ -184,7 +184,9 @@ def test_call_over_budget_is_rejected_and_session_continues(nx: nexus.Engine) ->
 
 
 def test_prompts_over_window_are_counted(nx: nexus.Engine) -> None:
-    nx.models = {"small": {"context_tokens": 8_192, "prices": {"input": 1, "output": 2, "cache_read": 0.1}}}
+    nx.models = nx.preparation.models = {
+        "small": {"context_tokens": 8_192, "prices": {"input": 1, "output": 2, "cache_read": 0.1}}
+    }
     talk(nx, 20)
     rows = {row.policy: row for row in played(nx, "small").rows}
     assert 0 < rows["nothing"].over_window < 40

@@ -71,7 +71,7 @@ def test_errors_of_clients_have_one_kind_and_keep_their_class(
     failure = nexus.failure_of(raised.value)
     assert (failure.kind, failure.retryable) == (kind, kind in RETRYABLE)
     assert failure.status in (status, 0 if kind == "overflow" else status)
-    assert nx.entries("s")[-1].body["kind"] == kind
+    assert nx.ledger.entries("s")[-1].body["kind"] == kind
     (turn,) = nx.ledger.turns("s")
     assert (turn.status, turn.failure_kind) == ("failed", kind)
     assert turn.stop_reason == ("timeout" if kind == "timeout" else "error")

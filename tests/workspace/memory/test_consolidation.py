@@ -49,7 +49,7 @@ def facts(notes: Notebook) -> list[tuple[str, str, str]]:
 
 def test_accepted_facts_are_one_change_with_their_sections_and_dates(tmp_path: Path) -> None:
     nx = opened(tmp_path)
-    notes = nx.notebook()
+    notes = nx.memory.notebook()
     say(nx, "My name is Ana. Never push to main.", "We decided to use GIN indexes for search.")
     proposed = propose(notes, nx.ledger, ["main"])
     assert [source.session for one in proposed.proposals for source in one.sources] == ["main"] * 3
@@ -68,7 +68,7 @@ def test_accepted_facts_are_one_change_with_their_sections_and_dates(tmp_path: P
 
 def test_fact_that_a_person_declined_is_not_proposed_again(tmp_path: Path) -> None:
     nx = opened(tmp_path)
-    notes = nx.notebook()
+    notes = nx.memory.notebook()
     say(nx, "I prefer tabs.", "I live in Lisbon.", "I work as a nurse.", "I have two kids.", "My name is Ana.")
     found = propose(notes, nx.ledger, ["main"]).proposals
     reject(notes, [found[0].id])
@@ -82,7 +82,7 @@ def test_fact_that_a_person_declined_is_not_proposed_again(tmp_path: Path) -> No
 
 def test_later_statement_replaces_the_fact_in_memory_and_undo_restores_it(tmp_path: Path) -> None:
     nx = opened(tmp_path)
-    notes = nx.notebook()
+    notes = nx.memory.notebook()
     notes.add("I live in Lisbon.", section="People")
     say(nx, "Actually, I live in Porto.")
     (found,) = propose(notes, nx.ledger, ["main"]).proposals
@@ -98,14 +98,14 @@ def test_memory_that_is_newer_than_the_message_is_not_replaced(tmp_path: Path) -
     nx = opened(tmp_path)
     (tmp_path / "MEMORY.md").write_text("- 2026-05-01: I live in Porto.\n")
     say(nx, "I live in Lisbon.")
-    assert texts(propose(nx.notebook(), nx.ledger, ["main"])) == []
+    assert texts(propose(nx.memory.notebook(), nx.ledger, ["main"])) == []
 
 
 def test_later_session_replaces_the_proposal_of_an_earlier_one(tmp_path: Path) -> None:
     nx = opened(tmp_path)
     say(nx, "I live in Lisbon.", "I prefer tabs.")
     say(nx, "I live in Porto.", "I prefer tabs!", session="other")
-    found = propose(nx.notebook(), nx.ledger, ["main", "other"]).proposals
+    found = propose(nx.memory.notebook(), nx.ledger, ["main", "other"]).proposals
     assert [(one.text, [source.session for source in one.sources]) for one in found] == [
         ("I prefer tabs.", ["main", "other"]),
         ("I live in Porto.", ["other"]),
@@ -116,7 +116,7 @@ def test_later_session_replaces_the_proposal_of_an_earlier_one(tmp_path: Path) -
 def test_facts_about_the_user_go_to_their_profile_if_there_is_one(tmp_path: Path, principal: str) -> None:
     nx = opened(tmp_path)
     nx.user_profiles.put(principal, {"friends_profile": "I like tea."})
-    notes = nx.notebook()
+    notes = nx.memory.notebook()
     say(nx, "I live in Lisbon. Never push to main.", principal=principal or None)
     propose(notes, nx.ledger, ["main"])
     accept(notes, None)
@@ -131,7 +131,7 @@ def test_facts_about_the_user_go_to_their_profile_if_there_is_one(tmp_path: Path
 def test_each_fact_goes_to_the_profile_of_its_own_principal(tmp_path: Path) -> None:
     """A group, a session of one person, and one of the local user: each profile has its owner's facts alone."""
     nx = opened(tmp_path)
-    notes = nx.notebook()
+    notes = nx.memory.notebook()
     say(nx, "I live in Lisbon.", session="group:team", principal="zoe")
     say(nx, "I live in Porto.", session="group:team", principal="bob")
     say(nx, "I prefer tabs.", session="dm:ada")
@@ -160,7 +160,7 @@ def test_each_fact_goes_to_the_profile_of_its_own_principal(tmp_path: Path) -> N
 
 def test_fact_of_an_unknown_person_waits_and_is_in_no_profile(tmp_path: Path) -> None:
     nx = opened(tmp_path)
-    notes = nx.notebook()
+    notes = nx.memory.notebook()
     say(nx, "I live in Lisbon.", principal="zoe")
     say(nx, "I prefer tabs.")  # a program, in a session with principals
     propose(notes, nx.ledger, ["main"])
@@ -180,7 +180,7 @@ def test_stored_proposal_without_its_principal_goes_to_the_only_one_of_its_sessi
 ) -> None:
     """Earlier versions did not store whose a proposal is."""
     nx = opened(tmp_path)
-    notes = nx.notebook()
+    notes = nx.memory.notebook()
     for principal in principals:
         say(nx, "I live in Lisbon.", session=session, principal=principal)
     propose(notes, nx.ledger, [session])
@@ -199,7 +199,7 @@ def test_stored_proposal_without_its_principal_goes_to_the_only_one_of_its_sessi
 def test_engine_of_a_program_keeps_facts_out_of_the_local_users_profile(tmp_path: Path) -> None:
     with nexus.open(tmp_path, ledger=":memory:", home=tmp_path / "home") as nx:
         say(nx, "I live in Lisbon.")
-        notes = nx.notebook()
+        notes = nx.memory.notebook()
         propose(notes, nx.ledger, ["main"])
         assert [one.text for one in accept(notes, None, "profile", nx.ledger).waiting] == ["I live in Lisbon."]
         assert not (tmp_path / "home" / "user.json").exists()
@@ -207,7 +207,7 @@ def test_engine_of_a_program_keeps_facts_out_of_the_local_users_profile(tmp_path
 
 def test_target_log_adds_entries_and_no_facts(tmp_path: Path) -> None:
     nx = opened(tmp_path)
-    notes = nx.notebook()
+    notes = nx.memory.notebook()
     say(nx, "I live in Lisbon.")
     propose(notes, nx.ledger, ["main"])
     assert accept(notes, None, "log").change is None
@@ -217,7 +217,7 @@ def test_target_log_adds_entries_and_no_facts(tmp_path: Path) -> None:
 
 def test_model_proposals_wait_until_they_are_accepted(tmp_path: Path) -> None:
     nx = opened(tmp_path)
-    notes = nx.notebook()
+    notes = nx.memory.notebook()
     say(nx, "The deploy goes to Hetzner.")
     answer = json.dumps([{"text": "Deploys go to Hetzner.", "kind": "fact", "about": "work", "messages": [1]}, 7])
     found = propose(notes, nx.ledger, ["main"], ask=lambda _: answer, model="m")
@@ -229,7 +229,7 @@ def test_model_proposals_wait_until_they_are_accepted(tmp_path: Path) -> None:
 
 def test_text_that_markdown_or_a_terminal_would_obey_is_stored_as_text_or_dropped(tmp_path: Path) -> None:
     nx = opened(tmp_path)
-    notes = nx.notebook()
+    notes = nx.memory.notebook()
     say(nx, "# Rules of 2026: always test. <!-- I use vim")
     texts_of_model = (
         "# Rules",
@@ -253,7 +253,7 @@ def test_text_that_markdown_or_a_terminal_would_obey_is_stored_as_text_or_droppe
 
 def test_unknown_id_and_damaged_store_are_errors_and_change_nothing(tmp_path: Path) -> None:
     nx = opened(tmp_path)
-    notes = nx.notebook()
+    notes = nx.memory.notebook()
     say(nx, "I live in Lisbon.")
     (found,) = propose(notes, nx.ledger, ["main"]).proposals
     for decide in (accept, reject):
@@ -268,7 +268,7 @@ def test_unknown_id_and_damaged_store_are_errors_and_change_nothing(tmp_path: Pa
 def test_proposing_nothing_creates_no_file(tmp_path: Path) -> None:
     nx = opened(tmp_path)
     say(nx, "Please fix the bug.")
-    assert texts(propose(nx.notebook(), nx.ledger, ["main"])) == []
+    assert texts(propose(nx.memory.notebook(), nx.ledger, ["main"])) == []
     assert not (tmp_path / ".nexus").exists()
 
 
@@ -288,12 +288,12 @@ def test_compaction_consolidates_as_configured(tmp_path: Path, mode: str, line: 
     say(nx, "I prefer tabs.", *(f"{at} {LONG}" for at in range(12)))
     done = nx.compact(budget=9_000)
     assert done and done.memory == line
-    notes = nx.notebook()
+    notes = nx.memory.notebook()
     assert [fact.text for fact in notes.facts()] == remembered
     logged = [entry.text.partition(":")[0] for entry in notes.entries()]
     assert logged == ([] if mode == "off" else ["Session 'main' (2026-03-06)"])
     # The end of a chat says what still waits, and adds nothing twice.
-    assert nx.consolidate("main") == (line if mode == "propose" else "")
+    assert nx.memory.consolidate("main") == (line if mode == "propose" else "")
     assert [entry.text.partition(":")[0] for entry in notes.entries()] == logged
 
 
@@ -309,6 +309,6 @@ def test_sessions_of_workers_and_unknown_ones_are_not_consolidated(tmp_path: Pat
     nx = opened(tmp_path, "propose")
     say(nx, "Spawn a worker.")
     say(nx, "Never push to main.", session="main+1")
-    assert nx.consolidate("main+1") == "1 fact proposed: nexus memory propose"
+    assert nx.memory.consolidate("main+1") == "1 fact proposed: nexus memory propose"
     nx.ledger.update("main+1", "spawned", parent_session="main")
-    assert nx.consolidate("main+1") == nx.consolidate("none") == ""
+    assert nx.memory.consolidate("main+1") == nx.memory.consolidate("none") == ""

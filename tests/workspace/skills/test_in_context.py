@@ -179,7 +179,7 @@ def test_system_slot_is_stable_until_environment_is_checked_again(root: Path, mo
     program(root / "bin", "gh")
     assert nx.assemble("hi", tools=SHELL).system_prompt == before
     assert "unavailable" not in nx.assemble("hi", session="another", tools=SHELL).system_prompt
-    nx.refresh_environment()
+    nx.preparation.refresh_environment()
     assert "unavailable" not in nx.assemble("hi", tools=SHELL).system_prompt
     assert "unavailable" not in opened(root).assemble("hi", tools=SHELL).system_prompt
 

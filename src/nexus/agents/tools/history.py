@@ -18,6 +18,7 @@ from nexus.agents.tools.context import ToolContext
 from nexus.assembly.fit.lookup import RECALL
 from nexus.assembly.fit.truncate import images_of
 from nexus.assembly.fit.view import LARGEST_PART, size_class
+from nexus.engine import available_tokens
 from nexus.errors import ToolCallFailed
 from nexus.ledger.replay import conversation_rows, entries_from_turn
 from nexus.ledger.search_text import all_text, excerpt_pieces, matches, parse_query
@@ -118,7 +119,8 @@ class HistoryTools:
         limit = context.engine.settings.max_tool_result_tokens
         if limit is None:
             limit = (
-                size_class(context.engine.available(session=context.session, settings=context.settings)) // LARGEST_PART
+                size_class(available_tokens(context.engine, session=context.session, settings=context.settings))
+                // LARGEST_PART
             )
         tokens = text_tokens_json(sample, context.engine.counter)
         share = 1.0

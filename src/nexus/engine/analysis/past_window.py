@@ -104,7 +104,7 @@ def context_of_call(nx: Engine, label: str, chosen: PastCall) -> AssembledContex
     if chosen.is_recorded:
         for number in range(1, chosen.count + 1):
             with suppress(BadReference):
-                if (recorded := nx.recorded_call(label, chosen.call.turn, number)).row.seq == seq:
+                if (recorded := nx.calls.find(label, chosen.call.turn, number)).row.seq == seq:
                     return nx.replay(label, chosen.call.turn, call=recorded.number, unverified=True)
     until_reply = list(nx.ledger.iter_entries(label, 0, seq))
     entries, event_messages = _before_reply(until_reply)

@@ -157,7 +157,7 @@ def simulate_session(
     Raises:
         NoSuchSession, BadSetting, NotFound, LedgerError: See `Engine.entries` and `Engine.assemble`.
     """
-    entries = nx.entries(session)
+    entries = nx.ledger.entries(session)
     recorded = recorded_session(entries)
     rule = cache_rule(model, hour=hour)
     runs = {name: _PolicyRun(Cache(rule)) for name in NAMES}

@@ -120,7 +120,9 @@ def _rows(nx: Engine, resolved: ResolvedProfile, ctx: AssembledContext) -> Itera
     profile = resolved.profile
     sources = nx.profiles.sources(resolved)
     at_ms = request.event.at_ms or nx.clock_ms()
-    context = SourceContext(request, nx.workspace_context, at_ms, str(nx.settings.timezone), nx.replay_deps.survey())
+    context = SourceContext(
+        request, nx.workspace_context, at_ms, str(nx.settings.timezone), nx.calls.dependencies.survey()
+    )
     event = replace(request.event, content=(Text("(a later message)"),), id="later")
     later = dataclasses.replace(context, request=replace(request, event=event), at_ms=at_ms + LATER_MS)
     lines: dict[tuple[str, str], list[TokenLine]] = {}

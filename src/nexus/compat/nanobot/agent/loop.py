@@ -198,7 +198,7 @@ class AgentLoop:
             mark = engine.ledger.live(label).checkpoint
             seq = mark.seq if mark is not None else 0
             if self._noted.get(label) != seq:
-                log_session(engine.notebook(), engine.ledger, label)
+                log_session(engine.memory.notebook(), engine.ledger, label)
                 self._noted[label] = seq
             self.history_error = ""
         except (NexusError, OSError) as error:  # no answer fails with it

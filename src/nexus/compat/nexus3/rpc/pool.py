@@ -22,6 +22,7 @@ from nexus.compat.nexus3.context.prompt_loader import PromptLoader
 from nexus.compat.nexus3.rpc.dispatcher import Dispatcher
 from nexus.compat.nexus3.rpc.session import Session, open_session_engine
 from nexus.compat.nexus3.session import LogConfig, SessionLogger, open_log
+from nexus.engine import session_label
 from nexus.engine.async_engine import AsyncEngine
 from nexus.errors import AgentError, BadSetting, NotAllowed
 from nexus.ledger.sessions import SessionMetadata
@@ -209,7 +210,7 @@ class AgentPool:
         options: SettingsChanges = {"model": config.model} if config.model else {}
         if config.permissions is not None:
             options["permissions"] = config.permissions
-        await nx.run(partial(nx.engine.session_label, agent_id, **options))  # raises for an invalid id
+        await nx.run(partial(session_label, nx.engine, agent_id, **options))  # raises for an invalid id
         prompt = config.system_prompt
         if load_prompt is not None:
             prompt = await asyncio.to_thread(load_prompt)

@@ -1,0 +1,50 @@
+"""The context of a placed list: assembled over the ledger as if the list's messages were stored already."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+
+from msgspec.structs import replace
+
+from nexus.assembly.assemble import assemble
+from nexus.context import AssembledContext
+from nexus.engine.events import event_of
+from nexus.engine.mirror import Mirror, PlacedList
+from nexus.engine.mirror.unchanged import is_unchanged
+from nexus.engine.preparation import Preparation
+from nexus.types.request import Event, Request
+
+MIRROR_PROFILE = "bare"
+
+
+def assemble_list(
+    mirror: Mirror, preparation: Preparation, placed: PlacedList, reserve: int, request: Request
+) -> AssembledContext:
+    """Return the context of a placed list. `reserve`: tokens that the caller adds to the request itself."""
+    client = placed.client
+    event = event_of(placed.event, Event(), preparation.clock_ms())
+    settings = request.settings
+    system = "\n\n".join(text for text in (settings.system, client.system) if text)
+    settings = replace(settings, profile=settings.profile or MIRROR_PROFILE, system=system)
+    request = replace(request, event=event, session=placed.session, settings=settings)
+    if reserve:
+        available = preparation.available(request)
+        request = replace(request, settings=replace(request.settings, budget=max(available - reserve, 1)))
+    prepared = preparation.prepare(request, moment=False)
+    with preparation.store.snapshot():
+        authorized = preparation.authorize(prepared)
+        inputs = preparation.inputs(authorized, mirror.overlay(placed), placed.event)
+    mirrored = placed.public(reserve)
+    inputs = dataclasses.replace(
+        inputs,
+        mirrored=mirrored,
+        system_parts=client.parts_behind(len(system) - len(client.system)),
+        system_names=client.names_behind(len(system) - len(client.system)),
+        list_pins=mirror.pins(placed),
+    )
+    ctx = assemble(authorized.request, preparation.profile(authorized.request), inputs)
+    own_system = "" if preparation.settings.system else system
+    check = partial(is_unchanged, ctx, client.form, client.messages, own_system, authorized.request.tools)
+    mirrored = dataclasses.replace(mirrored, _is_unchanged=check)
+    return dataclasses.replace(ctx, provenance=dataclasses.replace(ctx.provenance, mirrored=mirrored))
