@@ -239,7 +239,7 @@ def test_undo_restores_history_of_previous_compaction(nx: Engine) -> None:
 
 
 def test_history_accepts_thread_number_and_alias(nx: Engine) -> None:
-    nx.ledger.alias("other", "s")
+    nx.ledger.sessions.alias("other", "s")
     assert texts(nx, "other") == texts(nx, nx.ledger.thread("s")) == texts(nx)
     with pytest.raises(NoSuchSession):
         build_history_messages(nx, "nowhere")

@@ -123,7 +123,7 @@ def test_recorded_reply_waits_no_longer_and_is_not_recorded_twice(nx: Engine) ->
     with pytest.raises(BadReply, match="reply is already recorded in turn 1 of session 's'"):
         turn.record(failed.value.reply)
     assert texts(nx) == ["A question?", "A paid reply. "]
-    assert not nx.ledger.late_replies("s")
+    assert not nx.ledger.upkeep.late_replies("s")
 
 
 def test_next_program_that_opens_the_ledger_records_the_reply(nx: Engine, tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_reply_that_waited_until_a_later_turn_began_is_late_and_not_under_it(nx:
     other.begin("Another question?", session="s")
     assert nx.record_waiting() == 1
     assert texts(nx) == ["A question?", "Another questi"[:14]]
-    (late,) = nx.ledger.late_replies("s")
+    (late,) = nx.ledger.upkeep.late_replies("s")
     assert texts(nx, late.label) == ["A question?", "A paid reply. "]
 
 
@@ -205,7 +205,7 @@ def test_reply_is_never_recorded_in_a_ledger_that_took_the_place_of_its_own(tmp_
         nx.begin("How much is it?", session="s").assemble()
         assert nx.record_waiting() == 0
         assert texts(nx) == ["How much is it"]
-        assert not list(nx.ledger.late_replies("s"))
+        assert not list(nx.ledger.upkeep.late_replies("s"))
     original.replace(file)
     with nexus.open(ledger=file, home=tmp_path) as nx:
         assert texts(nx) == ["A question?", PAID[:14]]
@@ -428,7 +428,7 @@ def test_erase_forgets_waiting_replies(nx: Engine, tmp_path: Path) -> None:
     with full(nx), pytest.raises(LedgerFull):
         turn.record(paid())
     assert PAID.encode()[:14] in (tmp_path / "ledger.db.unrecorded").read_bytes()
-    assert nx.ledger.erase_principal("ann").replies == 1
+    assert nx.ledger.upkeep.erase_principal("ann").replies == 1
     assert PAID.encode()[:14] not in (tmp_path / "ledger.db.unrecorded").read_bytes()
     assert nx.record_waiting() == 0
     assert nx.sessions(include_inactive=True) == []

@@ -154,7 +154,7 @@ class Walk:
 
     def rename(self, session: str) -> None:
         new = f"{session}'"
-        self.nx.ledger.rename(session, new)
+        self.nx.ledger.sessions.rename(session, new)
         self.sessions[self.sessions.index(session)] = new
         self.sent = [(new if s == session else s, t, b, c) for s, t, b, c in self.sent]
         if session in self.open_calls:
@@ -431,7 +431,7 @@ def test_delete_session_removes_inputs_of_its_calls_only(tmp_path: Path) -> None
         say(nx, "hi", session="one")
         (tmp_path / "AGENTS.md").write_text("another rule")
         say(nx, "hi", session="two")
-        assert nx.ledger.erase("one").blobs == 1
+        assert nx.ledger.upkeep.erase("one").blobs == 1
         assert nx.replay("two", 1).system_prompt
         assert not [r for r in nx.store.dump() if isinstance(r, BlobRecord) and b"the rule" in r.data]
 

@@ -117,7 +117,7 @@ def test_stopped_program_is_shut_out_by_the_one_that_went_on(way: str, ledger: s
         second.wait_for("end", behind)
         first.process.send_signal(signal.SIGCONT)
         first.let_go(questions)
-        wait_until(lambda: all(nx.ledger.late_replies(prefix + session) for session in questions))
+        wait_until(lambda: all(nx.ledger.upkeep.late_replies(prefix + session) for session in questions))
         second.let_go(during)
         second.wait_for("end", questions)
         endings = first.wait_for("end", questions)
@@ -128,7 +128,7 @@ def test_stopped_program_is_shut_out_by_the_one_that_went_on(way: str, ledger: s
             before = answered(1, "a", "two") if way in QUEUES else (1, ["Question a?"], "interrupted")
             expected = [answered(1, "a", "two")] if event == "a" else [before, answered(2, "b", "two")]
             assert exchanges(nx, prefix + session) == expected, session
-            (late,) = nx.ledger.late_replies(prefix + session)
+            (late,) = nx.ledger.upkeep.late_replies(prefix + session)
             assert exchanges(nx, late.label) == [answered(1, "a", "one")]
 
 
@@ -157,7 +157,7 @@ def test_program_with_a_wrong_clock_waits_for_the_session(way: str, ledger: str,
             assert first_turn == answered(1, "a", "one")
             assert (number, texts[0], status) == (2, "Question b?", "completed")
             assert texts[1].endswith("answers Question b?")
-            assert not nx.ledger.late_replies(prefix + session)
+            assert not nx.ledger.upkeep.late_replies(prefix + session)
 
 
 def test_lease_of_a_wrong_clock_blocks_nobody(tmp_path: Path) -> None:

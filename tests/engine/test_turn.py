@@ -385,4 +385,4 @@ def test_result_that_comes_after_a_partial_reply_keeps_it(nx: Engine) -> None:
         "Done.",
     ]
     assert nx.replay("s", 1).body_hash == sent
-    assert len(nx.ledger.ref_updates("s")) == 1
+    assert len(nx.ledger.sessions.ref_updates("s")) == 1

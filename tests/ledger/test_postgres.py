@@ -327,7 +327,7 @@ def test_write_whose_answer_is_lost_is_stored_once(
         e0 = event_key("e0", "main", "")
         assert [event.state for event in ledger.update_events([e0], "done", expected=["queued"])] == ["done"]
     elif write == "rename":
-        assert Ledger(ledger).rename("main", "new").label == "new"
+        assert Ledger(ledger).sessions.rename("main", "new").label == "new"
         assert [info.label for info in ledger.sessions()] == ["new"]
     else:
         assert ledger.take_lease("main", HOSTILE, 60_000).holder == HOSTILE

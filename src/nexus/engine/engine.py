@@ -182,7 +182,7 @@ class Engine:
         )
         is_file = isinstance(ledger, SqliteLedger)
         waiting = unrecorded_path(ledger.location, is_file=is_file, tenant=ledger.tenant, home=self.credentials.home)
-        self.unrecorded = self.ledger.unrecorded = UnrecordedReplies(waiting, ledger.tenant)
+        self.unrecorded = self.ledger.upkeep.unrecorded = UnrecordedReplies(waiting, ledger.tenant)
         self.user_profiles = UserProfiles(ledger, self.credentials.home if local_user else None)
         self._surveys = Surveys(self._environment_snapshot)
         self.policies = load_policies(
@@ -807,7 +807,7 @@ class Engine:
         from nexus.workspace.memory.consolidation import consolidate
 
         try:
-            if not self.ledger.resolve(session) or self.ledger.metadata(session).parent_session:
+            if not self.ledger.resolve(session) or self.ledger.sessions.metadata(session).parent_session:
                 return ""
             return str(consolidate(self.notebook(), self.ledger, session, mode))
         except (NexusError, OSError) as error:

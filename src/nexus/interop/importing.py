@@ -139,9 +139,9 @@ def _with_image_problems(nx: Engine, transcript: Transcript) -> Transcript:
 def _retitle(nx: Engine, transcript: Transcript, label: str, *, dry_run: bool) -> None:
     """Set a title that the file got since the last import, unless the session was named otherwise here."""
     if transcript.title and not dry_run and nx.store.thread_of(label) is not None:
-        title = nx.ledger.metadata(label).title
+        title = nx.ledger.sessions.metadata(label).title
         if title != transcript.title and title in ("", replace(transcript, title="").shown_title):
-            nx.ledger.update(label, "titled", title=transcript.title)
+            nx.ledger.sessions.update(label, "titled", title=transcript.title)
 
 
 def _agents_of(nx: Engine, transcript: Transcript) -> list[str]:
@@ -155,11 +155,11 @@ def _link(nx: Engine, child: str, parent: str, call_id: str = "", *, dry_run: bo
     """Store which session and tool call started a sub-agent's session, unless it has a parent."""
     if dry_run or not nx.store.resolve(parent) or not nx.store.resolve(child):
         return
-    if not nx.ledger.metadata(child).parent_session:
+    if not nx.ledger.sessions.metadata(child).parent_session:
         call_id = call_id or _call_with_prompt(nx, parent, child)
         for call in dict.fromkeys((call_id, "")):  # the call may be on an abandoned branch
             with suppress(BadReference):
-                nx.ledger.update(child, "spawned", parent_session=parent, parent_call_id=call)
+                nx.ledger.sessions.update(child, "spawned", parent_session=parent, parent_call_id=call)
                 return
 
 
@@ -398,7 +398,7 @@ def _move(
             NewRefUpdate(old, pointer.thread, reason, former, 1),
         ]
         with ExitStack() as undo:  # the next attempt makes another thread
-            undo.callback(nx.ledger.delete, old)
+            undo.callback(nx.ledger.sessions.delete, old)
             head_now, _ = nx.store.head(pointer.thread or 0)
             if head_now != head:
                 raise HeadMoved(label, head, head_now)
@@ -461,7 +461,7 @@ def _facts(transcript: Transcript) -> SessionMetadata:
 
 def _status(nx: Engine, label: str) -> SessionStatus:
     if nx.store.thread_of(label) is not None:
-        return nx.ledger.metadata(label).status
+        return nx.ledger.sessions.metadata(label).status
     return "active"
 
 
@@ -481,7 +481,7 @@ def _is_continued(nx: Engine, transcript: Transcript, label: str) -> bool:
     """Return True if a session is of the transcript's conversation, and ends before or in its steps."""
     if nx.store.thread_of(label) is None:
         return False
-    facts = nx.ledger.metadata(label)
+    facts = nx.ledger.sessions.metadata(label)
     if (facts.origin, facts.origin_id) != (transcript.format, transcript.source_id):
         return False
     if transcript.after in nx.store.known_keys(label):

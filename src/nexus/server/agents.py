@@ -100,7 +100,7 @@ class StoredAgents:
 
         if self._nx.ledger.resolve(label) is None:
             with suppress(BadReference):  # another process has just made it
-                self._nx.ledger.create(label, SessionMetadata(parent_session=settings.parent_agent_id or ""))
+                self._nx.ledger.sessions.create(label, SessionMetadata(parent_session=settings.parent_agent_id or ""))
         document, _ = change_document(self._nx.store, AGENT, agent_id, add)
         return decode_agent(document)
 
@@ -152,7 +152,7 @@ class StoredAgents:
     def _is_unused_fork(self, label: str, source: str, turn: int | None) -> bool:
         """Return whether a session is this fork without an agent: a process was killed before it stored the agent."""
         ledger = self._nx.ledger
-        thread, owner = ledger.thread_info(label), ledger.metadata(label).owner_session
+        thread, owner = ledger.thread_info(label), ledger.sessions.metadata(label).owner_session
         is_unused = thread.head_seq == thread.fork_seq and self._nx.store.document(AGENT, label) is None
         return is_unused and owner == ledger.resolve(source) and turn in (None, thread.turn)
 

@@ -214,7 +214,7 @@ def test_break_has_price_and_break_even(nx: nexus.Engine) -> None:
 
 
 def test_empty_session_has_no_calls_and_unknown_one_raises(nx: nexus.Engine) -> None:
-    nx.ledger.create("s")
+    nx.ledger.sessions.create("s")
     found = played(nx)
     assert (found.calls, found.marks, found.growth) == (0, None, 0)
     assert {row.totals.calls for row in found.rows} == {0}

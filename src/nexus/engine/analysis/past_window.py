@@ -117,7 +117,7 @@ def context_of_call(nx: Engine, label: str, chosen: PastCall) -> AssembledContex
         )
         model = chosen.call.model or nx.model
         window = nx.resolve(model).max_input_tokens
-        client_window = CLIENT_WINDOWS.get(nx.ledger.metadata(label).origin, 0)
+        client_window = CLIENT_WINDOWS.get(nx.ledger.sessions.metadata(label).origin, 0)
         if chosen.most_tokens <= client_window:
             window = min(window, client_window)
         ctx = copy.assemble(

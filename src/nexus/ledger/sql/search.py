@@ -7,7 +7,8 @@ from typing import TypeAlias
 
 from nexus.ledger.search_text import all_text, parse_query
 from nexus.ledger.sessions import Query, SearchHit, Segment, SessionInfo
-from nexus.ledger.sql.read import END, Reader
+from nexus.ledger.sql.read import Reader
+from nexus.ledger.sql.read_threads import END
 from nexus.ledger.text_encoding import decode_text, encode_text
 
 _LOST_SESSIONS = """

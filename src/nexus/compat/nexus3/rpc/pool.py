@@ -241,7 +241,7 @@ def _begin(context: ContextManager, prompt: str, parent: str | None) -> None:
     """Store an agent's parent, system prompt and start, unless its session has them."""
     ledger, session = context.log.ledger, context.log.session
     if parent is not None and ledger.resolve(session) is None:
-        ledger.create(session, SessionMetadata(parent_session=parent))
+        ledger.sessions.create(session, SessionMetadata(parent_session=parent))
     context.set_system_prompt(prompt)
     context.begin()
 
